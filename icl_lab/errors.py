@@ -1,0 +1,48 @@
+"""Complaints a user can act on: one line each, saying what was asked and what exists."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class LabError(Exception):
+    """Something the user asked for cannot be done; ``exit_code`` is what the command line leaves with."""
+
+    exit_code = 2
+
+
+class UnknownName(LabError):
+    """A name that nothing is registered under; the message lists what is."""
+
+    def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
+        known = sorted(names)
+        super().__init__(f"No {kind} is called '{name}'.{_nearest(name, known)} There are: {', '.join(known)}.")
+
+
+class UnknownOption(LabError):
+    """An option that a part does not take; the message lists those it does."""
+
+    def __init__(self, owner: str, option: str, options: Iterable[str]) -> None:
+        known = list(options)
+        takes = f"It takes: {', '.join(known)}." if known else "It takes none."
+        super().__init__(f"{owner} takes no option '{option}'.{_nearest(option, known)} {takes}")
+
+
+class BadValue(LabError):
+    """A value of the wrong type or out of bounds; the message says the bound."""
+
+
+class RunFailed(LabError):
+    """A run that began and could not be finished (a loss that is not finite, a damaged file, a full disk)."""
+
+    exit_code = 1
+
+
+class Stopped(LabError):
+    """The user or the scheduler asked the run to stop; it left a checkpoint and goes on when asked again."""
+
+    exit_code = 130
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,100 @@
+"""Numbers with their labels: one row a cell, axis values first. The only door to pandas."""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+WHO = ("task", "attn", "preset", "spec", "seed")
+WHAT = ("metric", "value", "stderr", "count")
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A long table of measured cells: the columns ``WHO``, then one column an axis, then ``WHAT``.
+
+    The axes are whatever stands between ``seed`` and ``metric``. ``stderr`` is the standard error of ``value`` over the
+    ``count`` prompts that it summarises, empty where it is not defined.
+    """
+
+    frame: pd.DataFrame
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], axes: Sequence[str], **who: object) -> Self:
+        """Builds a grid from rows that carry the axes and ``WHAT``; ``who`` fills the columns that they leave out."""
+        frame = pd.DataFrame([{**who, **row} for row in rows], columns=[*WHO, *axes, *WHAT])
+        return cls(frame)
+
+    @property
+    def axes(self) -> list[str]:
+        """The names of the axes, in the order of the columns."""
+        return [name for name in self.frame.columns if name not in (*WHO, *WHAT)]
+
+    def where(self, **labels: object) -> Self:
+        """Returns the cells with these labels (a list means any of its values). Raises ``KeyError`` with what exists."""
+        frame = self.frame
+        for name, wanted in labels.items():
+            if name not in frame.columns:
+                raise KeyError(f"this grid has no column '{name}'; it has {', '.join(frame.columns)}")
+            chosen = frame[frame[name].isin(list(wanted) if isinstance(wanted, list | tuple) else [wanted])]
+            if chosen.empty:
+                there = ", ".join(_tidy(value) for value in frame[name].drop_duplicates())
+                raise KeyError(f"no cell has {name}={wanted}; there are {there}")
+            frame = chosen
+        return type(self)(frame)
+
+    def at(self, **labels: object) -> float:
+        """Returns the value of the one cell with these labels; raises ``KeyError`` if there is none or more than one."""
+        cells = self.where(**labels).frame
+        if len(cells) != 1:
+            raise KeyError(f"{len(cells)} cells have {labels}; add labels until one is left")
+        return float(cells["value"].iloc[0])
+
+    def values(self, column: str) -> list[Any]:
+        """Returns the distinct labels of a column, in order of appearance."""
+        return list(self.frame[column].drop_duplicates())
+
+    def table(self, rows: str, columns: str, column: str = "value") -> pd.DataFrame:
+        """Returns one metric spread out, ``rows`` down and ``columns`` across; ``KeyError`` if a cell is not unique."""
+        if self.frame.duplicated([rows, columns]).any():
+            raise KeyError(f"several cells share one {rows} and {columns}; choose the other labels first")
+        order = self.values(rows), self.values(columns)
+        return self.frame.pivot(index=rows, columns=columns, values=column).reindex(index=order[0], columns=order[1])
+
+    def csv(self) -> str:
+        """Returns the grid as CSV text; ``read`` gives the same grid back, to the last bit of every value."""
+        frame = self.frame.copy()
+        for axis in self.axes:
+            frame[axis] = [_tidy(value) for value in frame[axis]]
+        return str(frame.to_csv(index=False, lineterminator="\n"))
+
+    @classmethod
+    def read(cls, source: Path | str) -> Self:
+        """Reads a CSV file, or CSV text that ``csv`` returned."""
+        text = io.StringIO(source) if isinstance(source, str) else source
+        frame = pd.read_csv(
+            text, dtype={"task": str, "attn": str, "preset": str, "spec": str}, float_precision="round_trip"
+        )
+        missing = [name for name in (*WHO, *WHAT) if name not in frame.columns]
+        if missing:
+            raise ValueError(f"no grid: the columns {', '.join(missing)} are missing")
+        for name in (*frame.columns.difference([*WHO, *WHAT]), "value", "stderr"):
+            frame[name] = frame[name].astype(float)
+        return cls(frame)
+
+    @classmethod
+    def join(cls, grids: Iterable[Self]) -> Self:
+        """Puts grids with the same axes under one another."""
+        frames = [grid.frame for grid in grids]
+        if len({tuple(frame.columns) for frame in frames}) != 1:
+            raise ValueError("grids with different axes cannot be joined")
+        return cls(pd.concat(frames, ignore_index=True))
+
+
+def _tidy(value: object) -> str:
+    return format(value, ".12g") if isinstance(value, int | float) else str(value)

@@ -1,0 +1,80 @@
+"""What a run ran on: versions, device, threads, commit."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from icl_lab.errors import BadValue
+
+PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "msgspec", "entmax")
+
+
+def device(name: str) -> torch.device:
+    """Returns the device called ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; raises ``BadValue`` if it is not there."""
+    there = ["cpu"]
+    if torch.cuda.is_available():
+        there += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if torch.backends.mps.is_available():
+        there.append("mps")
+    if name == "auto":
+        return torch.device("cuda" if "cuda" in there else "mps" if "mps" in there else "cpu")
+    if name not in there:
+        raise BadValue(f"There is no device '{name}' here. There are: auto, {', '.join(there)}.")
+    return torch.device(name)
+
+
+def describe(device: torch.device) -> str:
+    """Returns the device in words: ``cpu (2 threads)``."""
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device} ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Returns everything that the numbers of a run may depend on beside its specification and seed."""
+    return {
+        "command": " ".join(["icl-lab", *sys.argv[1:]]),
+        "commit": commit(),
+        "device": describe(device),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine_class(),
+        "python": platform.python_version(),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of the packages that compute, and of the laboratory."""
+    found = {"icl_lab": importlib.metadata.version("icl_lab") if _installed("icl_lab") else "not installed"}
+    return found | {name: importlib.metadata.version(name) for name in PACKAGES if _installed(name)}
+
+
+def machine_class() -> str:
+    """Returns the kind of machine, and nothing that names the machine itself."""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+
+
+def commit() -> str:
+    """Returns the commit of the source and whether it was changed since; ``unknown`` outside of a checkout."""
+    here = Path(__file__).parent
+    try:
+        git = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

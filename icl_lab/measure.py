@@ -1,0 +1,154 @@
+"""A trained model under shift: every cell of a grid, with the task's references on the same prompts."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated, Any
+
+import msgspec
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from icl_lab.streams import stream
+from icl_lab.tasks.base import Predictor, Prompt, Task
+
+TEST_SEED = 0  # not the training seed: all models, of all seeds, meet the same prompts
+BLOCK = 64  # prompts of one address, so that asking for more prompts keeps the first ones
+MEMORY = 256 * 2**20  # bytes that one forward pass may take, roughly; small enough to be kind to the caches
+
+
+class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The shift grid: the product of its axes, ``prompts`` in each cell (rounded up to whole blocks of 64)."""
+
+    __test__ = False  # not a test case, whatever its name suggests to pytest
+
+    prompts: Annotated[int, Meta(ge=1)]
+    axes: dict[str, list[float]]
+
+    def __post_init__(self) -> None:
+        for axis, values in self.axes.items():
+            if not values:
+                raise ValueError(f"{axis} has no values")
+            low = 4 if axis == "length" else 0
+            for value in values:
+                if axis == "length" and not (value >= low and value == int(value)):
+                    raise ValueError(f"length must be whole numbers >= 4, because scores start at index 3, got {value:g}")
+                if axis != "length" and not 0 < value < math.inf:
+                    raise ValueError(f"{axis} must be finite and > 0, got {value:g}")
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths, in ascending order."""
+        return sorted(int(value) for value in self.axes["length"])
+
+    def shifts(self) -> list[dict[str, float]]:
+        """Every combination of the axes other than length."""
+        others = {axis: values for axis, values in self.axes.items() if axis != "length"}
+        return [dict(zip(others, values, strict=True)) for values in product(*others.values())]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows for ``grid.csv`` (axes: shifts and length) and ``positions.csv`` (shifts and index, at the greatest length)."""
+
+    cells: list[dict[str, Any]]
+    positions: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A predictor to be measured, whether one pass at the greatest length serves all, and the bytes a prompt takes."""
+
+    predict: Predictor
+    one_pass: bool = True
+    bytes_of: Callable[[int], float] = lambda t: 200.0 * t * t  # noqa: E731
+
+
+@torch.no_grad()
+def measure(
+    subjects: Mapping[str, Subject],
+    task: Task,
+    test: TestSpec,
+    tick: Callable[[int, int], object] = lambda done, total: None,
+) -> Measured:
+    """Measures each subject in every cell, on prompts that depend on nothing but the task and the cell.
+
+    Where shorter prompts are prefixes of longer ones and the subject is prefix-consistent, one pass at the greatest
+    length scores all lengths; otherwise there is one pass a length. Both ways give the same numbers.
+    """
+    shifts = test.shifts()
+    result = Measured([], [])
+    for done, shift in enumerate(shifts):
+        for prefix, suite in task.suites().items():
+            for name, subject in subjects.items():
+                for length, views, errors in _passes(subject, suite, test, shift):
+                    for metric, values in views.items():
+                        if metric.startswith(prefix):
+                            row = {"attn": name, **shift, "length": length, "metric": metric}
+                            result.cells.append(row | summary(values, median=metric in task.medians))
+                    if length == test.lengths[-1]:
+                        for index, values in enumerate(errors.unbind(1)):
+                            row = {"attn": name, **shift, "index": index, "metric": f"{prefix}error"}
+                            result.positions.append(row | summary(values))
+        tick(done + 1, len(shifts))
+    return result
+
+
+def summary(values: Tensor, *, median: bool = False) -> dict[str, float]:
+    """values (b) or (b g), NaN where a prompt does not count -> value, stderr and count of one cell.
+
+    The mean over classes of the mean over prompts. The standard error of a median is half the distance of the order
+    statistics one standard deviation of a fair coin to either side.
+    """
+    classes = [column[~column.isnan()].double() for column in values.reshape(len(values), -1).unbind(1)]
+    count = sum(len(column) for column in classes)
+    if median:
+        (column,) = (column.sort().values for column in classes)
+        reach = math.sqrt(count) / 2
+        low, high = max(0, math.floor((count - 1) / 2 - reach)), min(count - 1, math.ceil((count - 1) / 2 + reach))
+        stderr = (column[high] - column[low]).item() / 2 if count > 1 else math.nan
+        return {"value": column.quantile(0.5).item(), "stderr": stderr, "count": count}
+    # A class without prompts has no mean: the cell is a marked gap (NaN), not the mean of the other class.
+    means = [column.mean().item() for column in classes]
+    errors = [column.var().item() / len(column) if len(column) > 1 else math.nan for column in classes]
+    return {"value": sum(means) / len(means), "stderr": math.sqrt(sum(errors)) / len(errors), "count": count}
+
+
+def draw(task: Task, length: int, prompts: int, shift: Mapping[str, float]) -> Prompt:
+    """Draws test prompts by address. Prompts that are prefixes of longer ones share the address of all lengths."""
+    address: tuple[str | int, ...] = ("test",) if task.prefixes else ("test", length)
+    blocks = [
+        task.sample(stream(TEST_SEED, *address, block), BLOCK, length, **shift) for block in range(-(-prompts // BLOCK))
+    ]
+    return Prompt(*(torch.cat([getattr(p, part) for p in blocks]) for part in ("tokens", "targets", "scored")))
+
+
+def _passes(
+    subject: Subject, task: Task, test: TestSpec, shift: Mapping[str, float]
+) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
+    """Yields (length, views, errors) for every length, from as few passes as the subject and the task allow."""
+    lengths = test.lengths
+    if not task.prefixes:
+        for length in lengths:
+            yield from _score(subject, task, draw(task, length, test.prompts, shift), [length], shift)
+        return
+    # Drawn once at the greatest length and cut: a shorter draw from the same address would be other numbers.
+    longest = draw(task, lengths[-1], test.prompts, shift)
+    for group in [lengths] if subject.one_pass else [[length] for length in lengths]:
+        yield from _score(subject, task, longest.first(task.tokens(group[-1])), group, shift)
+
+
+def _score(
+    subject: Subject, task: Task, prompt: Prompt, lengths: Sequence[int], shift: Mapping[str, float]
+) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
+    size = max(1, int(MEMORY / subject.bytes_of(prompt.tokens.shape[1])))
+    pieces = [
+        Prompt(*(getattr(prompt, part)[start : start + size] for part in ("tokens", "targets", "scored")))
+        for start in range(0, len(prompt.tokens), size)
+    ]
+    errors = torch.cat([task.errors(subject.predict(piece).cpu(), piece) for piece in pieces])
+    for length in lengths:
+        cut = prompt.first(task.tokens(length))
+        yield length, task.views(errors[:, :length], cut, **shift), errors[:, :length]

@@ -1,0 +1,188 @@
+"""A small GPT-2 that reads numbers through a linear map."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, cast
+
+import msgspec
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from icl_lab import normalizers, positions
+from icl_lab.errors import BadValue
+from icl_lab.normalizers.base import Normalizer, causal
+
+Watch = Callable[[int, Tensor], object]  # layer, weights (b h t t)
+Positive = Annotated[int, Meta(ge=1)]
+
+GPT2_VOCABULARY = 50_257  # rows of a token table that Hugging Face allocates and numeric prompts never touch
+
+
+class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The shape of a model. The three switches leave the residual stream as it is where a part is off."""
+
+    layers: Positive = 2
+    heads: Positive = 4
+    width: Positive = 64
+    positions: str = "learned"
+    roles: Literal["shared", "tagged"] = "shared"
+    mlp: bool = True
+    attention: bool = True
+    norm: bool = True
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide width, got {self.heads} heads and width {self.width}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a task asks of a model: numbers in a token and in an answer, roles in turn, tokens of the longest training prompt."""
+
+    width: int
+    outputs: int
+    roles: int
+    train_tokens: int
+
+
+class GPT2(nn.Module):
+    """Pre-LN decoder blocks between a linear read-in and a linear read-out (arXiv 2208.01066, 2508.14685).
+
+    As ``GPT2Model`` of Hugging Face transformers: gelu_new, final layer norm, weights N(0, 0.02), residual projections
+    N(0, 0.02 / sqrt(2 layers)), biases 0, no dropout. The read-in and read-out start as ``torch.nn.Linear`` does, as in
+    the published code. With ``roles=tagged`` the read-in adds a learned vector for each role (x, y), which otherwise only
+    the position tells apart.
+    """
+
+    def __init__(self, spec: ModelSpec, reading: Reading, attn: str, rng: torch.Generator) -> None:
+        super().__init__()
+        self.spec = spec
+        head_dim = spec.width // spec.heads
+        self.read_in = nn.Linear(reading.width, spec.width)
+        self.roles = nn.Parameter(torch.zeros(reading.roles, spec.width)) if spec.roles == "tagged" else None
+        self.positions = positions.build(spec.positions, spec.width, head_dim)
+        rules: Sequence[nn.Module | None] = [None] * spec.layers
+        if spec.attention:
+            rules = list(
+                normalizers.build_layers(
+                    attn, layers=spec.layers, heads=spec.heads, head_dim=head_dim, train_tokens=reading.train_tokens
+                )
+            )
+        self.blocks = nn.ModuleList(Block(spec, cast("Normalizer | None", rule)) for rule in rules)
+        self.norm = nn.LayerNorm(spec.width) if spec.norm else nn.Identity()
+        self.read_out = nn.Linear(spec.width, reading.outputs)
+        self._start(spec.layers, rng)
+
+    def forward(self, tokens: Tensor, watch: Watch | None = None) -> Tensor:
+        """tokens (b t w) -> outputs (b t c). ``watch`` is handed each layer's attention weights (b h t t).
+
+        Raises ``BadValue`` when there are more tokens than the position code can tell apart.
+        """
+        t = tokens.shape[1]
+        check_length(self.positions, t)
+        visible = causal(t, tokens.device)
+        x = self.read_in(tokens)
+        if self.roles is not None:
+            x = x + self.roles.repeat(math.ceil(t / len(self.roles)), 1)[:t]
+        x = self.positions.place(x)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, visible, self.positions, None if watch is None else lambda w, layer=layer: watch(layer, w))
+        return cast(Tensor, self.read_out(self.norm(x)))
+
+    @property
+    def prefix_consistent(self) -> bool:
+        """Whether an answer depends on nothing that comes after it, not even on how much does."""
+        return all(module.prefix_consistent for module in self.modules() if isinstance(module, Normalizer))
+
+    def bytes_a_prompt(self, t: int) -> float:
+        """What a forward pass without gradients holds at once for one prompt of ``t`` tokens, generously."""
+        spec = self.spec
+        return 4.0 * t * (5 * spec.heads * t + 12 * spec.width)
+
+    def parameter_count(self) -> int:
+        """The working parameters: every number that training can move."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+    def parameter_count_of_paper(self) -> int:
+        """The working parameters and the unused token table, as arXiv 2508.14685 counts (22.5M for 9.6M)."""
+        return self.parameter_count() + GPT2_VOCABULARY * self.read_in.out_features
+
+    @torch.no_grad()
+    def _start(self, layers: int, rng: torch.Generator) -> None:
+        # The rules keep the start that they chose: a blanket initialisation would overwrite s, n and b.
+        for name, p in self.named_parameters():
+            if ".rule." in name:
+                continue
+            if name.startswith(("read_in", "read_out")):
+                bound = self.get_submodule(name.split(".")[0]).in_features ** -0.5  # type: ignore[operator]
+                p.uniform_(-bound, bound, generator=rng)
+            elif name.endswith("project.weight"):
+                p.normal_(0, 0.02 / math.sqrt(2 * layers), generator=rng)
+            elif p.ndim == 2:
+                p.normal_(0, 0.02, generator=rng)
+            elif name.endswith("bias"):
+                p.zero_()
+
+
+class Block(nn.Module):
+    """x + attention(norm x), then x + mlp(norm x); a part that is off is left out with its norm."""
+
+    def __init__(self, spec: ModelSpec, rule: Normalizer | None) -> None:
+        super().__init__()
+
+        def norm() -> nn.Module:
+            return nn.LayerNorm(spec.width) if spec.norm else nn.Identity()
+
+        self.attention = Attention(spec, rule) if rule is not None else None
+        self.before_attention = norm() if rule is not None else None
+        self.mlp = MLP(spec.width) if spec.mlp else None
+        self.before_mlp = norm() if spec.mlp else None
+
+    def forward(self, x: Tensor, visible: Tensor, code: positions.Positions, watch: Callable[[Tensor], object] | None) -> Tensor:
+        if self.attention is not None and self.before_attention is not None:
+            x = x + self.attention(self.before_attention(x), visible, code, watch)
+        if self.mlp is not None and self.before_mlp is not None:
+            x = x + self.mlp(self.before_mlp(x))
+        return x
+
+
+class Attention(nn.Module):
+    """Multi-head attention with the weights of a rule."""
+
+    def __init__(self, spec: ModelSpec, rule: Normalizer) -> None:
+        super().__init__()
+        self.heads = spec.heads
+        self.qkv = nn.Linear(spec.width, 3 * spec.width)
+        self.project = nn.Linear(spec.width, spec.width)
+        self.rule = rule
+
+    def forward(self, x: Tensor, visible: Tensor, code: positions.Positions, watch: Callable[[Tensor], object] | None) -> Tensor:
+        """x (b t d), visible (t t) -> (b t d)."""
+        b, t, d = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k = code.turn(q, k)
+        if watch is not None:
+            watch(self.rule.weights(q, k, visible))
+        o = self.rule.attend(q, k, v, visible)
+        return cast(Tensor, self.project(o.transpose(1, 2).reshape(b, t, d)))
+
+
+class MLP(nn.Module):
+    """Two layers, four times as wide in between."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.widen = nn.Linear(d, 4 * d)
+        self.project = nn.Linear(4 * d, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.project(F.gelu(self.widen(x), approximate="tanh")))
+
+
+def check_length(code: positions.Positions, t: int) -> None:
+    """Raises ``BadValue`` when ``t`` tokens are more than the position code can tell apart."""
+    if code.limit is not None and t > code.limit:
+        raise BadValue(f"{t} tokens do not fit into {code.limit} learned positions; shorten the prompt or use positions=none or rotary.")

@@ -1,0 +1,51 @@
+"""Attention normalizers: what turns the scores of a row into weights. One idea a file; a file is found by being there."""
+
+import re
+
+from torch import nn
+
+from icl_lab.names import Registry
+from icl_lab.normalizers.base import Normalizer, Site
+
+registry = Registry("normalizer", __name__)
+wrappers = Registry("wrapper of a normalizer", __name__)
+
+
+def names() -> list[str]:
+    """Returns the names of all rules (wrappers have their own: ``wrappers.names()``)."""
+    return registry.names()
+
+
+def build(choice: str, *, heads: int, head_dim: int, train_tokens: int) -> Normalizer:
+    """Builds one layer's rule from text: ``ssa:n=2``, or ``X+reweight:p=3`` for a wrapper around X.
+
+    Raises ``LabError`` when a name, an option or a value is not known.
+    """
+    site = Site(heads, head_dim, train_tokens)
+    first, *around = _split(choice)
+    rule = registry.build(first, site)
+    for wrapper in around:
+        rule = wrappers.build(wrapper, site, rule)
+    return rule
+
+
+def build_layers(choice: str, *, layers: int, heads: int, head_dim: int, train_tokens: int) -> nn.ModuleList:
+    """Builds a rule for each layer; parameters that a rule declares ``shared`` are one tensor for all layers."""
+    rules = [build(choice, heads=heads, head_dim=head_dim, train_tokens=train_tokens) for _ in range(layers)]
+    for rule in rules[1:]:
+        for ours, first in zip(rule.modules(), rules[0].modules(), strict=True):
+            if isinstance(first, Normalizer):
+                for name in first.shared:
+                    setattr(ours, name, getattr(first, name))
+    return nn.ModuleList(rules)
+
+
+def settle(choice: str) -> str:
+    """Returns the one spelling of a choice (option order, number format); raises ``LabError`` if there is none."""
+    first, *around = _split(choice)
+    return "+".join([str(registry.settle(first)), *(str(wrappers.settle(wrapper)) for wrapper in around)])
+
+
+def _split(choice: str) -> list[str]:
+    # A '+' before a letter starts a wrapper; one before a digit belongs to a number such as 1e+3.
+    return re.split(r"\+(?=[A-Za-z])", choice)

@@ -1,0 +1,99 @@
+"""The plain average, and heads that divide the work among several rules."""
+
+import torch
+from torch import Tensor, nn
+
+from icl_lab.names import require
+from icl_lab.normalizers import registry
+from icl_lab.normalizers.base import Normalizer, Site, count, is_causal, widen
+from icl_lab.normalizers.l1 import L1
+from icl_lab.normalizers.softmax import Softmax
+
+
+@registry.add("average")
+class Average(Normalizer):
+    """Every visible key has the same weight; queries and keys are not read.
+
+    Formula: w_j = 1 / n
+    Paper: Naim et al. 2025, arXiv 2508.14685, Appendix C
+    """
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        return uniform(visible, widen(q).dtype).to(q.dtype).expand(*q.shape[:2], -1, -1)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        return mean(v, visible)
+
+
+@registry.add("soft-avg")
+class SoftAvg(Normalizer):
+    """The first half of the heads softmax, the second half the plain average.
+
+    Formula: w = softmax(z) in heads 1 .. h/2, w_j = 1 / n in the others
+    Paper: Naim et al. 2025, arXiv 2508.14685, Appendix C (SOFT/AVG)
+
+    The paper does not say which half. The queries and keys of the averaging heads have no use and get no gradient.
+    """
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        part = _portion(site, 2)
+        self.parts = nn.ModuleList([Softmax(part), Average(part)])
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        return _by_heads(self.parts, "weights", visible, q, k)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        return _by_heads(self.parts, "attend", visible, q, k, v)
+
+
+@registry.add("four-functions")
+class FourFunctions(Normalizer):
+    """A quarter of the heads each: tanh of the score, the plain average, relu, and the square.
+
+    Formula: w_j = phi(z_j) / sum_i |phi(z_i)| with phi = tanh, 1, relu, square, a quarter of the heads each
+    Paper: Naim et al. 2025, arXiv 2508.14685, Appendix C
+
+    The paper does not say how its functions are normalised; they become weights here by the sum of absolute values, and
+    a row without any stays 0.
+    """
+
+    sums_to_one = False
+    non_negative = False
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        part = _portion(site, 4)
+        self.parts = nn.ModuleList([L1(part, phi="tanh"), Average(part), L1(part, phi="relu"), L1(part, phi="square")])
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        return _by_heads(self.parts, "weights", visible, q, k)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        return _by_heads(self.parts, "attend", visible, q, k, v)
+
+
+def uniform(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """1 / n on the visible keys of each row, (t t)."""
+    return visible.to(dtype) / count(visible).unsqueeze(-1)
+
+
+def mean(v: Tensor, visible: Tensor) -> Tensor:
+    """The mean of the values each row sees: under a causal mask a running one, which needs no matrix."""
+    if is_causal(visible):
+        return (widen(v).cumsum(-2) / count(visible).unsqueeze(-1)).to(v.dtype)
+    return (uniform(visible, widen(v).dtype) @ widen(v)).to(v.dtype)
+
+
+def _portion(site: Site, parts: int) -> Site:
+    require(site.heads % parts == 0, f"the number of heads must be a multiple of {parts}", site.heads)
+    return Site(site.heads // parts, site.head_dim, site.train_tokens)
+
+
+def _by_heads(parts: nn.ModuleList, method: str, visible: Tensor, *tensors: Tensor) -> Tensor:
+    """Gives each part its share of the heads (b h t d), in order, and joins what they return."""
+    shares = zip(*(x.chunk(len(parts), dim=1) for x in tensors), strict=True)
+    return torch.cat([getattr(part, method)(*share, visible) for part, share in zip(parts, shares, strict=True)], 1)

@@ -1,0 +1,195 @@
+"""What a normalizer is: queries, keys and visibility in, attention weights out.
+
+Axis letters are those of ``icl_lab``: b prompts, h heads, t tokens, d head width. A row is one query; its n is the
+number of keys it may see. Scores are z = q.k / sqrt(d).
+
+A rule takes one of three roads, and implements the one hook of that road:
+
+* ``ScaledQuery``: softmax(c_n z). The factor goes into the query, so any fused kernel serves.
+* ``WarpedScore``: softmax(g(z, n)), for every rule whose unnormalised weight exp(g) is positive.
+* ``Scored``: whatever needs the whole matrix, or q and k themselves.
+
+A rule that needs more than q and k (a forgetting gate reads the token, a differential head a second score map) has no
+road here. The door for it is a fourth base with its own hook and its own arguments, built by ``build_layers`` like the
+others; it is never a keyword added to ``weights``.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+# A row whose weights add up to less than this has none: its quotients would overflow single precision backward.
+MASS = 1e-30
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where one layer's rule sits: its heads, their width, and the tokens of the longest training prompt."""
+
+    heads: int
+    head_dim: int
+    train_tokens: int
+
+
+class Normalizer(nn.Module, ABC):
+    """Turns queries and keys into attention weights.
+
+    ``visible`` is the truth about the mask: a hidden key gets weight exactly 0 and counts for nothing, not even for a
+    length that the rule scales by. A row that sees nothing gets only zeros.
+
+    The traits below are declarations that the contract tests check both ways. A class sets them, or an instance where
+    they hang on an option.
+    """
+
+    sums_to_one: bool = True
+    non_negative: bool = True
+    prefix_consistent: bool = True  # row i does not depend on how long the prompt goes on
+    ordered: bool = False  # the weights depend on where a key stands, not only on what it is
+    learned: tuple[str, ...] = ()  # attributes that hold the parameters under the names of the formula
+    shared: tuple[str, ...] = ()  # parameters that all layers hold in common
+
+    @abstractmethod
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        """q, k (b h t d), visible (t t) bool, row by key -> weights (b h t t), by the formula."""
+
+    @abstractmethod
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        """q, k, v (b h t d), visible (t t) bool -> (b h t d): ``weights @ v`` by the fastest exact road."""
+
+
+class ScaledQuery(Normalizer):
+    """softmax(c_n z): a factor for each row, which the query absorbs."""
+
+    @abstractmethod
+    def scale(self, n: Tensor) -> Tensor:
+        """n (t) visible keys of each row -> c, (t) or (h t)."""
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        return softmax(scores(self._scaled(q, visible), widen(k)), visible).to(q.dtype)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        q = self._scaled(q, visible).to(q.dtype)
+        if is_causal(visible):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        # Not every fused kernel gives zeros to a row that sees nothing, so it sees all and its output is taken away.
+        seen = visible.any(-1, keepdim=True)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=visible | ~seen) * seen
+
+    def _scaled(self, q: Tensor, visible: Tensor) -> Tensor:
+        return widen(q) * self.scale(count(visible).to(widen(q).dtype)).unsqueeze(-1)
+
+
+class WarpedScore(Normalizer):
+    """softmax(g(z, n)): an element-wise warp of the score, then the mask, then softmax."""
+
+    @abstractmethod
+    def warp(self, z: Tensor, n: Tensor) -> Tensor:
+        """Scores z (b h t t) and the rows' visible keys n (t 1) -> g(z, n), of the shape of z."""
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        z = scores(widen(q), widen(k))
+        # Warp first: an infinity inside a warp poisons the gradients of its parameters.
+        return softmax(self.warp(z, count(visible).to(z.dtype).unsqueeze(-1)), visible).to(q.dtype)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        return self.weights(q, k, visible) @ v
+
+
+class Scored(Normalizer):
+    """Anything that needs the whole matrix of a row, or q and k themselves."""
+
+    @abstractmethod
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        """As ``weights``, with q and k in single precision or better."""
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        return self.rows(widen(q), widen(k), visible).to(q.dtype)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        return self.weights(q, k, visible) @ v
+
+
+def scores(q: Tensor, k: Tensor) -> Tensor:
+    """z = q.k / sqrt(d): q, k (b h t d) -> (b h t t)."""
+    return (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+
+
+def softmax(z: Tensor, visible: Tensor) -> Tensor:
+    """Softmax over the visible keys; hidden keys get exactly 0, and so does a row that sees nothing."""
+    if is_causal(visible):
+        return (z + veil(visible, z.dtype)).softmax(-1)
+    # A row of nothing but minus infinities is NaN, forward and backward: unveil it, and take its weights away after.
+    blind = ~visible.any(-1, keepdim=True)
+    return (z + veil(visible | blind, z.dtype)).softmax(-1) * visible
+
+
+def veil(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a key is visible and minus infinity where it is hidden, (t t): a mask to add to finished scores.
+
+    Adding is one pass over the matrix and none backward; filling is two slow ones.
+    """
+    if is_causal(visible):
+        return _causal_veil(visible.shape[-1], visible.device, dtype)
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(~visible, -math.inf)
+
+
+def l1(x: Tensor) -> Tensor:
+    """x / sum |x| over the keys; a row without mass stays 0, and sends no gradient."""
+    return ratio(x, torch.linalg.vector_norm(x, 1, dim=-1, keepdim=True))
+
+
+def ratio(x: Tensor, total: Tensor, least: float = MASS) -> Tensor:
+    """x / total, and 0 where the total is none: dividing by infinity makes both slopes 0, where 0/0 makes them NaN."""
+    return x / total.masked_fill(total < least, math.inf)
+
+
+def noise(dtype: torch.dtype) -> float:
+    """How far a weight times n may be from 1 by rounding alone: a row nearer than that to uniform is uniform."""
+    return 100 * torch.finfo(dtype).eps
+
+
+def count(visible: Tensor) -> Tensor:
+    """n: the number of keys each row may see, (t), at least 1 so that its logarithm exists."""
+    return visible.sum(-1).clamp(min=1)
+
+
+def widen(x: Tensor) -> Tensor:
+    """Half precision to single; the rest as it is. Powers, logarithms and sums over keys need the digits."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
+    """The mask of plain causal attention, (t t) bool: row i sees keys up to and including i.
+
+    One tensor for each size, so that ``is_causal`` can know it by identity, and nobody compares t^2 entries a layer.
+    """
+    # "cuda", device("cuda") and device("cuda", 0) are one place and three keys: ask a tensor where it came to lie.
+    return _causal(t, torch.empty(0, device=device).device)
+
+
+@lru_cache(maxsize=32)
+def _causal(t: int, device: torch.device) -> Tensor:
+    # A tensor first made in inference mode could never again take part in training.
+    with torch.inference_mode(False):
+        return torch.ones(t, t, dtype=torch.bool, device=device).tril()
+
+
+@lru_cache(maxsize=32)
+def _causal_veil(t: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.zeros(t, t, dtype=dtype, device=device).masked_fill(~_causal(t, device), -math.inf)
+
+
+def is_causal(visible: Tensor) -> bool:
+    """Whether ``visible`` is the very mask that ``causal`` hands out (an equal copy takes the general road)."""
+    return visible is causal(visible.shape[-1], visible.device)
+
+
+def softplus_inverse(y: float) -> float:
+    """x with log(1 + e^x) = y, for y >= 0: where a positive parameter starts."""
+    return math.log(math.expm1(y)) if y > 0 else -math.inf

@@ -1,0 +1,56 @@
+"""Factors on the scores that need no training: they can be swapped in after it."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from icl_lab.normalizers import registry
+from icl_lab.normalizers.base import ScaledQuery, Scored, Site, scores, softmax
+
+
+@registry.add("log-n")
+class LogN(ScaledQuery):
+    """Softmax with scores that grow by the logarithm of the number of keys, but only beyond the training length.
+
+    Formula: w = softmax(max(1, log n / log T) z), T the tokens of a training prompt
+    Paper: Su 2021; as in the public code of Qwen
+
+    Rows within the training length stay exactly softmax, which makes this the honest rule to swap in after training.
+    """
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        # A training prompt of one token has log T = 0.
+        self.log_train = math.log(max(site.train_tokens, 2))
+
+    def scale(self, n: Tensor) -> Tensor:
+        return (n.log() / self.log_train).clamp(min=1)
+
+
+@registry.add("adaptive-temperature")
+class AdaptiveTemperature(Scored):
+    """Softmax, sharpened where its own entropy is high.
+
+    Formula: w = softmax(beta z), beta = max(1, -0.037 H^4 + 0.481 H^3 - 2.3 H^2 + 4.917 H - 1.791), H the entropy of
+        softmax(z) in nats
+    Paper: softmax is not enough (for sharp size generalisation) 2024, arXiv 2410.01104
+
+    The paper sets beta = 1 up to H = 0.5; the polynomial is below 1 there anyway. It falls below 1 again above 5.94
+    nats: no sharpening with more than about 380 equal keys, and never more than 2.42. Highest power first.
+    """
+
+    POWERS = (-0.037, 0.481, -2.3, 4.917, -1.791)
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        z = scores(q, k)
+        p = softmax(z, visible)
+        # A weight that underflows to 0 has p log p = 0, but its logarithm would be infinite.
+        entropy = -(p * p.clamp(min=torch.finfo(p.dtype).tiny).log()).sum(-1, keepdim=True)
+        beta = torch.zeros_like(entropy)
+        for power in self.POWERS:
+            beta = beta * entropy + power
+        return softmax(beta.clamp(min=1) * z, visible)

@@ -1,0 +1,39 @@
+"""Re-weighting: keys with no more than the uniform share lose it all, and a power sharpens the rest."""
+
+import torch
+from torch import Tensor
+
+from icl_lab.errors import BadValue
+from icl_lab.names import require
+from icl_lab.normalizers import wrappers
+from icl_lab.normalizers.base import Normalizer, Scored, Site, count, noise
+
+
+@wrappers.add("reweight")
+class Reweight(Scored):
+    """Keeps what a rule gives above the uniform share 1/n, raised to a power p.
+
+    Formula: w_j = y_j / sum_i y_i, y_j = relu(n a_j - o)^p, a the rule's weights, o = 1 (0 where n <= 3)
+    Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Section 2.3
+
+    y is divided by its largest entry before the power: y^15 overflows from 370 up, and where y is small no constant
+    added to the sum is small enough. A row that is uniform, up to rounding, has y = 0 and stays as it is.
+    """
+
+    def __init__(self, site: Site, rule: Normalizer, *, p: int = 3) -> None:
+        super().__init__()
+        require(p >= 1, "p must be >= 1", p)
+        if not rule.sums_to_one:
+            raise BadValue("re-weighting keeps what is above the uniform share 1/n, so it needs rows that sum to 1.")
+        self.rule, self.p = rule, p
+        self.prefix_consistent, self.ordered = rule.prefix_consistent, rule.ordered
+
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        # The rule is asked in single precision too: a power of 15 would read meaning into the digits half precision lacks.
+        a = self.rule.weights(q, k, visible)
+        n = count(visible).to(a.dtype).unsqueeze(-1)
+        y = (a * n - (n > 3).to(a.dtype)).relu()
+        peak = y.detach().amax(-1, keepdim=True)
+        uniform = peak < noise(a.dtype)
+        y = (y / peak.masked_fill(uniform, torch.inf)) ** self.p
+        return torch.where(uniform, a, y / y.sum(-1, keepdim=True).masked_fill(uniform, 1.0))

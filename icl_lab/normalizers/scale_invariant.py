@@ -1,0 +1,30 @@
+"""Scale-invariant attention: as much attention for each octave of distance."""
+
+import torch
+from torch import Tensor
+
+from icl_lab.names import require
+from icl_lab.normalizers import registry
+from icl_lab.normalizers.base import Site, WarpedScore
+
+
+@registry.add("scale-invariant")
+class ScaleInvariant(WarpedScore):
+    """Softmax of scores that spread and sink with distance, so that near and far share attention at every length.
+
+    Formula: w_ij = softmax_j(a_t z_ij + m_t), t = i - j, a_t = sqrt(1 + 2 log(1 + t/tau)), m_t = -2 log(1 + t/tau)
+    Paper: Scale-invariant attention 2025, arXiv 2505.17083
+    """
+
+    ordered = True
+
+    def __init__(self, site: Site, *, tau: float = 10.0) -> None:
+        super().__init__()
+        require(tau > 0, "tau must be > 0", tau)
+        self.tau = tau
+
+    def warp(self, z: Tensor, n: Tensor) -> Tensor:
+        place = torch.arange(z.shape[-1], dtype=z.dtype, device=z.device)
+        # A key that stands later, where a mask shows one, is at distance 0.
+        octaves = 2 * ((place.unsqueeze(-1) - place).clamp(min=0) / self.tau).log1p()
+        return torch.addcmul(-octaves, z, (1 + octaves).sqrt())

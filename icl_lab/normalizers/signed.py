@@ -1,0 +1,76 @@
+"""Softmax with the wrong sign, and softmax around 0: what is left when weights need not be positive."""
+
+import torch
+from torch import Tensor
+
+from icl_lab.normalizers import registry
+from icl_lab.normalizers.average import mean, uniform
+from icl_lab.normalizers.base import ScaledQuery, Site, count, noise, ratio, widen
+
+FIRST = 3  # rows that see no more keys than this stay softmax
+
+
+@registry.add("inverse")
+class Inverse(ScaledQuery):
+    """Softmax with the sign turned.
+
+    Formula: w = -softmax(z)
+    Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Table 1
+
+    The value matrix absorbs the sign, so the two rules span the same functions: a control, not a rival.
+    """
+
+    sums_to_one = False
+    non_negative = False
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+
+    def scale(self, n: Tensor) -> Tensor:
+        return torch.ones_like(n)
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        return -super().weights(q, k, visible)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        return -super().attend(q, k, v, visible)
+
+
+@registry.add("recentred")
+class Recentred(ScaledQuery):
+    """Softmax minus its mean, so that a row sums to 0.
+
+    Formula: w_j = softmax(z)_j - 1/n where n > 3, softmax(z)_j elsewhere; with ``l1=yes`` divided by its sum of
+        absolute values
+    Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Table 1 and footnote 1
+
+    The mean is one over visible keys, or hidden ones would weigh -1/L. Divided, a uniform row is 0/0 and stays 0; what
+    is uniform up to rounding counts as uniform, since the division would make rounding errors into weights.
+    """
+
+    sums_to_one = False
+    non_negative = False
+
+    def __init__(self, site: Site, *, l1: bool = False) -> None:
+        super().__init__()
+        self.l1 = l1
+
+    def scale(self, n: Tensor) -> Tensor:
+        return torch.ones_like(n)
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        wide = widen(q)
+        w = super().weights(wide, k, visible) - uniform(visible, wide.dtype) * _late(visible)
+        if self.l1:
+            w = ratio(w, torch.linalg.vector_norm(w, 1, dim=-1, keepdim=True), noise(w.dtype))
+        return w.to(q.dtype)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        if self.l1:
+            return self.weights(q, k, visible) @ v
+        return super().attend(q, k, v, visible) - mean(v, visible) * _late(visible)
+
+
+def _late(visible: Tensor) -> Tensor:
+    """Whether a row sees more keys than the first three rows do, (t 1)."""
+    return (count(visible) > FIRST).unsqueeze(-1)

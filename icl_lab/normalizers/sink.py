@@ -1,0 +1,95 @@
+"""Rules that may attend to nothing: a sink, rectified softmax, and a threshold that learns."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from icl_lab.normalizers import registry
+from icl_lab.normalizers.base import Normalizer, Scored, Site, count, ratio, scores, softmax, veil, widen
+
+
+@registry.add("sink")
+class Sink(Normalizer):
+    """Softmax with one more score in the sum, learned for each head, that stands for no key.
+
+    Formula: w_j = exp(z_j) / (exp(s) + sum_i exp(z_i))
+    Paper: the learned logit as in the public code of gpt-oss; ``s=0,learn=no`` is softmax1
+
+    The sink is a key with score s and value 0, and the row's maximum is subtracted from it as from all others: a
+    constant 1 beside shifted exponentials is a common bug.
+    """
+
+    sums_to_one = False
+    learned = ("s",)
+
+    def __init__(self, site: Site, *, s: float = 0.0, learn: bool = True) -> None:
+        super().__init__()
+        self.s = nn.Parameter(torch.full((site.heads,), s), requires_grad=learn)
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        wide, keys, seen = self._with_sink(q, k, visible)
+        return (wide @ keys.transpose(-1, -2) + veil(seen, wide.dtype)).softmax(-1)[..., 1:].to(q.dtype)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        wide, keys, seen = self._with_sink(q, k, visible)
+        values = F.pad(v, (0, 1, 1, 0))
+        o = F.scaled_dot_product_attention(wide.to(v.dtype), keys.to(v.dtype), values, attn_mask=seen, scale=1.0)
+        return o[..., :-1]
+
+    def _with_sink(self, q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (b h t d+1), keys (b h t+1 d+1) and mask (t t+1): one more channel, in which the sink's key is s."""
+        queries = F.pad(widen(q) * q.shape[-1] ** -0.5, (0, 1), value=1.0)
+        sink = F.pad(self.s.view(1, -1, 1, 1), (q.shape[-1], 0)).expand(len(q), -1, -1, -1)
+        return (
+            queries,
+            torch.cat([sink.to(queries.dtype), F.pad(widen(k), (0, 1))], -2),
+            F.pad(visible, (1, 0), value=True),
+        )
+
+
+@registry.add("softpick")
+class Softpick(Scored):
+    """Rectified softmax: only positive scores get weight, and a row may get none.
+
+    Formula: w_j = relu(exp(z_j) - 1) / sum_i |exp(z_i) - 1|
+    Paper: Softpick 2025, arXiv 2504.20966
+
+    The score 0 has a meaning here, so a shift by the row's maximum m goes into both terms: exp(z - m) - exp(-m), each
+    less 1 to keep the digits of small scores. A row of zeros has no weights and no gradient.
+    """
+
+    sums_to_one = False
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        z = scores(q, k)
+        # A common factor exp(-m) cancels, so m needs no gradient; 0 at least, or exp(-m) would overflow.
+        m = (z.detach() * visible).amax(-1, keepdim=True).clamp(min=0)
+        e = ((z - m).expm1() - (-m).expm1()) * visible
+        return ratio(e.relu(), torch.linalg.vector_norm(e, 1, dim=-1, keepdim=True))
+
+
+@registry.add("elastic")
+class Elastic(Scored):
+    """Softmax less a learned multiple of the uniform share, rectified.
+
+    Formula: w_j = relu(softmax(z)_j + tau / n)
+    Paper: Elastic-Softmax 2026, arXiv 2601.00919
+
+    tau belongs to a head and starts at -1, where a key must get more than the uniform share to keep anything; a first
+    row then has no weight at all.
+    """
+
+    sums_to_one = False
+    learned = ("tau",)
+
+    def __init__(self, site: Site, *, tau: float = -1.0, learn: bool = True) -> None:
+        super().__init__()
+        self.tau = nn.Parameter(torch.full((site.heads,), tau), requires_grad=learn)
+
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        # 0 on hidden keys, where the softmax is 0 as well: relu(0) is the exact 0 they must get.
+        share = visible / count(visible).to(q.dtype).unsqueeze(-1)
+        return (softmax(scores(q, k), visible) + self.tau.view(-1, 1, 1) * share).relu()

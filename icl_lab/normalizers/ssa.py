@@ -1,0 +1,53 @@
+"""Scaled signed averaging."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from icl_lab.names import require
+from icl_lab.normalizers import registry
+from icl_lab.normalizers.base import Site, WarpedScore, softplus_inverse
+
+
+@registry.add("ssa")
+class SSA(WarpedScore):
+    """Scaled signed averaging: a power of the score in place of its exponential.
+
+    Formula: w_j proportional to (1 + b|z_j|)^(n sgn z_j), that is softmax(n sgn(z) log(1 + b|z|))
+    Paper: Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685, Section 6
+
+    n >= 1 and b > 0 start at 1.5 and 1, one of each a head (``per=layer``: one a layer). Written as the softmax of a
+    warped score, because the power overflows where its logarithm does not. Here n is an exponent, not a length.
+    """
+
+    learned = ("n", "b")
+
+    def __init__(
+        self, site: Site, *, n: float = 1.5, b: float = 1.0, learn: bool = True, per: Literal["head", "layer"] = "head"
+    ) -> None:
+        super().__init__()
+        require(n >= 1, "n must be >= 1", n)
+        require(n > 1 or not learn, "n must be > 1 while it is learned (its raw value at 1 is minus infinity)", n)
+        require(b > 0, "b must be > 0", b)
+        size = site.heads if per == "head" else 1
+        self.raw_n = nn.Parameter(torch.full((size,), softplus_inverse(n - 1)), requires_grad=learn)
+        self.raw_b = nn.Parameter(torch.full((size,), softplus_inverse(b)), requires_grad=learn)
+
+    @property
+    def n(self) -> Tensor:
+        """The exponent, (h) or (1)."""
+        return 1 + F.softplus(self.raw_n)
+
+    @property
+    def b(self) -> Tensor:
+        """The slope inside the logarithm, (h) or (1)."""
+        return F.softplus(self.raw_b)
+
+    def warp(self, z: Tensor, n: Tensor) -> Tensor:
+        b = self.b.view(-1, 1, 1)
+        # |z| and sgn z have no slope at 0 for autograd, but the warp has: n b. With a sign that is 1 at 0, both come
+        # out right, and a head whose scores all start at 0 learns.
+        sign = torch.copysign(torch.ones_like(b), z.detach())
+        return self.n.view(-1, 1, 1) * (torch.log1p(b * (z * sign)) * sign)

@@ -1,0 +1,130 @@
+"""What a run is, resolved to the last field, and the text that changes a field."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from icl_lab import normalizers, positions, tasks
+from icl_lab.errors import BadValue, UnknownName, UnknownOption
+from icl_lab.measure import TestSpec
+from icl_lab.model import ModelSpec, Reading
+from icl_lab.presets import PRESETS
+from icl_lab.tasks.base import Task
+from icl_lab.train import TrainSpec
+
+
+class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that a run's numbers depend on, but for the seed, the machine and the versions."""
+
+    task: str
+    attn: str
+    preset: str
+    model: ModelSpec
+    train: TrainSpec
+    test: TestSpec
+
+    @property
+    def hash(self) -> str:
+        """Eight hexadecimal digits that name the run: equal for equal specifications, whatever the preset is called."""
+        fields = {name: value for name, value in msgspec.to_builtins(self).items() if name != "preset"}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
+
+    def reading(self, task: Task) -> Reading:
+        """What the task asks of the model; the longest training prompt is the last that the curriculum reaches."""
+        longest = self.train.length_at(self.train.steps - 1)
+        return Reading(task.width, task.outputs, task.roles, task.tokens(longest))
+
+
+def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] = ()) -> RunSpec:
+    """Resolves names and ``a.b=value`` settings to a specification, and checks it before anything is computed.
+
+    Raises ``LabError`` on an unknown task, normalizer, option, preset or field, and on a value out of bounds.
+    """
+    if preset not in PRESETS:
+        raise UnknownName("preset", preset, PRESETS)
+    chosen = PRESETS[preset]
+    built = tasks.build(task)
+    axes = {axis: [float(value) for value in values] for axis, values in built.axes[chosen.grid].items()}
+    spec = RunSpec(
+        task=tasks.settle(task),
+        attn=normalizers.settle(attn),
+        preset=preset,
+        model=chosen.model,
+        train=chosen.train,
+        test=TestSpec(prompts=chosen.prompts, axes=axes),
+    )
+    name = spec.task.partition(":")[0]
+    spec = change(spec, {**chosen.tasks.get(name, {}), **dict(map(_pair, settings))})
+    _check(spec, built)
+    return spec
+
+
+def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
+    """Returns ``spec`` with fields changed: ``{"train.steps": "2000", "test.axes.length": "10,20"}``.
+
+    Raises ``LabError`` on a field that does not exist and on a value out of bounds.
+    """
+    fields = msgspec.to_builtins(spec)
+    for path, value in settings.items():
+        # The task and the normalizer are not fields to be set: they have names and options of their own.
+        place: Any = {group: fields[group] for group in ("model", "train", "test")}
+        *parents, last = path.split(".")
+        for depth, key in enumerate((*parents, last)):
+            owner = ".".join(parents[:depth]) or "a run"
+            if not isinstance(place, dict):
+                raise BadValue(f"--set {path}: {owner} is a single value and has no field '{key}'.")
+            if key not in place:
+                raise UnknownOption(f"--set {path}: {owner}", key, place)
+            if depth < len(parents):
+                place = place[key]
+        if isinstance(place[last], dict):
+            raise BadValue(f"--set {path}: this is a group; name one of its fields: {', '.join(place[last])}.")
+        place[last] = _read(path, value, place[last]) if isinstance(value, str) else value
+    try:
+        return msgspec.convert(fields, RunSpec, strict=False)
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at `$.")
+        field = where.rstrip("`")
+        asked = next((f" (got '{value}')" for path, value in settings.items() if field and path.startswith(field)), "")
+        raise BadValue(f"{field or 'the specification'}: {reason}{asked}.") from None
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    path, equals, value = (part.strip() for part in setting.partition("="))
+    if not (path and equals and value):
+        raise BadValue(f"--set '{setting}' is not of the form field=value, such as train.steps=2000.")
+    return path, value
+
+
+def _read(path: str, text: str, old: object) -> Any:
+    """Reads text as the kind of value that it replaces; bounds are checked when the specification is whole again."""
+    if isinstance(old, list):
+        return [_read(path, item, 0.0) for item in text.split(",")]
+    if isinstance(old, bool):
+        return {"yes": True, "no": False}.get(text, text)
+    if isinstance(old, int | float):
+        try:
+            finite = math.isfinite(float(text))
+        except ValueError:
+            finite = False
+        if not finite:
+            raise BadValue(f"--set {path}: it takes a finite number, got '{text}'.")
+    return text
+
+
+def _check(spec: RunSpec, task: Task) -> None:
+    """Raises ``BadValue`` for what no single field can know."""
+    head_dim = spec.model.width // spec.model.heads
+    code = positions.build(spec.model.positions, spec.model.width, head_dim)
+    longest = max(spec.test.lengths[-1], spec.train.curriculum.stop)
+    if code.limit is not None and task.tokens(longest) > code.limit:
+        raise BadValue(
+            f"prompts of {longest} examples are {task.tokens(longest)} tokens, more than the {code.limit} learned positions; "
+            f"set model.positions=learned:rows={task.tokens(longest)}, none or rotary, or test.axes.length lower."
+        )
+    reading = spec.reading(task)
+    normalizers.build(spec.attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)

@@ -1,0 +1,226 @@
+"""What ``results/`` looks like, and nothing else knows it.
+
+    results/runs/<task>/<attn>/<preset>-<hash>/seed-<k>/
+      spec.json  env.json  history.csv  model.safetensors  positions.csv  grid.csv (last: its presence means finished)
+
+Each file is written beside its place and moved there in one step, so that what stands under a name is whole.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+
+from icl_lab.errors import RunFailed
+from icl_lab.grid import Grid
+from icl_lab.model import GPT2
+from icl_lab.names import filename
+from icl_lab.spec import RunSpec
+from icl_lab.train import Progress
+
+Say = Callable[[str], object]
+CHECKPOINTS = ("checkpoint.pt", "checkpoint-before.pt")  # the last, and the one before it
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one training seed of one specification."""
+
+    folder: Path
+    spec: RunSpec
+    seed: int
+
+    @property
+    def finished(self) -> bool:
+        """Whether the grid is there."""
+        return (self.folder / "grid.csv").exists()
+
+    @property
+    def trained(self) -> bool:
+        """Whether the trained model is there (git keeps the weights of few runs)."""
+        return (self.folder / "model.safetensors").exists()
+
+    @contextmanager
+    def alone(self, waiting: Say) -> Iterator[None]:
+        """Holds the run for this process; a second process says that it waits, and then waits."""
+        with _writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder / ".lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                waiting(f"another process is working on {self.folder}; waiting for it.")
+                lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def begin(self) -> None:
+        """Writes the specification; raises ``RunFailed`` if the folder holds another one."""
+        text = _json(msgspec.to_builtins(self.spec))
+        path = self.folder / "spec.json"
+        if not path.exists():
+            publish(path, text.encode())
+        elif path.read_text() != text:
+            raise RunFailed(f"{path} holds another specification than its folder's name says; move the folder away.")
+
+    def clear(self) -> None:
+        """Removes what a run leaves, so that it is done afresh."""
+        for name in ("grid.csv", "positions.csv", "model.safetensors", "history.csv", "env.json", "heat-map.png", *CHECKPOINTS):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def keep(self, model: GPT2, progress: Progress) -> None:
+        """Publishes a checkpoint; the one before it stays until the next."""
+        with io.BytesIO() as buffer:
+            torch.save({"model": model.state_dict(), **asdict(progress)}, buffer)
+            data = buffer.getvalue()
+        last, before = (self.folder / name for name in CHECKPOINTS)
+        with _writing(self.folder):
+            if last.exists():
+                last.replace(before)
+            publish(last, hashlib.sha256(data).digest() + data)
+
+    def resume(self, model: GPT2, say: Say) -> Progress:
+        """Loads the newest whole checkpoint into ``model``, and says where it goes on; without one, from step 0."""
+        for name in CHECKPOINTS:
+            path = self.folder / name
+            if not path.exists():
+                continue
+            data = path.read_bytes()
+            if hashlib.sha256(data[32:]).digest() != data[:32]:
+                say(f"{path} is damaged and is left aside.")
+                continue
+            state: dict[str, Any] = torch.load(io.BytesIO(data[32:]), weights_only=True, map_location="cpu")
+            model.load_state_dict(state.pop("model"))
+            progress = Progress(**state)
+            say(f"goes on from step {progress.step} ({name}).")
+            return progress
+        if any((self.folder / name).exists() for name in CHECKPOINTS):
+            say("no checkpoint is whole; starts from step 0.")
+        return Progress()
+
+    def keep_model(self, model: GPT2, history: list[dict[str, float]], env: Mapping[str, Any]) -> None:
+        """Publishes the history, the environment and, last of the three, the trained weights."""
+        with _writing(self.folder):
+            text = io.StringIO()
+            writer = csv.DictWriter(text, list(history[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(history)
+            publish(self.folder / "history.csv", text.getvalue().encode())
+            with tempfile.TemporaryDirectory(dir=self.folder, prefix=".model-") as place:
+                path = Path(place) / "model.safetensors"
+                save_model(model, str(path))
+                data = path.read_bytes()
+            publish(self.folder / "env.json", _json({**env, "model_sha256": hashlib.sha256(data).hexdigest()}).encode())
+            publish(self.folder / "model.safetensors", data)
+            for name in CHECKPOINTS:
+                (self.folder / name).unlink(missing_ok=True)
+
+    def load_model(self, model: GPT2) -> None:
+        """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
+        path = self.folder / "model.safetensors"
+        if hashlib.sha256(path.read_bytes()).hexdigest() != self.env()["model_sha256"]:
+            raise RunFailed(f"{path} is damaged or altered (its hash is not that of env.json); repeat the run with --force.")
+        try:
+            load_model(model, str(path))
+        except (SafetensorError, RuntimeError) as error:
+            raise RunFailed(f"{path} does not fit its specification: {error}") from error
+
+    def env(self) -> dict[str, Any]:
+        """Returns what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
+        path = self.folder / "env.json"
+        try:
+            return dict(json.loads(path.read_text()))
+        except (OSError, ValueError) as error:
+            raise RunFailed(f"{path} cannot be read: {error}; repeat the run with --force.") from error
+
+    def history(self) -> list[dict[str, float]]:
+        """Returns the rows of ``history.csv``."""
+        with (self.folder / "history.csv").open() as file:
+            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+    def finish(self, grid: Grid, positions: Grid) -> None:
+        """Publishes the grids; ``grid.csv`` is written last, and from then on the run is finished."""
+        with _writing(self.folder):
+            publish(self.folder / "positions.csv", positions.csv().encode())
+            publish(self.folder / "grid.csv", grid.csv().encode())
+
+    def grid(self) -> Grid:
+        """Returns the finished grid; raises ``RunFailed`` if the file is damaged."""
+        path = self.folder / "grid.csv"
+        try:
+            return Grid.read(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise RunFailed(f"{path} cannot be read: {error}; repeat the run with --force.") from error
+
+
+@dataclass(frozen=True)
+class Store:
+    """A results folder."""
+
+    root: Path
+
+    def run(self, spec: RunSpec, seed: int) -> Run:
+        """Returns the place of a run, whether or not it is there yet."""
+        return Run(self.folder(spec) / f"seed-{seed}", spec, seed)
+
+    def folder(self, spec: RunSpec) -> Path:
+        """Returns the folder that holds all seeds of a specification."""
+        return self.root / "runs" / filename(spec.task) / filename(spec.attn) / f"{spec.preset}-{spec.hash}"
+
+    def runs(self) -> Iterator[Run]:
+        """Yields every run that has begun; raises ``RunFailed`` where a specification cannot be read."""
+        for path in sorted(self.root.glob("runs/*/*/*/seed-*/spec.json")):
+            try:
+                spec = msgspec.json.decode(path.read_bytes(), type=RunSpec)
+            except msgspec.DecodeError as error:
+                raise RunFailed(f"{path} cannot be read: {error}") from error
+            yield Run(path.parent, spec, int(path.parent.name.removeprefix("seed-")))
+
+
+def publish(path: Path, data: bytes) -> None:
+    """Writes a file so that nobody ever sees a part of it: beside its place, to the disk, then moved."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            # Temporary files are private; results are for everyone the folder's owner lets in.
+            os.chmod(file.name, 0o666 & ~_umask())
+            os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _json(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, indent=1, sort_keys=True) + "\n"

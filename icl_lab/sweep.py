@@ -1,0 +1,91 @@
+"""The pass: task, prompt, model with its normalizer, training, shifted test, grid. Read this file first."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from icl_lab import machine, tasks
+from icl_lab.grid import Grid
+from icl_lab.measure import Subject, measure
+from icl_lab.model import GPT2
+from icl_lab.spec import RunSpec
+from icl_lab.store import Run, Store
+from icl_lab.streams import stream
+from icl_lab.train import train
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where a run is kept, what it runs on, and how it talks to whoever waits for it."""
+
+    store: Store
+    device: torch.device
+    say: Callable[[str], object] = print
+    tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None
+    stopping: Callable[[], bool] = lambda: False
+
+
+def sweep(spec: RunSpec, seed: int, lab: Lab) -> Grid:
+    """Trains once where every sigma is 1, then measures everywhere else. A finished run is read, not repeated."""
+    run = lab.store.run(spec, seed)
+    with run.alone(lab.say):
+        if run.finished:
+            return run.grid()
+        model, task = trained(run, lab), tasks.build(spec.task)
+        subjects = {spec.attn: subject(model, lab.device)}
+        subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
+        measured = measure(subjects, task, spec.test, lambda done, total: lab.tick("sweep", done, total, ""))
+        shifts = [axis for axis in spec.test.axes if axis != "length"]
+        who = {"task": spec.task, "preset": spec.preset, "spec": spec.hash, "seed": seed}
+        grid = Grid.of(measured.cells, [*shifts, "length"], **who)
+        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **who))
+        return grid
+
+
+def trained(run: Run, lab: Lab) -> GPT2:
+    """Returns the run's model: loaded if it is there, else trained from its last checkpoint or from the start."""
+    spec, task = run.spec, tasks.build(run.spec.task)
+    model = GPT2(spec.model, spec.reading(task), spec.attn, stream(run.seed, "init"))
+    if run.trained:
+        run.load_model(model)
+        return model.to(lab.device).eval()
+    run.begin()
+    progress = run.resume(model, lab.say)
+    model.to(lab.device)
+    began, steps = time.monotonic(), spec.train.steps - progress.step
+    history = train(
+        model,
+        task,
+        spec.train,
+        run.seed,
+        progress,
+        keep=lambda progress: run.keep(model, progress),
+        stopping=lab.stopping,
+        tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}"),
+    )
+    pace = {"seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
+    run.keep_model(model, history, machine.environment(lab.device) | pace)
+    return model.eval()
+
+
+def subject(model: GPT2, device: torch.device) -> Subject:
+    """Wraps a model as something to be measured; one pass serves all lengths where its rules are prefix-consistent."""
+    return Subject(lambda prompt: model(prompt.tokens.to(device)), model.prefix_consistent, model.bytes_a_prompt)
+
+
+def estimate(spec: RunSpec, device: torch.device) -> tuple[float, int]:
+    """Returns the seconds that training will take here, from two steps at full length, and the working parameters."""
+    task = tasks.build(spec.task)
+    model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device)
+    lengths = [spec.train.length_at(step) for step in range(spec.train.steps)]
+
+    def step() -> float:
+        began = time.monotonic()
+        prompt = task.sample(stream(0, "estimate"), spec.train.batch, lengths[-1]).to(device)
+        task.loss(model(prompt.tokens), prompt).backward()
+        return time.monotonic() - began
+
+    step()  # the first one pays for what is built once
+    return step() * sum(lengths) / lengths[-1], model.parameter_count()

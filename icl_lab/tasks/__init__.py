@@ -1,0 +1,23 @@
+"""In-context tasks: what draws prompts and knows what a right answer is. A file is found by being there."""
+
+from typing import cast
+
+from icl_lab.names import Registry
+from icl_lab.tasks.base import Task
+
+registry = Registry("task", __name__)
+
+
+def names() -> list[str]:
+    """Returns the names of all tasks."""
+    return registry.names()
+
+
+def build(choice: str) -> Task:
+    """Builds a task from text such as ``every:balance=half``. Raises ``LabError`` when a part of it is not known."""
+    return cast(Task, registry.build(choice))
+
+
+def settle(choice: str) -> str:
+    """Returns the one spelling of a choice; raises ``LabError`` if there is none."""
+    return str(registry.settle(choice))

@@ -1,0 +1,98 @@
+"""What a task is: it draws prompts, and says how an answer to one is scored.
+
+Nothing here knows that a transformer exists: a predictor is anything that maps a prompt to outputs (b t c).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """tokens (b t w) are read; targets (b t) are wanted where scored (b t) is true."""
+
+    tokens: Tensor
+    targets: Tensor
+    scored: Tensor
+
+    def __post_init__(self) -> None:
+        if not self.tokens.shape[:2] == self.targets.shape == self.scored.shape:
+            shapes = [tuple(x.shape) for x in (self.tokens, self.targets, self.scored)]
+            raise ValueError(f"tokens (b t w), targets (b t), scored (b t) do not fit: {shapes}")
+
+    def first(self, t: int) -> Self:
+        """Returns the prompts cut after ``t`` tokens."""
+        return type(self)(self.tokens[:, :t], self.targets[:, :t], self.scored[:, :t])
+
+    def to(self, device: torch.device) -> Self:
+        """Returns the prompts on ``device``."""
+        return type(self)(self.tokens.to(device), self.targets.to(device), self.scored.to(device))
+
+
+Predictor = Callable[[Prompt], Tensor]  # prompts -> outputs (b t c)
+Axes = Mapping[str, Sequence[float]]  # an axis of the shift grid -> its values
+
+
+class Task(ABC):
+    """Draws prompts, and owns everything that depends on what they mean.
+
+    A subclass is a frozen dataclass with keyword-only fields: its options. ``length`` counts examples; every other shift
+    axis is a keyword of ``sample`` that is 1 in training. A shift stretches the shared draws and makes no new ones.
+    """
+
+    width: int = 1  # w, numbers in a token
+    outputs: int = 1  # c, numbers in an answer
+    roles: int = 2  # tokens of an example, each with its own role (x, y)
+    prefixes: bool = True  # a shorter prompt is the beginning of a longer one
+    headline: str  # the metric that is shown first
+    medians: tuple[str, ...] = ()  # metrics that are summarised by their median over prompts, not their mean
+    log_scale: bool = False  # whether the headline spans decades
+    axes: Mapping[str, Axes]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
+    heat_map: tuple[str, str]  # the axes down and across of the default picture
+
+    @abstractmethod
+    def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
+        """Draws prompts of ``length`` examples; ``shift`` holds the standard deviations that differ from training."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        """outputs (b t c) -> the training loss, a scalar."""
+
+    @abstractmethod
+    def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        """outputs (b t c) -> the error at each example, (b L)."""
+
+    @abstractmethod
+    def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
+        """errors (b L) -> each metric of each prompt, (b) or (b g).
+
+        A cell of the grid is the mean over the g classes of the mean over the prompts; NaN means that the prompt does
+        not count in that class.
+        """
+
+    @abstractmethod
+    def references(self) -> dict[str, Predictor]:
+        """Returns the predictors to stand beside a model: trivial, classical, and the exact rule."""
+
+    def suites(self) -> dict[str, "Task"]:
+        """Returns the test sets: a prefix for the metric names -> the task that draws them."""
+        return {"": self}
+
+    def tokens(self, length: int) -> int:
+        """Returns the tokens in a prompt of ``length`` examples."""
+        return self.roles * length
+
+    @property
+    def home(self) -> dict[str, float]:
+        """The shifts of training: every axis but length at 1."""
+        return {axis: 1.0 for axis in self.axes["full"] if axis != "length"}
+
+
+def interleave(x: Tensor, y: Tensor) -> Tensor:
+    """x, y (b L) -> x_1 y_1 x_2 y_2 ..., (b 2L)."""
+    return torch.stack((x, y), dim=2).flatten(1)

@@ -1,0 +1,129 @@
+"""Affine functions of one number, to be inferred from examples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from icl_lab.tasks import registry
+from icl_lab.tasks.base import Axes, Predictor, Prompt, Task, interleave
+
+# |y| of a training prompt exceeds this once in a hundred: y given x is N(0, 1 + x^2), x is N(0, 1).
+TRAINING_RANGE = 4.19
+
+
+@registry.add("linear")
+@dataclass(frozen=True, kw_only=True)
+class Linear(Task):
+    """Regression of y = a x + b, the same a and b for all examples of a prompt.
+
+    Formula: x ~ N(0, sigma_x^2); a, b ~ N(0, sigma_f^2), one draw a prompt; squared error
+    Paper: Naim et al. 2025, arXiv 2508.14685, Section 4; Garg et al. 2022, arXiv 2208.01066
+
+    With a = 2, b = 1 a prompt reads x_1 y_1 x_2 y_2 ... = 0.5 2 -1 -1 3 7; the model answers after each x.
+
+    Metrics, index counted from 0: ``mse-code`` is the mean over index >= 3, as the published code scores;
+    ``mse-eq2`` the sum over index >= 2 divided by all L examples, as the paper's Eq. 2 reads; ``mse-all`` the mean over
+    all. ``median-code`` is the median over prompts (each prompt has its own function), ``nmse-code`` divides by
+    sigma_f^2 (1 + sigma_x^2), the expected square of y, so that answering 0 scores 1.
+    """
+
+    headline: ClassVar[str] = "mse-code"
+    log_scale: ClassVar[bool] = True
+    medians: ClassVar[tuple[str, ...]] = ("median-code",)
+    heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")
+    axes: ClassVar[Mapping[str, Axes]] = {
+        "full": {"sigma_x": range(1, 11), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
+        "thin": {"sigma_x": (1, 2, 3, 5, 10), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
+        "tiny": {"sigma_x": (1, 3, 10), "sigma_f": (1, 3, 10), "length": (10, 20, 40)},
+    }
+
+    def sample(
+        self, rng: torch.Generator, prompts: int, length: int, *, sigma_x: float = 1.0, sigma_f: float = 1.0
+    ) -> Prompt:
+        """Draws functions and inputs; the sigmas stretch one set of standard normal numbers."""
+        a, b = sigma_f * torch.randn(2, prompts, 1, generator=rng)
+        x = sigma_x * torch.randn(prompts, length, generator=rng)
+        y = a * x + b
+        after_x = torch.arange(2 * length) % 2 == 0
+        return Prompt(interleave(x, y).unsqueeze(-1), y.repeat_interleave(2, dim=1), after_x.expand(prompts, -1))
+
+    def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        """The mean squared error over all answers, the first included."""
+        return self.errors(outputs, prompt).mean()
+
+    def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        return (outputs[:, ::2, 0] - prompt.targets[:, ::2]).square()
+
+    def views(self, errors: Tensor, prompt: Prompt, *, sigma_x: float = 1.0, sigma_f: float = 1.0) -> dict[str, Tensor]:
+        code = errors[:, 3:].mean(1)
+        return {
+            "mse-code": code,
+            "mse-eq2": errors[:, 2:].sum(1) / errors.shape[1],
+            "mse-all": errors.mean(1),
+            "median-code": code,
+            "nmse-code": code / (sigma_f**2 * (1 + sigma_x**2)),
+        }
+
+    def references(self) -> dict[str, Predictor]:
+        return {
+            "zero": lambda prompt: torch.zeros_like(prompt.tokens),
+            "least-squares": _answers(least_squares),
+            "bayes": _answers(bayes),
+            "3-nn": _answers(nearest),
+            "clip": _answers(lambda x, y: least_squares(x, y).clamp(-TRAINING_RANGE, TRAINING_RANGE)),
+        }
+
+
+def least_squares(x: Tensor, y: Tensor) -> Tensor:
+    """Least squares with intercept on the examples before each x, (b L) -> (b L); 0 where fewer than two are known."""
+    slope, intercept = _line(x, y)
+    return torch.where(torch.arange(x.shape[1]) >= 2, slope * x + intercept, 0.0)
+
+
+def bayes(x: Tensor, y: Tensor) -> Tensor:
+    """The posterior mean under the training prior a, b ~ N(0, 1), which is all that can be known, (b L) -> (b L).
+
+    Without noise it is the line of least norm through the examples: 0 before the first, (1 + x x_1) y_1 / (1 + x_1^2)
+    after one, and least squares from then on. Its risk in training is 2, 1, 0, 0, ...
+    """
+    answer = least_squares(x, y)
+    answer[:, 1:2] = ((1 + x[:, 1:2] * x[:, :1]) * y[:, :1] / (1 + x[:, :1].square()))[:, : max(0, x.shape[1] - 1)]
+    return answer
+
+
+def nearest(x: Tensor, y: Tensor, neighbours: int = 3) -> Tensor:
+    """The mean y of the nearest examples before each x (fewer where fewer are known, 0 before the first)."""
+    length = x.shape[1]
+    known = torch.ones(length, length, dtype=torch.bool).tril(-1)
+    distance = (x.unsqueeze(2) - x.unsqueeze(1)).abs().masked_fill(~known, torch.inf)
+    near = distance.topk(min(neighbours, length), dim=2, largest=False)
+    used = near.values.isfinite()
+    values = y.unsqueeze(1).expand(-1, length, -1).gather(2, near.indices)
+    return (values * used).sum(2) / used.sum(2).clamp(min=1)
+
+
+def _line(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Slope and intercept of the examples before each index, by running means; 0 and the mean where x has no spread."""
+    n = torch.arange(x.shape[1], dtype=x.dtype).clamp(min=1)
+
+    def before(values: Tensor) -> Tensor:
+        return (values.cumsum(1) - values) / n
+
+    mean_x, mean_y = before(x), before(y)
+    spread = before(x * x) - mean_x.square()
+    slope = torch.where(spread > 0, (before(x * y) - mean_x * mean_y) / spread, 0.0)
+    return slope, mean_y - slope * mean_x
+
+
+def _answers(rule: "Predictor") -> Predictor:
+    """Lets a rule on the examples, (b L) and (b L) -> (b L), answer a prompt, in double precision on the CPU."""
+
+    def predict(prompt: Prompt) -> Tensor:
+        numbers = prompt.tokens[..., 0].double().cpu()
+        answers = rule(numbers[:, ::2], numbers[:, 1::2])
+        return interleave(answers, torch.zeros_like(answers)).unsqueeze(-1).to(prompt.tokens)
+
+    return predict

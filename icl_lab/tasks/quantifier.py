@@ -1,0 +1,178 @@
+"""Is every number so far positive? Is some?"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from icl_lab.tasks import registry
+from icl_lab.tasks.base import Axes, Predictor, Prompt, Task, interleave
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantifier(Task):
+    """The running truth value of a quantified sentence about the numbers so far, answered by one logit after each.
+
+    ``balance=none`` draws x ~ N(0, sigma^2), as the paper does: beyond a few numbers the answer is all but constant.
+    ``balance=half`` decides half of the prompts at an index uniform on 1 .. L and leaves the others undecided, so that a
+    constant answer is right half of the time at every length. ``labels=hidden`` shows 0 in place of the labels, and with
+    ``balance=half`` just one number decides, so that the whole context must be read.
+
+    Metrics are error rates, index counted from 0: ``any`` scores a prompt as wrong if an answer at index >= 3 is (the
+    published score), ``last`` scores the last answer, ``position`` the share of wrong answers at index >= 3.
+    ``balanced-`` in front means the mean over the two classes on ``balance=half`` draws (for any and last the class is
+    the final truth value, for position each answer's own).
+    """
+
+    headline: ClassVar[str] = "balanced-last"
+    heat_map: ClassVar[tuple[str, str]] = ("sigma", "length")
+    axes: ClassVar[Mapping[str, Axes]] = {
+        "full": {"sigma": range(1, 31), "length": range(10, 201, 10)},
+        "thin": {"sigma": (1, 3, 10, 30), "length": (10, 20, 40, 80, 120, 200)},
+        "tiny": {"sigma": (1, 10), "length": (10, 20, 40)},
+    }
+
+    balance: Literal["none", "half"] = "none"
+    labels: Literal["shown", "hidden"] = "shown"
+
+    @property
+    def prefixes(self) -> bool:  # type: ignore[override]
+        """Balanced prompts are balanced over their own length, so a shorter one is not the start of a longer."""
+        return self.balance == "none"
+
+    @abstractmethod
+    def truth(self, x: Tensor) -> Tensor:
+        """x (b L) -> the truth value of the sentence about x_1 .. x_i, (b L) bool."""
+
+    @property
+    @abstractmethod
+    def decisive(self) -> int:
+        """The sign of a number that decides the sentence for good: -1 for every, +1 for some."""
+
+    def sample(self, rng: torch.Generator, prompts: int, length: int, *, sigma: float = 1.0) -> Prompt:
+        """Draws numbers and their running truth; sigma stretches the numbers and changes no truth value."""
+        z = torch.randn(prompts, length, generator=rng)
+        x = sigma * (z if self.balance == "none" else self._balanced(z, rng))
+        truth = self.truth(x).float()
+        shown = 2 * truth - 1 if self.labels == "shown" else torch.zeros_like(truth)
+        after_x = torch.arange(2 * length) % 2 == 0
+        targets = truth.repeat_interleave(2, dim=1)
+        return Prompt(interleave(x, shown).unsqueeze(-1), targets, after_x.expand(prompts, -1))
+
+    def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        """The mean cross-entropy in nats over all answers, the first included."""
+        return F.binary_cross_entropy_with_logits(outputs[:, ::2, 0], prompt.targets[:, ::2])
+
+    def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        return ((outputs[:, ::2, 0] > 0) != (prompt.targets[:, ::2] > 0)).to(outputs.dtype)
+
+    def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
+        late = errors[:, 3:]
+        any_wrong, last = late.amax(1), errors[:, -1]
+        plain = {"any": any_wrong, "last": last, "position": late.mean(1)}
+        if self.balance == "none":
+            return plain
+        final, each = prompt.targets[:, -1] > 0, prompt.targets[:, ::2][:, 3:] > 0
+        return {
+            **plain,
+            "balanced-any": _by_class(any_wrong, final),
+            "balanced-last": _by_class(last, final),
+            "balanced-position": torch.stack([_mean_where(late, each), _mean_where(late, ~each)], dim=1),
+        }
+
+    def suites(self) -> dict[str, Task]:
+        """The task's own prompts; natural draws hold too few true prompts to balance, so they get a second set."""
+        return {"": self} if self.balance == "half" else {"": self, "balanced": replace(self, balance="half")}
+
+    def references(self) -> dict[str, Predictor]:
+        return {
+            "always-false": lambda prompt: torch.full_like(prompt.tokens, -1.0),
+            "always-true": lambda prompt: torch.ones_like(prompt.tokens),
+            "copy-previous": self._copy_previous,
+            "sign-of-largest": _answers(_largest),
+            "sign-of-current": _answers(lambda x: x),
+            "exact-rule": _answers(lambda x: self.truth(x).to(x.dtype) - 0.5),
+        }
+
+    def _balanced(self, z: Tensor, rng: torch.Generator) -> Tensor:
+        prompts, length = z.shape
+        decided = torch.rand(prompts, 1, generator=rng) < 0.5
+        at = torch.randint(length, (prompts, 1), generator=rng)
+        index = torch.arange(length)
+        harmless, decisive = -self.decisive * z.abs(), self.decisive * z.abs()
+        after = z if self.labels == "shown" else harmless
+        return torch.where(~decided | (index < at), harmless, torch.where(index == at, decisive, after))
+
+    def _copy_previous(self, prompt: Prompt) -> Tensor:
+        """The label shown last; before the first, the truth about no numbers (every: true, some: false)."""
+        shown = prompt.tokens[:, 1::2, 0]
+        first = torch.full_like(shown[:, :1], -self.decisive)
+        return interleave(torch.cat((first, shown[:, :-1]), dim=1), shown).unsqueeze(-1)
+
+
+@registry.add("every")
+@dataclass(frozen=True, kw_only=True)
+class Every(Quantifier):
+    """Is every number so far positive?
+
+    Formula: y_i = 1 if x_j > 0 for all j <= i, else 0; shown as +1 and -1; cross-entropy of one logit
+    Paper: Naim et al. 2025, arXiv 2508.14685, Section 5
+
+    The prompt of the paper's Figure 2 reads 1 True -2 False 3 False 70, that is 1 1 -2 -1 3 -1 70, and False is right.
+    """
+
+    @property
+    def decisive(self) -> int:
+        return -1
+
+    def truth(self, x: Tensor) -> Tensor:
+        return (x > 0).cummin(1).values
+
+
+@registry.add("some")
+@dataclass(frozen=True, kw_only=True)
+class Some(Quantifier):
+    """Is some number so far positive?
+
+    Formula: y_i = 1 if x_j > 0 for some j <= i, else 0; shown as +1 and -1; cross-entropy of one logit
+    Paper: Naim et al. 2025, arXiv 2508.14685, Section 5
+
+    A prompt reads -1 False -2 False 3 True -70, that is -1 -1 -2 -1 3 1 -70, and True is right.
+    """
+
+    @property
+    def decisive(self) -> int:
+        return 1
+
+    def truth(self, x: Tensor) -> Tensor:
+        return (x > 0).cummax(1).values
+
+
+def _largest(x: Tensor) -> Tensor:
+    """The number of largest size so far, (b L)."""
+    places = x.abs().cummax(1).indices
+    return x.gather(1, places)
+
+
+def _answers(rule: "Predictor") -> Predictor:
+    """Lets a rule on the numbers, (b L) -> (b L), answer a prompt by its sign."""
+
+    def predict(prompt: Prompt) -> Tensor:
+        logits = rule(prompt.tokens[:, ::2, 0])
+        return interleave(logits, torch.zeros_like(logits)).unsqueeze(-1)
+
+    return predict
+
+
+def _by_class(values: Tensor, truth: Tensor) -> Tensor:
+    """values, truth (b) -> (b 2): the value in the column of its class, NaN in the other."""
+    return torch.stack([values.where(truth, torch.nan), values.where(~truth, torch.nan)], dim=1)
+
+
+def _mean_where(values: Tensor, chosen: Tensor) -> Tensor:
+    """values, chosen (b L) -> (b): the mean over the chosen, NaN where none is."""
+    return (values * chosen).sum(1) / chosen.sum(1)

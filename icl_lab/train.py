@@ -1,0 +1,126 @@
+"""The training loop: fresh prompts at every step, a curriculum that is a function of the step."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+import msgspec
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from icl_lab.curriculum import Staircase
+from icl_lab.errors import RunFailed, Stopped
+from icl_lab.model import GPT2
+from icl_lab.streams import stream
+from icl_lab.tasks.base import Task
+
+Positive = Annotated[int, Meta(ge=1)]
+Rate = Annotated[float, Meta(gt=0, le=1)]
+
+ROW = 50  # steps that one row of the history sums up
+CHECKPOINT_SECONDS = 15.0
+
+
+class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a model is trained: Adam without decay, a rate that rises for ``warmup`` steps, then stays or falls.
+
+    ``clip`` bounds the norm of the gradient (0: no bound). ``schedule=cosine`` ends at 1 % of ``rate``.
+    """
+
+    steps: Positive = 6000
+    batch: Positive = 64
+    rate: Rate = 1e-3
+    schedule: Literal["constant", "cosine"] = "cosine"
+    warmup: Annotated[int, Meta(ge=0)] = 100
+    clip: Annotated[float, Meta(ge=0)] = 1.0
+    curriculum: Staircase = Staircase()
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of ``step`` (from 0)."""
+        rise = min(1.0, (step + 1) / (self.warmup + 1))
+        if self.schedule == "constant":
+            return self.rate * rise
+        share = max(0, step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.rate * rise * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * share)))
+
+    def length_at(self, step: int) -> int:
+        """The examples in the prompts of ``step`` (from 0)."""
+        return self.curriculum.at(step, self.steps)
+
+
+@dataclass
+class Progress:
+    """Where a training stands: everything that the rest of it depends on, but for the model's own numbers."""
+
+    step: int = 0  # steps done
+    history: list[dict[str, float]] = field(default_factory=list)
+    pending: list[float] = field(default_factory=list)  # losses since the last row of the history
+    optimizer: dict[str, Any] | None = None
+
+
+def train(
+    model: GPT2,
+    task: Task,
+    spec: TrainSpec,
+    seed: int,
+    progress: Progress,
+    keep: Callable[[Progress], object],
+    *,
+    stopping: Callable[[], bool] = lambda: False,
+    tick: Callable[[int, float], object] = lambda step, loss: None,
+) -> list[dict[str, float]]:
+    """Trains ``model`` in place from ``progress`` to the last step, and returns the history, one row for ``ROW`` steps.
+
+    The prompts of a step are drawn at the address (seed, "train", step), so a training that is stopped and taken up
+    again is bit for bit the one that never stopped. ``keep`` is called with all that is needed to go on, every
+    ``CHECKPOINT_SECONDS`` and before leaving early; ``tick`` after each row.
+
+    Raises ``RunFailed`` at the first loss that is not finite, with its step and value, and keeps nothing from after it;
+    raises ``Stopped`` when ``stopping()`` turns true.
+    """
+    device = next(model.parameters()).device
+    learnable = [p for p in model.parameters() if p.requires_grad]
+    adam = torch.optim.Adam(learnable, lr=spec.rate, fused=True)
+    if progress.optimizer is not None:
+        adam.load_state_dict(progress.optimizer)
+    history, pending = list(progress.history), [torch.tensor(loss, device=device) for loss in progress.pending]
+    kept = time.monotonic()
+    model.train()
+    for step in range(progress.step, spec.steps):
+        length, rate = spec.length_at(step), spec.rate_at(step)
+        prompt = task.sample(stream(seed, "train", step), spec.batch, length).to(device)
+        for group in adam.param_groups:
+            group["lr"] = rate
+        loss = task.loss(model(prompt.tokens), prompt)
+        adam.zero_grad(set_to_none=True)
+        loss.backward()
+        if spec.clip:
+            torch.nn.utils.clip_grad_norm_(learnable, spec.clip)
+        adam.step()
+        pending.append(loss.detach())
+        done = step + 1
+        if done % ROW == 0 or done == spec.steps:
+            # Losses are read in groups, so that a GPU need not wait at every step; nothing is kept before they are read.
+            history.append({"step": done, "loss": fmean(read(pending, done)), "length": length, "rate": rate})
+            pending = []
+            tick(done, history[-1]["loss"])
+        if done < spec.steps and (stopping() or time.monotonic() - kept > CHECKPOINT_SECONDS):
+            keep(Progress(done, history, read(pending, done), adam.state_dict()))
+            kept = time.monotonic()
+            if stopping():
+                raise Stopped(f"stopped at step {done} of {spec.steps}; the same command goes on from there.")
+    model.eval()
+    return history
+
+
+def read(losses: list[Tensor], done: int) -> list[float]:
+    """Reads the losses of the last steps up to ``done``; raises ``RunFailed`` at the first that is not finite."""
+    values = [loss.item() for loss in losses]
+    for step, value in enumerate(values, done - len(values) + 1):
+        if not math.isfinite(value):
+            raise RunFailed(f"the loss is {value} at step {step}; a lower train.rate, or train.clip=1, may help.")
+    return values
