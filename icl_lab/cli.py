@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from icl_lab import __version__
-from icl_lab.errors import LabError
+from icl_lab.errors import LabError, Stopped
 
 if TYPE_CHECKING:
     from icl_lab.store import Run
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PREEMPTED = 75  # stopped at a checkpoint by a scheduler: run the same command again
+_caught: list[int] = []  # the signals that asked this process to stop
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -37,7 +38,8 @@ def main() -> None:
         cli.main(standalone_mode=False)
     except LabError as error:
         click.echo(f"icl-lab: {error}", err=True)
-        sys.exit(error.exit_code)
+        preempted = isinstance(error, Stopped) and signal.SIGINT not in _caught
+        sys.exit(PREEMPTED if preempted else error.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -82,17 +84,53 @@ def run_options(command: Command) -> Command:
 
 @cli.command()
 @run_options
-def sweep(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: bool, **where: Any) -> None:
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Runs at once; threads are divided.")
+def sweep(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: bool, jobs: int, **where: Any) -> None:
     """Train a model for each normalizer and seed, and test it over every shift."""
     runs, lab = _runs(task, attns, seeds, **where)
+    if force and not dry_run:
+        for run in runs:
+            with run.alone(lab.say):
+                run.clear()
+    if jobs > 1 and not dry_run:
+        _at_once(runs, lab, jobs)
     for run in runs:
         _announce(run, lab, dry_run)
-        if dry_run:
-            continue
-        done = _sweep(run, lab, force)
-        _show(run, already=done)
-        if run is not runs[-1]:
+        if not dry_run:
+            already = _finish(run, lab)
+            _show(run, already)
             click.echo()
+
+
+@cli.command(hidden=True)
+def work() -> None:
+    """Do one run as a worker: orders on standard input, progress on standard output."""
+    import json
+
+    import msgspec
+    import torch
+
+    from icl_lab import machine
+    from icl_lab.spec import RunSpec
+    from icl_lab.store import Store
+    from icl_lab.sweep import Lab
+
+    orders = json.loads(sys.stdin.readline())
+    torch.set_num_threads(orders["threads"])
+    spec = msgspec.convert(orders["spec"], RunSpec)
+    asked = _catch_signals()
+    orphaned: list[bool] = []
+
+    def tick(stage: str, done: int, total: int, note: str) -> None:
+        try:
+            print(json.dumps({"step": done if stage == "train" else spec.train.steps}), flush=True)
+        except BrokenPipeError:
+            # The supervisor is gone: keep what there is, and stop as if asked to.
+            orphaned.append(True)
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+
+    lab = Lab(Store(Path(orders["results"])), machine.device(orders["device"]), _say, tick, lambda: bool(asked() or orphaned))
+    _finish(lab.store.run(spec, orders["seed"]), lab)
 
 
 @cli.command()
@@ -192,18 +230,48 @@ def _runs(
     return [store.run(spec, seed) for spec in specs.values() for seed in range(seeds)], lab
 
 
-def _sweep(run: "Run", lab: "Lab", force: bool) -> bool:
-    """Makes sure that a run is finished; returns whether it was before."""
+def _finish(run: "Run", lab: "Lab") -> bool:
+    """Makes sure that a run is finished and drawn; returns whether it was before."""
     from icl_lab.sweep import sweep
 
-    if force:
-        with run.alone(lab.say):
-            run.clear()
     already = run.finished
     sweep(run.spec, run.seed, lab)
     if not already:
         _draw(run)
     return already
+
+
+def _at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
+    """Does the unfinished runs in worker processes; raises ``LabError`` unless all are finished."""
+    import msgspec
+    import torch
+
+    from icl_lab.errors import RunFailed
+    from icl_lab.jobs import Job, supervise
+
+    todo = [run for run in runs if not run.finished]
+    threads = max(1, torch.get_num_threads() // jobs)
+    orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads}
+    size = {run.folder: run.spec.train.steps for run in todo}
+    _say(f"{len(runs) - len(todo)} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
+    outcomes = supervise(
+        [
+            Job(f"{run.spec.attn} seed {run.seed}", {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed}, size[run.folder])
+            for run in todo
+        ],
+        [sys.executable, "-m", "icl_lab", "work"],
+        jobs,
+        stopping=lab.stopping,
+        tick=lambda done, total, note: lab.tick("runs", done, total, note),
+    )
+    for outcome in outcomes:
+        if outcome.state != "done":
+            _say(f"{outcome.state}: {outcome.job.name} ({outcome.reason})")
+    states = [outcome.state for outcome in outcomes]
+    if "stopped" in states:
+        raise Stopped("stopped; the same command goes on where each run stands.")
+    if "failed" in states:
+        raise RunFailed(f"{states.count('failed')} of {len(states)} runs failed, see above; the others are finished.")
 
 
 def _announce(run: "Run", lab: "Lab", dry_run: bool) -> None:
@@ -284,16 +352,16 @@ class _Bar:
 
 def _catch_signals() -> Callable[[], bool]:
     """Turns the first Ctrl-C or termination into a stop at the next step; the second acts at once."""
-    caught: list[int] = []
+    _caught.clear()
 
     def catch(number: int, frame: object) -> None:
-        caught.append(number)
+        _caught.append(number)
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         click.echo("\nstopping after this step; once more stops at once.", err=True)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, catch)
-    return lambda: bool(caught)
+    return lambda: bool(_caught)
 
 
 def _duration(seconds: float) -> str:

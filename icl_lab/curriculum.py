@@ -24,6 +24,10 @@ class Staircase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rise: Annotated[int, Meta(ge=0)] = 2
     run: Annotated[float, Meta(gt=0, le=1)] = 0.004
 
+    def __post_init__(self) -> None:
+        if self.start > self.stop:
+            raise ValueError(f"start must be <= stop, got {self.start} and {self.stop}")
+
     def at(self, step: int, steps: int) -> int:
         """Returns the number of pairs in the prompts of ``step`` (from 0) of ``steps``."""
         every = max(1, round(self.run * steps))

@@ -28,7 +28,7 @@ class Grid:
     def of(cls, rows: Iterable[Row], axes: Sequence[str], **who: object) -> Self:
         """Builds a grid from rows that carry the axes and ``WHAT``; ``who`` fills the columns that they leave out."""
         frame = pd.DataFrame([{**who, **row} for row in rows], columns=[*WHO, *axes, *WHAT])
-        return cls(frame)
+        return cls(frame.astype(dict.fromkeys([*axes, "value", "stderr"], float)))
 
     @property
     def axes(self) -> list[str]:
@@ -77,9 +77,7 @@ class Grid:
     def read(cls, source: Path | str) -> Self:
         """Reads a CSV file, or CSV text that ``csv`` returned."""
         text = io.StringIO(source) if isinstance(source, str) else source
-        frame = pd.read_csv(
-            text, dtype={"task": str, "attn": str, "preset": str, "spec": str}, float_precision="round_trip"
-        )
+        frame = pd.read_csv(text, dtype={"task": str, "attn": str, "preset": str, "spec": str})
         missing = [name for name in (*WHO, *WHAT) if name not in frame.columns]
         if missing:
             raise ValueError(f"no grid: the columns {', '.join(missing)} are missing")

@@ -1,7 +1,6 @@
 """The sizes a run comes in: one table."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from icl_lab.curriculum import Staircase
 from icl_lab.model import ModelSpec
@@ -17,7 +16,6 @@ class Preset:
     train: TrainSpec
     grid: str
     prompts: int
-    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)  # task -> settings that differ, as --set takes them
 
 
 # The published recipe: Adam at a constant 1e-4, no warm-up, no clipping (arXiv 2508.14685 and its code).
@@ -34,10 +32,9 @@ PRESETS = {
     "lite": Preset(
         "laptops: at most five minutes on two cores",
         ModelSpec(layers=2, heads=4, width=64),
-        TrainSpec(steps=6000, batch=64, rate=2e-3, warmup=100, curriculum=Staircase(run=0.03)),
+        TrainSpec(steps=6000, batch=32, rate=2e-3, warmup=100, curriculum=Staircase(run=0.03)),
         grid="thin",
         prompts=256,
-        tasks={"every": {"train.steps": 3000}, "some": {"train.steps": 3000}},
     ),
     "small": Preset(
         "row 3L4AH of the paper's Table 6, by the published recipe: hours",

@@ -57,8 +57,7 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
         train=chosen.train,
         test=TestSpec(prompts=chosen.prompts, axes=axes),
     )
-    name = spec.task.partition(":")[0]
-    spec = change(spec, {**chosen.tasks.get(name, {}), **dict(map(_pair, settings))})
+    spec = change(spec, dict(map(_pair, settings)))
     _check(spec, built)
     return spec
 

@@ -1,4 +1,4 @@
-"""Attention normalizers: what turns the scores of a row into weights. One idea a file; a file is found by being there."""
+"""Attention normalizers: what turns scores into weights. One idea a file; a file is found by being there."""
 
 import re
 
@@ -23,7 +23,7 @@ def build(choice: str, *, heads: int, head_dim: int, train_tokens: int) -> Norma
     """
     site = Site(heads, head_dim, train_tokens)
     first, *around = _split(choice)
-    rule = registry.build(first, site)
+    rule: Normalizer = registry.build(first, site)
     for wrapper in around:
         rule = wrappers.build(wrapper, site, rule)
     return rule

@@ -9,6 +9,9 @@ A rule takes one of three roads, and implements the one hook of that road:
 * ``WarpedScore``: softmax(g(z, n)), for every rule whose unnormalised weight exp(g) is positive.
 * ``Scored``: whatever needs the whole matrix, or q and k themselves.
 
+A rule whose ``attend`` has a shorter road than all of these writes both methods itself, and a rule made of others
+(heads that divide the work, a re-weighting) holds them and asks them.
+
 A rule that needs more than q and k (a forgetting gate reads the token, a differential head a second score map) has no
 road here. The door for it is a fourth base with its own hook and its own arguments, built by ``build_layers`` like the
 others; it is never a keyword added to ``weights``.
@@ -67,7 +70,7 @@ class ScaledQuery(Normalizer):
 
     @abstractmethod
     def scale(self, n: Tensor) -> Tensor:
-        """n (t) visible keys of each row -> c, (t) or (h t)."""
+        """Visible keys n of each row (t) -> c, (t) or (h t)."""
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         return softmax(scores(self._scaled(q, visible), widen(k)), visible).to(q.dtype)
@@ -115,8 +118,8 @@ class Scored(Normalizer):
 
 
 def scores(q: Tensor, k: Tensor) -> Tensor:
-    """z = q.k / sqrt(d): q, k (b h t d) -> (b h t t)."""
-    return (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    """Returns z = q.k / sqrt(d): q, k (b h t d) -> (b h t t)."""
+    return (q / math.sqrt(q.shape[-1])) @ k.transpose(-1, -2)
 
 
 def softmax(z: Tensor, visible: Tensor) -> Tensor:
@@ -138,13 +141,17 @@ def veil(visible: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(~visible, -math.inf)
 
 
-def l1(x: Tensor) -> Tensor:
-    """x / sum |x| over the keys; a row without mass stays 0, and sends no gradient."""
-    return ratio(x, torch.linalg.vector_norm(x, 1, dim=-1, keepdim=True))
+def l1(x: Tensor, *, signed: bool = True) -> Tensor:
+    """Returns x / sum |x| over the keys; a row without mass stays 0, and sends no gradient."""
+    # Where no entry is negative, the absolute value is a pass over the matrix for nothing, and another one backward.
+    return ratio(x, (x.abs() if signed else x).sum(-1, keepdim=True))
 
 
 def ratio(x: Tensor, total: Tensor, least: float = MASS) -> Tensor:
-    """x / total, and 0 where the total is none: dividing by infinity makes both slopes 0, where 0/0 makes them NaN."""
+    """Returns x / total, and 0 where the total is none.
+
+    Dividing by infinity there makes both slopes 0, where 0/0 makes them NaN.
+    """
     return x / total.masked_fill(total < least, math.inf)
 
 
@@ -191,5 +198,5 @@ def is_causal(visible: Tensor) -> bool:
 
 
 def softplus_inverse(y: float) -> float:
-    """x with log(1 + e^x) = y, for y >= 0: where a positive parameter starts."""
+    """Returns x with log(1 + e^x) = y, for y >= 0: where a positive parameter starts."""
     return math.log(math.expm1(y)) if y > 0 else -math.inf

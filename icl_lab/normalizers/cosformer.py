@@ -39,4 +39,4 @@ class CosFormer(Scored):
         angle = torch.arange(q.shape[-2], dtype=q.dtype, device=q.device).unsqueeze(-1) * (math.pi / 2 / length)
         # cos(x - y) = cos x cos y + sin x sin y: the distance costs twice the head width and no pass over the matrix.
         q, k = (torch.cat([x * angle.cos(), x * angle.sin()], -1) for x in (q.relu(), k.relu()))
-        return l1((q @ k.transpose(-1, -2)) * visible)
+        return l1((q @ k.transpose(-1, -2)) * visible, signed=length < q.shape[-2])

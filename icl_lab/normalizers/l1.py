@@ -14,12 +14,12 @@ FAR = -30.0  # below this softplus(z) is exp(z) to every digit kept here
 
 
 def log_softplus(z: Tensor) -> Tensor:
-    """log log(1 + e^z), which is z itself far below 0, where softplus underflows."""
+    """Returns log log(1 + e^z), which is z itself far below 0, where softplus underflows."""
     near = z.clamp(min=FAR)
     return F.softplus(near).log() + (z - near)
 
 
-# Of a positive function the logarithm is given: its quotient by the sum is a softmax, which neither over- nor underflows.
+# Of a positive function the logarithm is given: its share of the sum is a softmax, which neither over- nor underflows.
 LOGARITHMS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": F.logsigmoid,
     "softplus": log_softplus,
@@ -58,7 +58,7 @@ class L1(Scored):
         if self.phi in LOGARITHMS:
             return softmax(LOGARITHMS[self.phi](z), visible)
         # Function first, mask after: gelu and mish make NaN of minus infinity, tanh makes -1 of it.
-        return l1(FUNCTIONS[self.phi](z) * visible)
+        return l1(FUNCTIONS[self.phi](z) * visible, signed=not self.non_negative)
 
 
 @registry.add("raw")

@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, count, softmax
-from icl_lab.normalizers.l1 import log_softplus
 
 
 @registry.add("lssa")
@@ -18,7 +17,7 @@ class LSSA(Scored):
     Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Section 2.2
 
     d is the head width; there is no 1/sqrt(d). One matching key among orthogonal ones gets little: the peaks are the
-    work of the wrapper ``reweight`` (``lssa+reweight:p=15`` is the paper's LSSAR). Written as a softmax of log softplus:
+    work of the wrapper ``reweight`` (``lssa+reweight:p=15`` is the paper's LSSAR). Written as a softmax of a logarithm:
     the softplus of a row of opposed keys adds up to less than any constant one might add to a sum.
     """
 
@@ -30,4 +29,5 @@ class LSSA(Scored):
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         stretch = math.log(q.shape[-1]) * count(visible).to(q.dtype).log()
         q, k = (F.normalize(x, dim=-1, eps=self.LEAST) for x in (q, k))
-        return softmax(log_softplus((q * stretch.unsqueeze(-1)) @ k.transpose(-1, -2)), visible)
+        # A cosine times log d log n stays far from where softplus underflows (-87): its logarithm exists.
+        return softmax(F.softplus((q * stretch.unsqueeze(-1)) @ k.transpose(-1, -2)).log(), visible)

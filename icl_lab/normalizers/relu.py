@@ -29,12 +29,12 @@ class Relu(Scored):
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         if self.divide == "l1":
-            return l1(scores(q, k).relu() * visible)
+            return l1(scores(q, k).relu() * visible, signed=False)
         # relu(z / D) = relu(z) / D for D > 0, so the division is one of the query.
         return scores(q / self._divisor(visible, q), k).relu() * visible
 
     def _divisor(self, visible: Tensor, q: Tensor) -> Tensor:
-        """D of each row, (t 1)."""
+        """Returns D of each row, (t 1)."""
         n = count(visible).to(q.dtype).unsqueeze(-1)
         if self.divide == "train":
             return n.new_full(n.shape, self.train_tokens)

@@ -6,7 +6,9 @@ from torch import Tensor
 from icl_lab.errors import BadValue
 from icl_lab.names import require
 from icl_lab.normalizers import wrappers
-from icl_lab.normalizers.base import Normalizer, Scored, Site, count, noise
+from icl_lab.normalizers.base import Normalizer, Scored, Site, count, noise, ratio
+
+FIRST = 3  # rows that see no more keys than this keep all of them
 
 
 @wrappers.add("reweight")
@@ -29,11 +31,13 @@ class Reweight(Scored):
         self.prefix_consistent, self.ordered = rule.prefix_consistent, rule.ordered
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        # The rule is asked in single precision too: a power of 15 would read meaning into the digits half precision lacks.
+        # The rule is asked in single precision too: a power of 15 would read meaning into digits that a half lacks.
         a = self.rule.weights(q, k, visible)
         n = count(visible).to(a.dtype).unsqueeze(-1)
-        y = (a * n - (n > 3).to(a.dtype)).relu()
-        peak = y.detach().amax(-1, keepdim=True)
+        o = (n > FIRST).to(a.dtype)
+        # y of the largest weight; the power is taken of y / peak, which is at most 1.
+        peak = n * a.detach().amax(-1, keepdim=True) - o
         uniform = peak < noise(a.dtype)
-        y = (y / peak.masked_fill(uniform, torch.inf)) ** self.p
-        return torch.where(uniform, a, y / y.sum(-1, keepdim=True).masked_fill(uniform, 1.0))
+        peak = peak.masked_fill(uniform, torch.inf)
+        y = torch.addcmul(-o / peak, a, n / peak).relu() ** self.p
+        return torch.addcmul(ratio(y, y.sum(-1, keepdim=True)), a, uniform.to(a.dtype))

@@ -12,8 +12,8 @@ from icl_lab.normalizers.base import Scored, Site, ratio, scores, softmax, veil
 class SASoftmax(Scored):
     """Softmax weights multiplied by where each score stands between the row's smallest and largest.
 
-    Formula: w_j = f(z_j) softmax(z)_j; f = (z - lo) / (hi - lo) with lo = min(0, min z), hi = max(0, max z) (variant 3);
-        the same with lo = min z, hi = max z (2); z - min z (1); z (0)
+    Formula: w_j = f(z_j) softmax(z)_j; f = (z - lo) / (hi - lo) with lo = min(0, min z), hi = max(0, max z) (variant
+        3); the same with lo = min z, hi = max z (2); z - min z (1); z (0)
     Paper: Self-Adjust Softmax 2025, arXiv 2502.18277
 
     Smallest and largest of the visible keys; 0/0 is 0, so under variant 2 a row of equal scores has no weights, and

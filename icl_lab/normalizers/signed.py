@@ -62,7 +62,7 @@ class Recentred(ScaledQuery):
         wide = widen(q)
         w = super().weights(wide, k, visible) - uniform(visible, wide.dtype) * _late(visible)
         if self.l1:
-            w = ratio(w, torch.linalg.vector_norm(w, 1, dim=-1, keepdim=True), noise(w.dtype))
+            w = ratio(w, w.abs().sum(-1, keepdim=True), noise(w.dtype))
         return w.to(q.dtype)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ LEAST = 1e-6  # a norm below this is none
 class SimA(Scored):
     """Products of queries and keys that are normalised instead of the weights.
 
-    Formula: w_ij = sum_c q_ic k_jc / (A_ic B_ic), A_ic = sum_t |q_tc| and B_ic = sum_t |k_tc| over the tokens that row i
-        sees; ``axis=feature``: w_ij = (q_i / |q_i|_1).(k_j / |k_j|_1)
+    Formula: w_ij = sum_c q_ic k_jc / (A_ic B_ic), A_ic = sum_t |q_tc| and B_ic = sum_t |k_tc| over the tokens that
+        row i sees; ``axis=feature``: w_ij = (q_i / |q_i|_1).(k_j / |k_j|_1)
     Paper: SimA 2022, arXiv 2206.08898
 
     The published norms run over all tokens of each channel, so a causal mask on top would leave the future in them.

@@ -64,11 +64,13 @@ class Softpick(Scored):
         super().__init__()
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        z = scores(q, k)
+        # A hidden score becomes 0, the score without weight. Masking later would be too late: exp(z - m) of a hidden
+        # score may be infinite, since m is the largest visible one.
+        z = scores(q, k) * visible
         # A common factor exp(-m) cancels, so m needs no gradient; 0 at least, or exp(-m) would overflow.
-        m = (z.detach() * visible).amax(-1, keepdim=True).clamp(min=0)
-        e = ((z - m).expm1() - (-m).expm1()) * visible
-        return ratio(e.relu(), torch.linalg.vector_norm(e, 1, dim=-1, keepdim=True))
+        m = z.detach().amax(-1, keepdim=True).clamp(min=0)
+        e = (z - m).expm1() - (-m).expm1()
+        return ratio(e.relu(), e.abs().sum(-1, keepdim=True))
 
 
 @registry.add("elastic")

@@ -23,7 +23,7 @@ class SSMax(ScaledQuery):
     keys the row may see, never the padded length; s may turn negative, as the paper allows.
     """
 
-    learned = ("s",)
+    learned: tuple[str, ...] = ("s",)
 
     def __init__(self, site: Site, *, s: float | Literal["swap"] = 1.0, learn: bool = True, bias: bool = False) -> None:
         super().__init__()

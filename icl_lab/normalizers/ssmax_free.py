@@ -17,9 +17,9 @@ class SSMaxFree(ScaledQuery):
     Paper: Nakanishi 2025, arXiv 2501.19399, Eq. 3
 
     All layers and heads share p, one entry for each n of a training prompt, starting at 1; s and b belong to a head and
-    start at 1 and 0. The paper does not say what p is beyond the training length: here the law a + b log n fitted to the
-    p of that moment (``beyond=fit``), or its last entry (``beyond=clamp``). p -> 2p, s -> s/2 changes nothing, nor does
-    p -> p + c, b -> b - sc, so a fitted a and b mean little by themselves.
+    start at 1 and 0. The paper does not say what p is beyond the training length: here the law a + b log n fitted to
+    the p of that moment (``beyond=fit``), or its last entry (``beyond=clamp``). p -> 2p, s -> s/2 changes nothing, nor
+    does p -> p + c, b -> b - sc, so a fitted a and b mean little by themselves.
     """
 
     learned = ("p", "s", "b")

@@ -86,7 +86,7 @@ class Quantifier(Task):
 
     def suites(self) -> dict[str, Task]:
         """The task's own prompts; natural draws hold too few true prompts to balance, so they get a second set."""
-        return {"": self} if self.balance == "half" else {"": self, "balanced": replace(self, balance="half")}
+        return {"": self} if self.balance == "half" else {"": self, "balanced-": replace(self, balance="half")}
 
     def references(self) -> dict[str, Predictor]:
         return {

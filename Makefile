@@ -1,0 +1,63 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+comma := ,
+space := $(subst ,, )
+
+BOOTSTRAP   ?= python3
+EXTRAS      ?= dev
+CONSTRAINTS ?= constraints.txt
+# PYTHON=python make sweep: use the active environment, install nothing
+ifeq ($(origin PYTHON),undefined)
+  VENV   ?= .venv
+  PYTHON := $(VENV)/bin/python
+  READY  := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
+endif
+# uv does not read pip's variable; pip separates by spaces, uv by commas
+export UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(PIP_FIND_LINKS)))
+
+TASK    ?= linear
+ATTN    ?= softmax
+PRESET  ?= lite
+SEEDS   ?= 1
+JOBS    ?= 1
+DEVICE  ?= auto
+RESULTS ?= results
+WHAT    ?= normalizers
+ARGS    ?=
+
+LAB   = $(PYTHON) -m icl_lab
+WHERE = --preset $(PRESET) --device $(DEVICE) --results "$(RESULTS)"
+RUNS  = --task "$(TASK)" $(foreach rule,$(ATTN),--attn "$(rule)") --seeds $(SEEDS) $(WHERE)
+
+.PHONY: help sweep train list doctor index test check
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
+sweep: $(READY) ## train and test under shift (TASK= ATTN= PRESET= SEEDS= JOBS= DEVICE= RESULTS= ARGS=)
+	@$(LAB) sweep $(RUNS) --jobs $(JOBS) $(ARGS)
+train: $(READY) ## train only (as sweep)
+	@$(LAB) train $(RUNS) $(ARGS)
+list: $(READY) ## say what there is (WHAT=tasks, normalizers, positions, presets or runs)
+	@$(LAB) list $(WHAT) --results "$(RESULTS)"
+doctor: $(READY) ## say what this machine offers
+	@$(LAB) doctor --results "$(RESULTS)"
+index: $(READY) ## write the README's tables from the docstrings
+	@$(LAB) index
+test: $(READY) ## run the tests (ARGS= for pytest)
+	@$(PYTHON) -m pytest $(ARGS)
+check: $(READY) ## formatting, lint, types, layering and README in step
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy
+	@$(PYTHON) -m pytest tests/test_layering.py tests/test_readme.py $(ARGS)
+
+ifdef READY
+$(READY): pyproject.toml $(CONSTRAINTS)
+	@echo "setting up $(VENV) (once; a minute or so)" >&2
+	@if command -v uv >/dev/null; \
+	then { test -x $(PYTHON) || uv venv -q $(VENV); } && uv pip install -q --python $(PYTHON) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'; \
+	else { test -x $(PYTHON) || $(BOOTSTRAP) -m venv $(VENV); } && $(PYTHON) -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'; fi
+	@touch $@
+endif

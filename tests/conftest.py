@@ -1,0 +1,36 @@
+"""One thread for everything: tiny tensors gain nothing from two, and results must not hang on the machine."""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny():
+    """A specification that trains in a second: one layer, a few steps, a grid of four cells."""
+    from icl_lab.spec import resolve
+
+    def build(task="linear", attn="softmax", *settings):
+        small = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+        return resolve(task, attn, "smoke", [*small, "test.axes.length=5,12", *settings])
+
+    return build
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """A laboratory with its own results folder; what it says is collected in ``said``."""
+    from icl_lab.store import Store
+    from icl_lab.sweep import Lab
+
+    said = []
+    laboratory = Lab(Store(tmp_path / "results"), torch.device("cpu"), said.append)
+    object.__setattr__(laboratory, "said", said)
+    return laboratory

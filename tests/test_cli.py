@@ -1,0 +1,223 @@
+"""The command line as a user meets it: output, exit codes, one clear line for every slip."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from icl_lab.cli import main
+from icl_lab.grid import Grid
+from icl_lab.store import Store
+
+SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Runs a command line in this process, with its own results folder, and returns (code, stdout, stderr)."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+
+    def call(*words, results=tmp_path / "results"):
+        takes_results = words and words[0] in ("sweep", "train", "doctor")
+        extra = ["--results", str(results)] if takes_results else []
+        monkeypatch.setattr(sys, "argv", ["icl-lab", *words, *extra])
+        try:
+            main()
+            code = 0
+        except SystemExit as left:
+            code = left.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    yield call
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def sweep(*words):
+    return ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL, *words]
+
+
+def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
+    code, out, err = run(*sweep())
+    assert code == 0
+    first = err.splitlines()[0]
+    assert all(word in first for word in ("linear", "ssa", "smoke", "cpu (1 threads)", "parameters", "40 steps", "about"))
+    assert "sigma_x down, sigma_f across" in out
+    assert "reference:least-squares" in out
+    (path,) = (tmp_path / "results").rglob("grid.csv")
+    assert str(path) in out
+    assert (path.parent / "heat-map.png").read_bytes()[:4] == b"\x89PNG"
+    assert (path.parent / "heat-map.svg").exists()
+    assert (path.parent / "learning-curve.png").exists()
+    assert out.splitlines()[-2].startswith("next: ")
+    grid = Grid.read(path)
+    assert set(grid.values("metric")) == {"mse-code", "mse-eq2", "mse-all", "median-code", "nmse-code"}
+
+
+def test_a_finished_run_says_so_and_shows_the_grid(run, tmp_path):
+    _, first, _ = run(*sweep())
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.*")}
+    code, out, err = run(*sweep())
+    assert code == 0
+    assert "finished already" in err
+    assert "there already: " in out
+    assert out.splitlines()[:4] == first.splitlines()[:4]
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.*")}
+
+
+def test_force_repeats(run, tmp_path):
+    run(*sweep())
+    (path,) = (tmp_path / "results").rglob("grid.csv")
+    before = path.stat().st_mtime_ns, path.read_text()
+    code, out, _ = run(*sweep("--force"))
+    assert code == 0
+    assert "wrote" in out
+    assert path.stat().st_mtime_ns != before[0]
+    assert path.read_text() == before[1]
+
+
+def test_a_dry_run_writes_nothing(run, tmp_path):
+    code, out, err = run(*sweep("--seeds", "2", "--attn", "softmax", "--dry-run"))
+    assert code == 0
+    assert out.count("to do") == 4
+    assert "about" in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_train_then_sweep(run):
+    code, out, _ = run("train", *sweep()[1:])
+    assert code == 0
+    assert "trained: loss" in out
+    code, out, err = run(*sweep())
+    assert code == 0
+    assert "wrote" in out
+
+
+def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
+    words = ["sweep", "--task", "every", "--attn", "softmax", "--attn", "ssmax", "--preset", "smoke", *SMALL, "--threads", "1"]
+    code, _, _ = run(*words, results=tmp_path / "one")
+    assert code == 0
+    code, out, err = run(*words, "--jobs", "2", results=tmp_path / "two")
+    assert code == 0
+    assert "2 to do, 2 at once" in err
+    grids = [[run.grid().csv() for run in Store(tmp_path / name).runs()] for name in ("one", "two")]
+    assert len(grids[0]) == 2
+    assert grids[0] == grids[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--task", "linaer", "--attn", "ssa"], ["No task is called 'linaer'", "Did you mean 'linear'?"]),
+        (["--task", "linear", "--attn", "sofmax"], ["No normalizer is called 'sofmax'", "Did you mean 'softmax'?", "ssa"]),
+        (["--task", "linear", "--attn", "ssa:m=2"], ["takes no option 'm'", "n, b, learn, per"]),
+        (["--task", "linear", "--attn", "ssa:n=x"], ["n must be a finite number", "'x'"]),
+        (["--task", "linear", "--attn", "temperature:tau=-1"], ["tau must be > 0"]),
+        (["--task", "linear", "--attn", "ssa", "--preset", "liet"], ["No preset is called 'liet'", "Did you mean 'lite'?"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.stpes=3"], ["no option 'stpes'", "Did you mean 'steps'?"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "steps=3"], ["no option 'steps'", "model, train, test"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps"], ["field=value"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train=3"], ["is a group", "steps"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps.x=3"], ["single value"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps=0"], ["train.steps", ">= 1", "'0'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps=many"], ["finite number", "'many'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.rate=inf"], ["finite number", "'inf'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "model.heads=3"], ["heads must divide width"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "model.mlp=maybe"], ["model.mlp", "bool"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "model.positions=learnt"], ["No position code", "'learned'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.curriculum.start=99"], ["start must be <= stop"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "test.axes.sigma_x=0"], ["sigma_x must be finite and > 0", "'0'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "test.axes.sigma=1"], ["no option 'sigma'", "sigma_x"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "test.axes.length=300"], ["600 tokens", "512", "none or rotary"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "test.axes.length=2"], ["length must be whole numbers >= 4"]),
+        (["--task", "linear", "--attn", "ssa", "--device", "tpu"], ["no device 'tpu'", "cpu"]),
+        (["--task", "linear"], ["--attn"]),
+        (["--task", "linear", "--attn", "ssa", "--seeds", "0"], ["--seeds"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(run, tmp_path, words, said):
+    code, out, err = run("sweep", *words)
+    assert code == 2
+    line = err.strip().splitlines()[-1]
+    assert all(word in line for word in said), line
+    assert "Traceback" not in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_results_folder_that_cannot_be_written(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(*sweep(), results=tmp_path / "file" / "results")
+    assert code == 1
+    assert "cannot be written" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("what", ["tasks", "normalizers", "positions", "presets"])
+def test_list(run, what):
+    code, out, _ = run("list", what)
+    assert code == 0
+    there = {"tasks": "every:balance,labels", "normalizers": "ssa:n,b,learn,per", "positions": "rotary:theta", "presets": "lite"}
+    assert there[what] in out
+
+
+def test_list_runs_and_doctor(run, tmp_path):
+    run(*sweep())
+    code, out, _ = run("list", "runs", "--results", str(tmp_path / "results"))
+    assert code == 0
+    assert "finished" in out
+    assert "ssa" in out
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert "torch" in out
+    assert "threads" in out
+
+
+def test_help_imports_nothing_heavy():
+    script = "import sys; sys.argv = ['icl-lab', '--help']\nfrom icl_lab.cli import cli\ntry: cli()\nexcept SystemExit: pass\nprint({'torch', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
+    results = tmp_path / "results"
+    words = [sys.executable, "-m", "icl_lab", "train", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]
+    words += ["--set", "train.steps=3000", "--threads", "1", "--results", str(results)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not list(results.rglob("spec.json")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130, said
+    assert "the same command goes on" in said
+    assert list(results.rglob("checkpoint.pt"))
+    done = subprocess.run([*words[:-2], "--results", str(results), "--dry-run"], capture_output=True, text=True, check=True)
+    assert "to do" in done.stdout
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "goes on from step" in line:
+                process.send_signal(signal.SIGTERM)  # a scheduler that wants its machine back
+                break
+        said = process.stderr.read()
+    assert process.returncode == 75, said
+
+
+def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
+    """The worker's own protocol: one line of orders in, progress as JSON lines out, the grid in the store."""
+    import io
+
+    import msgspec
+
+    from icl_lab.spec import resolve
+
+    spec = resolve("linear", "softmax", "smoke", [word for word in SMALL if word != "--set"])
+    orders = {"spec": msgspec.to_builtins(spec), "seed": 4, "results": str(tmp_path), "device": "cpu", "threads": 1}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(orders) + "\n"))
+    code, out, _ = run("work")
+    assert code == 0
+    assert json.loads(out.splitlines()[0]) == {"step": 40}
+    assert Store(tmp_path).run(spec, 4).finished

@@ -1,0 +1,126 @@
+"""Measuring under shift: one pass against many, cells by hand, and prompts that everyone shares."""
+
+import math
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.measure import BLOCK, Subject, draw, measure, summary
+from icl_lab.measure import TestSpec as Spec
+from icl_lab.model import GPT2, ModelSpec, Reading
+from icl_lab.streams import stream
+
+
+def model_for(task, attn="ssmax"):
+    reading = Reading(task.width, task.outputs, task.roles, task.tokens(12))
+    return GPT2(ModelSpec(layers=2, heads=2, width=16), reading, attn, stream(0, "init")).eval()
+
+
+def cells(measured):
+    return {tuple(row[key] for key in row if key not in ("value", "stderr", "count")): row["value"] for row in measured.cells}
+
+
+@pytest.mark.parametrize("attn", ["softmax", "ssmax", "ssa"])
+@pytest.mark.parametrize("choice", ["linear", "every", "some:balance=half"])
+def test_one_pass_gives_the_numbers_of_one_pass_a_length(choice, attn):
+    task = tasks.build(choice)
+    model = model_for(task, attn)
+    axes = {axis: [1.0, 3.0] for axis in task.home} | {"length": [4.0, 7.0, 12.0]}
+    spec = Spec(prompts=64, axes=axes)
+    assert model.prefix_consistent
+    both = [
+        cells(measure({"x": Subject(lambda prompt: model(prompt.tokens), one_pass)}, task, spec)) for one_pass in (True, False)
+    ]
+    assert both[0].keys() == both[1].keys()
+    assert len(both[0]) == len({key[-1] for key in both[0]}) * 2 ** len(task.home) * 3
+    for key, value in both[0].items():
+        assert value == pytest.approx(both[1][key], rel=1e-5, abs=1e-5), key
+
+
+def test_cutting_batches_changes_nothing():
+    task = tasks.build("linear")
+    model = model_for(task)
+    spec = Spec(prompts=128, axes={"sigma_x": [1.0], "sigma_f": [1.0], "length": [12.0]})
+    whole = cells(measure({"x": Subject(lambda prompt: model(prompt.tokens))}, task, spec))
+    sizes = []
+
+    def predict(prompt):
+        sizes.append(len(prompt.tokens))
+        return model(prompt.tokens)
+
+    small = cells(measure({"x": Subject(predict, bytes_of=lambda t: 256 * 2**20 / 5)}, task, spec))
+    assert max(sizes) == 5
+    assert sum(sizes) == 128
+    assert whole == {key: pytest.approx(value, rel=1e-5) for key, value in small.items()}
+
+
+def test_more_prompts_keep_the_first_ones_and_every_cell_shares_them():
+    task = tasks.build("every:balance=half")
+    few, many = (draw(task, 10, prompts, {"sigma": 1.0}) for prompts in (BLOCK, 3 * BLOCK))
+    assert torch.equal(few.tokens, many.tokens[:BLOCK])
+    wide = draw(task, 10, BLOCK, {"sigma": 30.0})
+    assert torch.equal(wide.targets, few.targets)
+    assert torch.allclose(wide.tokens[:, ::2], 30 * few.tokens[:, ::2])
+
+
+def test_shorter_test_prompts_are_the_beginnings_of_longer_ones():
+    task = tasks.build("linear")
+    lengths = []
+
+    def predict(prompt):
+        lengths.append(prompt.tokens)
+        return torch.zeros_like(prompt.tokens)
+
+    spec = Spec(prompts=64, axes={"sigma_x": [1.0], "sigma_f": [1.0], "length": [6.0, 11.0]})
+    measure({"x": Subject(predict, one_pass=False)}, task, spec)
+    assert torch.equal(lengths[0], lengths[1][:, :12])
+
+
+def test_positions_are_kept_at_the_greatest_length():
+    task = tasks.build("linear")
+    spec = Spec(prompts=64, axes={"sigma_x": [1.0, 2.0], "sigma_f": [3.0], "length": [4.0, 9.0]})
+    measured = measure({"zero": Subject(task.references()["zero"])}, task, spec)
+    rows = [row for row in measured.positions if row["sigma_x"] == 2.0]
+    assert [row["index"] for row in rows] == list(range(9))
+    y = draw(task, 9, 64, {"sigma_x": 2.0, "sigma_f": 3.0}).targets[:, ::2].double()
+    assert [row["value"] for row in rows] == pytest.approx(y.square().mean(0).tolist())
+    code = next(row for row in measured.cells if (row["sigma_x"], row["length"], row["metric"]) == (2.0, 9, "mse-code"))
+    assert code["value"] == pytest.approx(y[:, 3:].square().mean().item())
+    assert code["stderr"] == pytest.approx(y[:, 3:].square().mean(1).std().item() / 8)
+
+
+def test_summary_by_hand():
+    plain = summary(torch.tensor([1.0, 2.0, 3.0, 6.0]))
+    assert plain == pytest.approx({"value": 3.0, "stderr": math.sqrt((4 + 1 + 0 + 9) / 3 / 4), "count": 4})
+    nan = math.nan
+    classes = summary(torch.tensor([[1.0, nan], [0.0, nan], [nan, 1.0]]))
+    assert (classes["value"], classes["count"]) == (0.75, 3)
+    assert math.isnan(classes["stderr"])  # one prompt in a class: no spread is known
+    empty = summary(torch.tensor([[1.0, nan], [0.0, nan]]))
+    assert math.isnan(empty["value"])
+    middle = summary(torch.arange(1.0, 102.0), median=True)
+    assert middle["value"] == 51
+    assert middle["stderr"] == pytest.approx(5, abs=1)  # sqrt(101) / 2 places to either side
+
+
+def test_the_standard_error_of_a_median_is_that_of_repeated_draws():
+    draws = torch.randn(400, 256, generator=stream(0, "median"))
+    medians = torch.tensor([summary(row, median=True)["value"] for row in draws])
+    errors = torch.tensor([summary(row, median=True)["stderr"] for row in draws])
+    assert errors.mean().item() == pytest.approx(medians.std().item(), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    [
+        ({"sigma": [0.0], "length": [10.0]}, "sigma must be finite and > 0"),
+        ({"sigma": [math.inf], "length": [10.0]}, "sigma must be finite and > 0"),
+        ({"sigma": [1.0], "length": [3.0]}, "length must be whole numbers >= 4"),
+        ({"sigma": [1.0], "length": [10.5]}, "length must be whole numbers >= 4"),
+        ({"sigma": [], "length": [10.0]}, "sigma has no values"),
+    ],
+)
+def test_bad_axes(axes, words):
+    with pytest.raises(ValueError, match=words):
+        Spec(prompts=64, axes=axes)

@@ -1,0 +1,492 @@
+"""Every rule against arithmetic written out here, by plain numbers or by the packages of its authors."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import entmax
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from icl_lab import normalizers
+from icl_lab.errors import BadValue
+from icl_lab.normalizers.base import Normalizer, causal
+
+HEADS, WIDTH, TRAINED = 4, 2, 3
+Z = [0.5, -1.0, 2.0, 0.25, 1.25]  # the scores of a row that sees five keys
+FALLING = [-0.5, -1.0, -2.0, -0.25, -1.25]
+N = len(Z)
+Row = list[float]
+
+
+def build(choice: str, heads: int = HEADS) -> Normalizer:
+    return normalizers.build(choice, heads=heads, head_dim=WIDTH, train_tokens=TRAINED).double()
+
+
+def qk(z: Row, heads: int = HEADS) -> tuple[Tensor, Tensor]:
+    """q and k whose scores q.k / sqrt(d) in every row are z."""
+    q = torch.zeros(1, heads, len(z), WIDTH, dtype=torch.float64)
+    k = torch.zeros_like(q)
+    q[..., 0], k[..., 0] = math.sqrt(WIDTH), torch.tensor(z, dtype=torch.float64)
+    return q, k
+
+
+def last_row(rule: Normalizer, z: Row, head: int = 0) -> Row:
+    row: Row = rule.weights(*qk(z), causal(len(z)))[0, head, -1].tolist()
+    return row
+
+
+def over_sum(parts: Row) -> Row:
+    """Each part over the sum of all absolute values."""
+    total = math.fsum(abs(part) for part in parts)
+    return [part / total for part in parts]
+
+
+def soft(z: Row) -> Row:
+    return over_sum([math.exp(x) for x in z])
+
+
+def root(z: Row, alpha: float) -> Row:
+    """alpha-entmax by halving the interval in which tau must lie."""
+    z = [(alpha - 1) * x for x in z]
+    low, high = max(z) - 1, max(z)
+    for _ in range(200):
+        tau = (low + high) / 2
+        total = sum(max(x - tau, 0) ** (1 / (alpha - 1)) for x in z)
+        low, high = (tau, high) if total > 1 else (low, tau)
+    return [max(x - low, 0) ** (1 / (alpha - 1)) for x in z]
+
+
+def sig(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def splus(x: float) -> float:
+    return math.log(1 + math.exp(x))
+
+
+def sharpened(z: Row) -> Row:
+    p = soft(z)
+    h = -sum(x * math.log(x) for x in p)
+    return soft([x * max(1, -0.037 * h**4 + 0.481 * h**3 - 2.3 * h**2 + 4.917 * h - 1.791) for x in z])
+
+
+def adjusted(z: Row, low: float, high: float) -> Row:
+    return [p * (x - low) / (high - low) for p, x in zip(soft(z), z, strict=True)]
+
+
+def broken(z: Row) -> Row:
+    """Stick-breaking of the last row: its own key stands last and takes part only by the remainder."""
+    left, taken = 1.0, []
+    for x in reversed(z[:-1]):
+        taken.append(left * sig(x))
+        left *= 1 - sig(x)
+    return [*reversed(taken), left]
+
+
+def kept(shares: Row, p: int) -> Row:
+    return over_sum([max(len(shares) * a - 1, 0) ** p for a in shares])
+
+
+def octaves(z: Row, tau: float) -> Row:
+    t = [len(z) - 1 - j for j in range(len(z))]
+    parts = [
+        math.exp(math.sqrt(1 + 2 * math.log(1 + t_j / tau)) * x) * (1 + t_j / tau) ** -2
+        for x, t_j in zip(z, t, strict=True)
+    ]
+    return over_sum(parts)
+
+
+def signed_power(z: Row, n: float) -> Row:
+    return over_sum([(1 + x) ** n if x >= 0 else 1 / (1 - x) ** n for x in z])
+
+
+# choice: the last row's weights from its scores. Powers and quotients as they are printed, no logarithms to be safe.
+BY_HAND: dict[str, Callable[[Row], Row]] = {
+    "softmax": soft,
+    "temperature": lambda z: soft([x / 5 for x in z]),
+    "temperature:tau=2": lambda z: soft([x / 2 for x in z]),
+    "ssmax": lambda z: over_sum([len(z) ** x for x in z]),
+    "ssmax:learn=no": lambda z: over_sum([len(z) ** x for x in z]),
+    "ssmax:s=0.43": lambda z: over_sum([len(z) ** (0.43 * x) for x in z]),
+    "ssmax:bias=yes": lambda z: over_sum([len(z) ** x for x in z]),
+    # The mean of log 1, log 2, log 3 is log(6) / 3.
+    "ssmax:s=swap": lambda z: over_sum([len(z) ** (3 / math.log(6) * x) for x in z]),
+    "ssmax-free": soft,
+    "ssa": lambda z: signed_power(z, 1.5),
+    "ssa:n=2,learn=no": lambda z: signed_power(z, 2),
+    "sparsemax": lambda z: root(z, 2),
+    "entmax": lambda z: root(z, 1.5),
+    "entmax:alpha=1.3": lambda z: root(z, 1.3),
+    "sa-softmax": lambda z: adjusted(z, min(0, *z), max(0, *z)),
+    "sa-softmax:variant=2": lambda z: adjusted(z, min(z), max(z)),
+    "sa-softmax:variant=1": lambda z: adjusted(z, min(z), 1 + min(z)),
+    "sa-softmax:variant=0": lambda z: adjusted(z, 0, 1),
+    "sigmoid": lambda z: [sig(x) for x in z],
+    "sigmoid:bias=train": lambda z: [1 / (1 + TRAINED * math.exp(-x)) for x in z],
+    "sigmoid:bias=visible": lambda z: [1 / (1 + len(z) * math.exp(-x)) for x in z],
+    "sigmoid:l1=yes": lambda z: over_sum([sig(x) for x in z]),
+    "sigmoid:bias=train,l1=yes": lambda z: over_sum([1 / (1 + TRAINED * math.exp(-x)) for x in z]),
+    "sigmoid:bias=visible,l1=yes": lambda z: over_sum([1 / (1 + len(z) * math.exp(-x)) for x in z]),
+    "relu": lambda z: [max(x, 0) / TRAINED for x in z],
+    "relu:divide=visible": lambda z: [max(x, 0) / len(z) for x in z],
+    "relu:divide=root": lambda z: [max(x, 0) / math.sqrt(len(z) / 2) for x in z],
+    "relu:divide=l1": lambda z: over_sum([max(x, 0) for x in z]) if max(z) > 0 else [0.0] * len(z),
+    "l1": lambda z: over_sum([max(x, 0) for x in z]) if max(z) > 0 else [0.0] * len(z),
+    "l1:phi=relu2": lambda z: over_sum([max(x, 0) ** 2 for x in z]) if max(z) > 0 else [0.0] * len(z),
+    "l1:phi=relu6": lambda z: over_sum([min(max(x, 0), 6) for x in z]) if max(z) > 0 else [0.0] * len(z),
+    "l1:phi=gelu": lambda z: over_sum([x * (1 + math.erf(x / math.sqrt(2))) / 2 for x in z]),
+    "l1:phi=sigmoid": lambda z: over_sum([sig(x) for x in z]),
+    "l1:phi=softplus": lambda z: over_sum([splus(x) for x in z]),
+    "l1:phi=mish": lambda z: over_sum([x * math.tanh(splus(x)) for x in z]),
+    "l1:phi=exp": soft,
+    "l1:phi=tanh": lambda z: over_sum([math.tanh(x) for x in z]),
+    "l1:phi=square": lambda z: over_sum([x * x for x in z]),
+    "raw": lambda z: z,
+    "raw:l1=yes": over_sum,
+    "exp": lambda z: [math.exp(x) for x in z],
+    "inverse": lambda z: [-p for p in soft(z)],
+    "recentred": lambda z: [p - 1 / len(z) for p in soft(z)],
+    "recentred:l1=yes": lambda z: over_sum([p - 1 / len(z) for p in soft(z)]),
+    "softmax+reweight:p=3": lambda z: kept(soft(z), 3),
+    "softmax+reweight:p=1": lambda z: kept(soft(z), 1),
+    "ssa+reweight:p=15": lambda z: kept(signed_power(z, 1.5), 15),
+    "average": lambda z: [1 / len(z)] * len(z),
+    "soft-avg": soft,
+    "four-functions": lambda z: over_sum([math.tanh(x) for x in z]),
+    "log-n": lambda z: soft([x * math.log(len(z)) / math.log(TRAINED) for x in z]),
+    "adaptive-temperature": sharpened,
+    "scale-invariant": lambda z: octaves(z, 10),
+    "scale-invariant:tau=2": lambda z: octaves(z, 2),
+    "stick-breaking": broken,
+    "stick-breaking:remainder=none": lambda z: [*broken(z)[:-1], 0.0],
+    "sink": lambda z: [math.exp(x) / (1 + sum(map(math.exp, z))) for x in z],
+    "sink:s=1.5": lambda z: [math.exp(x) / (math.exp(1.5) + sum(map(math.exp, z))) for x in z],
+    "softpick": lambda z: [max(math.exp(x) - 1, 0) / sum(abs(math.exp(y) - 1) for y in z) for x in z],
+    "elastic": lambda z: [max(p - 1 / len(z), 0) for p in soft(z)],
+    "elastic:tau=-0.5": lambda z: [max(p - 0.5 / len(z), 0) for p in soft(z)],
+    # beta of the first of four heads is 0.1 + 0.9 / 8, and gamma is 0.
+    "asentmax": lambda z: root([(1 + 0.1 + 0.9 / 8) * x for x in z], 1.5),
+}
+BY_VECTORS = {"cosformer", "sima", "lssa"}  # rules that read more of q and k than their product
+
+
+def test_no_rule_is_without_values_of_its_own() -> None:
+    assert {choice.partition(":")[0].partition("+")[0] for choice in BY_HAND} | BY_VECTORS == set(normalizers.names())
+
+
+@pytest.mark.parametrize("z", [Z, FALLING], ids=["mixed", "negative"])
+@pytest.mark.parametrize("choice", BY_HAND)
+def test_a_row_by_hand(choice: str, z: Row) -> None:
+    # Parameters are held in single precision, so what starts at 0.43 is 0.43 to eight digits.
+    assert last_row(build(choice), z) == pytest.approx(BY_HAND[choice](z), rel=1e-6, abs=1e-9)
+
+
+def test_the_first_rows_by_hand() -> None:
+    q, k = qk([1.0, 3.0, -2.0])
+    for choice, row in (("ssmax", 0), ("recentred", 2), ("recentred:l1=yes", 2)):
+        w = build(choice).weights(q, k, causal(3))[0, 0]
+        z = [1.0, 3.0, -2.0][: row + 1]
+        assert w[row, : row + 1].tolist() == pytest.approx(soft(z))
+    # The threshold of the re-weighting is 0 in the first three rows: the cube of the weights, divided by its sum.
+    w = build("softmax+reweight:p=3").weights(q, k, causal(3))[0, 0]
+    assert w[2].tolist() == pytest.approx(over_sum([math.exp(3 * x) for x in (1.0, 3.0, -2.0)]))
+    assert build("elastic").weights(q, k, causal(3))[0, 0, 0, 0] == 0
+    assert build("sa-softmax").weights(*qk([1.0]), causal(1))[0, 0, 0, 0] == 1
+    assert build("sa-softmax").weights(*qk([-1.0]), causal(1))[0, 0, 0, 0] == 0
+    assert build("stick-breaking").weights(q, k, causal(3))[0, 0, 0, 0] == 1
+
+
+def test_softmax_is_torchs() -> None:
+    q, k, v = torch.randn(3, 2, HEADS, 6, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(build("softmax").weights(q, k, causal(6)) @ v, wanted)
+
+
+def test_ssmax_does_not_shift() -> None:
+    # Adding s log n to all scores of a row would change nothing; multiplying does what n^z does.
+    assert last_row(build("ssmax"), [1.0, 2.0, 0.0]) == pytest.approx([3 / 13, 9 / 13, 1 / 13])
+
+
+def test_ssmax_adds_its_bias_to_the_factor() -> None:
+    rule = build("ssmax:bias=yes")
+    assert isinstance(rule.b, Tensor)
+    rule.b.data.fill_(0.3)
+    assert last_row(rule, Z) == pytest.approx(soft([x * (math.log(N) + 0.3) for x in Z]))
+
+
+@pytest.mark.parametrize(("beyond", "p"), [("fit", 0.5 + 2 * math.log(5)), ("clamp", 0.5 + 2 * math.log(3))])
+def test_a_free_factor_goes_on_by_its_law_or_stays(beyond: str, p: float) -> None:
+    rule = build(f"ssmax-free:beyond={beyond}")
+    rule.p.data = 0.5 + 2 * torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64).log()
+    rule.s.data.fill_(0.7)
+    rule.b.data.fill_(-0.2)
+    assert last_row(rule, Z) == pytest.approx(soft([x * (0.7 * p - 0.2) for x in Z]))
+    inside = rule.weights(*qk(Z), causal(N))[0, 0, 1, :2].tolist()
+    assert inside == pytest.approx(soft([x * (0.7 * (0.5 + 2 * math.log(2)) - 0.2) for x in Z[:2]]))
+
+
+def test_the_law_of_a_free_factor_is_the_least_squares_line() -> None:
+    rule = normalizers.build("ssmax-free", heads=1, head_dim=WIDTH, train_tokens=4).double()
+    rule.p.data = torch.tensor([0.3, 1.0, 0.8, 1.4], dtype=torch.float64)
+    slope, level = np.polyfit(np.log([1, 2, 3, 4]), [0.3, 1.0, 0.8, 1.4], 1)
+    w = rule.weights(*qk(Z, heads=1), causal(N))[0, 0, -1].tolist()
+    assert w == pytest.approx(soft([x * (level + slope * math.log(5)) for x in Z]))
+
+
+def test_a_free_factor_trained_on_one_token_has_no_slope() -> None:
+    rule = normalizers.build("ssmax-free", heads=1, head_dim=WIDTH, train_tokens=1).double()
+    assert rule.weights(*qk(Z, heads=1), causal(N))[0, 0, -1].tolist() == pytest.approx(soft(Z))
+
+
+def test_ssa_in_fractions() -> None:
+    # (1 + |z|)^(2 sgn z) at z = 1, -1, 0, 2 is 4, 1/4, 1, 9.
+    parts = [Fraction(4), Fraction(1, 4), Fraction(1), Fraction(9)]
+    wanted = [float(part / sum(parts)) for part in parts]
+    assert last_row(build("ssa:n=2,learn=no"), [1.0, -1.0, 0.0, 2.0]) == pytest.approx(wanted)
+    # b = 2: (1 + 2|z|) instead.
+    assert last_row(build("ssa:n=1,b=2,learn=no"), [1.0, -1.0]) == pytest.approx([0.9, 0.1])
+
+
+@pytest.mark.parametrize("visible", [causal(4), causal(4).clone()], ids=["fast mask", "general mask"])
+def test_ssa_has_its_slope_where_all_scores_are_zero(visible: Tensor) -> None:
+    rule = build("ssa:n=2,b=0.5")
+    q, k = qk([0.0] * 4)
+    q, k = q.requires_grad_(), (k + 1.0).requires_grad_()
+    q.data.zero_()
+    w = rule.weights(q, k, visible)
+    (grad,) = torch.autograd.grad(w[0, 0, 3, 0], k, retain_graph=True)
+    assert grad.isfinite().all()
+    # With q = 0 all weights are 1/4; dw_0/dz_j = (n b)(1/4 - 1/16) for j = 0 and -(n b)/16 else; dz_j/dq = k_j/sqrt(d).
+    k.data[0, 0, 0] += 1.0
+    (grad,) = torch.autograd.grad(rule.weights(q, k, visible)[0, 0, 3, 0], q)
+    slope = 2 * 0.5 * (2 * 3 / 16 - 3 / 16) / math.sqrt(WIDTH)
+    assert grad[0, 0, 3].tolist() == pytest.approx([slope] * WIDTH, rel=1e-6)
+    learned = torch.autograd.grad(rule.weights(q, k, visible).square().sum(), [rule.raw_n, rule.raw_b])
+    assert all(grad.isfinite().all() for grad in learned)
+
+
+def test_ssa_keeps_its_bounds_wherever_training_goes() -> None:
+    rule = build("ssa")
+    for raw in (-50.0, 0.0, 50.0):
+        rule.raw_n.data.fill_(raw)
+        rule.raw_b.data.fill_(raw)
+        assert (rule.n >= 1).all()
+        assert (rule.b > 0).all()
+
+
+@pytest.mark.parametrize(("choice", "of"), [("sparsemax", entmax.sparsemax), ("entmax", entmax.entmax15)])
+def test_sparse_rules_are_their_packages(choice: str, of: Callable[..., Tensor]) -> None:
+    z = torch.randn(9, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 2
+    assert last_row(build(choice), z.tolist()) == pytest.approx(of(z, dim=-1).tolist(), abs=1e-12)
+    assert 0.0 in last_row(build(choice), z.tolist())
+
+
+def test_sparse_rules_at_printed_values() -> None:
+    assert last_row(build("sparsemax"), [-2.0, 0.0, 0.5]) == pytest.approx([0, 0.25, 0.75])
+    assert last_row(build("entmax"), [-2.0, 0.0, 0.5]) == pytest.approx([0, 0.326, 0.674], abs=1e-4)
+    assert last_row(build("entmax:alpha=2"), Z) == pytest.approx(last_row(build("sparsemax"), Z))
+
+
+def test_asentmax_by_head_and_learned_values() -> None:
+    rule = build("asentmax")
+    rule.gamma.data.fill_(0.8)
+    for head, beta in enumerate([0.2125, 0.4375, 0.6625, 0.8875]):
+        wanted = root([x * (1 + beta * math.log(N + 1) ** 0.8) for x in Z], 1.5)
+        assert last_row(rule, Z, head) == pytest.approx(wanted, rel=1e-6)
+
+
+def vectors(t: int = 6) -> tuple[Tensor, Tensor, list[Row], list[Row]]:
+    q, k = torch.randn(2, 1, 1, t, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    return q, k, q[0, 0].tolist(), k[0, 0].tolist()
+
+
+def dot(x: Row, y: Row) -> float:
+    return math.fsum(a * b for a, b in zip(x, y, strict=True))
+
+
+@pytest.mark.parametrize(("horizon", "m"), [("512", 512), ("current", 6), ("2", 2)])
+def test_cosformer_by_hand(horizon: str, m: int) -> None:
+    q, k, q_rows, k_rows = vectors()
+    w = build(f"cosformer:horizon={horizon}").weights(q, k, causal(6))[0, 0].tolist()
+    relu = [[max(x, 0) for x in row] for row in q_rows], [[max(x, 0) for x in row] for row in k_rows]
+    for i in range(6):
+        a = [dot(relu[0][i], relu[1][j]) * math.cos(math.pi / 2 * (i - j) / m) for j in range(i + 1)]
+        assert w[i][: i + 1] == pytest.approx(over_sum(a) if any(a) else a)
+
+
+def test_cosformer_beyond_its_horizon_keeps_its_scale() -> None:
+    # One of the two keys stands at twice the horizon, where the cosine is -1: the plain sum would be 0.
+    q = torch.ones(1, 1, 3, 1, dtype=torch.float64)
+    k = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64).view(1, 1, 3, 1)
+    w = build("cosformer:horizon=1").weights(q, k, causal(3))[0, 0, 2].tolist()
+    assert w == pytest.approx([-0.5, 0, 0.5])
+
+
+def test_sima_by_hand_and_as_published_in_its_last_row() -> None:
+    q, k, q_rows, k_rows = vectors()
+    w = build("sima").weights(q, k, causal(6))[0, 0]
+    for i in range(6):
+        norms = [
+            math.fsum(abs(q_rows[t][c]) for t in range(i + 1)) * math.fsum(abs(k_rows[t][c]) for t in range(i + 1))
+            for c in range(3)
+        ]
+        for j in range(i + 1):
+            assert w[i, j].item() == pytest.approx(sum(q_rows[i][c] * k_rows[j][c] / norms[c] for c in range(3)))
+    normalize = torch.nn.functional.normalize
+    published = normalize(q, p=1, dim=-2) @ normalize(k, p=1, dim=-2).transpose(-1, -2)
+    torch.testing.assert_close(w[-1], published[0, 0, -1])
+    # The first row is a sum of signs.
+    signs = sum(math.copysign(1, a * b) for a, b in zip(q_rows[0], k_rows[0], strict=True))
+    assert w[0, 0].item() == pytest.approx(signs)
+
+
+def test_sima_along_features_by_hand() -> None:
+    q, k, q_rows, k_rows = vectors()
+    w = build("sima:axis=feature").weights(q, k, causal(6))[0, 0]
+    for i in range(6):
+        for j in range(i + 1):
+            wanted = dot(q_rows[i], k_rows[j]) / sum(map(abs, q_rows[i])) / sum(map(abs, k_rows[j]))
+            assert w[i, j].item() == pytest.approx(wanted)
+
+
+def test_lssa_by_hand() -> None:
+    q, k, q_rows, k_rows = vectors()
+    rule, again = build("lssa"), build("lssa+reweight:p=15")
+    w, y = (r.weights(q, k, causal(6))[0, 0].tolist() for r in (rule, again))
+    for i in range(6):
+        cosines = [dot(q_rows[i], k_rows[j]) / math.hypot(*q_rows[i]) / math.hypot(*k_rows[j]) for j in range(i + 1)]
+        row = over_sum([splus(math.log(3) * math.log(i + 1) * c) for c in cosines])
+        assert w[i][: i + 1] == pytest.approx(row)
+        o = 0 if i < 3 else 1
+        assert y[i][: i + 1] == pytest.approx(over_sum([max((i + 1) * a - o, 0) ** 15 for a in row]), rel=1e-8)
+
+
+def test_log_softplus_where_softplus_underflows() -> None:
+    # softplus(-800) is exp(-800), which no double holds: the weights are those of softmax, not 0/0.
+    assert last_row(build("l1:phi=softplus"), [-800.0, -801.0]) == pytest.approx(soft([0.0, -1.0]))
+    assert last_row(build("l1:phi=sigmoid"), [-800.0, -801.0]) == pytest.approx(soft([0.0, -1.0]))
+    assert last_row(build("l1:phi=softplus"), [-29.9, -30.1]) == pytest.approx(soft([0.2, 0.0]))
+
+
+def test_gelu_and_mish_turn_a_negative_row_around() -> None:
+    for phi in ("gelu", "mish"):
+        assert sum(last_row(build(f"l1:phi={phi}"), FALLING)) == pytest.approx(-1)
+
+
+def test_exp_stops_at_twenty() -> None:
+    assert last_row(build("exp"), [1.0, 25.0]) == pytest.approx([math.e, math.exp(20)])
+
+
+def test_re_weighting_in_fractions() -> None:
+    shares = [Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(1, 16), Fraction(1, 16)]
+    z = [math.log(share) for share in shares]
+    for p in (1, 3, 15):
+        y = [max(5 * share - 1, Fraction(0)) ** p for share in shares]
+        wanted = [float(part / sum(y)) for part in y]
+        assert last_row(build(f"softmax+reweight:p={p}"), z) == pytest.approx(wanted)
+
+
+def test_re_weighting_a_nearly_uniform_row_still_sums_to_one() -> None:
+    # 5a - 1 is 0.02, 0.015, 0.01: to the power of 15 less than any constant one would dare to add to the sum.
+    shares = [1.02, 1.015, 1.01, 0.98, 0.975]
+    row = last_row(build("softmax+reweight:p=15"), [math.log(share / 5) for share in shares])
+    assert sum(row) == pytest.approx(1)
+    assert row == pytest.approx(over_sum([max(share - 1, 0) ** 15 for share in shares]), rel=1e-6)
+
+
+def test_re_weighting_leaves_a_uniform_row() -> None:
+    assert last_row(build("softmax+reweight:p=15"), [1.0] * 5) == pytest.approx([0.2] * 5)
+    q, k = (x.float() for x in qk([1.0] * 5))
+    assert build("softmax+reweight").weights(q, k, causal(5))[0, 0, -1].tolist() == pytest.approx([0.2] * 5)
+
+
+def test_re_weighting_says_what_it_needs() -> None:
+    with pytest.raises(BadValue, match="rows that sum to 1"):
+        build("raw+reweight:p=3")
+
+
+def test_a_mixture_by_head() -> None:
+    rule = build("four-functions")
+    parts = [[math.tanh(x) for x in Z], [1.0] * N, [max(x, 0) for x in Z], [x * x for x in Z]]
+    for head, part in enumerate(parts):
+        assert last_row(rule, Z, head) == pytest.approx(over_sum(part))
+    rule = build("soft-avg")
+    for head, row in enumerate([soft(Z), soft(Z), [1 / N] * N, [1 / N] * N]):
+        assert last_row(rule, Z, head) == pytest.approx(row)
+
+
+def test_log_n_is_softmax_within_the_training_length() -> None:
+    w = build("log-n").weights(*qk(Z), causal(N))[0, 0]
+    assert w[TRAINED - 1, :TRAINED].tolist() == pytest.approx(soft(Z[:TRAINED]))
+    assert (
+        normalizers.build("log-n", heads=1, head_dim=2, train_tokens=1)
+        .weights(*qk(Z, heads=1), causal(N))
+        .isfinite()
+        .all()
+    )
+
+
+def test_a_sharpened_row_by_numpy() -> None:
+    z = np.linspace(-1, 1, 40)
+    p = np.exp(z) / np.exp(z).sum()
+    beta = max(1.0, np.polyval([-0.037, 0.481, -2.3, 4.917, -1.791], -(p * np.log(p)).sum()))
+    assert 2 < beta < 2.42
+    assert last_row(build("adaptive-temperature"), z.tolist()) == pytest.approx(soft((beta * z).tolist()))
+    # Beyond 5.94 nats there is no sharpening at all.
+    flat = np.linspace(0, 0.1, 400).tolist()
+    assert last_row(build("adaptive-temperature"), flat) == pytest.approx(soft(flat))
+
+
+def test_a_sink_is_shifted_with_the_scores() -> None:
+    # exp(-50) beside a sink of 1 is as good as nothing; a constant 1 beside exp(0) would take a half.
+    assert last_row(build("sink"), [-50.0, -51.0])[0] == pytest.approx(math.exp(-50))
+    assert last_row(build("sink"), [800.0, 801.0]) == pytest.approx(soft([0.0, 1.0]))
+    rule = build("sink")
+    rule.s.data = torch.tensor([0.0, 1.0, -2.0, 3.0], dtype=torch.float64)
+    for head, s in enumerate([0.0, 1.0, -2.0, 3.0]):
+        assert last_row(rule, Z, head) == pytest.approx(
+            [math.exp(x) / (math.exp(s) + sum(map(math.exp, Z))) for x in Z]
+        )
+
+
+def test_softpick_at_both_ends() -> None:
+    assert last_row(build("softpick"), [800.0, 801.0, -5.0]) == pytest.approx([*soft([0.0, 1.0]), 0.0])
+    assert last_row(build("softpick"), [1e-9, 3e-9, -4e-9]) == pytest.approx([1 / 8, 3 / 8, 0], rel=1e-6)
+    assert last_row(build("softpick"), FALLING) == [0.0] * N
+
+
+def test_recentring_a_uniform_row_leaves_nothing_to_divide() -> None:
+    assert last_row(build("recentred:l1=yes"), [1.0] * 5) == [0.0] * 5
+
+
+def test_elastic_belongs_to_a_head() -> None:
+    rule = build("elastic")
+    rule.tau.data = torch.tensor([-1.0, 0.0, 0.5, -2.0], dtype=torch.float64)
+    for head, tau in enumerate([-1.0, 0.0, 0.5, -2.0]):
+        assert last_row(rule, Z, head) == pytest.approx([max(p + tau / N, 0) for p in soft(Z)])
+
+
+@pytest.mark.parametrize(
+    ("choice", "starts"),
+    [
+        ("ssmax", {"s": [1.0] * 4}),
+        ("ssmax:s=0.43", {"s": [0.43] * 4}),
+        ("ssmax:s=swap", {"s": [3 / math.log(6)] * 4}),
+        ("ssmax:bias=yes", {"s": [1.0] * 4, "b": [0.0] * 4}),
+        ("ssmax-free", {"p": [1.0] * 3, "s": [1.0] * 4, "b": [0.0] * 4}),
+        ("ssa", {"n": [1.5] * 4, "b": [1.0] * 4}),
+        ("ssa:per=layer", {"n": [1.5], "b": [1.0]}),
+        ("ssa:n=3,b=0.8", {"n": [3.0] * 4, "b": [0.8] * 4}),
+        ("sink", {"s": [0.0] * 4}),
+        ("elastic", {"tau": [-1.0] * 4}),
+        ("asentmax", {"beta": [0.2125, 0.4375, 0.6625, 0.8875], "gamma": [0.0] * 4}),
+    ],
+)
+def test_where_parameters_start(choice: str, starts: dict[str, Row]) -> None:
+    rule = build(choice)
+    assert set(rule.learned) == set(starts)
+    for name, start in starts.items():
+        assert getattr(rule, name).tolist() == pytest.approx(start, rel=1e-6)

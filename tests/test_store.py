@@ -1,0 +1,245 @@
+"""Runs on disk: whole files only, damage that is named, and work that survives being killed."""
+
+import json
+import os
+import random
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from icl_lab import sweep as sweeping
+from icl_lab.errors import RunFailed
+from icl_lab.store import CHECKPOINTS, Store, publish
+from icl_lab.train import train
+
+TRAIN = """
+import sys
+import torch
+torch.set_num_threads(1)
+import icl_lab.train
+icl_lab.train.CHECKPOINT_SECONDS = 0.02
+from pathlib import Path
+from icl_lab.spec import resolve
+from icl_lab.store import Store
+from icl_lab.sweep import Lab, sweep
+settings = ["train.steps=400", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64", "test.axes.length=5,12"]
+spec = resolve("linear", "ssa", "smoke", settings)
+print("ready", flush=True)
+sweep(spec, 0, Lab(Store(Path(sys.argv[1])), torch.device("cpu")))
+print("finished", flush=True)
+"""
+
+
+def start(folder):
+    process = subprocess.Popen([sys.executable, "-c", TRAIN, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def the_run(folder):
+    (run,) = Store(folder).runs()
+    return run
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
+    """SIGKILL, ten times, anywhere between the first step and the grid."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    began = time.monotonic()
+    with start(whole) as process:
+        assert "finished" in process.stdout.read()
+    lasted = time.monotonic() - began
+    rng, kills = random.Random(1), 0
+    while kills < 10:
+        with start(broken) as process:
+            time.sleep(rng.uniform(0, 0.25 * lasted))
+            if process.poll() is None:
+                process.kill()
+                kills += 1
+            elif kills:  # it finished in spite of us: begin again, so that ten kills are ten kills
+                the_run(broken).clear()
+    with start(broken) as process:
+        assert "finished" in process.stdout.read()
+    one, other = the_run(whole), the_run(broken)
+    assert one.spec == other.spec
+    for name in ("model.safetensors", "history.csv", "grid.csv", "positions.csv", "spec.json"):
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
+    leftovers = [path.name for path in other.folder.iterdir() if path.name.endswith(".pt")]
+    assert not leftovers
+
+
+def test_a_finished_run_is_read_and_not_repeated(tiny, lab, monkeypatch):
+    grid = sweeping.sweep(tiny(), 0, lab)
+    monkeypatch.setattr(sweeping, "train", None)
+    monkeypatch.setattr(sweeping, "measure", None)
+    assert sweeping.sweep(tiny(), 0, lab).frame.equals(grid.frame)
+    run = lab.store.run(tiny(), 0)
+    (run.folder / "model.safetensors").unlink()  # git keeps the weights of few runs
+    assert run.finished
+    assert sweeping.sweep(tiny(), 0, lab).frame.equals(grid.frame)
+
+
+def test_the_layout(tiny, lab):
+    spec = tiny("every:balance=half", "ssa:n=2,learn=no")
+    sweeping.sweep(spec, 3, lab)
+    folder = lab.store.root / "runs" / "every-balance=half" / "ssa-n=2,learn=no" / f"smoke-{spec.hash}" / "seed-3"
+    assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {
+        "spec.json", "env.json", "history.csv", "model.safetensors", "positions.csv", "grid.csv",
+    }  # fmt: skip
+    env = json.loads((folder / "env.json").read_text())
+    assert {"commit", "device", "threads", "versions", "machine", "command", "finished"} <= env.keys()
+    grid = lab.store.run(spec, 3).grid()
+    assert list(grid.frame.columns) == [
+        "task", "attn", "preset", "spec", "seed", "sigma", "length", "metric", "value", "stderr", "count",
+    ]  # fmt: skip
+    assert {"ssa:n=2,learn=no", "reference:always-false", "reference:exact-rule"} <= set(grid.values("attn"))
+    assert stat.S_IMODE((folder / "grid.csv").stat().st_mode) == 0o666 & ~umask()
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_the_hash_names_the_numbers_and_not_the_preset(tiny):
+    spec = tiny()
+    assert len(spec.hash) == 8
+    assert spec.hash == tiny().hash
+    assert spec.hash != tiny("linear", "softmax", "train.steps=61").hash
+    assert spec.hash != tiny("linear", "ssa").hash
+    assert spec.hash != tiny("linear", "softmax", "test.prompts=128").hash
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop_at(step):
+    """A training that is cut off after ``step`` steps, with checkpoints at every one."""
+
+    def cut(*args, keep, **options):
+        def keep_and_stop(progress):
+            keep(progress)
+            if progress.step >= step:
+                raise Interrupted
+
+        return train(*args, keep=keep_and_stop, **options)
+
+    return cut
+
+
+@pytest.fixture
+def stopped(tiny, lab, monkeypatch):
+    """A run with two checkpoints, cut off at step 20."""
+    monkeypatch.setattr("icl_lab.train.CHECKPOINT_SECONDS", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping, "train", stop_at(20))
+        with pytest.raises(Interrupted):
+            sweeping.sweep(tiny(), 0, lab)
+    run = lab.store.run(tiny(), 0)
+    assert all((run.folder / name).exists() for name in CHECKPOINTS)
+    return run
+
+
+@pytest.mark.parametrize("damage", ["truncate", "alter", "empty"])
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (CHECKPOINTS[:0], "goes on from step 20 (checkpoint.pt)"),
+        (CHECKPOINTS[:1], "goes on from step 19 (checkpoint-before.pt)"),
+        (CHECKPOINTS, "no checkpoint is whole; starts from step 0"),
+    ],
+)
+def test_a_damaged_checkpoint_falls_back_and_says_so(stopped, lab, tiny, names, says, damage):
+    for name in names:
+        path = stopped.folder / name
+        data = path.read_bytes()
+        path.write_bytes({"truncate": data[:-100], "alter": data[:2000] + b"x" + data[2001:], "empty": b""}[damage])
+    grid = sweeping.sweep(tiny(), 0, lab)
+    assert any(says in line for line in lab.said), lab.said
+    assert sum("is damaged" in line for line in lab.said) == len(names)
+    other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
+    assert sweeping.sweep(tiny(), 0, other).frame.equals(grid.frame)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-10], lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b""])
+def test_an_altered_model_is_named_and_never_used(tiny, lab, damage):
+    run = lab.store.run(tiny(), 0)
+    sweeping.sweep(tiny(), 0, lab)
+    path = run.folder / "model.safetensors"
+    path.write_bytes(damage(path.read_bytes()))
+    (run.folder / "grid.csv").unlink()
+    with pytest.raises(RunFailed, match=r"model\.safetensors is damaged or altered"):
+        sweeping.sweep(tiny(), 0, lab)
+
+
+@pytest.mark.parametrize("text", ["", "task,attn\n", "no grid at all"])
+def test_a_damaged_grid_is_named(tiny, lab, text):
+    sweeping.sweep(tiny(), 0, lab)
+    run = lab.store.run(tiny(), 0)
+    (run.folder / "grid.csv").write_text(text)
+    with pytest.raises(RunFailed, match=r"grid\.csv cannot be read"):
+        sweeping.sweep(tiny(), 0, lab)
+
+
+def test_a_folder_with_another_specification_is_left_alone(tiny, lab):
+    run = lab.store.run(tiny(), 0)
+    publish(run.folder / "spec.json", b"{}\n")
+    with pytest.raises(RunFailed, match="another specification"):
+        sweeping.sweep(tiny(), 0, lab)
+
+
+def test_a_second_process_says_that_it_waits_and_then_reads(tiny, lab):
+    run, said = lab.store.run(tiny(), 0), []
+    second = type(lab)(lab.store, lab.device, said.append)
+    with run.alone(lab.said.append):
+        thread = threading.Thread(target=sweeping.sweep, args=(tiny(), 0, second))
+        thread.start()
+        deadline = time.monotonic() + 20
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "another process is working on" in said[0]
+        assert not run.trained
+    thread.join(60)
+    assert run.finished
+
+
+def test_nothing_is_seen_half_written(tmp_path, monkeypatch):
+    path = tmp_path / "grid.csv"
+    publish(path, b"old")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        publish(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [item.name for item in tmp_path.iterdir()] == ["grid.csv"]
+
+
+def test_a_full_disk_is_named_and_the_last_checkpoint_stays(tiny, lab, monkeypatch, stopped):
+    kept = {name: (stopped.folder / name).read_bytes() for name in CHECKPOINTS}
+
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("icl_lab.store.publish", full)
+        with pytest.raises(RunFailed, match=f"{stopped.folder} cannot be written: No space left on device"):
+            sweeping.sweep(tiny(), 0, lab)
+    left = {path.read_bytes() for path in stopped.folder.glob("checkpoint*.pt")}
+    assert kept["checkpoint.pt"] in left
+    assert sweeping.sweep(tiny(), 0, lab) is not None
+
+
+def test_a_place_that_cannot_be_a_folder(tiny, lab):
+    lab.store.root.write_text("a file where the folder should be")
+    with pytest.raises(RunFailed, match="cannot be written"):
+        sweeping.sweep(tiny(), 0, lab)
+
