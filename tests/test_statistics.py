@@ -103,6 +103,11 @@ def test_bad_input_is_refused_in_one_line(a: list[float], b: list[float], scale:
     assert "\n" not in str(caught.value)
 
 
+def test_a_ratio_beyond_all_floats_is_infinite() -> None:
+    wild = st.paired([1, 1], [1e-300, 1e300])
+    assert wild.ratio == (1, 0, math.inf)
+
+
 def test_a_difference_has_no_ratio() -> None:
     with pytest.raises(LabError, match="needs scale log-ratio"):
         _ = st.paired([0, 0.1], [0.2, 0.1], "difference").ratio

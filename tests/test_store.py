@@ -1,8 +1,10 @@
 """Runs on disk: whole files only, damage that is named, and work that survives being killed."""
 
+import contextlib
 import json
 import os
 import random
+import signal
 import stat
 import subprocess
 import sys
@@ -17,28 +19,27 @@ from icl_lab.errors import RunFailed
 from icl_lab.store import CHECKPOINTS, Store, publish
 from icl_lab.train import train
 
-TRAIN = """
-import sys
+# Imports once, then forks a child for each folder that it is told, so that being killed costs no import of torch.
+NURSERY = """
+import os, sys
+from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import icl_lab.train
 icl_lab.train.CHECKPOINT_SECONDS = 0.02
-from pathlib import Path
 from icl_lab.spec import resolve
 from icl_lab.store import Store
 from icl_lab.sweep import Lab, sweep
-settings = ["train.steps=400", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64", "test.axes.length=5,12"]
-spec = resolve("linear", "ssa", "smoke", settings)
-print("ready", flush=True)
-sweep(spec, 0, Lab(Store(Path(sys.argv[1])), torch.device("cpu")))
-print("finished", flush=True)
+small = ["train.steps=400", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64", "test.axes.length=5,12"]
+spec = resolve("linear", "ssa", "smoke", small)
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        sweep(spec, 0, Lab(Store(Path(line.strip())), torch.device("cpu"), say=lambda text: None))
+        os._exit(0)
+    print(pid, flush=True)
+    print(os.waitpid(pid, 0)[1], flush=True)
 """
-
-
-def start(folder):
-    process = subprocess.Popen([sys.executable, "-c", TRAIN, str(folder)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    return process
 
 
 def the_run(folder):
@@ -49,27 +50,38 @@ def the_run(folder):
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     """SIGKILL, ten times, anywhere between the first step and the grid."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    began = time.monotonic()
-    with start(whole) as process:
-        assert "finished" in process.stdout.read()
-    lasted = time.monotonic() - began
-    rng, kills = random.Random(1), 0
-    while kills < 10:
-        with start(broken) as process:
-            time.sleep(rng.uniform(0, 0.25 * lasted))
-            if process.poll() is None:
-                process.kill()
+    command = [sys.executable, "-c", NURSERY]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
+
+        def start(folder):
+            print(folder, file=nursery.stdin, flush=True)
+            return int(nursery.stdout.readline())
+
+        def ended():
+            return int(nursery.stdout.readline())
+
+        began = time.monotonic()
+        start(whole)
+        assert ended() == 0
+        lasted = time.monotonic() - began
+        rng, kills = random.Random(1), 0
+        while kills < 10:
+            pid = start(broken)
+            time.sleep(rng.uniform(0, 0.3 * lasted))
+            with contextlib.suppress(ProcessLookupError):  # it may have finished just now
+                os.kill(pid, signal.SIGKILL)
+            if ended() == signal.SIGKILL:
                 kills += 1
-            elif kills:  # it finished in spite of us: begin again, so that ten kills are ten kills
+            elif kills < 10:  # it finished in spite of us: afresh, so that ten kills are ten kills
                 the_run(broken).clear()
-    with start(broken) as process:
-        assert "finished" in process.stdout.read()
+        start(broken)
+        assert ended() == 0
+        nursery.stdin.close()
     one, other = the_run(whole), the_run(broken)
     assert one.spec == other.spec
     for name in ("model.safetensors", "history.csv", "grid.csv", "positions.csv", "spec.json"):
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
-    leftovers = [path.name for path in other.folder.iterdir() if path.name.endswith(".pt")]
-    assert not leftovers
+    assert not list(other.folder.glob("*.pt"))
 
 
 def test_a_finished_run_is_read_and_not_repeated(tiny, lab, monkeypatch):
