@@ -85,9 +85,12 @@ def run_options(command: Command) -> Command:
 @cli.command()
 @run_options
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Runs at once; threads are divided.")
-def sweep(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: bool, jobs: int, **where: Any) -> None:
+@click.option("--swap", default="", metavar="RULE", help="Test the trained model with another rule, e.g. ssmax:s=swap.")
+def sweep(
+    task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: bool, jobs: int, swap: str, **where: Any
+) -> None:
     """Train a model for each normalizer and seed, and test it over every shift."""
-    runs, lab = _runs(task, attns, seeds, **where)
+    runs, lab = _runs(task, attns, seeds, swap=swap, **where)
     if force and not dry_run:
         for run in runs:
             with run.alone(lab.say):
@@ -98,8 +101,9 @@ def sweep(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
         _announce(run, lab, dry_run)
         if not dry_run:
             already = _finish(run, lab)
-            _show(run, already)
-            click.echo()
+            if swap:
+                already = _finish(run, lab, swap)
+            _show(run, already, swap)
 
 
 @cli.command(hidden=True)
@@ -212,7 +216,15 @@ def doctor(results: Path) -> None:
 
 
 def _runs(
-    task: str, attns: Sequence[str], seeds: int, preset: str, settings: Sequence[str], results: Path, device: str, threads: int | None
+    task: str,
+    attns: Sequence[str],
+    seeds: int,
+    preset: str,
+    settings: Sequence[str],
+    results: Path,
+    device: str,
+    threads: int | None,
+    swap: str = "",
 ) -> tuple[list["Run"], "Lab"]:
     """Resolves and checks every run before the first begins."""
     import torch
@@ -224,20 +236,24 @@ def _runs(
 
     if threads is not None:
         torch.set_num_threads(threads)
+    if swap:
+        resolve(task, swap, preset, settings)  # the other rule must fit the model as well
     specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings) for attn in attns)}
     store = Store(results)
     lab = Lab(store, machine.device(device), say=_say, tick=_Bar(), stopping=_catch_signals())
     return [store.run(spec, seed) for spec in specs.values() for seed in range(seeds)], lab
 
 
-def _finish(run: "Run", lab: "Lab") -> bool:
-    """Makes sure that a run is finished and drawn; returns whether it was before."""
+def _finish(run: "Run", lab: "Lab", swap: str = "") -> bool:
+    """Makes sure that a run (or its evaluation with another rule) is finished and drawn; returns whether it was before."""
+    from icl_lab.normalizers import settle
     from icl_lab.sweep import sweep
 
-    already = run.finished
-    sweep(run.spec, run.seed, lab)
+    swap = settle(swap) if swap else ""
+    already = run.measured(swap)
+    sweep(run.spec, run.seed, lab, swap)
     if not already:
-        _draw(run)
+        _draw(run, swap)
     return already
 
 
@@ -291,28 +307,30 @@ def _announce(run: "Run", lab: "Lab", dry_run: bool) -> None:
         click.echo(f"{'done' if run.finished else 'to do'}  {run.folder}")
 
 
-def _show(run: "Run", already: bool) -> None:
+def _show(run: "Run", already: bool, swap: str = "") -> None:
     """The last lines: the grid in brief, the error in training conditions beside the references, and the paths."""
     from icl_lab import report, tasks
+    from icl_lab.normalizers import settle
 
-    task, grid = tasks.build(run.spec.task), run.grid()
-    click.echo(report.brief(grid, task, run.spec))
-    click.echo(f"{'there already' if already else 'wrote'}: {run.folder / 'grid.csv'}")
-    click.echo(f"heat map: {run.folder / 'heat-map.png'}")
-    if already:
-        click.echo("next: --force repeats the run")
-    else:
-        click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn softmax --preset {run.spec.preset}   (a baseline to compare with)")
+    swap = settle(swap) if swap else ""
+    place = run.place(swap)
+    click.echo(report.brief(run.grid(swap), tasks.build(run.spec.task), run.spec))
+    click.echo(f"{'there already' if already else 'wrote'}: {place / 'grid.csv'}")
+    click.echo(f"heat map: {place / 'heat-map.png'}")
+    other = "ssa" if run.spec.attn == "softmax" else "softmax"
+    repeat = "   (--force repeats this one)" if already else ""
+    click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {other} --preset {run.spec.preset}{repeat}")
 
 
-def _draw(run: "Run") -> None:
+def _draw(run: "Run", swap: str = "") -> None:
     from icl_lab import figures, report, tasks
     from icl_lab.store import publish
 
-    figure = report.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
+    figure = report.heat_map(run.grid(swap), tasks.build(run.spec.task), run.spec)
     for kind in ("png", "svg"):
-        publish(run.folder / f"heat-map.{kind}", figures.encode(figure, kind))
-    _draw_history(run)
+        publish(run.place(swap) / f"heat-map.{kind}", figures.encode(figure, kind))
+    if not swap:
+        _draw_history(run)
 
 
 def _draw_history(run: "Run") -> None:

@@ -59,19 +59,13 @@ class GPT2(nn.Module):
 
     def __init__(self, spec: ModelSpec, reading: Reading, attn: str, rng: torch.Generator) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec, self.reading, self.attn = spec, reading, attn
         head_dim = spec.width // spec.heads
         self.read_in = nn.Linear(reading.width, spec.width)
         self.roles = nn.Parameter(torch.zeros(reading.roles, spec.width)) if spec.roles == "tagged" else None
         self.positions = positions.build(spec.positions, spec.width, head_dim)
-        rules: Sequence[nn.Module | None] = [None] * spec.layers
-        if spec.attention:
-            rules = list(
-                normalizers.build_layers(
-                    attn, layers=spec.layers, heads=spec.heads, head_dim=head_dim, train_tokens=reading.train_tokens
-                )
-            )
-        self.blocks = nn.ModuleList(Block(spec, cast("Normalizer | None", rule)) for rule in rules)
+        rules = self._rules(attn) if spec.attention else [None] * spec.layers
+        self.blocks = nn.ModuleList(Block(spec, rule) for rule in rules)
         self.norm = nn.LayerNorm(spec.width) if spec.norm else nn.Identity()
         self.read_out = nn.Linear(spec.width, reading.outputs)
         self._start(spec.layers, rng)
@@ -82,7 +76,9 @@ class GPT2(nn.Module):
         Raises ``BadValue`` when there are more tokens than the position code can tell apart.
         """
         t = tokens.shape[1]
-        check_length(self.positions, t)
+        limit = self.positions.limit
+        if limit is not None and t > limit:
+            raise BadValue(f"{t} tokens do not fit into {limit} learned positions; shorten the prompt or use another code.")
         visible = causal(t, tokens.device)
         x = self.read_in(tokens)
         if self.roles is not None:
@@ -91,6 +87,20 @@ class GPT2(nn.Module):
         for layer, block in enumerate(self.blocks):
             x = block(x, visible, self.positions, None if watch is None else lambda w, layer=layer: watch(layer, w))
         return cast(Tensor, self.read_out(self.norm(x)))
+
+    def swap_rule(self, attn: str) -> None:
+        """Puts another rule, with its parameters at their start, in the place of every layer's own."""
+        if not self.spec.attention:
+            raise BadValue(f"a model without attention has no rule to swap for {attn}.")
+        device = self.read_in.weight.device
+        for block, rule in zip(self.blocks, self._rules(attn), strict=True):
+            cast(Attention, cast(Block, block).attention).rule = rule.to(device)
+        self.attn = attn
+
+    def _rules(self, attn: str) -> Sequence[Normalizer]:
+        spec = self.spec
+        site = {"heads": spec.heads, "head_dim": spec.width // spec.heads, "train_tokens": self.reading.train_tokens}
+        return [cast(Normalizer, rule) for rule in normalizers.build_layers(attn, layers=spec.layers, **site)]
 
     @property
     def prefix_consistent(self) -> bool:
@@ -181,8 +191,3 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.project(F.gelu(self.widen(x), approximate="tanh")))
 
-
-def check_length(code: positions.Positions, t: int) -> None:
-    """Raises ``BadValue`` when ``t`` tokens are more than the position code can tell apart."""
-    if code.limit is not None and t > code.limit:
-        raise BadValue(f"{t} tokens do not fit into {code.limit} learned positions; shorten the prompt or use positions=none or rotary.")

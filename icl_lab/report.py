@@ -24,7 +24,7 @@ def home(task: Task, spec: RunSpec) -> dict[str, float]:
 def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     """Returns the headline metric as a small table, and its value in training conditions beside the references."""
     here = home(task, spec)
-    ours = _picture(grid, task, spec, here)
+    ours = _picture(grid, task, here)
     rows, columns = task.heat_map
     table = ours.table(rows, columns)
     lines = [f"{WORDS.get(task.headline, task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
@@ -43,19 +43,25 @@ def heat_map(grid: Grid, task: Task, spec: RunSpec) -> Figure:
     here = home(task, spec)
     rows, columns = task.heat_map
     return figures.heat_map(
-        _picture(grid, task, spec, here),
+        _picture(grid, task, here),
         rows,
         columns,
-        title=f"{spec.task}, {spec.attn}, {spec.preset}{_fixed(task, here)}",
+        title=f"{spec.task}, {model_name(grid)}, {spec.preset}{_fixed(task, here)}",
         label=WORDS.get(task.headline, task.headline),
         log=task.log_scale,
         home=here,
     )
 
 
-def _picture(grid: Grid, task: Task, spec: RunSpec, here: Mapping[str, float]) -> Grid:
+def _picture(grid: Grid, task: Task, here: Mapping[str, float]) -> Grid:
     others = {axis: value for axis, value in here.items() if axis not in task.heat_map}
-    return grid.where(attn=spec.attn, metric=task.headline, **_present(grid, others))
+    return grid.where(attn=model_name(grid), metric=task.headline, **_present(grid, others))
+
+
+def model_name(grid: Grid) -> str:
+    """The one predictor of a run's grid that is no reference: the rule, or ``rule->swapped rule``."""
+    (name,) = (name for name in grid.values("attn") if not name.startswith("reference:"))
+    return str(name)
 
 
 def _present(grid: Grid, labels: Mapping[str, float]) -> dict[str, float]:

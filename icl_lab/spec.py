@@ -58,6 +58,8 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
         test=TestSpec(prompts=chosen.prompts, axes=axes),
     )
     spec = change(spec, dict(map(_pair, settings)))
+    if spec.train.switch_to:
+        spec = change(spec, {"train.switch_to": normalizers.settle(spec.train.switch_to)})
     _check(spec, built)
     return spec
 
@@ -126,4 +128,6 @@ def _check(spec: RunSpec, task: Task) -> None:
             f"set model.positions=learned:rows={task.tokens(longest)}, none or rotary, or test.axes.length lower."
         )
     reading = spec.reading(task)
-    normalizers.build(spec.attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)
+    for attn in (spec.attn, spec.train.switch_to):
+        if attn:
+            normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)

@@ -46,7 +46,11 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the grid is there."""
-        return (self.folder / "grid.csv").exists()
+        return self.measured()
+
+    def measured(self, swap: str = "") -> bool:
+        """Whether the grid of the run, or of its evaluation with another rule, is there."""
+        return (self.place(swap) / "grid.csv").exists()
 
     @property
     def trained(self) -> bool:
@@ -80,13 +84,15 @@ class Run:
 
     def clear(self) -> None:
         """Removes what a run leaves, so that it is done afresh."""
-        for name in ("grid.csv", "positions.csv", "model.safetensors", "history.csv", "env.json", "heat-map.png", *CHECKPOINTS):
-            (self.folder / name).unlink(missing_ok=True)
+        for path in (self.folder / name for name in ("grid.csv", "positions.csv", "model.safetensors", *CHECKPOINTS)):
+            path.unlink(missing_ok=True)
+        for path in self.folder.glob("swap-*/grid.csv"):  # measured in a model that is no more
+            path.unlink()
 
     def keep(self, model: GPT2, progress: Progress) -> None:
         """Publishes a checkpoint; the one before it stays until the next."""
         with io.BytesIO() as buffer:
-            torch.save({"model": model.state_dict(), **asdict(progress)}, buffer)
+            torch.save({"attn": model.attn, "model": model.state_dict(), **asdict(progress)}, buffer)
             data = buffer.getvalue()
         last, before = (self.folder / name for name in CHECKPOINTS)
         with _writing(self.folder):
@@ -105,6 +111,8 @@ class Run:
                 say(f"{path} is damaged and is left aside.")
                 continue
             state: dict[str, Any] = torch.load(io.BytesIO(data[32:]), weights_only=True, map_location="cpu")
+            if (attn := state.pop("attn")) != model.attn:  # training had switched rules by then
+                model.swap_rule(attn)
             model.load_state_dict(state.pop("model"))
             progress = Progress(**state)
             say(f"goes on from step {progress.step} ({name}).")
@@ -153,19 +161,23 @@ class Run:
         with (self.folder / "history.csv").open() as file:
             return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
-    def finish(self, grid: Grid, positions: Grid) -> None:
+    def finish(self, grid: Grid, positions: Grid, swap: str = "") -> None:
         """Publishes the grids; ``grid.csv`` is written last, and from then on the run is finished."""
         with _writing(self.folder):
-            publish(self.folder / "positions.csv", positions.csv().encode())
-            publish(self.folder / "grid.csv", grid.csv().encode())
+            publish(self.place(swap) / "positions.csv", positions.csv().encode())
+            publish(self.place(swap) / "grid.csv", grid.csv().encode())
 
-    def grid(self) -> Grid:
+    def grid(self, swap: str = "") -> Grid:
         """Returns the finished grid; raises ``RunFailed`` if the file is damaged."""
-        path = self.folder / "grid.csv"
+        path = self.place(swap) / "grid.csv"
         try:
             return Grid.read(path)
         except (OSError, ValueError, KeyError) as error:
             raise RunFailed(f"{path} cannot be read: {error}; repeat the run with --force.") from error
+
+    def place(self, swap: str = "") -> Path:
+        """Returns the folder of the grids: the run's own, or one inside it for an evaluation with another rule."""
+        return self.folder / f"swap-{filename(swap)}" if swap else self.folder
 
 
 @dataclass(frozen=True)

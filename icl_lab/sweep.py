@@ -27,20 +27,25 @@ class Lab:
     stopping: Callable[[], bool] = lambda: False
 
 
-def sweep(spec: RunSpec, seed: int, lab: Lab) -> Grid:
-    """Trains once where every sigma is 1, then measures everywhere else. A finished run is read, not repeated."""
+def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
+    """Trains once where every sigma is 1, then measures everywhere else. What is finished is read, not repeated.
+
+    ``swap`` names another rule to be measured in the trained model, its parameters at their start.
+    """
     run = lab.store.run(spec, seed)
     with run.alone(lab.say):
-        if run.finished:
-            return run.grid()
+        if run.measured(swap):
+            return run.grid(swap)
         model, task = trained(run, lab), tasks.build(spec.task)
-        subjects = {spec.attn: subject(model, lab.device)}
+        if swap:
+            model.swap_rule(swap)
+        subjects = {f"{spec.attn}->{swap}" if swap else spec.attn: subject(model, lab.device)}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
         measured = measure(subjects, task, spec.test, lambda done, total: lab.tick("sweep", done, total, ""))
         shifts = [axis for axis in spec.test.axes if axis != "length"]
         who = {"task": spec.task, "preset": spec.preset, "spec": spec.hash, "seed": seed}
         grid = Grid.of(measured.cells, [*shifts, "length"], **who)
-        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **who))
+        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **who), swap)
         return grid
 
 
@@ -49,6 +54,8 @@ def trained(run: Run, lab: Lab) -> GPT2:
     spec, task = run.spec, tasks.build(run.spec.task)
     model = GPT2(spec.model, spec.reading(task), spec.attn, stream(run.seed, "init"))
     if run.trained:
+        if spec.train.switch_to:
+            model.swap_rule(spec.train.switch_to)
         run.load_model(model)
         return model.to(lab.device).eval()
     run.begin()

@@ -28,7 +28,9 @@ CHECKPOINT_SECONDS = 15.0
 class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a model is trained: Adam without decay, a rate that rises for ``warmup`` steps, then stays or falls.
 
-    ``clip`` bounds the norm of the gradient (0: no bound). ``schedule=cosine`` ends at 1 % of ``rate``.
+    ``clip`` bounds the norm of the gradient (0: no bound). ``schedule=cosine`` ends at 1 % of ``rate``. From
+    ``switch_step`` on (0: never) the rule ``switch_to`` stands in the place of the first one, its parameters at their
+    start, and the rate rises anew: variant f of arXiv 2501.19399.
     """
 
     steps: Positive = 6000
@@ -38,10 +40,19 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warmup: Annotated[int, Meta(ge=0)] = 100
     clip: Annotated[float, Meta(ge=0)] = 1.0
     curriculum: Staircase = Staircase()
+    switch_step: Annotated[int, Meta(ge=0)] = 0
+    switch_to: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.switch_step) != bool(self.switch_to):
+            raise ValueError("switch_step and switch_to go together")
+        if self.switch_step >= self.steps:
+            raise ValueError(f"switch_step must be < steps, got {self.switch_step} of {self.steps}")
 
     def rate_at(self, step: int) -> float:
         """The learning rate of ``step`` (from 0)."""
-        rise = min(1.0, (step + 1) / (self.warmup + 1))
+        since = step - self.switch_step if step >= self.switch_step else step
+        rise = min(1.0, (since + 1) / (self.warmup + 1))
         if self.schedule == "constant":
             return self.rate * rise
         share = max(0, step - self.warmup) / max(1, self.steps - self.warmup)
@@ -83,14 +94,16 @@ def train(
     raises ``Stopped`` when ``stopping()`` turns true.
     """
     device = next(model.parameters()).device
-    learnable = [p for p in model.parameters() if p.requires_grad]
-    adam = torch.optim.Adam(learnable, lr=spec.rate, fused=True)
+    adam = optimizer(model)
     if progress.optimizer is not None:
         adam.load_state_dict(progress.optimizer)
     history, pending = list(progress.history), [torch.tensor(loss, device=device) for loss in progress.pending]
     kept = time.monotonic()
     model.train()
     for step in range(progress.step, spec.steps):
+        if spec.switch_to and step == spec.switch_step:
+            model.swap_rule(spec.switch_to)
+            adam = optimizer(model, adam)
         length, rate = spec.length_at(step), spec.rate_at(step)
         prompt = task.sample(stream(seed, "train", step), spec.batch, length).to(device)
         for group in adam.param_groups:
@@ -99,7 +112,7 @@ def train(
         adam.zero_grad(set_to_none=True)
         loss.backward()
         if spec.clip:
-            torch.nn.utils.clip_grad_norm_(learnable, spec.clip)
+            torch.nn.utils.clip_grad_norm_(adam.param_groups[0]["params"], spec.clip)
         adam.step()
         pending.append(loss.detach())
         done = step + 1
@@ -115,6 +128,14 @@ def train(
                 raise Stopped(f"stopped at step {done} of {spec.steps}; the same command goes on from there.")
     model.eval()
     return history
+
+
+def optimizer(model: GPT2, before: torch.optim.Adam | None = None) -> torch.optim.Adam:
+    """Adam over what can be learned. What ``before`` knows of parameters that are still there is taken over."""
+    adam = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], fused=True)
+    if before is not None:
+        adam.state.update({p: before.state[p] for p in adam.param_groups[0]["params"] if p in before.state})
+    return adam
 
 
 def read(losses: list[Tensor], done: int) -> list[float]:

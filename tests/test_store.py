@@ -255,3 +255,36 @@ def test_a_place_that_cannot_be_a_folder(tiny, lab):
     with pytest.raises(RunFailed, match="cannot be written"):
         sweeping.sweep(tiny(), 0, lab)
 
+
+
+def test_a_switched_run_resumes_after_the_switch_and_is_loaded_again(tiny, lab, monkeypatch):
+    spec = tiny("linear", "softmax", "train.switch_step=10", "train.switch_to=ssmax")
+    monkeypatch.setattr("icl_lab.train.CHECKPOINT_SECONDS", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping, "train", stop_at(20))
+        with pytest.raises(Interrupted):
+            sweeping.sweep(spec, 0, lab)
+    grid = sweeping.sweep(spec, 0, lab)
+    other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
+    assert sweeping.sweep(spec, 0, other).frame.equals(grid.frame)
+    run = lab.store.run(spec, 0)
+    (run.folder / "grid.csv").unlink()
+    assert sweeping.sweep(spec, 0, lab).frame.equals(grid.frame)
+
+
+def test_a_swap_is_an_evaluation_of_its_own_beside_the_run(tiny, lab):
+    spec, run = tiny(), lab.store.run(tiny(), 0)
+    plain = sweeping.sweep(spec, 0, lab)
+    before = (run.folder / "model.safetensors").read_bytes()
+    swapped = sweeping.sweep(spec, 0, lab, "ssmax:s=swap")
+    assert (run.folder / "swap-ssmax-s=swap" / "grid.csv").exists()
+    assert swapped.values("attn")[0] == "softmax->ssmax:s=swap"
+    assert run.grid().frame.equals(plain.frame)
+    assert (run.folder / "model.safetensors").read_bytes() == before
+    cell = {"metric": "mse-code", "sigma_x": 1, "sigma_f": 1, "length": 12}
+    assert swapped.at(attn="softmax->ssmax:s=swap", **cell) != plain.at(attn="softmax", **cell)
+    assert swapped.at(attn="reference:3-nn", **cell) == plain.at(attn="reference:3-nn", **cell)
+    same = sweeping.sweep(spec, 0, lab, "temperature:tau=1")
+    assert same.at(attn="softmax->temperature:tau=1", **cell) == pytest.approx(plain.at(attn="softmax", **cell), rel=1e-5)
+    run.clear()
+    assert not run.measured("ssmax:s=swap")

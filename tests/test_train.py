@@ -3,11 +3,12 @@
 import copy
 import math
 
+import msgspec
 import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import LabError, RunFailed, Stopped
 from icl_lab.model import GPT2
 from icl_lab.streams import stream
 from icl_lab.train import Progress, TrainSpec, train
@@ -146,3 +147,49 @@ def test_a_tiny_model_beats_the_trivial_predictor(tiny, choice, trivial):
         ours = task.errors(model(prompt.tokens), prompt).mean().item()
     theirs = task.errors(task.references()[trivial](prompt), prompt).mean().item()
     assert ours < 0.8 * theirs
+
+
+SWITCH = ["train.switch_step=20", "train.switch_to=ssmax:s=swap"]
+
+
+def test_a_switched_training_goes_on_with_the_new_rule_from_the_same_weights(tiny):
+    spec = tiny("linear", "softmax", *SWITCH)
+    model, task = setup(spec)
+    rules = []
+
+    class Spy(type(task)):
+        def loss(self, outputs, prompt):
+            rules.append(model.attn)
+            return super().loss(outputs, prompt)
+
+    train(model, Spy(), spec.train, 0, Progress(), keep=lambda progress: None)
+    assert rules == ["softmax"] * 20 + ["ssmax:s=swap"] * 40
+    start = 1 / torch.arange(1, spec.reading(task).train_tokens + 1).float().log().mean()
+    s = model.blocks[0].attention.rule.s
+    assert s.requires_grad
+    assert not torch.allclose(s, start.expand(2), atol=1e-6), "s is learned from the switch on"
+    assert torch.allclose(s, start.expand(2), atol=0.3)
+
+
+def test_a_switched_training_takes_the_moments_of_adam_along(tiny):
+    """Switching to the rule that is there already, without a warm-up, changes nothing but the start of its parameters."""
+    plain, switched = tiny(), tiny("linear", "softmax", "train.switch_step=30", "train.switch_to=softmax")
+    one, task = setup(plain)
+    other, _ = setup(switched)
+    constant = {"schedule": "constant", "warmup": 0}
+    for model, spec in ((one, plain), (other, switched)):
+        train(model, task, msgspec.structs.replace(spec.train, **constant), 0, Progress(), keep=lambda progress: None)
+    assert equal(numbers(one), numbers(other))
+
+
+def test_the_rate_rises_anew_after_a_switch():
+    spec = TrainSpec(steps=1000, rate=1e-3, warmup=99, schedule="constant", switch_step=500, switch_to="ssmax")
+    assert [spec.rate_at(step) for step in (499, 500, 599, 999)] == pytest.approx([1e-3, 1e-5, 1e-3, 1e-3])
+
+
+@pytest.mark.parametrize(
+    "settings", [["train.switch_step=20"], ["train.switch_to=ssa"], ["train.switch_step=60", "train.switch_to=ssa"]]
+)
+def test_a_switch_needs_a_step_and_a_rule(tiny, settings):
+    with pytest.raises(LabError, match="switch"):
+        tiny("linear", "softmax", *settings)
