@@ -24,7 +24,7 @@ _caught: list[int] = []  # the signals that asked this process to stop
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="icl-lab")
 def cli() -> None:
-    """Which attention normalizer generalises, where, and by how much?
+    r"""Which attention normalizer generalises, where, and by how much?
 
     \b
     icl-lab sweep --task linear --attn ssa      train, then test under distribution shift
@@ -57,8 +57,12 @@ def where_options(command: Command) -> Command:
     for option in reversed(
         [
             click.option("--preset", default="lite", show_default=True, help="Size of model, training and test grid."),
-            click.option("--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."),
-            click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder."),
+            click.option(
+                "--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."
+            ),
+            click.option(
+                "--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder."
+            ),
             click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),
             click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]"),
         ]
@@ -84,7 +88,9 @@ def run_options(command: Command) -> Command:
 
 @cli.command()
 @run_options
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Runs at once; threads are divided.")
+@click.option(
+    "--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Runs at once; threads are divided."
+)
 @click.option("--swap", default="", metavar="RULE", help="Test the trained model with another rule, e.g. ssmax:s=swap.")
 def sweep(
     task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: bool, jobs: int, swap: str, **where: Any
@@ -133,7 +139,9 @@ def work() -> None:
             orphaned.append(True)
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
-    lab = Lab(Store(Path(orders["results"])), machine.device(orders["device"]), _say, tick, lambda: bool(asked() or orphaned))
+    lab = Lab(
+        Store(Path(orders["results"])), machine.device(orders["device"]), _say, tick, lambda: bool(asked() or orphaned)
+    )
     _finish(lab.store.run(spec, orders["seed"]), lab)
 
 
@@ -155,7 +163,9 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
             trained(run, lab)
         _draw_history(run)
         last = run.history()[-1]
-        click.echo(f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}")
+        click.echo(
+            f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}"
+        )
         click.echo(f"wrote {run.folder / 'model.safetensors'}, history.csv, learning-curve.png")
         click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {run.spec.attn} --preset {run.spec.preset}")
 
@@ -211,7 +221,8 @@ def doctor(results: Path) -> None:
     for name, version in machine.versions().items():
         click.echo(f"package   {name} {version}")
     place = results if results.exists() else Path()
-    click.echo(f"disk      {shutil.disk_usage(place).free / 2**30:.1f} GiB free, results {'writable' if os.access(place, os.W_OK) else 'NOT writable'}")
+    writable = "writable" if os.access(place, os.W_OK) else "NOT writable"
+    click.echo(f"disk      {shutil.disk_usage(place).free / 2**30:.1f} GiB free, results {writable}")
     click.echo(f"browser   {shutil.which('chromium') or 'no chromium: the browser tests will be skipped'}")
 
 
@@ -245,7 +256,7 @@ def _runs(
 
 
 def _finish(run: "Run", lab: "Lab", swap: str = "") -> bool:
-    """Makes sure that a run (or its evaluation with another rule) is finished and drawn; returns whether it was before."""
+    """Makes sure that a run, or its evaluation with another rule, is finished and drawn; returns whether it was."""
     from icl_lab.normalizers import settle
     from icl_lab.sweep import sweep
 
@@ -269,10 +280,15 @@ def _at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
     threads = max(1, torch.get_num_threads() // jobs)
     orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads}
     size = {run.folder: run.spec.train.steps for run in todo}
-    _say(f"{len(runs) - len(todo)} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
+    done = len(runs) - len(todo)
+    _say(f"{done} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
     outcomes = supervise(
         [
-            Job(f"{run.spec.attn} seed {run.seed}", {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed}, size[run.folder])
+            Job(
+                f"{run.spec.attn} seed {run.seed}",
+                {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed},
+                size[run.folder],
+            )
             for run in todo
         ],
         [sys.executable, "-m", "icl_lab", "work"],
@@ -359,7 +375,9 @@ class _Bar:
         if stage != self._stage:
             quiet = not sys.stderr.isatty()
             # mininterval: a log file wants a line a minute, not ten a second.
-            self._bar = tqdm(total=total, initial=0, desc=stage, file=sys.stderr, mininterval=60 if quiet else 0.1, leave=not quiet)
+            self._bar = tqdm(
+                total=total, initial=0, desc=stage, file=sys.stderr, mininterval=60 if quiet else 0.1, leave=not quiet
+            )
             self._stage = stage
         self._bar.set_postfix_str(note, refresh=False)
         self._bar.update(done - self._bar.n)
@@ -385,5 +403,10 @@ def _catch_signals() -> Callable[[], bool]:
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
-
+    return (
+        f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+        if seconds < 172_800
+        else f"{seconds / 86_400:.0f} days"
+    )

@@ -2,20 +2,30 @@
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from icl_lab.grid import Grid
 
 # Perceptually even, and readable without red-green vision.
 MAP = "viridis"
-NAMES = {"sigma_x": "σ of inputs", "sigma_f": "σ of functions", "sigma": "σ of numbers", "length": "examples"}
+NAMES = {
+    "sigma_x": "σ of inputs",
+    "sigma_f": "σ of functions",
+    "sigma": "σ of numbers",
+    "length": "examples",
+    "keys": "visible keys n",
+    "gap": "gap between the largest score and the others",
+    "z_max": "largest score (all others 0)",
+    "x": "score x",
+}
 
 matplotlib.rcParams.update({"svg.hashsalt": "icl_lab", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 10})
 
@@ -38,7 +48,9 @@ def heat_map(
     table = grid.table(rows, columns)
     values = table.to_numpy(dtype=float)
     height, width = values.shape
-    figure = Figure(figsize=(max(3.6, 0.52 * width + 2.2), max(2.6, 0.36 * height + 1.5)), layout="constrained", dpi=150)
+    figure = Figure(
+        figsize=(max(3.6, 0.52 * width + 2.2), max(2.6, 0.36 * height + 1.5)), layout="constrained", dpi=150
+    )
     axes = figure.subplots()
     scale = _scale(values, log, limits)
     image = axes.imshow(values, cmap=MAP, norm=scale, aspect="auto", origin="lower")
@@ -52,7 +64,7 @@ def heat_map(
     if width <= 20:
         _write_numbers(axes, values, scale)
     if home is not None and home[columns] in table.columns and home[rows] in table.index:
-        x, y = list(table.columns).index(home[columns]), list(table.index).index(home[rows])
+        x, y = table.columns.get_loc(home[columns]), table.index.get_loc(home[rows])
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=2, zorder=3))
         axes.set_title(title + "\n(outlined: as in training)")
     return figure
@@ -75,6 +87,218 @@ def learning_curve(histories: Mapping[str, Sequence[Mapping[str, float]]], *, ti
     return figure
 
 
+# Wong's colours, without the yellow that white paper swallows; a second round is dashed.
+INKS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+DASHES = ("-", "--", ":")
+
+
+def curves(
+    grid: Grid,
+    x: str,
+    panels: Sequence[tuple[str, Mapping[str, object]]],
+    *,
+    series: str,
+    title: str,
+    label: str,
+    log: str = "",
+    names: Mapping[object, str] | None = None,
+    mark: tuple[float, str] | None = None,
+) -> Figure:
+    """Draws one panel for each (title, labels of its cells), in it one line for each value of ``series``.
+
+    ``log`` names the logarithmic axes (``x``, ``y`` or ``xy``); ``names`` rewords the series; ``mark`` is a vertical line.
+    """
+    figure = Figure(figsize=(3.4 * len(panels) + 1.9, 3.4), layout="constrained", dpi=150)
+    every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (name, labels) in zip(every, panels, strict=True):
+        table = (grid.where(**labels) if labels else grid).table(x, series)
+        for (line, values), style in zip(table.items(), _styles(), strict=False):
+            axes.plot(table.index, values, label=(names or {}).get(line, str(line)), linewidth=1.8, **style)
+        if mark is not None:
+            axes.axvline(mark[0], color="#777777", linewidth=0.8, linestyle="--")
+            axes.annotate(
+                mark[1], (mark[0], 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points"
+            )
+        axes.set(xlabel=NAMES.get(x, x), title=name)
+        _finish(axes, log)
+    every[0].set_ylabel(label)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def families(
+    panels: Sequence[tuple[Grid, str, str]],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    title: str,
+    label: str,
+    beside: str,
+) -> Figure:
+    """Draws each group of ``attn`` in a row of panels (grid, axis, logarithmic axes), its legend at the end of the row.
+
+    ``beside`` is the rule that stands in every panel, in grey. What is in no group comes last, as ``others``; rules whose
+    lines cannot be told apart share one entry.
+    """
+    known = {rule for group in groups.values() for rule in group}
+    others = [rule for rule in panels[0][0].values("attn") if rule not in known]
+    rows = {**groups, "others": others} if others else dict(groups)
+    figure = Figure(figsize=(10.5, 1.75 * len(rows) + 0.8), layout="constrained", dpi=150)
+    every = figure.subplots(len(rows), len(panels), sharex="col", sharey=True, squeeze=False)
+    tables = [grid.table(axis, "attn") for grid, axis, _ in panels]
+    for line, (name, rules) in zip(every, rows.items(), strict=True):
+        here = [rule for rule in rules if all(rule in table for table in tables)]
+        for column, (axes, table, (_, axis, log)) in enumerate(zip(line, tables, panels, strict=True)):
+            axes.plot(table.index, table[beside], color="#bbbbbb", linewidth=5, solid_capstyle="round", zorder=1)
+            for same, style in zip(_alike(here, tables), _styles(), strict=False):
+                values = table[same[0]]
+                axes.plot(table.index, values, label="\n   = ".join(same), linewidth=1.6, **style)
+            _finish(axes, log)
+            if axes in every[-1]:
+                axes.set_xlabel(NAMES.get(axis, axis))
+            if column == 0:
+                axes.set_ylabel(label)
+                axes.set_title(name, loc="left", fontsize=9, fontweight="bold")
+        line[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.08), frameon=False, fontsize=8, labelspacing=0.25)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def side_by_side(
+    panels: Sequence[tuple[str, Grid, str, bool]], *, title: str, sort_by: tuple[tuple[int, float], ...] = ()
+) -> Figure:
+    """Draws heat maps (title, grid, axis, whether logarithmic) that share their rows, the ``attn``.
+
+    Rows are sorted, largest first, by the cells that ``sort_by`` names as (number of the panel, place on its axis).
+    """
+    tables = [grid.table("attn", axis) for _, grid, axis, _ in panels]
+    rules = sorted(tables[0].index, key=lambda rule: tuple(-tables[panel].at[rule, at] for panel, at in sort_by))
+    widths = [len(table.columns) for table in tables]
+    figure = Figure(figsize=(0.42 * sum(widths) + 3.2, 0.2 * len(rules) + 1.5), layout="constrained", dpi=150)
+    every = figure.subplots(1, len(panels), sharey=True, squeeze=False, width_ratios=widths)[0]
+    for axes, table, (name, _, axis, log) in zip(every, tables, panels, strict=True):
+        values = table.loc[rules].to_numpy(dtype=float)
+        scale = _scale(values, log, None if log else (0.0, 1.0))
+        axes.imshow(np.ma.masked_invalid(values), cmap=MAP, norm=scale, aspect="auto")
+        axes.set(xlabel=NAMES.get(axis, axis), title=name)
+        axes.set_xticks(range(len(table.columns)), [f"{value:g}" for value in table.columns], rotation=45)
+        axes.set_yticks(range(len(rules)), rules)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        _write_numbers(axes, values, scale, size=7)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _styles() -> Iterator[dict[str, str]]:
+    return ({"color": ink, "linestyle": dash} for dash in DASHES for ink in INKS)
+
+
+def _alike(rules: Sequence[str], tables: Sequence[Any]) -> list[list[str]]:
+    """Groups rules whose lines lie on each other in every panel."""
+    groups: list[list[str]] = []
+    for rule in rules:
+        for group in groups:
+            if all(np.allclose(table[rule], table[group[0]], atol=2e-3, rtol=1e-2, equal_nan=True) for table in tables):
+                group.append(rule)
+                break
+        else:
+            groups.append([rule])
+    return groups
+
+
+def _finish(axes: matplotlib.axes.Axes, log: str) -> None:
+    if "x" in log:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    if "y" in log:
+        axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Figure]]:
+    """Yields the pictures of what rules do to scores, with their names, from the grids of ``analyses/functions.py``."""
+    yield (
+        "fading",
+        curves(
+            grids["fading"],
+            "keys",
+            [("", {"metric": "share"})],
+            series="attn",
+            title="Attention fading: scores −2 everywhere, +3 last (SSMax paper, Figure 1)",
+            label="largest weight",
+            log="x",
+        ),
+    )
+    focus = grids["focus"]
+    yield (
+        "focus",
+        curves(
+            focus,
+            "z_max",
+            [(rule, {"metric": "share", "attn": rule}) for rule in focus.values("attn")],
+            series="keys",
+            title="How large must a score be to be seen? (after the SSMax paper, Figure 3)",
+            label="largest weight",
+            names={n: f"n = {n:g}" for n in focus.values("keys")},
+            mark=(1 / 0.43, "1/s, s = 0.43"),
+        ),
+    )
+    yield (
+        "ssa-base",
+        curves(
+            grids["ssa-base"],
+            "x",
+            [("", {})],
+            series="attn",
+            title="What stands in place of exp: (1 + b|x|)^(n sgn x), b = 1",
+            label="f(x), logarithmic",
+            log="y",
+        ),
+    )
+    length, gap = grids["rules-length"], grids["rules-gap"]
+    yield (
+        "rules-by-family",
+        families(
+            [(length.where(metric="share"), "keys", "x"), (gap.where(metric="share"), "gap", "")],
+            groups,
+            title="Who fades (left: gap 5) and who concentrates (right: 80 keys). Grey: softmax",
+            label="largest share",
+            beside="softmax",
+        ),
+    )
+    few = [2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, 8192.0]
+    yield (
+        "rules",
+        side_by_side(
+            [
+                ("largest share at a gap of 5", length.where(metric="share", keys=few), "keys", False),
+                (
+                    "largest share at 80 keys",
+                    gap.where(metric="share", gap=[0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0]),
+                    "gap",
+                    False,
+                ),
+                ("row mass, gap 5", length.where(metric="mass", keys=[8.0, 128.0, 1024.0]), "keys", True),
+            ],
+            title="Every rule at its start, slowest fading first: the largest share of the weights, and what they add up to",
+            sort_by=((0, 512.0), (1, 2.0), (0, 128.0)),
+        ),
+    )
+
+
+def costs(measured: Grid) -> Figure:
+    """Draws time and memory of every rule as ratios to softmax, from the grid of ``analyses/costs.py``."""
+    shown = {"forward": "time, forward", "both": "time, both ways", "both-memory": "memory, both ways"}
+    longest = max(measured.values("tokens"))
+    return side_by_side(
+        [(title, measured.where(metric=metric), "tokens", True) for metric, title in shown.items()],
+        title="Cost of one attention as a ratio to softmax in the same run, dearest first",
+        sort_by=((1, longest), (2, longest)),
+    )
+
+
 def encode(figure: Figure, kind: str) -> bytes:
     """Returns a figure as ``png``, ``svg`` or ``pdf``; the same figure gives the same bytes."""
     with io.BytesIO() as file:
@@ -94,8 +318,8 @@ def _scale(values: np.ndarray, log: bool, limits: tuple[float, float] | None) ->
     return Normalize(min(low, 0.0), high if high > low else low + 1.0)
 
 
-def _write_numbers(axes: matplotlib.axes.Axes, values: np.ndarray, scale: Normalize) -> None:
-    size = 7.5 if values.shape[1] <= 12 else 6
+def _write_numbers(axes: matplotlib.axes.Axes, values: np.ndarray, scale: Normalize, size: float | None = None) -> None:
+    size = size or (7.5 if values.shape[1] <= 12 else 6)
     for (y, x), value in np.ndenumerate(values):
         if math.isfinite(value):
             # Dark ink on the bright end of the map, light ink on the dark end.

@@ -36,7 +36,7 @@ class Grid:
         return [name for name in self.frame.columns if name not in (*WHO, *WHAT)]
 
     def where(self, **labels: object) -> Self:
-        """Returns the cells with these labels (a list means any of its values). Raises ``KeyError`` with what exists."""
+        """Returns the cells with these labels (a list: any of its values). Raises ``KeyError`` with what exists."""
         frame = self.frame
         for name, wanted in labels.items():
             if name not in frame.columns:
@@ -49,7 +49,7 @@ class Grid:
         return type(self)(frame)
 
     def at(self, **labels: object) -> float:
-        """Returns the value of the one cell with these labels; raises ``KeyError`` if there is none or more than one."""
+        """Returns the value of the one cell with these labels; raises ``KeyError`` unless there is just one."""
         cells = self.where(**labels).frame
         if len(cells) != 1:
             raise KeyError(f"{len(cells)} cells have {labels}; add labels until one is left")

@@ -46,12 +46,22 @@ def _rows(what: str) -> list[list[str]]:
     if what == "presets":
         head = [["preset", "layers, heads, width", "steps x batch", "for"], ["---"] * 4]
         return head + [
-            [f"`{name}`", f"{p.model.layers}, {p.model.heads}, {p.model.width}", f"{p.train.steps:,} x {p.train.batch}", p.purpose]
+            [
+                f"`{name}`",
+                f"{p.model.layers}, {p.model.heads}, {p.model.width}",
+                f"{p.train.steps:,} x {p.train.batch}",
+                p.purpose,
+            ]
             for name, p in PRESETS.items()
         ]
     head = [["name", "what it is", "formula", "source"], ["---"] * 4]
     return head + [
-        [f"`{card.name}{_options(registry, card.name)}`", card.line, f"`{card.formula}`".replace("|", "\\|"), card.paper]
+        [
+            f"`{card.name}{_options(registry, card.name)}`",
+            card.line,
+            f"`{card.formula}`".replace("|", "\\|"),
+            card.paper,
+        ]
         for registry in KINDS[what]
         for card in registry.cards()
     ]

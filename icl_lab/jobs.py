@@ -103,7 +103,12 @@ def _run(
                 return Outcome(job, "stopped", "asked to stop", attempt - 1)
             # A session of its own: Ctrl-C reaches the supervisor alone, which passes it on once, not twice.
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
             )
             running[job.name] = process
         complaints: deque[str] = deque(maxlen=20)

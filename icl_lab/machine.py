@@ -17,7 +17,7 @@ PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "m
 
 
 def device(name: str) -> torch.device:
-    """Returns the device called ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; raises ``BadValue`` if it is not there."""
+    """Returns the device called ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; raises ``BadValue`` if absent."""
     there = ["cpu"]
     if torch.cuda.is_available():
         there += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]

@@ -34,7 +34,7 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             low = 4 if axis == "length" else 0
             for value in values:
                 if axis == "length" and not (value >= low and value == int(value)):
-                    raise ValueError(f"length must be whole numbers >= 4, because scores start at index 3, got {value:g}")
+                    raise ValueError(f"length must be whole numbers >= 4 (scores start at index 3), got {value:g}")
                 if axis != "length" and not 0 < value < math.inf:
                     raise ValueError(f"{axis} must be finite and > 0, got {value:g}")
 
@@ -51,7 +51,7 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows for ``grid.csv`` (axes: shifts and length) and ``positions.csv`` (shifts and index, at the greatest length)."""
+    """Rows for ``grid.csv`` (axes: shifts, length) and ``positions.csv`` (shifts, index; at the greatest length)."""
 
     cells: list[dict[str, Any]]
     positions: list[dict[str, Any]]
@@ -63,7 +63,7 @@ class Subject:
 
     predict: Predictor
     one_pass: bool = True
-    bytes_of: Callable[[int], float] = lambda t: 200.0 * t * t  # noqa: E731
+    bytes_of: Callable[[int], float] = lambda t: 200.0 * t * t
 
 
 @torch.no_grad()
@@ -97,7 +97,7 @@ def measure(
 
 
 def summary(values: Tensor, *, median: bool = False) -> dict[str, float]:
-    """values (b) or (b g), NaN where a prompt does not count -> value, stderr and count of one cell.
+    """Values (b) or (b g), NaN where a prompt does not count -> value, stderr and count of one cell.
 
     The mean over classes of the mean over prompts. The standard error of a median is half the distance of the order
     statistics one standard deviation of a fair coin to either side.

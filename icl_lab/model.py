@@ -40,7 +40,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a task asks of a model: numbers in a token and in an answer, roles in turn, tokens of the longest training prompt."""
+    """What a task asks of a model: numbers in a token and in an answer, roles in turn, tokens of the longest prompt."""
 
     width: int
     outputs: int
@@ -53,8 +53,8 @@ class GPT2(nn.Module):
 
     As ``GPT2Model`` of Hugging Face transformers: gelu_new, final layer norm, weights N(0, 0.02), residual projections
     N(0, 0.02 / sqrt(2 layers)), biases 0, no dropout. The read-in and read-out start as ``torch.nn.Linear`` does, as in
-    the published code. With ``roles=tagged`` the read-in adds a learned vector for each role (x, y), which otherwise only
-    the position tells apart.
+    the published code. With ``roles=tagged`` the read-in adds a learned vector for each role (x, y), which otherwise
+    only the position tells apart.
     """
 
     def __init__(self, spec: ModelSpec, reading: Reading, attn: str, rng: torch.Generator) -> None:
@@ -71,14 +71,16 @@ class GPT2(nn.Module):
         self._start(spec.layers, rng)
 
     def forward(self, tokens: Tensor, watch: Watch | None = None) -> Tensor:
-        """tokens (b t w) -> outputs (b t c). ``watch`` is handed each layer's attention weights (b h t t).
+        """Tokens (b t w) -> outputs (b t c). ``watch`` is handed each layer's attention weights (b h t t).
 
         Raises ``BadValue`` when there are more tokens than the position code can tell apart.
         """
         t = tokens.shape[1]
         limit = self.positions.limit
         if limit is not None and t > limit:
-            raise BadValue(f"{t} tokens do not fit into {limit} learned positions; shorten the prompt or use another code.")
+            raise BadValue(
+                f"{t} tokens do not fit into {limit} learned positions; shorten the prompt or use another code."
+            )
         visible = causal(t, tokens.device)
         x = self.read_in(tokens)
         if self.roles is not None:
@@ -127,7 +129,7 @@ class GPT2(nn.Module):
             if ".rule." in name:
                 continue
             if name.startswith(("read_in", "read_out")):
-                bound = self.get_submodule(name.split(".")[0]).in_features ** -0.5  # type: ignore[operator]
+                bound = float(cast(nn.Linear, self.get_submodule(name.partition(".")[0])).in_features ** -0.5)
                 p.uniform_(-bound, bound, generator=rng)
             elif name.endswith("project.weight"):
                 p.normal_(0, 0.02 / math.sqrt(2 * layers), generator=rng)
@@ -151,7 +153,10 @@ class Block(nn.Module):
         self.mlp = MLP(spec.width) if spec.mlp else None
         self.before_mlp = norm() if spec.mlp else None
 
-    def forward(self, x: Tensor, visible: Tensor, code: positions.Positions, watch: Callable[[Tensor], object] | None) -> Tensor:
+    def forward(
+        self, x: Tensor, visible: Tensor, code: positions.Positions, watch: Callable[[Tensor], object] | None
+    ) -> Tensor:
+        """x (b t d), visible (t t) -> (b t d)."""
         if self.attention is not None and self.before_attention is not None:
             x = x + self.attention(self.before_attention(x), visible, code, watch)
         if self.mlp is not None and self.before_mlp is not None:
@@ -169,8 +174,10 @@ class Attention(nn.Module):
         self.project = nn.Linear(spec.width, spec.width)
         self.rule = rule
 
-    def forward(self, x: Tensor, visible: Tensor, code: positions.Positions, watch: Callable[[Tensor], object] | None) -> Tensor:
-        """x (b t d), visible (t t) -> (b t d)."""
+    def forward(
+        self, x: Tensor, visible: Tensor, code: positions.Positions, watch: Callable[[Tensor], object] | None
+    ) -> Tensor:
+        """X (b t d), visible (t t) -> (b t d)."""
         b, t, d = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = code.turn(q, k)
@@ -189,5 +196,5 @@ class MLP(nn.Module):
         self.project = nn.Linear(4 * d, d)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (b t d) -> (b t d)."""
         return cast(Tensor, self.project(F.gelu(self.widen(x), approximate="tanh")))
-

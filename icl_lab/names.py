@@ -110,7 +110,9 @@ class Registry:
         """Returns the one spelling of a choice: options in the constructor's order, numbers in their shortest form."""
         choice = Choice.parse(text)
         values = self._values(choice)
-        return Choice(choice.name, tuple((key, _write(values[key])) for key in self.options(choice.name) if key in values))
+        return Choice(
+            choice.name, tuple((key, _write(values[key])) for key in self.options(choice.name) if key in values)
+        )
 
     def build(self, text: str, *context: Any) -> Any:
         """Builds the chosen part: ``part(*context, **options)``. Raises ``LabError`` on a bad name, option or value."""

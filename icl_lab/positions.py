@@ -18,7 +18,7 @@ class Positions(nn.Module, ABC):
 
     @abstractmethod
     def place(self, x: Tensor) -> Tensor:
-        """x (b t d) enters the first block -> (b t d)."""
+        """X (b t d) enters the first block -> (b t d)."""
 
     @abstractmethod
     def turn(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

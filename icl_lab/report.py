@@ -29,7 +29,10 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     table = ours.table(rows, columns)
     lines = [f"{WORDS.get(task.headline, task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
     lines.append(" " * 8 + "".join(f"{value:>9g}" for value in table.columns))
-    lines += [f"{name:>8g}" + "".join(f"{figures.short(value):>9}" for value in row) for name, row in zip(table.index, table.to_numpy(), strict=True)]
+    lines += [
+        f"{name:>8g}" + "".join(f"{figures.short(value):>9}" for value in row)
+        for name, row in zip(table.index, table.to_numpy(), strict=True)
+    ]
     lines += ["", f"in training conditions ({', '.join(f'{axis}={value:g}' for axis, value in here.items())}):"]
     cells = grid.where(metric=task.headline, **_present(grid, here))
     for name in cells.values("attn"):

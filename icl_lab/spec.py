@@ -124,8 +124,8 @@ def _check(spec: RunSpec, task: Task) -> None:
     longest = max(spec.test.lengths[-1], spec.train.curriculum.stop)
     if code.limit is not None and task.tokens(longest) > code.limit:
         raise BadValue(
-            f"prompts of {longest} examples are {task.tokens(longest)} tokens, more than the {code.limit} learned positions; "
-            f"set model.positions=learned:rows={task.tokens(longest)}, none or rotary, or test.axes.length lower."
+            f"prompts of {longest} examples are {task.tokens(longest)} tokens, more than the {code.limit} learned "
+            f"positions; set model.positions=learned:rows={task.tokens(longest)}, none or rotary, or shorter lengths."
         )
     reading = spec.reading(task)
     for attn in (spec.attn, spec.train.switch_to):

@@ -30,9 +30,9 @@ SAME_STEP = "all seeds differ by the same amount: their spread says nothing, so 
 # Measured over 200,000 simulated studies at 3, 5 and 10 seeds; the tests hold ``paired`` to these numbers.
 COVERAGE = (
     "The 95 % interval over seeds holds the true effect in 95 to 97 % of simulated studies where the log ratio has "
-    "heavy but even tails (Student's t with 3 or 5 degrees of freedom, Laplace), and in 96 to 98 % where one run in ten "
-    "fails under both rules. Where one run in ten fails under one rule only, it does so in 93, 91 and 86 % at 3, 5 and "
-    "10 seeds: look at the single runs."
+    "heavy but even tails (Student's t with 3 or 5 degrees of freedom, Laplace), and in 96 to 98 % where one run in "
+    "ten fails under both rules. Where one run in ten fails under one rule only, it does so in 93, 91 and 86 % at 3, 5 "
+    "and 10 seeds: look at the single runs."
 )
 
 

@@ -142,7 +142,9 @@ class Run:
         """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
         path = self.folder / "model.safetensors"
         if hashlib.sha256(path.read_bytes()).hexdigest() != self.env()["model_sha256"]:
-            raise RunFailed(f"{path} is damaged or altered (its hash is not that of env.json); repeat the run with --force.")
+            raise RunFailed(
+                f"{path} is damaged or altered (its hash is not that of env.json); repeat the run with --force."
+            )
         try:
             load_model(model, str(path))
         except (SafetensorError, RuntimeError) as error:

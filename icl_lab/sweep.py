@@ -91,7 +91,7 @@ def estimate(spec: RunSpec, device: torch.device) -> tuple[float, int]:
     def step() -> float:
         began = time.monotonic()
         prompt = task.sample(stream(0, "estimate"), spec.train.batch, lengths[-1]).to(device)
-        task.loss(model(prompt.tokens), prompt).backward()
+        torch.autograd.backward(task.loss(model(prompt.tokens), prompt))
         return time.monotonic() - began
 
     step()  # the first one pays for what is built once

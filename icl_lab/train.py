@@ -110,14 +110,14 @@ def train(
             group["lr"] = rate
         loss = task.loss(model(prompt.tokens), prompt)
         adam.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         if spec.clip:
             torch.nn.utils.clip_grad_norm_(adam.param_groups[0]["params"], spec.clip)
         adam.step()
         pending.append(loss.detach())
         done = step + 1
         if done % ROW == 0 or done == spec.steps:
-            # Losses are read in groups, so that a GPU need not wait at every step; nothing is kept before they are read.
+            # Read in groups, so that a GPU need not wait at every step; nothing is kept before it is read.
             history.append({"step": done, "loss": fmean(read(pending, done)), "length": length, "rate": rate})
             pending = []
             tick(done, history[-1]["loss"])

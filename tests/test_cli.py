@@ -45,7 +45,9 @@ def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
     code, out, err = run(*sweep())
     assert code == 0
     first = err.splitlines()[0]
-    assert all(word in first for word in ("linear", "ssa", "smoke", "cpu (1 threads)", "parameters", "40 steps", "about"))
+    assert all(
+        word in first for word in ("linear", "ssa", "smoke", "cpu (1 threads)", "parameters", "40 steps", "about")
+    )
     assert "sigma_x down, sigma_f across" in out
     assert "reference:least-squares" in out
     (path,) = (tmp_path / "results").rglob("grid.csv")
@@ -53,7 +55,7 @@ def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
     assert (path.parent / "heat-map.png").read_bytes()[:4] == b"\x89PNG"
     assert (path.parent / "heat-map.svg").exists()
     assert (path.parent / "learning-curve.png").exists()
-    assert out.splitlines()[-2].startswith("next: ")
+    assert out.splitlines()[-1].startswith("next: ")
     grid = Grid.read(path)
     assert set(grid.values("metric")) == {"mse-code", "mse-eq2", "mse-all", "median-code", "nmse-code"}
 
@@ -98,7 +100,20 @@ def test_train_then_sweep(run):
 
 
 def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
-    words = ["sweep", "--task", "every", "--attn", "softmax", "--attn", "ssmax", "--preset", "smoke", *SMALL, "--threads", "1"]
+    words = [
+        "sweep",
+        "--task",
+        "every",
+        "--attn",
+        "softmax",
+        "--attn",
+        "ssmax",
+        "--preset",
+        "smoke",
+        *SMALL,
+        "--threads",
+        "1",
+    ]
     code, _, _ = run(*words, results=tmp_path / "one")
     assert code == 0
     code, out, err = run(*words, "--jobs", "2", results=tmp_path / "two")
@@ -113,12 +128,21 @@ def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
     ("words", "said"),
     [
         (["--task", "linaer", "--attn", "ssa"], ["No task is called 'linaer'", "Did you mean 'linear'?"]),
-        (["--task", "linear", "--attn", "sofmax"], ["No normalizer is called 'sofmax'", "Did you mean 'softmax'?", "ssa"]),
+        (
+            ["--task", "linear", "--attn", "sofmax"],
+            ["No normalizer is called 'sofmax'", "Did you mean 'softmax'?", "ssa"],
+        ),
         (["--task", "linear", "--attn", "ssa:m=2"], ["takes no option 'm'", "n, b, learn, per"]),
         (["--task", "linear", "--attn", "ssa:n=x"], ["n must be a finite number", "'x'"]),
         (["--task", "linear", "--attn", "temperature:tau=-1"], ["tau must be > 0"]),
-        (["--task", "linear", "--attn", "ssa", "--preset", "liet"], ["No preset is called 'liet'", "Did you mean 'lite'?"]),
-        (["--task", "linear", "--attn", "ssa", "--set", "train.stpes=3"], ["no option 'stpes'", "Did you mean 'steps'?"]),
+        (
+            ["--task", "linear", "--attn", "ssa", "--preset", "liet"],
+            ["No preset is called 'liet'", "Did you mean 'lite'?"],
+        ),
+        (
+            ["--task", "linear", "--attn", "ssa", "--set", "train.stpes=3"],
+            ["no option 'stpes'", "Did you mean 'steps'?"],
+        ),
         (["--task", "linear", "--attn", "ssa", "--set", "steps=3"], ["no option 'steps'", "model, train, test"]),
         (["--task", "linear", "--attn", "ssa", "--set", "train.steps"], ["field=value"]),
         (["--task", "linear", "--attn", "ssa", "--set", "train=3"], ["is a group", "steps"]),
@@ -130,9 +154,15 @@ def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
         (["--task", "linear", "--attn", "ssa", "--set", "model.mlp=maybe"], ["model.mlp", "bool"]),
         (["--task", "linear", "--attn", "ssa", "--set", "model.positions=learnt"], ["No position code", "'learned'"]),
         (["--task", "linear", "--attn", "ssa", "--set", "train.curriculum.start=99"], ["start must be <= stop"]),
-        (["--task", "linear", "--attn", "ssa", "--set", "test.axes.sigma_x=0"], ["sigma_x must be finite and > 0", "'0'"]),
+        (
+            ["--task", "linear", "--attn", "ssa", "--set", "test.axes.sigma_x=0"],
+            ["sigma_x must be finite and > 0", "'0'"],
+        ),
         (["--task", "linear", "--attn", "ssa", "--set", "test.axes.sigma=1"], ["no option 'sigma'", "sigma_x"]),
-        (["--task", "linear", "--attn", "ssa", "--set", "test.axes.length=300"], ["600 tokens", "512", "none or rotary"]),
+        (
+            ["--task", "linear", "--attn", "ssa", "--set", "test.axes.length=300"],
+            ["600 tokens", "512", "none or rotary"],
+        ),
         (["--task", "linear", "--attn", "ssa", "--set", "test.axes.length=2"], ["length must be whole numbers >= 4"]),
         (["--task", "linear", "--attn", "ssa", "--device", "tpu"], ["no device 'tpu'", "cpu"]),
         (["--task", "linear"], ["--attn"]),
@@ -159,7 +189,12 @@ def test_a_results_folder_that_cannot_be_written(run, tmp_path):
 def test_list(run, what):
     code, out, _ = run("list", what)
     assert code == 0
-    there = {"tasks": "every:balance,labels", "normalizers": "ssa:n,b,learn,per", "positions": "rotary:theta", "presets": "lite"}
+    there = {
+        "tasks": "every:balance,labels",
+        "normalizers": "ssa:n,b,learn,per",
+        "positions": "rotary:theta",
+        "presets": "lite",
+    }
     assert there[what] in out
 
 
@@ -176,7 +211,15 @@ def test_list_runs_and_doctor(run, tmp_path):
 
 
 def test_help_imports_nothing_heavy():
-    script = "import sys; sys.argv = ['icl-lab', '--help']\nfrom icl_lab.cli import cli\ntry: cli()\nexcept SystemExit: pass\nprint({'torch', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules))"
+    script = """
+import sys
+from icl_lab.cli import cli
+try:
+    cli(["--help"])
+except SystemExit:
+    pass
+print({"torch", "pandas", "matplotlib", "scipy"} & set(sys.modules))
+"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
 
@@ -195,7 +238,9 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
     assert process.returncode == 130, said
     assert "the same command goes on" in said
     assert list(results.rglob("checkpoint.pt"))
-    done = subprocess.run([*words[:-2], "--results", str(results), "--dry-run"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*words[:-2], "--results", str(results), "--dry-run"], capture_output=True, text=True, check=True
+    )
     assert "to do" in done.stdout
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:

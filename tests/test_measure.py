@@ -18,7 +18,10 @@ def model_for(task, attn="ssmax"):
 
 
 def cells(measured):
-    return {tuple(row[key] for key in row if key not in ("value", "stderr", "count")): row["value"] for row in measured.cells}
+    return {
+        tuple(row[key] for key in row if key not in ("value", "stderr", "count")): row["value"]
+        for row in measured.cells
+    }
 
 
 @pytest.mark.parametrize("attn", ["softmax", "ssmax", "ssa"])
@@ -30,7 +33,8 @@ def test_one_pass_gives_the_numbers_of_one_pass_a_length(choice, attn):
     spec = Spec(prompts=64, axes=axes)
     assert model.prefix_consistent
     both = [
-        cells(measure({"x": Subject(lambda prompt: model(prompt.tokens), one_pass)}, task, spec)) for one_pass in (True, False)
+        cells(measure({"x": Subject(lambda prompt: model(prompt.tokens), one_pass)}, task, spec))
+        for one_pass in (True, False)
     ]
     assert both[0].keys() == both[1].keys()
     assert len(both[0]) == len({key[-1] for key in both[0]}) * 2 ** len(task.home) * 3

@@ -28,7 +28,7 @@ def future_gradient(model, at=4):
 
 
 def test_every_position_code_is_under_test():
-    assert CODES == sorted(CODES, key=CODES.index)
+    assert sorted(CODES, key=CODES.index) == CODES
     assert set(CODES) == set(positions.registry.names())
 
 
@@ -87,7 +87,9 @@ def test_the_rule_is_in_the_path(name, code):
     """Another rule answers otherwise on the same weights, and the rule's own parameters are reached by the loss."""
     baseline, model = build(positions=code), build(name, positions=code)
     with torch.no_grad():
-        for p, q in zip(baseline.parameters(), (p for n, p in model.named_parameters() if ".rule." not in n), strict=True):
+        for p, q in zip(
+            baseline.parameters(), (p for n, p in model.named_parameters() if ".rule." not in n), strict=True
+        ):
             assert torch.equal(p, q), "the start must not depend on the rule"
             p.mul_(3), q.mul_(3)  # away from the start, where every rule is close to a mean
         for parameter, value in model.named_parameters():

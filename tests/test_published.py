@@ -131,6 +131,7 @@ def test_footnotes_come_with_their_cell_only() -> None:
 def test_text_is_kept_beside_the_number() -> None:
     cell = published.load("ssa_table6").at("squared_error", model="12L8AH", sigma="1")
     assert (cell.text, cell.number) == ("0.0", 0.0)
+    assert published.load("ssa_table1").at("mse", method="Softmax", sigma=10.0).text == "45.35"
     formula = published.load("poster_flops").at("flops_formula", activation="Sigmoid")
     assert formula.text == "n(n+1)"
     assert np.isnan(formula.number)

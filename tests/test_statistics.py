@@ -179,7 +179,10 @@ def test_neither_test_cries_wolf(name: str) -> None:
 
 def test_shared_prompts_need_the_evaluation_noise() -> None:
     """5 seeds on 64 prompts, each liking one of the rules: seeds alone cover far too little, together enough."""
-    rng, alone, both, prompts_only = np.random.default_rng(0), [], [], []
+    rng = np.random.default_rng(0)
+    alone: list[bool] = []
+    both: list[bool] = []
+    prompts_only: list[bool] = []
     for _ in range(300):
         liking = 0.08 - 0.4 * rng.standard_normal(64)  # log of it has mean exp(.) 1: no rule is better
         hard, runs = 1.5 * rng.standard_normal(64), 0.07 * rng.standard_t(3, (2, 5, 1))

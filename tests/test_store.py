@@ -30,7 +30,7 @@ icl_lab.train.CHECKPOINT_SECONDS = 0.02
 from icl_lab.spec import resolve
 from icl_lab.store import Store
 from icl_lab.sweep import Lab, sweep
-small = ["train.steps=400", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64", "test.axes.length=5,12"]
+small = ["train.steps=400", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
 spec = resolve("linear", "ssa", "smoke", small)
 for line in sys.stdin:
     pid = os.fork()
@@ -179,7 +179,9 @@ def test_a_damaged_checkpoint_falls_back_and_says_so(stopped, lab, tiny, names, 
     assert sweeping.sweep(tiny(), 0, other).frame.equals(grid.frame)
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-10], lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b""])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-10], lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b""]
+)
 def test_an_altered_model_is_named_and_never_used(tiny, lab, damage):
     run = lab.store.run(tiny(), 0)
     sweeping.sweep(tiny(), 0, lab)
@@ -256,7 +258,6 @@ def test_a_place_that_cannot_be_a_folder(tiny, lab):
         sweeping.sweep(tiny(), 0, lab)
 
 
-
 def test_a_switched_run_resumes_after_the_switch_and_is_loaded_again(tiny, lab, monkeypatch):
     spec = tiny("linear", "softmax", "train.switch_step=10", "train.switch_to=ssmax")
     monkeypatch.setattr("icl_lab.train.CHECKPOINT_SECONDS", 0)
@@ -285,6 +286,8 @@ def test_a_swap_is_an_evaluation_of_its_own_beside_the_run(tiny, lab):
     assert swapped.at(attn="softmax->ssmax:s=swap", **cell) != plain.at(attn="softmax", **cell)
     assert swapped.at(attn="reference:3-nn", **cell) == plain.at(attn="reference:3-nn", **cell)
     same = sweeping.sweep(spec, 0, lab, "temperature:tau=1")
-    assert same.at(attn="softmax->temperature:tau=1", **cell) == pytest.approx(plain.at(attn="softmax", **cell), rel=1e-5)
+    assert same.at(attn="softmax->temperature:tau=1", **cell) == pytest.approx(
+        plain.at(attn="softmax", **cell), rel=1e-5
+    )
     run.clear()
     assert not run.measured("ssmax:s=swap")

@@ -22,7 +22,9 @@ def draw(choice, prompts=64, length=12, address=("test",), **shift):
 def score(choice, reference, prompts=20_000, length=12, **shift):
     task, prompt = draw(choice, prompts, length, **shift)
     errors = task.errors(task.references()[reference](prompt), prompt)
-    return errors, {name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt, **shift).items()}
+    return errors, {
+        name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt, **shift).items()
+    }
 
 
 def test_every_task_is_under_test():
@@ -175,7 +177,8 @@ def test_constant_answers_score_the_closed_forms(n):
     assert never["any"] == pytest.approx(1 / 16, abs=tolerance)
     _, always = score("every", "always-true", prompts, n)
     assert always["last"] == pytest.approx(1 - 2.0**-n, abs=tolerance)
-    assert always["any"] == pytest.approx(1 if n == 4 else 1, abs=1 / 16 + tolerance)
+    # right only where every answer from index 3 on is true: 2^-n
+    assert always["any"] == pytest.approx(1 - 2.0**-n, abs=tolerance)
     _, copy = score("every", "copy-previous", prompts, n)
     # wrong where the prompt is true until index i - 1 and false at i, for some i >= 3: 1/8 less those never false.
     assert copy["any"] == pytest.approx(1 / 8 - 2.0**-n, abs=tolerance)
@@ -218,7 +221,9 @@ def test_natural_draws_get_a_balanced_suite_and_balanced_ones_do_not():
 def test_balanced_metrics_are_means_over_the_two_classes_by_hand():
     task = tasks.build("every:balance=half")
     truth = torch.tensor([[1.0, 1, 1, 1, 1], [1, 1, 1, 1, 0], [0, 0, 0, 0, 0]])
-    prompt = tasks.base.Prompt(torch.zeros(3, 10, 1), truth.repeat_interleave(2, 1), torch.ones(3, 10, dtype=torch.bool))
+    prompt = tasks.base.Prompt(
+        torch.zeros(3, 10, 1), truth.repeat_interleave(2, 1), torch.ones(3, 10, dtype=torch.bool)
+    )
     errors = torch.tensor([[0.0, 0, 0, 1, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0, 0]])
     means = {name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt).items()}
     assert means["last"] == pytest.approx(1 / 3)

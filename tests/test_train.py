@@ -33,7 +33,7 @@ def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(tiny, attn, stops)
     spec = tiny("linear", attn)
     whole, task = setup(spec)
     history = train(whole, task, spec.train, 0, Progress(), keep=lambda progress: None)
-    broken, progress = None, Progress()
+    progress, weights = Progress(), {}
     for stop in [*stops, None]:
         broken, task = setup(spec)  # as a new process would: nothing but what was kept
         if progress.step:
@@ -138,7 +138,13 @@ def test_adam_moves_as_adam_does(tiny):
     [("linear", "zero"), ("every:balance=half", "always-false"), ("some:balance=half,labels=hidden", "always-true")],
 )
 def test_a_tiny_model_beats_the_trivial_predictor(tiny, choice, trivial):
-    small = ["train.steps=250", "train.batch=32", "train.rate=0.01", "train.curriculum.start=8", "train.curriculum.stop=8"]
+    small = [
+        "train.steps=250",
+        "train.batch=32",
+        "train.rate=0.01",
+        "train.curriculum.start=8",
+        "train.curriculum.stop=8",
+    ]
     spec = tiny(choice, "softmax", *small)
     model, task = setup(spec)
     train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
@@ -172,7 +178,7 @@ def test_a_switched_training_goes_on_with_the_new_rule_from_the_same_weights(tin
 
 
 def test_a_switched_training_takes_the_moments_of_adam_along(tiny):
-    """Switching to the rule that is there already, without a warm-up, changes nothing but the start of its parameters."""
+    """Switching to the rule that is there already, without a warm-up, changes nothing."""
     plain, switched = tiny(), tiny("linear", "softmax", "train.switch_step=30", "train.switch_to=softmax")
     one, task = setup(plain)
     other, _ = setup(switched)

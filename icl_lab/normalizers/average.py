@@ -5,9 +5,7 @@ from torch import Tensor, nn
 
 from icl_lab.names import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, count, is_causal, widen
-from icl_lab.normalizers.l1 import L1
-from icl_lab.normalizers.softmax import Softmax
+from icl_lab.normalizers.base import Normalizer, Site, mean, uniform, widen
 
 
 @registry.add("average")
@@ -41,7 +39,7 @@ class SoftAvg(Normalizer):
     def __init__(self, site: Site) -> None:
         super().__init__()
         part = _portion(site, 2)
-        self.parts = nn.ModuleList([Softmax(part), Average(part)])
+        self.parts = nn.ModuleList(registry.build(rule, part) for rule in ("softmax", "average"))
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         return _by_heads(self.parts, "weights", visible, q, k)
@@ -67,25 +65,15 @@ class FourFunctions(Normalizer):
     def __init__(self, site: Site) -> None:
         super().__init__()
         part = _portion(site, 4)
-        self.parts = nn.ModuleList([L1(part, phi="tanh"), Average(part), L1(part, phi="relu"), L1(part, phi="square")])
+        self.parts = nn.ModuleList(
+            registry.build(rule, part) for rule in ("l1:phi=tanh", "average", "l1:phi=relu", "l1:phi=square")
+        )
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         return _by_heads(self.parts, "weights", visible, q, k)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
         return _by_heads(self.parts, "attend", visible, q, k, v)
-
-
-def uniform(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / n on the visible keys of each row, (t t)."""
-    return visible.to(dtype) / count(visible).unsqueeze(-1)
-
-
-def mean(v: Tensor, visible: Tensor) -> Tensor:
-    """The mean of the values each row sees: under a causal mask a running one, which needs no matrix."""
-    if is_causal(visible):
-        return (widen(v).cumsum(-2) / count(visible).unsqueeze(-1)).to(v.dtype)
-    return (uniform(visible, widen(v).dtype) @ widen(v)).to(v.dtype)
 
 
 def _portion(site: Site, parts: int) -> Site:

@@ -165,6 +165,18 @@ def count(visible: Tensor) -> Tensor:
     return visible.sum(-1).clamp(min=1)
 
 
+def uniform(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """1 / n on the visible keys of each row, (t t)."""
+    return visible.to(dtype) / count(visible).unsqueeze(-1)
+
+
+def mean(v: Tensor, visible: Tensor) -> Tensor:
+    """The mean of the values each row sees: under a causal mask a running one, which needs no matrix."""
+    if is_causal(visible):
+        return (widen(v).cumsum(-2) / count(visible).unsqueeze(-1)).to(v.dtype)
+    return (uniform(visible, widen(v).dtype) @ widen(v)).to(v.dtype)
+
+
 def widen(x: Tensor) -> Tensor:
     """Half precision to single; the rest as it is. Powers, logarithms and sums over keys need the digits."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -194,7 +206,8 @@ def _causal_veil(t: int, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 def is_causal(visible: Tensor) -> bool:
     """Whether ``visible`` is the very mask that ``causal`` hands out (an equal copy takes the general road)."""
-    return visible is causal(visible.shape[-1], visible.device)
+    # A few rows of many keys are no causal mask: do not build a square one to find out.
+    return visible.shape[-2] == visible.shape[-1] and visible is causal(visible.shape[-1], visible.device)
 
 
 def softplus_inverse(y: float) -> float:

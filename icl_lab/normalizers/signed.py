@@ -1,17 +1,15 @@
 """Softmax with the wrong sign, and softmax around 0: what is left when weights need not be positive."""
 
-import torch
 from torch import Tensor
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.average import mean, uniform
-from icl_lab.normalizers.base import ScaledQuery, Site, count, noise, ratio, widen
+from icl_lab.normalizers.base import Normalizer, Site, count, mean, noise, ratio, uniform, widen
 
 FIRST = 3  # rows that see no more keys than this stay softmax
 
 
 @registry.add("inverse")
-class Inverse(ScaledQuery):
+class Inverse(Normalizer):
     """Softmax with the sign turned.
 
     Formula: w = -softmax(z)
@@ -25,19 +23,17 @@ class Inverse(ScaledQuery):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-
-    def scale(self, n: Tensor) -> Tensor:
-        return torch.ones_like(n)
+        self.softmax = registry.build("softmax", site)
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return -super().weights(q, k, visible)
+        return -self.softmax.weights(q, k, visible)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        return -super().attend(q, k, v, visible)
+        return -self.softmax.attend(q, k, v, visible)
 
 
 @registry.add("recentred")
-class Recentred(ScaledQuery):
+class Recentred(Normalizer):
     """Softmax minus its mean, so that a row sums to 0.
 
     Formula: w_j = softmax(z)_j - 1/n where n > 3, softmax(z)_j elsewhere; with ``l1=yes`` divided by its sum of
@@ -53,14 +49,11 @@ class Recentred(ScaledQuery):
 
     def __init__(self, site: Site, *, l1: bool = False) -> None:
         super().__init__()
-        self.l1 = l1
-
-    def scale(self, n: Tensor) -> Tensor:
-        return torch.ones_like(n)
+        self.softmax, self.l1 = registry.build("softmax", site), l1
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         wide = widen(q)
-        w = super().weights(wide, k, visible) - uniform(visible, wide.dtype) * _late(visible)
+        w = self.softmax.weights(wide, widen(k), visible) - uniform(visible, wide.dtype) * _late(visible)
         if self.l1:
             w = ratio(w, w.abs().sum(-1, keepdim=True), noise(w.dtype))
         return w.to(q.dtype)
@@ -68,7 +61,7 @@ class Recentred(ScaledQuery):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
         if self.l1:
             return self.weights(q, k, visible) @ v
-        return super().attend(q, k, v, visible) - mean(v, visible) * _late(visible)
+        return self.softmax.attend(q, k, v, visible) - mean(v, visible) * _late(visible)
 
 
 def _late(visible: Tensor) -> Tensor:

@@ -6,10 +6,12 @@ Nothing here knows that a transformer exists: a predictor is anything that maps 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
+
+from icl_lab.errors import UnknownOption
 
 
 @dataclass(frozen=True)
@@ -41,35 +43,42 @@ Axes = Mapping[str, Sequence[float]]  # an axis of the shift grid -> its values
 class Task(ABC):
     """Draws prompts, and owns everything that depends on what they mean.
 
-    A subclass is a frozen dataclass with keyword-only fields: its options. ``length`` counts examples; every other shift
-    axis is a keyword of ``sample`` that is 1 in training. A shift stretches the shared draws and makes no new ones.
+    A subclass is a frozen dataclass with keyword-only fields: its options. ``length`` counts examples; every other axis
+    of the shift grid is a keyword of ``sample``, 1 in training. A shift stretches the shared draws and adds none.
     """
 
-    width: int = 1  # w, numbers in a token
-    outputs: int = 1  # c, numbers in an answer
-    roles: int = 2  # tokens of an example, each with its own role (x, y)
-    prefixes: bool = True  # a shorter prompt is the beginning of a longer one
-    headline: str  # the metric that is shown first
-    medians: tuple[str, ...] = ()  # metrics that are summarised by their median over prompts, not their mean
-    log_scale: bool = False  # whether the headline spans decades
-    axes: Mapping[str, Axes]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
-    heat_map: tuple[str, str]  # the axes down and across of the default picture
+    width: ClassVar[int] = 1  # w, numbers in a token
+    outputs: ClassVar[int] = 1  # c, numbers in an answer
+    roles: ClassVar[int] = 2  # tokens of an example, each with its own role (x, y)
+    headline: ClassVar[str]  # the metric that is shown first
+    medians: ClassVar[tuple[str, ...]] = ()  # metrics that are summarised by their median over prompts, not their mean
+    log_scale: ClassVar[bool] = False  # whether the headline spans decades
+    axes: ClassVar[Mapping[str, Axes]]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
+    heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
+
+    @property
+    @abstractmethod
+    def prefixes(self) -> bool:
+        """Whether a shorter prompt is the beginning of a longer one."""
 
     @abstractmethod
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws prompts of ``length`` examples; ``shift`` holds the standard deviations that differ from training."""
+        """Draws prompts of ``length`` examples; ``shift`` holds the standard deviations that differ from training.
+
+        Raises ``UnknownOption`` on an axis that the task does not have.
+        """
 
     @abstractmethod
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        """outputs (b t c) -> the training loss, a scalar."""
+        """Outputs (b t c) -> the training loss, a scalar."""
 
     @abstractmethod
     def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        """outputs (b t c) -> the error at each example, (b L)."""
+        """Outputs (b t c) -> the error at each example, (b L)."""
 
     @abstractmethod
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
-        """errors (b L) -> each metric of each prompt, (b) or (b g).
+        """Errors (b L) -> each metric of each prompt, (b) or (b g).
 
         A cell of the grid is the mean over the g classes of the mean over the prompts; NaN means that the prompt does
         not count in that class.
@@ -86,6 +95,13 @@ class Task(ABC):
     def tokens(self, length: int) -> int:
         """Returns the tokens in a prompt of ``length`` examples."""
         return self.roles * length
+
+    def sigmas(self, shift: Mapping[str, float]) -> list[float]:
+        """Returns the value of each axis other than length, in order, 1 where ``shift`` does not name it."""
+        for axis in shift:
+            if axis not in self.home:
+                raise UnknownOption("The task", axis, self.home)
+        return [shift.get(axis, 1.0) for axis in self.home]
 
     @property
     def home(self) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Affine functions of one number, to be inferred from examples."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,10 +40,13 @@ class Linear(Task):
         "tiny": {"sigma_x": (1, 3, 10), "sigma_f": (1, 3, 10), "length": (10, 20, 40)},
     }
 
-    def sample(
-        self, rng: torch.Generator, prompts: int, length: int, *, sigma_x: float = 1.0, sigma_f: float = 1.0
-    ) -> Prompt:
-        """Draws functions and inputs; the sigmas stretch one set of standard normal numbers."""
+    @property
+    def prefixes(self) -> bool:
+        return True
+
+    def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
+        """Draws functions and inputs; sigma_x and sigma_f stretch one set of standard normal numbers."""
+        sigma_x, sigma_f = self.sigmas(shift)
         a, b = sigma_f * torch.randn(2, prompts, 1, generator=rng)
         x = sigma_x * torch.randn(prompts, length, generator=rng)
         y = a * x + b
@@ -57,7 +60,8 @@ class Linear(Task):
     def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         return (outputs[:, ::2, 0] - prompt.targets[:, ::2]).square()
 
-    def views(self, errors: Tensor, prompt: Prompt, *, sigma_x: float = 1.0, sigma_f: float = 1.0) -> dict[str, Tensor]:
+    def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
+        sigma_x, sigma_f = self.sigmas(shift)
         code = errors[:, 3:].mean(1)
         return {
             "mse-code": code,
@@ -118,7 +122,7 @@ def _line(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return slope, mean_y - slope * mean_x
 
 
-def _answers(rule: "Predictor") -> Predictor:
+def _answers(rule: Callable[[Tensor, Tensor], Tensor]) -> Predictor:
     """Lets a rule on the examples, (b L) and (b L) -> (b L), answer a prompt, in double precision on the CPU."""
 
     def predict(prompt: Prompt) -> Tensor:

@@ -1,7 +1,7 @@
 """Is every number so far positive? Is some?"""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -18,9 +18,9 @@ class Quantifier(Task):
     """The running truth value of a quantified sentence about the numbers so far, answered by one logit after each.
 
     ``balance=none`` draws x ~ N(0, sigma^2), as the paper does: beyond a few numbers the answer is all but constant.
-    ``balance=half`` decides half of the prompts at an index uniform on 1 .. L and leaves the others undecided, so that a
-    constant answer is right half of the time at every length. ``labels=hidden`` shows 0 in place of the labels, and with
-    ``balance=half`` just one number decides, so that the whole context must be read.
+    ``balance=half`` decides half of the prompts at an index uniform on 1 .. L and leaves the others undecided, so that
+    a constant answer is right half of the time at every length. ``labels=hidden`` shows 0 in place of the labels, and
+    with ``balance=half`` just one number decides, so that the whole context must be read.
 
     Metrics are error rates, index counted from 0: ``any`` scores a prompt as wrong if an answer at index >= 3 is (the
     published score), ``last`` scores the last answer, ``position`` the share of wrong answers at index >= 3.
@@ -40,21 +40,22 @@ class Quantifier(Task):
     labels: Literal["shown", "hidden"] = "shown"
 
     @property
-    def prefixes(self) -> bool:  # type: ignore[override]
+    def prefixes(self) -> bool:
         """Balanced prompts are balanced over their own length, so a shorter one is not the start of a longer."""
         return self.balance == "none"
 
     @abstractmethod
     def truth(self, x: Tensor) -> Tensor:
-        """x (b L) -> the truth value of the sentence about x_1 .. x_i, (b L) bool."""
+        """X (b L) -> the truth value of the sentence about x_1 .. x_i, (b L) bool."""
 
     @property
     @abstractmethod
     def decisive(self) -> int:
         """The sign of a number that decides the sentence for good: -1 for every, +1 for some."""
 
-    def sample(self, rng: torch.Generator, prompts: int, length: int, *, sigma: float = 1.0) -> Prompt:
+    def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws numbers and their running truth; sigma stretches the numbers and changes no truth value."""
+        (sigma,) = self.sigmas(shift)
         z = torch.randn(prompts, length, generator=rng)
         x = sigma * (z if self.balance == "none" else self._balanced(z, rng))
         truth = self.truth(x).float()
@@ -158,7 +159,7 @@ def _largest(x: Tensor) -> Tensor:
     return x.gather(1, places)
 
 
-def _answers(rule: "Predictor") -> Predictor:
+def _answers(rule: Callable[[Tensor], Tensor]) -> Predictor:
     """Lets a rule on the numbers, (b L) -> (b L), answer a prompt by its sign."""
 
     def predict(prompt: Prompt) -> Tensor:
