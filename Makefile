@@ -31,7 +31,7 @@ LAB   = $(PYTHON) -m icl_lab
 WHERE = --preset $(PRESET) --device $(DEVICE) --results "$(RESULTS)"
 RUNS  = --task "$(TASK)" $(foreach rule,$(ATTN),--attn "$(rule)") --seeds $(SEEDS) $(WHERE)
 
-.PHONY: help sweep train list doctor index test check
+.PHONY: help sweep train functions costs list doctor index test check
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
@@ -41,6 +41,10 @@ train: $(READY) ## train only (as sweep)
 	@$(LAB) train $(RUNS) $(ARGS)
 list: $(READY) ## say what there is (WHAT=tasks, normalizers, positions, presets or runs)
 	@$(LAB) list $(WHAT) --results "$(RESULTS)"
+functions: $(READY) ## draw what each normalizer does to scores: who fades, who concentrates (no training)
+	@$(LAB) functions --results "$(RESULTS)" $(ARGS)
+costs: $(READY) ## measure time and memory of each normalizer beside softmax (DEVICE= ARGS="--lengths 256,1024")
+	@$(LAB) costs --device $(DEVICE) --results "$(RESULTS)" $(ARGS)
 doctor: $(READY) ## say what this machine offers
 	@$(LAB) doctor --results "$(RESULTS)"
 index: $(READY) ## write the README's tables from the docstrings

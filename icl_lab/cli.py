@@ -208,6 +208,65 @@ def index_(check: bool, readme: Path) -> None:
 
 @cli.command()
 @click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+def functions(results: Path) -> None:
+    """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
+    from icl_lab import figures
+    from icl_lab.analyses import FAMILIES
+    from icl_lab.analyses import functions as analysis
+
+    folder = results / "functions"
+    grids = dict(analysis.everything())
+    for name, grid in grids.items():
+        _write(folder / f"{name}.csv", grid.csv().encode())
+    for name, figure in figures.functions(grids, FAMILIES):
+        for kind in ("png", "svg"):
+            _write(folder / f"{name}.{kind}", figures.encode(figure, kind))
+        click.echo(f"figure: {folder / name}.png")
+    click.echo(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
+    click.echo("next: icl-lab costs   (what each rule costs in time and memory)")
+
+
+@cli.command()
+@click.option("--lengths", default="256,512,1024,2048,4096", show_default=True, help="Tokens of a prompt.")
+@click.option("--attn", "attns", multiple=True, help="Only this normalizer; may be given again.  [default: all]")
+@click.option("--pairs", default=5, show_default=True, type=click.IntRange(min=1), help="Timed pairs with softmax.")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, device: str, threads: int | None) -> None:
+    """Count operations as the poster does, and measure time and memory of each normalizer beside softmax."""
+    import json
+
+    import torch
+
+    from icl_lab import figures, machine
+    from icl_lab.analyses import costs as analysis
+
+    if not all(word.strip().isdigit() and int(word) > 0 for word in lengths.split(",")):
+        raise click.BadParameter(
+            f"'{lengths}' is not a list of whole numbers such as 256,1024.", param_hint="--lengths"
+        )
+    if threads is not None:
+        torch.set_num_threads(threads)
+    here = machine.device(device)
+    folder = results / "costs"
+    counted = analysis.operations()
+    measured = analysis.measure(
+        [int(word) for word in lengths.split(",")], attns or None, pairs=pairs, device=here, tick=_Bar()
+    )
+    for line in (*analysis.counts(counted), "", *analysis.table(measured)):
+        click.echo(line)
+    _write(folder / "operations.csv", counted.csv().encode())
+    _write(folder / "measured.csv", measured.csv().encode())
+    _write(folder / "env.json", (json.dumps(machine.environment(here), indent=1, sort_keys=True) + "\n").encode())
+    for kind in ("png", "svg"):
+        _write(folder / f"measured.{kind}", figures.encode(figures.costs(measured), kind))
+    click.echo(f"wrote {folder}: operations.csv, measured.csv, measured.png, measured.svg, env.json")
+    click.echo("next: icl-lab functions   (what each rule does to scores)")
+
+
+@cli.command()
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
 def doctor(results: Path) -> None:
     """Say what this machine offers: versions, device, threads, disk, browser, results folder."""
     import shutil
@@ -356,6 +415,16 @@ def _draw_history(run: "Run") -> None:
     title = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}"
     figure = figures.learning_curve({run.spec.attn: run.history()}, title=title, label="training loss")
     publish(run.folder / "learning-curve.png", figures.encode(figure, "png"))
+
+
+def _write(path: Path, data: bytes) -> None:
+    from icl_lab.errors import RunFailed
+    from icl_lab.store import publish
+
+    try:
+        publish(path, data)
+    except OSError as error:
+        raise RunFailed(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def _say(text: str) -> None:

@@ -108,7 +108,7 @@ def curves(
 
     ``log`` names the logarithmic axes (``x``, ``y`` or ``xy``); ``names`` rewords the series; ``mark`` is a vertical line.
     """
-    figure = Figure(figsize=(3.4 * len(panels) + 1.9, 3.4), layout="constrained", dpi=150)
+    figure = Figure(figsize=(3.4 * max(len(panels), 1.4) + 1.9, 3.4), layout="constrained", dpi=150)
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (name, labels) in zip(every, panels, strict=True):
         table = (grid.where(**labels) if labels else grid).table(x, series)
@@ -116,13 +116,11 @@ def curves(
             axes.plot(table.index, values, label=(names or {}).get(line, str(line)), linewidth=1.8, **style)
         if mark is not None:
             axes.axvline(mark[0], color="#777777", linewidth=0.8, linestyle="--")
-            axes.annotate(
-                mark[1], (mark[0], 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points"
-            )
+            axes.text(mark[0] - 0.1, 0.94, mark[1], ha="right", transform=axes.get_xaxis_transform())
         axes.set(xlabel=NAMES.get(x, x), title=name)
         _finish(axes, log)
     every[0].set_ylabel(label)
-    figure.legend(*every[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     figure.suptitle(title, fontsize=10)
     return figure
 
@@ -143,7 +141,7 @@ def families(
     known = {rule for group in groups.values() for rule in group}
     others = [rule for rule in panels[0][0].values("attn") if rule not in known]
     rows = {**groups, "others": others} if others else dict(groups)
-    figure = Figure(figsize=(10.5, 1.75 * len(rows) + 0.8), layout="constrained", dpi=150)
+    figure = Figure(figsize=(10.5, 1.95 * len(rows) + 0.8), layout="constrained", dpi=150)
     every = figure.subplots(len(rows), len(panels), sharex="col", sharey=True, squeeze=False)
     tables = [grid.table(axis, "attn") for grid, axis, _ in panels]
     for line, (name, rules) in zip(every, rows.items(), strict=True):
@@ -154,6 +152,7 @@ def families(
                 values = table[same[0]]
                 axes.plot(table.index, values, label="\n   = ".join(same), linewidth=1.6, **style)
             _finish(axes, log)
+            axes.tick_params(labelbottom=True)
             if axes in every[-1]:
                 axes.set_xlabel(NAMES.get(axis, axis))
             if column == 0:
@@ -195,11 +194,11 @@ def _styles() -> Iterator[dict[str, str]]:
 
 
 def _alike(rules: Sequence[str], tables: Sequence[Any]) -> list[list[str]]:
-    """Groups rules whose lines lie on each other in every panel."""
+    """Groups rules whose lines lie on each other in every panel, to the width of a line."""
     groups: list[list[str]] = []
     for rule in rules:
         for group in groups:
-            if all(np.allclose(table[rule], table[group[0]], atol=2e-3, rtol=1e-2, equal_nan=True) for table in tables):
+            if all(np.allclose(table[rule], table[group[0]], atol=0.015, equal_nan=True) for table in tables):
                 group.append(rule)
                 break
         else:
@@ -282,7 +281,8 @@ def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) ->
                 ),
                 ("row mass, gap 5", length.where(metric="mass", keys=[8.0, 128.0, 1024.0]), "keys", True),
             ],
-            title="Every rule at its start, slowest fading first: the largest share of the weights, and what they add up to",
+            title="Every rule at its start, sorted by the share at 512 keys (blank: not asked beyond 1,024)\n"
+            "largest share: the largest |w| over the sum of |w|; row mass: that sum, 1 where the weights are shares",
             sort_by=((0, 512.0), (1, 2.0), (0, 128.0)),
         ),
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from icl_lab import normalizers, positions, tasks
 from icl_lab.names import Registry
+from icl_lab.normalizers.base import Normalizer
 from icl_lab.presets import PRESETS
 
 KINDS: dict[str, list[Registry]] = {
@@ -12,6 +13,19 @@ KINDS: dict[str, list[Registry]] = {
     "normalizers": [normalizers.registry, normalizers.wrappers],
     "positions": [positions.registry],
 }
+HEADS = 8  # of the rules whose parameters are counted
+TRAITS = {
+    "sums_to_one": "sums to 1",
+    "non_negative": "never negative",
+    "prefix_consistent": "prefix-consistent",
+    "ordered": "ordered",
+}
+# A column of a table has no room for words.
+MARKS = {"sums_to_one": "Σ", "non_negative": "+", "prefix_consistent": "p", "ordered": "o"}
+LEGEND = (
+    "Learned: numbers a head, as built without options. Traits: Σ the weights of a row sum to 1, + none is negative, p a row "
+    "does not change when the prompt goes on, o the order of the keys matters."
+)
 
 
 def listing(what: str) -> Iterable[str]:
@@ -28,6 +42,9 @@ def listing(what: str) -> Iterable[str]:
             yield f"    {card.line}"
             if card.formula:
                 yield f"    {card.formula}"
+            if what == "normalizers":
+                rule = _rule(registry, card.name)
+                yield f"    learned a head: {_learned(rule)}; {_traits(rule, TRAITS, ', ')}"
             yield f"    {card.paper}"
 
 
@@ -37,7 +54,8 @@ def fill(readme: str) -> str:
     def table(match: re.Match[str]) -> str:
         what = match["what"]
         rows = [f"| {' | '.join(row)} |" for row in _rows(what)]
-        return "\n".join([match["open"], *rows, match["close"]])
+        below = ["", LEGEND] if what == "normalizers" else []
+        return "\n".join([match["open"], *rows, *below, match["close"]])
 
     return re.sub(r"(?P<open><!-- index (?P<what>\w+) -->)\n.*?(?P<close><!-- end -->)", table, readme, flags=re.DOTALL)
 
@@ -54,19 +72,43 @@ def _rows(what: str) -> list[list[str]]:
             ]
             for name, p in PRESETS.items()
         ]
-    head = [["name", "what it is", "formula", "source"], ["---"] * 4]
-    return head + [
-        [
-            f"`{card.name}{_options(registry, card.name)}`",
-            card.line,
-            f"`{card.formula}`".replace("|", "\\|"),
-            card.paper,
-        ]
-        for registry in KINDS[what]
-        for card in registry.cards()
-    ]
+    more = ["learned", "traits"] if what == "normalizers" else []
+    head = ["name", "what it is", "formula", *more, "source"]
+    rows = [head, ["---"] * len(head)]
+    for registry in KINDS[what]:
+        for card in registry.cards():
+            about = [
+                f"`{card.name}{_options(registry, card.name)}`",
+                card.line,
+                f"`{card.formula}`".replace("|", "\\|"),
+            ]
+            if more:
+                rule = _rule(registry, card.name)
+                about += [_learned(rule), _traits(rule, MARKS, " ")]
+            rows.append([*about, card.paper])
+    return rows
 
 
 def _options(registry: Registry, name: str) -> str:
     options = registry.options(name)
     return ":" + ",".join(options) if options else ""
+
+
+def _rule(registry: Registry, name: str) -> Normalizer:
+    """Builds a rule without options; a wrapper stands around softmax."""
+    choice = f"softmax+{name}" if registry is normalizers.wrappers else name
+    return normalizers.build(choice, heads=HEADS, head_dim=32, train_tokens=82)
+
+
+def _learned(rule: Normalizer) -> str:
+    """How many numbers a head learns, and how many more all layers learn together."""
+    sizes = {name: p.numel() for name, p in rule.named_parameters() if p.requires_grad}
+    together = sum(size for name, size in sizes.items() if name in rule.shared)
+    alone = (sum(sizes.values()) - together) / HEADS
+    return f"{alone:g}" + (
+        f", and {together} shared by all layers (one for each of {together} tokens)" if together else ""
+    )
+
+
+def _traits(rule: Normalizer, words: dict[str, str], between: str) -> str:
+    return between.join(word for trait, word in words.items() if getattr(rule, trait)) or "none of the traits"

@@ -51,7 +51,9 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows for ``grid.csv`` (axes: shifts, length) and ``positions.csv`` (shifts, index; at the greatest length)."""
+    """Rows for ``grid.csv`` (axes: shifts, length), and for ``positions.csv`` of the subject that was named first
+    (axes: shifts, index; at the greatest length).
+    """
 
     cells: list[dict[str, Any]]
     positions: list[dict[str, Any]]
@@ -78,7 +80,7 @@ def measure(
     Where shorter prompts are prefixes of longer ones and the subject is prefix-consistent, one pass at the greatest
     length scores all lengths; otherwise there is one pass a length. Both ways give the same numbers.
     """
-    shifts = test.shifts()
+    shifts, first = test.shifts(), next(iter(subjects))
     result = Measured([], [])
     for done, shift in enumerate(shifts):
         for prefix, suite in task.suites().items():
@@ -88,7 +90,7 @@ def measure(
                         if metric.startswith(prefix):
                             row = {"attn": name, **shift, "length": length, "metric": metric}
                             result.cells.append(row | summary(values, median=metric in task.medians))
-                    if length == test.lengths[-1]:
+                    if name == first and length == test.lengths[-1]:
                         for index, values in enumerate(errors.unbind(1)):
                             row = {"attn": name, **shift, "index": index, "metric": f"{prefix}error"}
                             result.positions.append(row | summary(values))
@@ -109,11 +111,16 @@ def summary(values: Tensor, *, median: bool = False) -> dict[str, float]:
         reach = math.sqrt(count) / 2
         low, high = max(0, math.floor((count - 1) / 2 - reach)), min(count - 1, math.ceil((count - 1) / 2 + reach))
         stderr = (column[high] - column[low]).item() / 2 if count > 1 else math.nan
-        return {"value": column.quantile(0.5).item(), "stderr": stderr, "count": count}
+        return _cell(column.quantile(0.5).item(), stderr, count)
     # A class without prompts has no mean: the cell is a marked gap (NaN), not the mean of the other class.
     means = [column.mean().item() for column in classes]
     errors = [column.var().item() / len(column) if len(column) > 1 else math.nan for column in classes]
-    return {"value": sum(means) / len(means), "stderr": math.sqrt(sum(errors)) / len(errors), "count": count}
+    return _cell(sum(means) / len(means), math.sqrt(sum(errors)) / len(errors), count)
+
+
+def _cell(value: float, stderr: float, count: int) -> dict[str, float]:
+    # Digits beyond these are far below any standard error, and would double the size of every grid.
+    return {"value": float(f"{value:.8g}"), "stderr": float(f"{stderr:.4g}"), "count": count}
 
 
 def draw(task: Task, length: int, prompts: int, shift: Mapping[str, float]) -> Prompt:

@@ -11,7 +11,7 @@ from icl_lab.tasks.base import Task
 
 WORDS = {
     "mse-code": "mean squared error (index ≥ 3)",
-    "balanced-last": "error rate of the last answer, classes balanced",
+    "balanced-last": "balanced error rate, last answer",
 }
 
 

@@ -53,12 +53,14 @@ def trained(run: Run, lab: Lab) -> GPT2:
     """Returns the run's model: loaded if it is there, else trained from its last checkpoint or from the start."""
     spec, task = run.spec, tasks.build(run.spec.task)
     model = GPT2(spec.model, spec.reading(task), spec.attn, stream(run.seed, "init"))
+    run.begin()
+    if not run.trained:
+        run.adopt(lab.say)
     if run.trained:
         if spec.train.switch_to:
             model.swap_rule(spec.train.switch_to)
         run.load_model(model)
         return model.to(lab.device).eval()
-    run.begin()
     progress = run.resume(model, lab.say)
     model.to(lab.device)
     began, steps = time.monotonic(), spec.train.steps - progress.step

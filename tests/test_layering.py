@@ -21,6 +21,7 @@ FLOORS = [
     "presets",
     "spec",
     "store machine jobs",
+    "analyses",
     "sweep index",
     "report",
     "cli",

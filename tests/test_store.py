@@ -291,3 +291,18 @@ def test_a_swap_is_an_evaluation_of_its_own_beside_the_run(tiny, lab):
     )
     run.clear()
     assert not run.measured("ssmax:s=swap")
+
+
+def test_another_test_grid_takes_the_trained_model_and_does_not_train(tiny, lab, monkeypatch):
+    sweeping.sweep(tiny(), 0, lab)
+    wide = tiny("linear", "softmax", "test.axes.sigma_f=1,5")
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping, "train", None)
+        grid = sweeping.sweep(wide, 0, lab)
+        assert any("trained alike" in line for line in lab.said)
+        cell = {"attn": "softmax", "metric": "mse-code", "sigma_x": 1, "sigma_f": 1, "length": 12}
+        assert grid.at(**cell) == lab.store.run(tiny(), 0).grid().at(**cell)
+        with pytest.raises(TypeError):  # another seed, and another training, are other models
+            sweeping.sweep(wide, 1, lab)
+        with pytest.raises(TypeError):
+            sweeping.sweep(tiny("linear", "softmax", "train.steps=61"), 0, lab)

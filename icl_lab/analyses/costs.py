@@ -24,6 +24,7 @@ LENGTHS = (256, 512, 1024, 2048, 4096)
 HEADS, HEAD_DIM, BATCH = 4, 64, 1
 BASELINE = "softmax"
 POSTER_LENGTH = 32_000
+TIMED = ("forward", "both")
 WHO = {"task": "costs", "preset": "-", "spec": "-", "seed": 0}
 
 # Operations on the causal scores of one head, as the poster counts them: an exponential, a sum and a quotient for each
@@ -77,6 +78,38 @@ def measure(
                 rows.append({"attn": choice, "tokens": length, "metric": metric, "value": value, "count": pairs})
     tick("costs", len(lengths) * len(chosen), len(lengths) * len(chosen), "")
     return Grid.of(rows, ["tokens"], **WHO)
+
+
+def counts(grid: Grid) -> list[str]:
+    """Returns the lines of the table of operations, for the terminal."""
+    at = f"n = {POSTER_LENGTH:,}"
+    lines = [f"operations of the activation, one causal head, {at} (poster; its printed column is ten times its formulas)"]
+    lines.append(f"{'':10} {'by formula':>12} {'printed':>12} {'ratio':>7}")
+    for name in grid.values("attn"):
+        ours, printed, ratio = (
+            grid.at(attn=name, metric=metric) for metric in ("gflop", "gflop-printed", "printed-over-formula")
+        )
+        lines.append(f"{name:10} {ours:>8.3f} 1e9 {printed:>8.1f} 1e9 {ratio:>7.2f}")
+    return lines
+
+
+def table(grid: Grid) -> list[str]:
+    """Returns the lines of the measured ratios, for the terminal: medians, and their range at the longest prompt."""
+    lines = []
+    longest = max(grid.values("tokens"))
+    titles = {"forward": "time, forward", "both": "time, forward and backward", "both-memory": "memory, both ways"}
+    for metric, title in titles.items():
+        ratios = grid.where(metric=metric).table("attn", "tokens")
+        ranged = f"   range at {longest:g}" if metric in TIMED else ""
+        lines += ["", f"{title}, as a ratio to softmax; by tokens"]
+        lines.append(f"{'':30}" + "".join(f"{tokens:>9g}" for tokens in ratios.columns) + ranged)
+        for name, row in ratios.iterrows():
+            line = f"{name:30}" + "".join(f"{value:>9.2f}" for value in row)
+            if metric in TIMED:
+                low, high = (grid.at(attn=name, metric=f"{metric}-{end}", tokens=longest) for end in ("low", "high"))
+                line += f"   {low:.2f} to {high:.2f}"
+            lines.append(line)
+    return lines[1:]
 
 
 def peak(work: Callable[[], object]) -> int:

@@ -36,7 +36,7 @@ class Linear(Task):
     heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"sigma_x": range(1, 11), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
-        "thin": {"sigma_x": (1, 2, 3, 5, 10), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
+        "thin": {"sigma_x": (1, 3, 10), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
         "tiny": {"sigma_x": (1, 3, 10), "sigma_f": (1, 3, 10), "length": (10, 20, 40)},
     }
 
