@@ -64,7 +64,7 @@ def heat_map(
     if width <= 20:
         _write_numbers(axes, values, scale)
     if home is not None and home[columns] in table.columns and home[rows] in table.index:
-        x, y = table.columns.get_loc(home[columns]), table.index.get_loc(home[rows])
+        x, y = list(table.columns).index(home[columns]), list(table.index).index(home[rows])  # type: ignore[arg-type]
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=2, zorder=3))
         axes.set_title(title + "\n(outlined: as in training)")
     return figure
@@ -106,7 +106,7 @@ def curves(
 ) -> Figure:
     """Draws one panel for each (title, labels of its cells), in it one line for each value of ``series``.
 
-    ``log`` names the logarithmic axes (``x``, ``y`` or ``xy``); ``names`` rewords the series; ``mark`` is a vertical line.
+    ``log`` names the logarithmic axes (``x``, ``y`` or ``xy``); ``names`` rewords the series; ``mark`` is a line.
     """
     figure = Figure(figsize=(3.4 * max(len(panels), 1.4) + 1.9, 3.4), layout="constrained", dpi=150)
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -135,8 +135,8 @@ def families(
 ) -> Figure:
     """Draws each group of ``attn`` in a row of panels (grid, axis, logarithmic axes), its legend at the end of the row.
 
-    ``beside`` is the rule that stands in every panel, in grey. What is in no group comes last, as ``others``; rules whose
-    lines cannot be told apart share one entry.
+    ``beside`` is the rule that stands in every panel, in grey. What is in no group comes last, as ``others``; rules
+    whose lines cannot be told apart share one entry.
     """
     known = {rule for group in groups.values() for rule in group}
     others = [rule for rule in panels[0][0].values("attn") if rule not in known]
@@ -171,13 +171,17 @@ def side_by_side(
     Rows are sorted, largest first, by the cells that ``sort_by`` names as (number of the panel, place on its axis).
     """
     tables = [grid.table("attn", axis) for _, grid, axis, _ in panels]
-    rules = sorted(tables[0].index, key=lambda rule: tuple(-tables[panel].at[rule, at] for panel, at in sort_by))
-    widths = [len(table.columns) for table in tables]
+    orders = [table.to_dict() for table in tables]
+    rules = sorted(tables[0].index, key=lambda rule: tuple(-orders[panel][at][rule] for panel, at in sort_by))
+    widths = [max(4, len(table.columns)) for table in tables]
+    logs = [table.to_numpy(dtype=float).ravel() for table, (*_, log) in zip(tables, panels, strict=True) if log]
+    # One colour means one ratio in all logarithmic panels.
+    shared = _scale(np.concatenate(logs), True, None) if logs else None
     figure = Figure(figsize=(0.42 * sum(widths) + 3.2, 0.2 * len(rules) + 1.5), layout="constrained", dpi=150)
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False, width_ratios=widths)[0]
     for axes, table, (name, _, axis, log) in zip(every, tables, panels, strict=True):
         values = table.loc[rules].to_numpy(dtype=float)
-        scale = _scale(values, log, None if log else (0.0, 1.0))
+        scale = shared if log and shared is not None else Normalize(0.0, 1.0)
         axes.imshow(np.ma.masked_invalid(values), cmap=MAP, norm=scale, aspect="auto")
         axes.set(xlabel=NAMES.get(axis, axis), title=name)
         axes.set_xticks(range(len(table.columns)), [f"{value:g}" for value in table.columns], rotation=45)
@@ -297,6 +301,46 @@ def costs(measured: Grid) -> Figure:
         title="Cost of one attention as a ratio to softmax in the same run, dearest first",
         sort_by=((1, longest), (2, longest)),
     )
+
+
+def rivals(
+    where: Sequence[float],
+    rules: Mapping[str, Sequence[Sequence[float]]],
+    references: Mapping[str, Sequence[float]],
+    *,
+    axis: str,
+    title: str,
+    label: str,
+    log: bool,
+) -> Figure:
+    """Draws each rule's mean over its seeds along one axis, every seed as a dot, the references dashed and grey.
+
+    ``rules`` holds, for each rule, the values of the seeds at every place of ``where``.
+    """
+    figure = Figure(figsize=(8, 4.8), layout="constrained", dpi=150)
+    axes = figure.subplots()
+    # Eight hues that people without red-green vision tell apart (Okabe & Ito), then again with other dashes.
+    hues = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b8a600")
+    for number, (rule, values) in enumerate(rules.items()):
+        hue, dash = hues[number % len(hues)], ("-", "--", "-.", ":")[number // len(hues) % 4]
+        axes.plot(where, [float(np.mean(seeds)) for seeds in values], dash, color=hue, linewidth=1.6, label=rule)
+        for place, seeds in zip(where, values, strict=True):
+            if len(seeds) > 1:
+                axes.plot([place] * len(seeds), seeds, ".", color=hue, markersize=3)
+    floor = min((v for values in rules.values() for seeds in values for v in seeds if v > 0), default=1e-3) / 3
+    for name, line in references.items():
+        # A reference far below every rule (least squares: rounding) would squeeze what there is to see.
+        if not log or max(line) > floor:
+            axes.plot(where, line, color="0.55", linewidth=1, linestyle=(0, (4, 2)))
+            axes.annotate(name.removeprefix("reference:"), (where[-1], line[-1]), (4, 0), textcoords="offset points",
+                          fontsize=7, color="0.4", va="center")  # fmt: skip
+    if log:
+        axes.set(yscale="log", ylim=(floor, None))
+    room = 0.12 * (where[-1] - where[0])  # for the names of the references
+    axes.set(xlabel=NAMES.get(axis, axis), ylabel=label, title=title, xlim=(where[0] - room / 4, where[-1] + room))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
 
 
 def encode(figure: Figure, kind: str) -> bytes:

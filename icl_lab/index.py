@@ -23,8 +23,8 @@ TRAITS = {
 # A column of a table has no room for words.
 MARKS = {"sums_to_one": "Σ", "non_negative": "+", "prefix_consistent": "p", "ordered": "o"}
 LEGEND = (
-    "Learned: numbers a head, as built without options. Traits: Σ the weights of a row sum to 1, + none is negative, p a row "
-    "does not change when the prompt goes on, o the order of the keys matters."
+    "Learned: numbers a head, as built without options. Traits: Σ the weights of a row sum to 1, + none is negative, "
+    "p a row does not change when the prompt goes on, o the order of the keys matters."
 )
 
 
@@ -33,8 +33,9 @@ def listing(what: str) -> Iterable[str]:
     if what == "presets":
         for name, preset in PRESETS.items():
             model, train = preset.model, preset.train
-            size = f"{model.layers} layers, {model.heads} heads, width {model.width}, {train.steps:,} steps of {train.batch}"
-            yield f"{name:8} {size:56} {preset.purpose}"
+            size = f"{model.layers} layers, {model.heads} heads, width {model.width}"
+            work = f"{train.steps:,} steps of {train.batch}"
+            yield f"{name:8} {size + ', ' + work:56} {preset.purpose}"
         return
     for registry in KINDS[what]:
         for card in registry.cards():
@@ -73,14 +74,14 @@ def _rows(what: str) -> list[list[str]]:
             for name, p in PRESETS.items()
         ]
     more = ["learned", "traits"] if what == "normalizers" else []
-    head = ["name", "what it is", "formula", *more, "source"]
-    rows = [head, ["---"] * len(head)]
+    names = ["name", "what it is", "formula", *more, "source"]
+    rows: list[list[str]] = [names, ["---"] * len(names)]
     for registry in KINDS[what]:
         for card in registry.cards():
-            about = [
+            about: list[str] = [
                 f"`{card.name}{_options(registry, card.name)}`",
                 card.line,
-                f"`{card.formula}`".replace("|", "\\|"),
+                f"`{card.formula}`".replace("``", "").replace("|", "\\|"),
             ]
             if more:
                 rule = _rule(registry, card.name)
@@ -105,9 +106,7 @@ def _learned(rule: Normalizer) -> str:
     sizes = {name: p.numel() for name, p in rule.named_parameters() if p.requires_grad}
     together = sum(size for name, size in sizes.items() if name in rule.shared)
     alone = (sum(sizes.values()) - together) / HEADS
-    return f"{alone:g}" + (
-        f", and {together} shared by all layers (one for each of {together} tokens)" if together else ""
-    )
+    return f"{alone:g}" + (f", and {together} shared by all layers" if together else "")
 
 
 def _traits(rule: Normalizer, words: dict[str, str], between: str) -> str:

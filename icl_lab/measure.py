@@ -124,7 +124,7 @@ def _cell(value: float, stderr: float, count: int) -> dict[str, float]:
 
 
 def draw(task: Task, length: int, prompts: int, shift: Mapping[str, float]) -> Prompt:
-    """Draws test prompts by address. Prompts that are prefixes of longer ones share the address of all lengths."""
+    """Draws test prompts by address: a length has its own prompts unless it is cut from the greatest."""
     address: tuple[str | int, ...] = ("test",) if task.prefixes else ("test", length)
     blocks = [
         task.sample(stream(TEST_SEED, *address, block), BLOCK, length, **shift) for block in range(-(-prompts // BLOCK))

@@ -99,7 +99,7 @@ class Registry:
     def options(self, name: str) -> dict[str, inspect.Parameter]:
         """Returns the options of ``name`` with their types and defaults."""
         part = self.part(name)
-        hints = typing.get_type_hints(part.__init__)
+        hints = typing.get_type_hints(part.__init__)  # type: ignore[misc]
         return {
             key: parameter.replace(annotation=hints[key])
             for key, parameter in inspect.signature(part).parameters.items()

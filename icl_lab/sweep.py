@@ -33,8 +33,10 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     ``swap`` names another rule to be measured in the trained model, its parameters at their start.
     """
     run = lab.store.run(spec, seed)
+    if run.measured(swap):
+        return run.grid(swap)
     with run.alone(lab.say):
-        if run.measured(swap):
+        if run.measured(swap):  # by the process that we waited for
             return run.grid(swap)
         model, task = trained(run, lab), tasks.build(spec.task)
         if swap:

@@ -21,7 +21,7 @@ def run(monkeypatch, capsys, tmp_path):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
 
     def call(*words, results=tmp_path / "results"):
-        takes_results = words and words[0] in ("sweep", "train", "doctor")
+        takes_results = words and words[0] in ("sweep", "train", "compare", "doctor")
         extra = ["--results", str(results)] if takes_results else []
         monkeypatch.setattr(sys, "argv", ["icl-lab", *words, *extra])
         try:
@@ -122,6 +122,37 @@ def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
     grids = [[run.grid().csv() for run in Store(tmp_path / name).runs()] for name in ("one", "two")]
     assert len(grids[0]) == 2
     assert grids[0] == grids[1]
+
+
+def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
+    words = ["compare", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
+    words += ["--set", "test.axes.sigma_f=1,2,4,10", "--seeds", "2"]
+    code, out, err = run(*words)
+    assert code == 0, err
+    assert "| `ssa` |" in out
+    assert "reference:3-nn" in out
+    folder = tmp_path / "results" / "linear-smoke"
+    assert {path.name for path in folder.iterdir()} == {"comparison.csv", "table.md", "curves.png", "curves.svg"}
+    rows = (folder / "comparison.csv").read_text().splitlines()
+    assert rows[0].startswith("attn,baseline,sigma_x,sigma_f,length,metric")
+    assert all(row.startswith("ssa,softmax,") for row in rows[1:])
+    code, again, err = run(*words)
+    assert code == 0
+    assert "about" not in err, "nothing is left to train"
+    assert again == out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--attn", "softmax"], "at least two normalizers"),
+        (["--attn", "ssa", "--attn", "ssmax"], "The baseline 'softmax' is not among ssa, ssmax."),
+    ],
+)
+def test_a_comparison_needs_two_rules_and_its_baseline(run, words, said):
+    code, _, err = run("compare", "--task", "linear", *words, "--preset", "smoke", *SMALL)
+    assert code == 2
+    assert said in err
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,10 @@ FLOORS = [
     "store machine jobs",
     "analyses",
     "sweep index",
+    "compare",
     "report",
+    "console",
+    "runs",
     "cli",
     "__main__",
     "",
@@ -32,8 +35,8 @@ FLOOR = {name: height for height, line in enumerate(FLOORS) for name in line.spl
 DOORS = {
     "pandas": {"grid"},
     "matplotlib": {"figures", "report"},  # report names the type that it returns
-    "click": {"cli"},
-    "tqdm": {"cli"},
+    "click": {"cli", "console", "runs"},
+    "tqdm": {"console"},
     "entmax": {"normalizers"},
     "filelock": {"store"},
     "safetensors": {"store"},

@@ -107,6 +107,9 @@ def test_summary_by_hand():
     classes = summary(torch.tensor([[1.0, nan], [0.0, nan], [nan, 1.0]]))
     assert (classes["value"], classes["count"]) == (0.75, 3)
     assert math.isnan(classes["stderr"])  # one prompt in a class: no spread is known
+    pairs = summary(torch.tensor([[1.0, nan], [3.0, nan], [nan, 0.0], [nan, 4.0]]))
+    # the variance of a mean of two means: (2 / 2 + 8 / 2) / 4
+    assert pairs == pytest.approx({"value": 2.0, "stderr": math.sqrt(5) / 2, "count": 4}, rel=1e-3)
     empty = summary(torch.tensor([[1.0, nan], [0.0, nan]]))
     assert math.isnan(empty["value"])
     middle = summary(torch.arange(1.0, 102.0), median=True)

@@ -140,9 +140,9 @@ def test_clip_bounds_least_squares_to_the_training_range():
 
 def test_linear_views_by_hand():
     task, prompt = draw("linear", prompts=1, length=5)
-    errors = torch.tensor([[8.0, 4.0, 2.0, 1.0, 3.0]])
+    errors = torch.tensor([[8.0, 4.0, 6.0, 1.0, 3.0]])
     views = task.views(errors, prompt, sigma_x=2.0, sigma_f=3.0)
-    expected = {"mse-code": 2, "mse-eq2": 6 / 5, "mse-all": 18 / 5, "median-code": 2, "nmse-code": 2 / 45}
+    expected = {"mse-code": 2, "mse-eq2": 10 / 5, "mse-all": 22 / 5, "median-code": 2, "nmse-code": 2 / 45}
     assert {name: value.item() for name, value in views.items()} == pytest.approx(expected)
 
 
@@ -251,3 +251,11 @@ def test_a_prompt_whose_parts_do_not_fit_is_refused():
 def test_unknown_tasks_and_options(choice):
     with pytest.raises(LabError):
         tasks.build(choice)
+
+
+@pytest.mark.parametrize(("name", "first"), [("every", True), ("some", False)])
+def test_before_any_label_the_copied_one_is_the_truth_about_nothing(name, first):
+    task, prompt = draw(name)
+    answers = task.references()["copy-previous"](prompt)[:, ::2, 0] > 0
+    assert (answers[:, 0] == first).all()
+    assert torch.equal(answers[:, 1:], prompt.targets[:, :-2:2] > 0)

@@ -11,7 +11,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "scores grow with log n": ("ssmax", "ssmax:s=0.43", "ssmax:s=swap", "ssmax-free", "log-n", "asentmax"),
     "powers": ("ssa", "ssa:n=2", "l1:phi=relu2", "l1:phi=square", "l1:phi=softplus"),
     "sparse": ("sparsemax", "entmax:alpha=1.5", "softpick", "elastic"),
-    "each key by itself": ("sigmoid", "sigmoid:bias=train", "sigmoid:bias=visible", "sigmoid:bias=visible,l1=yes", "exp"),
+    "each key by itself": (
+        "sigmoid",
+        "sigmoid:bias=train",
+        "sigmoid:bias=visible",
+        "sigmoid:bias=visible,l1=yes",
+        "exp",
+    ),
     "other functions of the score": (
         "relu",
         "l1:phi=relu",
@@ -21,10 +27,24 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "l1:phi=sigmoid",
         "l1:phi=tanh",
     ),
-    "weights of either sign": ("raw", "raw:l1=yes", "inverse", "recentred", "recentred:l1=yes", "sima", "sima:axis=feature"),
+    "weights of either sign": (
+        "raw",
+        "raw:l1=yes",
+        "inverse",
+        "recentred",
+        "recentred:l1=yes",
+        "sima",
+        "sima:axis=feature",
+    ),
     "softmax times the score": ("sa-softmax", "sa-softmax:variant=0", "sa-softmax:variant=1", "sa-softmax:variant=2"),
     "re-weighted": ("lssa", "lssa+reweight:p=3", "lssa+reweight:p=15", "softmax+reweight:p=3"),
-    "by distance": ("cosformer", "cosformer:horizon=current", "scale-invariant", "stick-breaking", "stick-breaking:remainder=none"),
+    "by distance": (
+        "cosformer",
+        "cosformer:horizon=current",
+        "scale-invariant",
+        "stick-breaking",
+        "stick-breaking:remainder=none",
+    ),
     "averages and mixtures of heads": ("average", "soft-avg", "four-functions"),
 }
 

@@ -8,6 +8,7 @@ import statistics
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,6 @@ LENGTHS = (256, 512, 1024, 2048, 4096)
 HEADS, HEAD_DIM, BATCH = 4, 64, 1
 BASELINE = "softmax"
 POSTER_LENGTH = 32_000
-TIMED = ("forward", "both")
 WHO = {"task": "costs", "preset": "-", "spec": "-", "seed": 0}
 
 # Operations on the causal scores of one head, as the poster counts them: an exponential, a sum and a quotient for each
@@ -40,7 +40,7 @@ Tick = Callable[[str, int, int, str], object]
 
 
 def operations(n: int = POSTER_LENGTH) -> Grid:
-    """The poster's counts at ``n`` by its own formulas, and what it prints for 32,000, in 10^9 operations. Axis: tokens.
+    """The poster's counts at ``n`` by its own formulas, and what it prints for 32,000, in 10^9. Axis: tokens.
 
     The printed values are ten times those of the printed formulas, in all four rows; they stay as they are.
     """
@@ -49,8 +49,32 @@ def operations(n: int = POSTER_LENGTH) -> Grid:
     for name, count in OPERATIONS.items():
         printed = table.at("gflops_at_32k_printed", activation=name).number
         cells = [("gflop", n, count(n) / 1e9)]
-        cells += [("gflop-printed", n, printed), ("printed-over-formula", n, printed * 1e9 / count(n))] if n == POSTER_LENGTH else []
-        rows += [{"attn": name, "tokens": at, "metric": metric, "value": value, "count": 1} for metric, at, value in cells]
+        cells += (
+            [("gflop-printed", n, printed), ("printed-over-formula", n, printed * 1e9 / count(n))]
+            if n == POSTER_LENGTH
+            else []
+        )
+        rows += [
+            {"attn": name, "tokens": at, "metric": metric, "value": value, "count": 1} for metric, at, value in cells
+        ]
+    return Grid.of(rows, ["tokens"], **WHO)
+
+
+def printed_times() -> Grid:
+    """The poster's own times of a forward pass, as ratios to its softmax head at the same length. Axis: tokens.
+
+    One head, all inputs zero, a machine that is not named, and heads that its authors wrote: no two of these ratios
+    need agree with ours.
+    """
+    table = published.load("poster_benchmark_times")
+    base = {row["context_length"].number: row["value_as_stored"].number for row in table.where(head="vanilla")}
+    rows: list[dict[str, object]] = []
+    for row in table.rows:
+        tokens = row["context_length"].number
+        ratio = row["value_as_stored"].number / base[tokens]
+        rows.append(
+            {"attn": f"poster:{row['head']}", "tokens": tokens, "metric": "forward", "value": ratio, "count": 1}
+        )
     return Grid.of(rows, ["tokens"], **WHO)
 
 
@@ -64,9 +88,9 @@ def measure(
 ) -> Grid:
     """Time and memory of ``attend``, as ratios to softmax in the same run. Axis: tokens.
 
-    Metrics ``forward``, ``both`` (forward and backward): medians of ``pairs`` ratios, each of two runs in a row, softmax
-    first (A B A B ...), after one of each that does not count; ``-low`` and ``-high`` are their ends. ``forward-memory``
-    and ``both-memory``: see ``peak``. The same with ``-seconds`` and ``-bytes``: the rule's own median time and peak.
+    Metrics ``forward`` and ``both`` (forward and backward): medians of ``pairs`` ratios, each of two runs in a row,
+    softmax first (A B A B ...), after one of each that does not count; ``-low`` and ``-high`` are their ends. With
+    ``-memory``: the ratio of what ``peak`` counts. With ``-seconds`` and ``-bytes``: the rule's own time and peak.
     Softmax is measured against itself like any other: how far its ratio is from 1 is the noise of the machine.
     """
     chosen = rules(normalizers.names()) if choices is None else list(choices)
@@ -83,7 +107,9 @@ def measure(
 def counts(grid: Grid) -> list[str]:
     """Returns the lines of the table of operations, for the terminal."""
     at = f"n = {POSTER_LENGTH:,}"
-    lines = [f"operations of the activation, one causal head, {at} (poster; its printed column is ten times its formulas)"]
+    lines = [
+        f"operations of the activation, one causal head, {at} (poster; its printed column is ten times its formulas)"
+    ]
     lines.append(f"{'':10} {'by formula':>12} {'printed':>12} {'ratio':>7}")
     for name in grid.values("attn"):
         ours, printed, ratio = (
@@ -94,18 +120,21 @@ def counts(grid: Grid) -> list[str]:
 
 
 def table(grid: Grid) -> list[str]:
-    """Returns the lines of the measured ratios, for the terminal: medians, and their range at the longest prompt."""
+    """Returns the lines of the ratios that a grid holds, for the terminal: medians, and their range at the longest."""
     lines = []
     longest = max(grid.values("tokens"))
     titles = {"forward": "time, forward", "both": "time, forward and backward", "both-memory": "memory, both ways"}
+    metrics = grid.values("metric")
     for metric, title in titles.items():
+        if metric not in metrics:
+            continue
         ratios = grid.where(metric=metric).table("attn", "tokens")
-        ranged = f"   range at {longest:g}" if metric in TIMED else ""
+        ranged = f"   range at {longest:g}" if f"{metric}-low" in metrics else ""
         lines += ["", f"{title}, as a ratio to softmax; by tokens"]
         lines.append(f"{'':30}" + "".join(f"{tokens:>9g}" for tokens in ratios.columns) + ranged)
         for name, row in ratios.iterrows():
             line = f"{name:30}" + "".join(f"{value:>9.2f}" for value in row)
-            if metric in TIMED:
+            if ranged:
                 low, high = (grid.at(attn=name, metric=f"{metric}-{end}", tokens=longest) for end in ("low", "high"))
                 line += f"   {low:.2f} to {high:.2f}"
             lines.append(line)
@@ -115,20 +144,22 @@ def table(grid: Grid) -> list[str]:
 def peak(work: Callable[[], object]) -> int:
     """The most bytes of tensors, made by ``work`` and alive at once; inputs that are there before do not count.
 
-    Counted by the storages that operations return, so it is the same on every device and every run; what a fused kernel
-    needs inside itself, and gives back, is not seen.
+    Counted by the storages that operations return, so it is the same in every run; what a fused kernel needs inside
+    itself, and gives back, is not seen.
     """
-    with _Living() as living:
+    living = _Living()
+    with living:
         work()
     return living.most
 
 
-class _Living(TorchDispatchMode):
+class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches storages come and go."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.now = self.most = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now: int = 0
+        self.most: int = 0
         self._seen: dict[int, Any] = {}
 
     def __torch_dispatch__(
@@ -159,7 +190,7 @@ def _compare(choice: str, length: int, pairs: int, device: torch.device) -> dict
     q, k, v = (torch.randn(BATCH, HEADS, length, HEAD_DIM, generator=generator).to(device) for _ in range(3))
     found: dict[str, float] = {}
     for name, work in (("forward", _forward), ("both", _both)):
-        jobs = [lambda rule=rule, work=work: work(rule, q, k, v) for rule in (base, rule)]
+        jobs: list[Callable[[], object]] = [partial(work, who, q, k, v) for who in (base, rule)]
         for job in jobs:
             job()  # warms up, and fills the caches of masks, which belong to no rule
         bytes_ = [peak(job) for job in jobs]
@@ -186,9 +217,9 @@ def _forward(rule: Normalizer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _both(rule: Normalizer, q: Tensor, k: Tensor, v: Tensor) -> None:
-    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-    o = rule.attend(*inputs, causal(q.shape[-2], q.device))
-    wanted = [*inputs, *(p for p in rule.parameters() if p.requires_grad)]
+    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+    o = rule.attend(q, k, v, causal(q.shape[-2], q.device))
+    wanted = [q, k, v, *(p for p in rule.parameters() if p.requires_grad)]
     torch.autograd.grad(o, wanted, torch.ones_like(o), allow_unused=True)
 
 

@@ -6,13 +6,14 @@ reads cosines, or norms over tokens, so meets what it would meet in a model. The
 
 The *share* of a row is its largest |w_j| over its sum of |w_i|: for rows that sum to 1 this is the largest weight, and
 for all others what a scale on the values cannot change. A row without weights has share 0. Its *mass* is the sum of
-|w_i| itself: a rule whose share stays at 1 while its mass goes to 0 fades as well. Both are means over the heads, which differ where heads have different rules or starts (``soft-avg``,
-``four-functions``, ``asentmax``). Learned parameters are at their start; the training length is 82 tokens.
+|w_i| itself: a rule whose share stays at 1 while its mass goes to 0 fades as well. Both are means over the heads, which
+differ where heads have different rules or starts (``soft-avg``, ``four-functions``, ``asentmax``). The largest weight
+need not be that of the wanted key: ``stick-breaking`` prefers the nearest key before it. Learned parameters are at
+their start; the training length is 82 tokens.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 from functools import cache
 
 import torch
@@ -45,7 +46,9 @@ def focus(lengths: Sequence[int] = (16, 128, 1024, 8192), steps: int = 33) -> Gr
     """
     tops = torch.linspace(0, REACH, steps).tolist()
     cells = ((rule, n, top) for rule in PAPER for n in lengths for top in tops)
-    return _grid((row for rule, n, top in cells for row in _cells(rule, 0.0, top, n, {"keys": n, "z_max": top})), "keys", "z_max")
+    return _grid(
+        (row for rule, n, top in cells for row in _cells(rule, 0.0, top, n, {"keys": n, "z_max": top})), "keys", "z_max"
+    )
 
 
 def base(points: int = 101) -> Grid:
@@ -53,7 +56,7 @@ def base(points: int = 101) -> Grid:
 
     Two scores 0 and x get weights in the ratio 1 : f(x), whatever f is, so the last weight over the first is f.
     """
-    xs = torch.linspace(-5, 5, points).tolist()
+    xs = [round(10 * i / (points - 1) - 5, 9) for i in range(points)]
     named = {"exp": "softmax"} | {f"ssa:n={n}": f"ssa:n={n},learn=no" for n in ("1.1", "1.5", "2")}
     rows = []
     for name, choice in named.items():

@@ -23,7 +23,7 @@ class Inverse(Normalizer):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        self.softmax = registry.build("softmax", site)
+        self.softmax: Normalizer = registry.build("softmax", site)
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         return -self.softmax.weights(q, k, visible)
@@ -49,7 +49,8 @@ class Recentred(Normalizer):
 
     def __init__(self, site: Site, *, l1: bool = False) -> None:
         super().__init__()
-        self.softmax, self.l1 = registry.build("softmax", site), l1
+        self.softmax: Normalizer = registry.build("softmax", site)
+        self.l1 = l1
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         wide = widen(q)

@@ -1,0 +1,175 @@
+"""Rules against a baseline, cell by cell, paired over training seeds: from finished grids, without training."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
+from icl_lab.measure import TestSpec, draw
+from icl_lab.statistics import ClipFit, Comparison, Scale, area_log, clip_fit, holm, mean_beyond, paired
+from icl_lab.tasks.base import Task
+
+Labels = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Study:
+    """The grids of several rules, each over the same training seeds, in the same cells.
+
+    ``grids`` holds one grid a seed for each rule, references included in each (they are the same in all, because every
+    run meets the same prompts). ``home`` is the cell of training.
+    """
+
+    task: Task
+    grids: Mapping[str, Sequence[Grid]]
+    baseline: str
+    home: Labels
+
+    def __post_init__(self) -> None:
+        if len(self.grids) < 2:
+            raise BadValue(f"A comparison needs at least two normalizers, got {', '.join(self.grids) or 'none'}.")
+        if self.baseline not in self.grids:
+            raise BadValue(f"The baseline '{self.baseline}' is not among {', '.join(self.grids)}.")
+        first = self.grids[self.baseline]
+        for rule, grids in self.grids.items():
+            if [grid.values("seed") for grid in grids] != [grid.values("seed") for grid in first]:
+                raise BadValue(f"'{rule}' and '{self.baseline}' were not trained with the same seeds.")
+            if _cells(grids[0], self.task.headline) != _cells(first[0], self.task.headline):
+                raise BadValue(f"'{rule}' and '{self.baseline}' were not measured in the same cells.")
+
+    @property
+    def metric(self) -> str:
+        """The task's headline metric."""
+        return self.task.headline
+
+    @property
+    def scale(self) -> Scale:
+        """Ratios where the metric spans decades, differences where it is a rate."""
+        return "log-ratio" if self.task.log_scale else "difference"
+
+    @property
+    def seeds(self) -> int:
+        """How many training seeds each rule has."""
+        return len(self.grids[self.baseline])
+
+    def cells(self) -> list[Labels]:
+        """The cells that all rules were measured in."""
+        return _cells(self.grids[self.baseline][0], self.metric)
+
+    def values(self, rule: str, cell: Labels) -> list[float]:
+        """The metric of a rule in a cell, one number a seed; raises ``BadValue`` where there is a gap (NaN)."""
+        values = [grid.at(attn=model_name(grid), metric=self.metric, **cell) for grid in self.grids[rule]]
+        for seed, value in enumerate(values):
+            if math.isnan(value):
+                raise BadValue(f"'{rule}', seed {seed}: {self.metric} is not a number at {cell}.")
+        return values
+
+    def reference(self, name: str, cell: Labels) -> float:
+        """The metric of a reference predictor, which is the same in every run."""
+        return self.grids[self.baseline][0].at(attn=name, metric=self.metric, **cell)
+
+    def references(self) -> list[str]:
+        """The names of the reference predictors, ``reference:`` in front."""
+        return [name for name in self.grids[self.baseline][0].values("attn") if name.startswith("reference:")]
+
+    def line(self, axis: str) -> list[Labels]:
+        """The cells along one axis, everything else as in training."""
+        return [cell for cell in self.cells() if all(cell[a] == v for a, v in self.home.items() if a != axis)]
+
+    def summary(self, rule: str) -> list[float]:
+        """The one declared number of each run, one a seed.
+
+        linear: the area under log MSE over sigma_f 2 .. 10, divided by its width (a mean log MSE). Quantifiers: the
+        mean error over the lengths beyond training. The other axes are as in training.
+        """
+        axis = "sigma_f" if self.task.log_scale else "length"
+        line = self.line(axis)
+        columns = zip(*(self.values(rule, cell) for cell in line), strict=True)
+        where = [cell[axis] for cell in line]
+        if self.task.log_scale:
+            return [area_log(where, column) for column in columns]
+        return [mean_beyond(where, column, self.home["length"]) for column in columns]
+
+
+def model_name(grid: Grid) -> str:
+    """The one predictor of a run's grid that is no reference: the rule, or ``rule->swapped rule``."""
+    (name,) = (name for name in grid.values("attn") if not name.startswith("reference:"))
+    return str(name)
+
+
+def compare(study: Study) -> list[dict[str, Any]]:
+    """Compares every rule with the baseline in every cell; p is adjusted over the cells of a rule (Holm).
+
+    Returns one row a rule and cell, and one a rule with an empty cell for the declared summary.
+    """
+    rows = []
+    for rule in study.grids:
+        if rule == study.baseline:
+            continue
+        found = [
+            (cell, paired(study.values(study.baseline, cell), study.values(rule, cell), study.scale))
+            for cell in study.cells()
+        ]
+        adjusted = holm([comparison.p_t for _, comparison in found])
+        rows += [
+            _row(study, rule, cell, study.metric, comparison, float(p))
+            for (cell, comparison), p in zip(found, adjusted, strict=True)
+        ]
+        summary = paired(study.summary(study.baseline), study.summary(rule), "difference")
+        rows.append(_row(study, rule, {}, "summary", summary, summary.p_t))
+    return rows
+
+
+def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit:
+    """The bound B for which ``clip(y, -B, B)`` explains a rule's row over sigma_f >= 4 best, on the same prompts.
+
+    A rule that scores no better than a clip has learned the line and bounded it (arXiv 2508.14685, Table 1). Near the
+    training distribution the error is that of learning, not of a bound.
+    """
+    line = [cell for cell in study.line("sigma_f") if cell["sigma_f"] >= 4]
+    targets = []
+    for cell in line:
+        shift = {axis: value for axis, value in cell.items() if axis != "length"}
+        prompt = draw(study.task, test.lengths[-1], test.prompts, shift).first(study.task.tokens(int(cell["length"])))
+        targets.append(prompt.targets[:, ::2][:, 3:].numpy())
+    errors = [sum(study.values(rule, cell)) / study.seeds for cell in line]
+    return clip_fit(targets, errors)
+
+
+def tidy(study: Study, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the rows of ``compare`` as CSV."""
+    text = io.StringIO()
+    axes = list(study.cells()[0])
+    columns = ["attn", "baseline", *axes, *(name for name in rows[0] if name not in ("attn", "baseline", *axes))]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _row(study: Study, rule: str, cell: Labels, metric: str, c: Comparison, p: float) -> dict[str, Any]:
+    return {
+        "attn": rule,
+        "baseline": study.baseline,
+        **cell,
+        "metric": metric,
+        "scale": c.scale,
+        "seeds": c.seeds,
+        "effect": c.effect,
+        "low": c.low,
+        "high": c.high,
+        "iqm": c.middle,
+        "wins": c.wins,
+        "p_t": c.p_t,
+        "p_holm": p,
+        "p_flip": c.p_flip,
+    }
+
+
+def _cells(grid: Grid, metric: str) -> list[Labels]:
+    own = grid.where(attn=model_name(grid), metric=metric)
+    return [{axis: float(row[axis]) for axis in grid.axes} for row in own.frame.to_dict("records")]

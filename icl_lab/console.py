@@ -1,0 +1,125 @@
+"""What the command line shares: options, signals, the progress bar. The door to tqdm."""
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from icl_lab.errors import RunFailed
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+PREEMPTED = 75  # stopped at a checkpoint by a scheduler: run the same command again
+caught: list[int] = []  # the signals that asked this process to stop
+
+
+def where_options(command: Command) -> Command:
+    """Adds the options of every command that trains or reads runs."""
+    for option in reversed(
+        [
+            click.option("--preset", default="lite", show_default=True, help="Size of model, training and test grid."),
+            click.option(
+                "--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."
+            ),
+            click.option(
+                "--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder."
+            ),
+            click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),
+            click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]"),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def jobs_option(command: Command) -> Command:
+    """Adds ``--jobs``."""
+    count = click.IntRange(min=1)
+    return click.option("--jobs", default=1, show_default=True, type=count, help="Runs at once; threads are divided.")(
+        command
+    )
+
+
+def run_options(command: Command) -> Command:
+    """Adds the options that name runs."""
+    for option in reversed(
+        [
+            click.option("--task", required=True, help="See: icl-lab list tasks."),
+            click.option("--attn", "attns", required=True, multiple=True, help="Normalizer; may be given again."),
+            click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1."),
+            click.option("--force", is_flag=True, help="Repeat runs that are finished."),
+            click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing."),
+        ]
+    ):
+        command = option(command)
+    return where_options(command)
+
+
+def say(text: str) -> None:
+    """Tells whoever waits: to standard error, because standard output is for data."""
+    click.echo(text, err=True)
+
+
+class Bar:
+    """One progress bar a stage, on standard error; without a terminal a line now and then instead."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._bar: Any = None
+
+    def __call__(self, stage: str, done: int, total: int, note: str) -> None:
+        """Shows that ``done`` of ``total`` steps of a stage are done."""
+        from tqdm import tqdm
+
+        if stage != self._stage:
+            quiet = not sys.stderr.isatty()
+            # mininterval: a log file wants a line a minute, not ten a second.
+            self._bar = tqdm(
+                total=total,
+                initial=done,
+                desc=stage,
+                file=sys.stderr,
+                mininterval=60 if quiet else 0.1,
+                leave=not quiet,
+            )
+            self._stage = stage
+        self._bar.set_postfix_str(note, refresh=False)
+        self._bar.update(done - self._bar.n)
+        if done == total:
+            self._bar.close()
+            self._stage = ""
+
+
+def catch_signals() -> Callable[[], bool]:
+    """Turns the first Ctrl-C or termination into a stop at the next step; the second acts at once."""
+    caught.clear()
+
+    def catch(number: int, frame: object) -> None:
+        caught.append(number)
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        click.echo("\nstopping after this step; once more stops at once.", err=True)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, catch)
+    return lambda: bool(caught)
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as one says it: 40 s, 4 min, 2.5 h, 3 days."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+def write(path: Path, data: bytes) -> None:
+    """Publishes a file; raises ``RunFailed`` where it cannot be written."""
+    from icl_lab.store import publish
+
+    try:
+        publish(path, data)
+    except OSError as error:
+        raise RunFailed(f"{path} cannot be written: {error.strerror or error}.") from error

@@ -1,0 +1,154 @@
+"""From the words of a command to finished runs: what the commands that train have in common."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from icl_lab.console import Bar, catch_signals, duration, say
+from icl_lab.errors import RunFailed, Stopped
+
+if TYPE_CHECKING:
+    from icl_lab.store import Run
+    from icl_lab.sweep import Lab
+
+
+def settle(
+    task: str,
+    attns: Sequence[str],
+    seeds: int,
+    preset: str,
+    settings: Sequence[str],
+    results: Path,
+    device: str,
+    threads: int | None,
+    swap: str = "",
+) -> tuple[list["Run"], "Lab"]:
+    """Resolves and checks every run before the first begins."""
+    import torch
+
+    from icl_lab import machine
+    from icl_lab.spec import resolve
+    from icl_lab.store import Store
+    from icl_lab.sweep import Lab
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if swap:
+        resolve(task, swap, preset, settings)  # the other rule must fit the model as well
+    specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings) for attn in attns)}
+    store = Store(results)
+    lab = Lab(store, machine.device(device), say=say, tick=Bar(), stopping=catch_signals())
+    return [store.run(spec, seed) for spec in specs.values() for seed in range(seeds)], lab
+
+
+def clear(runs: Sequence["Run"], lab: "Lab") -> None:
+    """Removes what runs have left, so that they are done afresh."""
+    for run in runs:
+        with run.alone(lab.say):
+            run.clear()
+
+
+def finish(run: "Run", lab: "Lab", swap: str = "") -> bool:
+    """Makes sure that a run, or its evaluation with another rule, is finished and drawn; returns whether it was."""
+    from icl_lab import normalizers
+    from icl_lab.sweep import sweep
+
+    swap = normalizers.settle(swap) if swap else ""
+    already = run.measured(swap)
+    sweep(run.spec, run.seed, lab, swap)
+    if not (run.place(swap) / "heat-map.svg").exists():
+        draw(run, swap)
+    return already
+
+
+def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
+    """Does the unfinished runs in worker processes; raises ``LabError`` unless all are finished."""
+    import msgspec
+    import torch
+
+    from icl_lab.jobs import Job, supervise
+
+    todo = [run for run in runs if not run.finished]
+    threads = max(1, torch.get_num_threads() // jobs)
+    orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads}
+    size = {run.folder: run.spec.train.steps for run in todo}
+    done = len(runs) - len(todo)
+    say(f"{done} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
+    outcomes = supervise(
+        [
+            Job(
+                f"{run.spec.attn} seed {run.seed}",
+                {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed},
+                size[run.folder],
+            )
+            for run in todo
+        ],
+        [sys.executable, "-m", "icl_lab", "work"],
+        jobs,
+        stopping=lab.stopping,
+        tick=lambda done, total, note: lab.tick("runs", done, total, note),
+    )
+    for outcome in outcomes:
+        if outcome.state != "done":
+            say(f"{outcome.state}: {outcome.job.name} ({outcome.reason})")
+    states = [outcome.state for outcome in outcomes]
+    if "stopped" in states:
+        raise Stopped("stopped; the same command goes on where each run stands.")
+    if "failed" in states:
+        raise RunFailed(f"{states.count('failed')} of {len(states)} runs failed, see above; the others are finished.")
+
+
+def announce(run: "Run", lab: "Lab", dry_run: bool) -> None:
+    """The first line: what, on what, and how long it will take."""
+    from icl_lab import machine
+    from icl_lab.sweep import estimate
+
+    spec = run.spec
+    what = f"{spec.task} | {spec.attn} | {spec.preset} | seed {run.seed} on {machine.describe(lab.device)}"
+    if run.finished:
+        state = "finished already"
+    else:
+        seconds, parameters = estimate(spec, lab.device)
+        state = f"{parameters:,} parameters, {spec.train.steps:,} steps, about {duration(seconds)}"
+    say(f"{what}: {state}{' (dry run)' if dry_run else ''}")
+    if dry_run:
+        click.echo(f"{'done' if run.finished else 'to do'}  {run.folder}")
+
+
+def show(run: "Run", already: bool, swap: str = "") -> None:
+    """The last lines: the grid in brief, the error in training conditions beside the references, and the paths."""
+    from icl_lab import normalizers, report, tasks
+
+    swap = normalizers.settle(swap) if swap else ""
+    place = run.place(swap)
+    click.echo(report.brief(run.grid(swap), tasks.build(run.spec.task), run.spec))
+    click.echo(f"{'there already' if already else 'wrote'}: {place / 'grid.csv'}")
+    click.echo(f"heat map: {place / 'heat-map.png'}")
+    other = "ssa" if run.spec.attn == "softmax" else "softmax"
+    repeat = "   (--force repeats this one)" if already else ""
+    click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {other} --preset {run.spec.preset}{repeat}")
+
+
+def draw(run: "Run", swap: str = "") -> None:
+    """Draws the heat map and the learning curve of a finished run."""
+    from icl_lab import figures, report, tasks
+    from icl_lab.store import publish
+
+    figure = report.heat_map(run.grid(swap), tasks.build(run.spec.task), run.spec)
+    for kind in ("png", "svg"):
+        publish(run.place(swap) / f"heat-map.{kind}", figures.encode(figure, kind))
+    if not swap:
+        draw_history(run)
+
+
+def draw_history(run: "Run") -> None:
+    """Draws the learning curve of a trained run."""
+    from icl_lab import figures
+    from icl_lab.store import publish
+
+    title = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}"
+    figure = figures.learning_curve({run.spec.attn: run.history()}, title=title, label="training loss")
+    publish(run.folder / "learning-curve.png", figures.encode(figure, "png"))

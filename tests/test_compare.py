@@ -1,0 +1,139 @@
+"""Comparing rules from stored grids: pairing, gaps, the declared summaries and the table."""
+
+import math
+
+import numpy as np
+import pytest
+
+from icl_lab import report, tasks
+from icl_lab.compare import Study, clip_model, compare, tidy
+from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
+from icl_lab.spec import resolve
+
+SIGMAS = [1.0, 2.0, 4.0, 6.0, 10.0]
+
+
+def grid(attn, seed, error):
+    """A grid of linear in which every cell is error(sigma_f), with two references."""
+    rows = [
+        {
+            "attn": name,
+            "sigma_x": 1.0,
+            "sigma_f": s,
+            "length": 40.0,
+            "metric": "mse-code",
+            "value": value(s),
+            "stderr": 0.1,
+        }
+        for s in SIGMAS
+        for name, value in (
+            (attn, error),
+            ("reference:zero", lambda s: 2 * s * s),
+            ("reference:3-nn", lambda s: 0.2 * s * s),
+        )
+    ]
+    who = {"task": "linear", "preset": "lite", "spec": "0", "seed": seed}
+    return Grid.of(({**row, "count": 64} for row in rows), ["sigma_x", "sigma_f", "length"], **who)
+
+
+def study(errors, seeds=3, baseline="softmax"):
+    home = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0}
+    grids = {
+        rule: [grid(rule, seed, lambda s, e=error, k=seed: e(s, k)) for seed in range(seeds)]
+        for rule, error in errors.items()
+    }
+    return Study(tasks.build("linear"), grids, baseline, home)
+
+
+def square(s, seed):
+    return s**2 * (1 + 0.1 * seed)
+
+
+def test_two_identical_runs_compare_to_exactly_one():
+    for row in compare(study({"softmax": square, "ssa": square})):
+        assert (row["effect"], row["low"], row["high"], row["p_t"], row["p_holm"]) == (0, 0, 0, 1, 1)
+
+
+def test_an_effect_is_the_mean_log_ratio_with_students_interval_by_hand():
+    halved = {0: 0.5, 1: 0.4, 2: 0.6}
+    rows = compare(study({"softmax": square, "ssa": lambda s, k: halved[k] * square(s, k)}))
+    logs = np.log([0.5, 0.4, 0.6])
+    cell = next(row for row in rows if row["metric"] == "mse-code" and row["sigma_f"] == 4)
+    assert cell["effect"] == pytest.approx(logs.mean())
+    assert cell["high"] - cell["effect"] == pytest.approx(4.302653 * logs.std(ddof=1) / math.sqrt(3), rel=1e-5)
+    assert cell["seeds"] == 3
+    assert math.isnan(cell["p_flip"])
+    # five equal p values: the smallest is multiplied by five, and the others may not be smaller
+    assert cell["p_holm"] == pytest.approx(min(1, 5 * cell["p_t"]))
+
+
+def test_the_summary_of_linear_is_the_mean_log_error_over_sigma_2_to_10():
+    (value, *_) = study({"softmax": lambda s, k: math.exp(3.0), "ssa": square}).summary("softmax")
+    assert value == pytest.approx(3)
+    rows = compare(study({"softmax": square, "ssa": lambda s, k: 2 * square(s, k)}))
+    summary = next(row for row in rows if row["metric"] == "summary")
+    assert summary["effect"] == pytest.approx(math.log(2))
+
+
+def test_one_seed_has_no_interval():
+    rows = compare(study({"softmax": square, "ssa": lambda s, k: 2 * square(s, k)}, seeds=1))
+    assert all(math.isnan(row["low"]) and math.isnan(row["p_t"]) for row in rows)
+
+
+def test_csv_names_its_columns():
+    some = study({"softmax": square, "ssa": square})
+    lines = tidy(some, compare(some)).splitlines()
+    assert lines[0].startswith("attn,baseline,sigma_x,sigma_f,length,metric,scale,seeds,effect,low,high")
+    assert len(lines) == 1 + len(SIGMAS) + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: study({"softmax": square}), "at least two"),
+        (lambda: study({"ssa": square, "ssmax": square}), "'softmax' is not among ssa, ssmax"),
+        (
+            lambda: compare(study({"softmax": square, "ssa": lambda s, k: math.nan if (s, k) == (4, 1) else 1.0})),
+            "'ssa', seed 1",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_said(make, words):
+    with pytest.raises(BadValue, match=words):
+        make()
+
+
+def test_missing_seeds_and_cells_are_said():
+    good = study({"softmax": square, "ssa": square})
+    with pytest.raises(BadValue, match="same seeds"):
+        Study(good.task, {**good.grids, "ssa": good.grids["ssa"][:2]}, "softmax", good.home)
+    fewer = [g.where(sigma_f=[1.0, 2.0]) for g in good.grids["ssa"]]
+    with pytest.raises(BadValue, match="same cells"):
+        Study(good.task, {**good.grids, "ssa": fewer}, "softmax", good.home)
+
+
+def test_the_clip_model_is_found_again():
+    """A rule that answers clip(y, -8, 8) on the test prompts is explained by B = 8 without residual."""
+    from icl_lab.measure import draw
+
+    spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
+
+    def clipped(s, seed):
+        prompt = draw(tasks.build("linear"), 80, 256, {"sigma_x": 1.0, "sigma_f": s}).first(80)
+        y = prompt.targets[:, ::2][:, 3:].double()
+        return (y.abs() - 8).clamp(min=0).square().mean().item() + 1e-6
+
+    fit = clip_model(study({"softmax": square, "ssa": clipped}), "ssa", spec.test)
+    assert fit.bound == 8
+    assert fit.residual < 0.01
+
+
+def test_the_table_is_bold_only_where_the_seeds_agree():
+    spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
+    noisy = {0: 0.2, 1: 1.0, 2: 3.0}
+    text = report.table(study({"softmax": square, "ssa": lambda s, k: (0.1 + 0.001 * k) * square(s, k)}), spec)
+    assert "| `ssa` | **0.11** |" in text
+    assert text.index("`ssa`") < text.index("`softmax`") < text.index("reference:zero")
+    text = report.table(study({"softmax": square, "ssa": lambda s, k: noisy[k] * square(s, k) * 0.5}), spec)
+    assert "**" not in text
