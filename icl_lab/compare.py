@@ -134,7 +134,7 @@ def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit:
     targets = []
     for cell in line:
         shift = {axis: value for axis, value in cell.items() if axis != "length"}
-        prompt = draw(study.task, test.lengths[-1], test.prompts, shift).first(study.task.tokens(int(cell["length"])))
+        prompt = draw(study.task, test.lengths[-1], test, shift).first(study.task.tokens(int(cell["length"])))
         targets.append(prompt.targets[:, ::2][:, 3:].numpy())
     errors = [sum(study.values(rule, cell)) / study.seeds for cell in line]
     return clip_fit(targets, errors)

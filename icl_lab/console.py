@@ -24,6 +24,9 @@ def where_options(command: Command) -> Command:
                 "--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."
             ),
             click.option(
+                "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
+            ),
+            click.option(
                 "--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder."
             ),
             click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import torch
@@ -19,13 +19,18 @@ BLOCK = 64  # prompts of one address, so that asking for more prompts keeps the 
 MEMORY = 256 * 2**20  # bytes that one forward pass may take, roughly; small enough to be kind to the caches
 
 
-class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The shift grid: the product of its axes, ``prompts`` in each cell (rounded up to whole blocks of 64)."""
+# Defaults are left out of what is written and hashed, so that a field that is new here renames no finished run.
+class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The shift grid: the product of its axes, ``prompts`` in each cell (rounded up to whole blocks of 64).
+
+    ``draws=paper`` measures on the published evaluation set instead, which has its own number of prompts.
+    """
 
     __test__ = False  # not a test case, whatever its name suggests to pytest
 
     prompts: Annotated[int, Meta(ge=1)]
     axes: dict[str, list[float]]
+    draws: Literal["ours", "paper"] = "ours"
 
     def __post_init__(self) -> None:
         for axis, values in self.axes.items():
@@ -83,11 +88,13 @@ def measure(
     shifts, first = test.shifts(), next(iter(subjects))
     result = Measured([], [])
     for done, shift in enumerate(shifts):
-        for prefix, suite in task.suites().items():
+        # The published set is what it is: it has no second, balanced one.
+        for prefix, suite in (task.suites() if test.draws == "ours" else {"": task}).items():
             for name, subject in subjects.items():
                 for length, views, errors in _passes(subject, suite, test, shift):
                     for metric, values in views.items():
-                        if metric.startswith(prefix):
+                        # A median over prompts that share their functions would be one of few numbers.
+                        if metric.startswith(prefix) and (test.draws == "ours" or metric not in task.medians):
                             row = {"attn": name, **shift, "length": length, "metric": metric}
                             result.cells.append(row | summary(values, median=metric in task.medians))
                     if name == first and length == test.lengths[-1]:
@@ -123,11 +130,14 @@ def _cell(value: float, stderr: float, count: int) -> dict[str, float]:
     return {"value": float(f"{value:.8g}"), "stderr": float(f"{stderr:.4g}"), "count": count}
 
 
-def draw(task: Task, length: int, prompts: int, shift: Mapping[str, float]) -> Prompt:
+def draw(task: Task, length: int, test: TestSpec, shift: Mapping[str, float]) -> Prompt:
     """Draws test prompts by address: a length has its own prompts unless it is cut from the greatest."""
+    if test.draws == "paper":
+        return task.published(length, **shift)
     address: tuple[str | int, ...] = ("test",) if task.prefixes else ("test", length)
     blocks = [
-        task.sample(stream(TEST_SEED, *address, block), BLOCK, length, **shift) for block in range(-(-prompts // BLOCK))
+        task.sample(stream(TEST_SEED, *address, block), BLOCK, length, **shift)
+        for block in range(-(-test.prompts // BLOCK))
     ]
     return Prompt(*(torch.cat([getattr(p, part) for p in blocks]) for part in ("tokens", "targets", "scored")))
 
@@ -139,10 +149,10 @@ def _passes(
     lengths = test.lengths
     if not task.prefixes:
         for length in lengths:
-            yield from _score(subject, task, draw(task, length, test.prompts, shift), [length], shift)
+            yield from _score(subject, task, draw(task, length, test, shift), [length], shift)
         return
     # Drawn once at the greatest length and cut: a shorter draw from the same address would be other numbers.
-    longest = draw(task, lengths[-1], test.prompts, shift)
+    longest = draw(task, lengths[-1], test, shift)
     for group in [lengths] if subject.one_pass else [[length] for length in lengths]:
         yield from _score(subject, task, longest.first(task.tokens(group[-1])), group, shift)
 

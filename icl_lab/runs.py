@@ -21,6 +21,7 @@ def settle(
     seeds: int,
     preset: str,
     settings: Sequence[str],
+    draws: str,
     results: Path,
     device: str,
     threads: int | None,
@@ -37,8 +38,8 @@ def settle(
     if threads is not None:
         torch.set_num_threads(threads)
     if swap:
-        resolve(task, swap, preset, settings)  # the other rule must fit the model as well
-    specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings) for attn in attns)}
+        resolve(task, swap, preset, settings, draws)  # the other rule must fit the model as well
+    specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
     store = Store(results)
     lab = Lab(store, machine.device(device), say=say, tick=Bar(), stopping=catch_signals())
     return [store.run(spec, seed) for spec in specs.values() for seed in range(seeds)], lab

@@ -39,7 +39,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Reading(task.width, task.outputs, task.roles, task.tokens(longest))
 
 
-def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] = ()) -> RunSpec:
+def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] = (), draws: str = "ours") -> RunSpec:
     """Resolves names and ``a.b=value`` settings to a specification, and checks it before anything is computed.
 
     Raises ``LabError`` on an unknown task, normalizer, option, preset or field, and on a value out of bounds.
@@ -57,6 +57,9 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
         train=chosen.train,
         test=TestSpec(prompts=chosen.prompts, axes=axes),
     )
+    if draws != "ours":
+        # The published functions were drawn for prompts of 40 points; quantifier prompts reach all lengths.
+        spec = change(spec, {"test.draws": draws} | ({"test.axes.length": "40"} if built.log_scale else {}))
     spec = change(spec, dict(map(_pair, settings)))
     if spec.train.switch_to:
         spec = change(spec, {"train.switch_to": normalizers.settle(spec.train.switch_to)})
@@ -73,6 +76,7 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
     for path, value in settings.items():
         # The task and the normalizer are not fields to be set: they have names and options of their own.
         place: Any = {group: fields[group] for group in ("model", "train", "test")}
+        place["test"].setdefault("draws", "ours")  # a default, and so not written out
         *parents, last = path.split(".")
         for depth, key in enumerate((*parents, last)):
             owner = ".".join(parents[:depth]) or "a run"

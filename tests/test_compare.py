@@ -120,7 +120,7 @@ def test_the_clip_model_is_found_again():
     spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
 
     def clipped(s, seed):
-        prompt = draw(tasks.build("linear"), 80, 256, {"sigma_x": 1.0, "sigma_f": s}).first(80)
+        prompt = draw(tasks.build("linear"), 80, spec.test, {"sigma_x": 1.0, "sigma_f": s}).first(80)
         y = prompt.targets[:, ::2][:, 3:].double()
         return (y.abs() - 8).clamp(min=0).square().mean().item() + 1e-6
 

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from icl_lab import tasks
+from icl_lab import published, tasks
+from icl_lab.errors import BadValue
 from icl_lab.measure import BLOCK, Subject, draw, measure, summary
 from icl_lab.measure import TestSpec as Spec
 from icl_lab.model import GPT2, ModelSpec, Reading
@@ -61,9 +62,10 @@ def test_cutting_batches_changes_nothing():
 
 def test_more_prompts_keep_the_first_ones_and_every_cell_shares_them():
     task = tasks.build("every:balance=half")
-    few, many = (draw(task, 10, prompts, {"sigma": 1.0}) for prompts in (BLOCK, 3 * BLOCK))
+    sizes = [Spec(prompts=prompts, axes={"sigma": [1.0], "length": [10.0]}) for prompts in (BLOCK, 3 * BLOCK)]
+    few, many = (draw(task, 10, spec, {"sigma": 1.0}) for spec in sizes)
     assert torch.equal(few.tokens, many.tokens[:BLOCK])
-    wide = draw(task, 10, BLOCK, {"sigma": 30.0})
+    wide = draw(task, 10, sizes[0], {"sigma": 30.0})
     assert torch.equal(wide.targets, few.targets)
     assert torch.allclose(wide.tokens[:, ::2], 30 * few.tokens[:, ::2])
 
@@ -89,7 +91,7 @@ def test_positions_are_kept_at_the_greatest_length():
     assert {row["attn"] for row in measured.positions} == {"zero"}
     rows = [row for row in measured.positions if row["sigma_x"] == 2.0]
     assert [row["index"] for row in rows] == list(range(9))
-    y = draw(task, 9, 64, {"sigma_x": 2.0, "sigma_f": 3.0}).targets[:, ::2].double()
+    y = draw(task, 9, spec, {"sigma_x": 2.0, "sigma_f": 3.0}).targets[:, ::2].double()
     assert [row["value"] for row in rows] == pytest.approx(y.square().mean(0).tolist())
     code = next(
         row
@@ -137,3 +139,34 @@ def test_the_standard_error_of_a_median_is_that_of_repeated_draws():
 def test_bad_axes(axes, words):
     with pytest.raises(ValueError, match=words):
         Spec(prompts=64, axes=axes)
+
+
+def test_the_published_set_gives_the_references_their_published_scores():
+    """Zero and 3-nearest-neighbours on the redrawn set, against figures computed apart from this code."""
+    task = tasks.build("linear")
+    spec = Spec(prompts=1, axes={"sigma_x": [1.0], "sigma_f": [1.0, 4.0, 10.0], "length": [40.0]}, draws="paper")
+    names = {"zero": "zero", "3-nn": "knn3"}
+    measured = measure({name: Subject(task.references()[name]) for name in names}, task, spec)
+    table = published.load("ssa_reference_predictors")
+    for row in measured.cells:
+        if row["metric"] == "mse-code":
+            expected = table.at("mse", predictor=names[row["attn"]], sigma=int(row["sigma_f"])).number
+            assert row["value"] == pytest.approx(expected, rel=1e-4), row
+            assert row["count"] == 6400
+    assert not [row for row in measured.cells if row["metric"].startswith("median")], "prompts share their functions"
+
+
+def test_the_published_set_has_no_balanced_suite():
+    task = tasks.build("every")
+    spec = Spec(prompts=1, axes={"sigma": [1.0, 30.0], "length": [10.0, 40.0]}, draws="paper")
+    measured = measure(
+        {name: Subject(task.references()[name]) for name in ("always-false", "copy-previous")}, task, spec
+    )
+    found = {
+        (row["attn"], row["sigma"], row["length"]): row["value"] for row in measured.cells if row["metric"] == "any"
+    }
+    # On this set no prompt is still true at index 3: answering False makes no error, copying the label 4 of 64.
+    assert {value for (name, *_), value in found.items() if name == "always-false"} == {0.0}
+    assert {value for (name, *_), value in found.items() if name == "copy-previous"} == {4 / 64}
+    with pytest.raises(BadValue, match="not balanced"):
+        measure({"x": Subject(task.references()["always-false"])}, tasks.build("every:balance=half"), spec)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from icl_lab import tasks
+from icl_lab import published, tasks
 from icl_lab.errors import LabError
 from icl_lab.streams import stream
 from icl_lab.tasks.linear import TRAINING_RANGE
@@ -259,3 +259,29 @@ def test_before_any_label_the_copied_one_is_the_truth_about_nothing(name, first)
     answers = task.references()["copy-previous"](prompt)[:, ::2, 0] > 0
     assert (answers[:, 0] == first).all()
     assert torch.equal(answers[:, 1:], prompt.targets[:, :-2:2] > 0)
+
+
+def test_the_published_functions_and_inputs_are_redrawn_exactly():
+    """Against the values that were computed apart from this code (protocol: arXiv 2508.14685, code omyokun/SSA)."""
+    task = tasks.build("linear")
+    functions, inputs = published.load("ssa_eval_functions"), published.load("ssa_eval_x_stream")
+    for sigma in (1, 2, 10):
+        prompt = task.published(40, sigma_f=float(sigma))
+        x, y = prompt.tokens[:, ::2, 0].view(100, 64, 40), prompt.tokens[:, 1::2, 0].view(100, 64, 40)
+        for j in (0, 1, 57, 99):
+            a, b = (functions.at(name, sigma=sigma, j=j).number for name in ("a", "b"))
+            assert torch.allclose(y[j], a * x[j] + b, atol=1e-4 * sigma)
+    for i, j in ((0, 0), (0, 39), (1, 0), (63, 39)):
+        assert x[5, i, j].item() == pytest.approx(inputs.at("z", m=10 * i + j).number, abs=1e-6)
+
+
+def test_the_published_quantifier_prompts_are_the_same_windows():
+    prompt, doubled = (tasks.build("some").published(40, sigma=sigma) for sigma in (1.0, 2.0))
+    assert prompt.tokens.shape == (64, 80, 1)
+    assert torch.equal(doubled.tokens[:, ::2], 2 * prompt.tokens[:, ::2])
+    assert torch.equal(prompt.tokens[0, 20::2], prompt.tokens[1, 0:60:2])
+
+
+def test_the_published_functions_exist_for_whole_sigmas():
+    with pytest.raises(LabError, match=r"whole sigmas, got 1\.5"):
+        tasks.build("linear").published(40, sigma_f=1.5)

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from icl_lab.errors import UnknownOption
+from icl_lab.errors import BadValue, UnknownOption
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,13 @@ class Task(ABC):
         """
 
     @abstractmethod
+    def published(self, length: int, **shift: float) -> Prompt:
+        """Returns the prompts that the paper's evaluation script draws (omyokun/SSA), which every reader can redraw.
+
+        Raises ``BadValue`` where the script draws none: its generators are seeded with whole sigmas.
+        """
+
+    @abstractmethod
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         """Outputs (b t c) -> the training loss, a scalar."""
 
@@ -107,6 +114,23 @@ class Task(ABC):
     def home(self) -> dict[str, float]:
         """The shifts of training: every axis but length at 1."""
         return {axis: 1.0 for axis in self.axes["full"] if axis != "length"}
+
+
+def published_inputs(prompts: int, length: int) -> Tensor:
+    """The standard normal inputs of the paper's evaluation script, (b L).
+
+    Number j of prompt i is the first draw of a generator seeded with 10 (10 i + j), so the prompts are overlapping
+    windows, ten apart, of one stream: 64 prompts of 40 hold 670 different numbers.
+    """
+    stream = [torch.randn(1, generator=torch.Generator().manual_seed(10 * m)) for m in range(10 * prompts + length)]
+    return torch.cat(stream).unfold(0, length, 10)[:prompts].contiguous()
+
+
+def whole(sigma: float) -> int:
+    """Returns a sigma as the seed that the published script makes of it; raises ``BadValue`` if it is not whole."""
+    if sigma != int(sigma):
+        raise BadValue(f"the published evaluation set exists for whole sigmas, got {sigma:g}.")
+    return int(sigma)
 
 
 def interleave(x: Tensor, y: Tensor) -> Tensor:

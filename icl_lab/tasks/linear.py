@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Predictor, Prompt, Task, interleave
+from icl_lab.tasks.base import Axes, Predictor, Prompt, Task, interleave, published_inputs, whole
 
 # |y| of a training prompt exceeds this once in a hundred: y given x is N(0, 1 + x^2), x is N(0, 1).
 TRAINING_RANGE = 4.19
@@ -48,10 +48,16 @@ class Linear(Task):
         """Draws functions and inputs; sigma_x and sigma_f stretch one set of standard normal numbers."""
         sigma_x, sigma_f = self.sigmas(shift)
         a, b = sigma_f * torch.randn(2, prompts, 1, generator=rng)
-        x = sigma_x * torch.randn(prompts, length, generator=rng)
-        y = a * x + b
-        after_x = torch.arange(2 * length) % 2 == 0
-        return Prompt(interleave(x, y).unsqueeze(-1), y.repeat_interleave(2, dim=1), after_x.expand(prompts, -1))
+        return _prompt(sigma_x * torch.randn(prompts, length, generator=rng), a, b)
+
+    def published(self, length: int, **shift: float) -> Prompt:
+        """100 functions, each on the same 64 prompts: a and b are 200 draws of a generator seeded with sigma_f."""
+        sigma_x, sigma_f = self.sigmas(shift)
+        functions = sigma_f * torch.randn(200, generator=torch.Generator().manual_seed(whole(sigma_f)))
+        a, b = functions.view(2, 100, 1, 1)
+        x = sigma_x * published_inputs(64, length)
+        shape = (100, *x.shape)
+        return _prompt(*(part.expand(shape).flatten(0, 1) for part in (x, a, b)))
 
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         """The mean squared error over all answers, the first included."""
@@ -79,6 +85,13 @@ class Linear(Task):
             "3-nn": _answers(nearest),
             "clip": _answers(lambda x, y: least_squares(x, y).clamp(-TRAINING_RANGE, TRAINING_RANGE)),
         }
+
+
+def _prompt(x: Tensor, a: Tensor, b: Tensor) -> Prompt:
+    """x (b L), a and b that fit it -> the prompts x_1 y_1 x_2 y_2 ..."""
+    y = a * x + b
+    after_x = torch.arange(2 * x.shape[1]) % 2 == 0
+    return Prompt(interleave(x, y).unsqueeze(-1), y.repeat_interleave(2, dim=1), after_x.expand(len(x), -1))
 
 
 def least_squares(x: Tensor, y: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from icl_lab.errors import BadValue
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Predictor, Prompt, Task, interleave
+from icl_lab.tasks.base import Axes, Predictor, Prompt, Task, interleave, published_inputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +58,21 @@ class Quantifier(Task):
         """Draws numbers and their running truth; sigma stretches the numbers and changes no truth value."""
         (sigma,) = self.sigmas(shift)
         z = torch.randn(prompts, length, generator=rng)
-        x = sigma * (z if self.balance == "none" else self._balanced(z, rng))
+        return self._prompt(sigma * (z if self.balance == "none" else self._balanced(z, rng)))
+
+    def published(self, length: int, **shift: float) -> Prompt:
+        """The 64 prompts of the script, times sigma; it balances none."""
+        if self.balance != "none":
+            raise BadValue("the published evaluation set is not balanced; use balance=none with it.")
+        (sigma,) = self.sigmas(shift)
+        return self._prompt(sigma * published_inputs(64, length))
+
+    def _prompt(self, x: Tensor) -> Prompt:
         truth = self.truth(x).float()
         shown = 2 * truth - 1 if self.labels == "shown" else torch.zeros_like(truth)
-        after_x = torch.arange(2 * length) % 2 == 0
+        after_x = torch.arange(2 * x.shape[1]) % 2 == 0
         targets = truth.repeat_interleave(2, dim=1)
-        return Prompt(interleave(x, shown).unsqueeze(-1), targets, after_x.expand(prompts, -1))
+        return Prompt(interleave(x, shown).unsqueeze(-1), targets, after_x.expand(len(x), -1))
 
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         """The mean cross-entropy in nats over all answers, the first included."""
