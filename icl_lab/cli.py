@@ -84,9 +84,10 @@ def compare(
     **where: Any,
 ) -> None:
     """Compare normalizers, paired over training seeds; trains what is missing."""
-    from icl_lab import figures, normalizers, report, tasks
+    from icl_lab import normalizers, report, tasks
     from icl_lab.compare import Study, tidy
     from icl_lab.compare import compare as compare_study
+    from icl_lab.figures.base import encode
     from icl_lab.names import filename
 
     runs, lab = settle(task, attns, seeds, **where)
@@ -115,7 +116,7 @@ def compare(
     write(folder / "comparison.csv", tidy(study, compare_study(study)).encode())
     write(folder / "table.md", f"{text}\nMade by `icl-lab {' '.join(sys.argv[1:])}`.\n".encode())
     for kind in ("png", "svg"):
-        write(folder / f"curves.{kind}", figures.encode(report.curves(study), kind))
+        write(folder / f"curves.{kind}", encode(report.curves(study), kind))
     click.echo(text)
     click.echo(f"wrote {folder}: comparison.csv, table.md, curves.png, curves.svg")
     click.echo(f"next: icl-lab compare --task {spec.task} ... --seeds {study.seeds + 2}   (more seeds, surer answers)")
@@ -219,17 +220,18 @@ def index_(check: bool, readme: Path) -> None:
 @click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
 def functions(results: Path) -> None:
     """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
-    from icl_lab import figures
     from icl_lab.analyses import FAMILIES
     from icl_lab.analyses import functions as analysis
+    from icl_lab.figures import rules
+    from icl_lab.figures.base import encode
 
     folder = results / "functions"
     grids = dict(analysis.everything())
     for name, grid in grids.items():
         write(folder / f"{name}.csv", grid.csv().encode())
-    for name, figure in figures.functions(grids, FAMILIES):
+    for name, figure in rules.functions(grids, FAMILIES):
         for kind in ("png", "svg"):
-            write(folder / f"{name}.{kind}", figures.encode(figure, kind))
+            write(folder / f"{name}.{kind}", encode(figure, kind))
         click.echo(f"figure: {folder / name}.png")
     click.echo(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
     click.echo("next: icl-lab costs   (what each rule costs in time and memory)")
@@ -248,8 +250,10 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
 
     import torch
 
-    from icl_lab import figures, machine
+    from icl_lab import machine
     from icl_lab.analyses import costs as analysis
+    from icl_lab.figures import rules
+    from icl_lab.figures.base import encode
 
     if not all(word.strip().isdigit() and int(word) > 0 for word in lengths.split(",")):
         raise click.BadParameter(
@@ -273,7 +277,7 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     write(folder / "measured.csv", measured.csv().encode())
     write(folder / "env.json", (json.dumps(machine.environment(here), indent=1, sort_keys=True) + "\n").encode())
     for kind in ("png", "svg"):
-        write(folder / f"measured.{kind}", figures.encode(figures.costs(measured), kind))
+        write(folder / f"measured.{kind}", encode(rules.costs(measured), kind))
     click.echo(f"wrote {folder}: operations.csv, poster-times.csv, measured.csv, measured.png, measured.svg, env.json")
     click.echo("next: icl-lab functions   (what each rule does to scores)")
 

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from icl_lab import figures
 from icl_lab.compare import Study, clip_model, model_name
+from icl_lab.figures import lines as draw
+from icl_lab.figures import maps
+from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.spec import RunSpec
 from icl_lab.statistics import paired
@@ -32,7 +34,7 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     lines = [f"{WORDS.get(task.headline, task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
     lines.append(" " * 8 + "".join(f"{value:>9g}" for value in table.columns))
     lines += [
-        f"{name:>8g}" + "".join(f"{figures.short(value):>9}" for value in row)
+        f"{name:>8g}" + "".join(f"{short(value):>9}" for value in row)
         for name, row in zip(table.index, table.to_numpy(), strict=True)
     ]
     lines += ["", f"in training conditions ({', '.join(f'{axis}={value:g}' for axis, value in here.items())}):"]
@@ -47,7 +49,7 @@ def heat_map(grid: Grid, task: Task, spec: RunSpec) -> Figure:
     """Draws the headline metric of a run over the task's two main axes."""
     here = home(task, spec)
     rows, columns = task.heat_map
-    return figures.heat_map(
+    return maps.heat_map(
         _picture(grid, task, here),
         rows,
         columns,
@@ -95,9 +97,7 @@ def table(study: Study, spec: RunSpec) -> str:
         "| " + " | ".join(["---"] * (len(line) + 2 + clips)) + " |",
     ]
     for rule in sorted(summary, key=lambda rule: summary[rule]):
-        cells = [
-            f"**{figures.short(v)}**" if b == rule else figures.short(v) for v, b in zip(means[rule], best, strict=True)
-        ]
+        cells = [f"**{short(v)}**" if b == rule else short(v) for v, b in zip(means[rule], best, strict=True)]
         if clips:
             clip = clip_model(study, rule, spec.test)
             cells += [f"{summary[rule]:.2f}", f"{clip.bound:g} ({clip.residual:.2f})"]
@@ -105,7 +105,7 @@ def table(study: Study, spec: RunSpec) -> str:
             cells += [f"{summary[rule]:.3f}"]
         lines.append(f"| `{rule}` | " + " | ".join(cells) + " |")
     for name in study.references():
-        cells = [figures.short(study.reference(name, cell)) for cell in line] + [""] * (1 + clips)
+        cells = [short(study.reference(name, cell)) for cell in line] + [""] * (1 + clips)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -118,7 +118,7 @@ def curves(study: Study) -> Figure:
     rules = {rule: [study.values(rule, cell) for cell in line] for rule in study.grids}
     references = {name: [study.reference(name, cell) for cell in line] for name in study.references()}
     fixed = ", ".join(f"{name} {value:g}" for name, value in study.home.items() if name != axis)
-    return figures.rivals(
+    return draw.rivals(
         where,
         rules,
         references,

@@ -135,21 +135,23 @@ def show(run: "Run", already: bool, swap: str = "") -> None:
 
 def draw(run: "Run", swap: str = "") -> None:
     """Draws the heat map and the learning curve of a finished run."""
-    from icl_lab import figures, report, tasks
+    from icl_lab import report, tasks
+    from icl_lab.figures.base import encode
     from icl_lab.store import publish
 
     figure = report.heat_map(run.grid(swap), tasks.build(run.spec.task), run.spec)
     for kind in ("png", "svg"):
-        publish(run.place(swap) / f"heat-map.{kind}", figures.encode(figure, kind))
+        publish(run.place(swap) / f"heat-map.{kind}", encode(figure, kind))
     if not swap:
         draw_history(run)
 
 
 def draw_history(run: "Run") -> None:
     """Draws the learning curve of a trained run."""
-    from icl_lab import figures
+    from icl_lab.figures.base import encode
+    from icl_lab.figures.lines import learning_curve
     from icl_lab.store import publish
 
     title = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}"
-    figure = figures.learning_curve({run.spec.attn: run.history()}, title=title, label="training loss")
-    publish(run.folder / "learning-curve.png", figures.encode(figure, "png"))
+    figure = learning_curve({run.spec.attn: run.history()}, title=title, label="training loss")
+    publish(run.folder / "learning-curve.png", encode(figure, "png"))

@@ -8,9 +8,11 @@ import sys
 import pytest
 import torch
 
-from icl_lab import analyses, figures, index, normalizers, published
+from icl_lab import analyses, index, normalizers, published
 from icl_lab.analyses import costs, functions
 from icl_lab.cli import main
+from icl_lab.figures import rules
+from icl_lab.figures.base import encode
 from icl_lab.grid import Grid
 from icl_lab.normalizers.base import causal
 
@@ -163,7 +165,7 @@ def test_costs_on_tiny_prompts():
     lines = "\n".join(costs.table(grid))
     assert "four-functions" in lines
     assert "range at 16" in lines
-    assert figures.encode(figures.costs(grid), "png")[:4] == b"\x89PNG"
+    assert encode(rules.costs(grid), "png")[:4] == b"\x89PNG"
 
 
 def test_grids_come_back_from_csv():
@@ -178,12 +180,13 @@ def test_grids_come_back_from_csv():
 REDRAW = """
 import sys
 from pathlib import Path
-from icl_lab import figures
+from icl_lab.figures.base import encode
+from icl_lab.figures.rules import functions
 from icl_lab.analyses import FAMILIES
 from icl_lab.grid import Grid
 grids = {path.stem: Grid.read(path) for path in Path(sys.argv[1]).glob("*.csv")}
-for name, figure in figures.functions(grids, FAMILIES):
-    same = figures.encode(figure, "png") == (Path(sys.argv[1]) / f"{name}.png").read_bytes()
+for name, figure in functions(grids, FAMILIES):
+    same = encode(figure, "png") == (Path(sys.argv[1]) / f"{name}.png").read_bytes()
     print(name, same)
 print("torch" in sys.modules)
 """

@@ -1,0 +1,1 @@
+"""Grids to pictures. Nothing here computes, so a stored CSV can be redrawn anywhere, without torch."""

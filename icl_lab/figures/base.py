@@ -1,0 +1,79 @@
+"""How pictures look, and how they become files. With its siblings the only door to matplotlib."""
+
+import io
+import math
+
+import matplotlib
+import numpy as np
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
+
+# Perceptually even, and readable without red-green vision.
+MAP = "viridis"
+NAMES = {
+    "sigma_x": "σ of inputs",
+    "sigma_f": "σ of functions",
+    "sigma": "σ of numbers",
+    "length": "examples",
+    "keys": "visible keys n",
+    "gap": "gap between the largest score and the others",
+    "z_max": "largest score (all others 0)",
+    "x": "score x",
+}
+# Wong's colours, without the yellow that white paper swallows; a second round is dashed.
+INKS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+DASHES = ("-", "--", ":")
+
+matplotlib.rcParams.update({"svg.hashsalt": "icl_lab", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 10})
+
+
+def encode(figure: Figure, kind: str) -> bytes:
+    """Returns a figure as ``png``, ``svg`` or ``pdf``; the same figure gives the same bytes."""
+    with io.BytesIO() as file:
+        # No date inside, so that redrawing a stored grid does not look like a change.
+        figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else {})
+        return file.getvalue()
+
+
+def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | None) -> Normalize:
+    """Returns the colour scale of some values: logarithmic where ``log`` and where they span half a decade."""
+    shown = values[np.isfinite(values) & ((values > 0) | (not log))]
+    if limits is None:
+        limits = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
+    low, high = limits
+    # A log scale with one value, or with less than half a decade, says less than a linear one.
+    if log and low > 0 and high > 3 * low:
+        return LogNorm(low, high)
+    return Normalize(min(low, 0.0), high if high > low else low + 1.0)
+
+
+def write_numbers(axes: matplotlib.axes.Axes, values: np.ndarray, scale: Normalize, size: float | None = None) -> None:
+    """Writes each number into its cell, in ink that can be read there."""
+    size = size or (7.5 if values.shape[1] <= 12 else 6)
+    for (y, x), value in np.ndenumerate(values):
+        if math.isfinite(value):
+            # Dark ink on the bright end of the map, light ink on the dark end.
+            ink = "black" if float(np.ma.filled(scale(value), 0.0)) > 0.6 else "white"
+            axes.text(x, y, short(value), ha="center", va="center", fontsize=size, color=ink)
+
+
+def finish(axes: matplotlib.axes.Axes, log: str) -> None:
+    """Gives a panel its grid and ticks; ``log`` names the axes that are logarithmic."""
+    if "x" in log:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    if "y" in log:
+        axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def short(value: float) -> str:
+    """Two digits that fit a cell: 0.0083, 0.12, 3.4, 56, 1.2k."""
+    size = abs(value)
+    if value == 0 or 0.01 <= size < 0.995:
+        return f"{value:.2g}"
+    if size < 0.01:
+        return f"{value:.1e}".replace("e-0", "e-").replace("e-", "e−")
+    return f"{value:.1f}" if size < 9.95 else f"{value:.0f}" if size < 999.5 else f"{value / 1000:.1f}k"
