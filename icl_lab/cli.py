@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from icl_lab import __version__
-from icl_lab.console import PREEMPTED, Bar, catch_signals, caught, jobs_option, run_options, say, write
+from icl_lab.console import PREEMPTED, Bar, catch_signals, caught, jobs_option, run_options, say, typed, write
 from icl_lab.errors import BadValue, LabError, Stopped
 from icl_lab.runs import announce, at_once, clear, draw_history, finish, settle, show
 
@@ -114,7 +114,7 @@ def compare(
     folder = lab.store.root / (name or f"{filename(spec.task)}-{spec.preset}")
     text = report.table(study, spec)
     write(folder / "comparison.csv", tidy(study, compare_study(study)).encode())
-    write(folder / "table.md", f"{text}\nMade by `icl-lab {' '.join(sys.argv[1:])}`.\n".encode())
+    write(folder / "table.md", f"{text}\nMade by `{lab.command}`.\n".encode())
     for kind in ("png", "svg"):
         write(folder / f"curves.{kind}", encode(report.curves(study), kind))
     click.echo(text)
@@ -150,7 +150,12 @@ def work() -> None:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
     lab = Lab(
-        Store(Path(orders["results"])), machine.device(orders["device"]), say, tick, lambda: bool(asked() or orphaned)
+        Store(Path(orders["results"])),
+        machine.device(orders["device"]),
+        say,
+        tick,
+        lambda: bool(asked() or orphaned),
+        orders["command"],
     )
     finish(lab.store.run(spec, orders["seed"]), lab)
 
@@ -275,7 +280,9 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     write(folder / "poster-times.csv", printed.csv().encode())
     write(folder / "operations.csv", counted.csv().encode())
     write(folder / "measured.csv", measured.csv().encode())
-    write(folder / "env.json", (json.dumps(machine.environment(here), indent=1, sort_keys=True) + "\n").encode())
+    write(
+        folder / "env.json", (json.dumps(machine.environment(here, typed()), indent=1, sort_keys=True) + "\n").encode()
+    )
     for kind in ("png", "svg"):
         write(folder / f"measured.{kind}", encode(rules.costs(measured), kind))
     click.echo(f"wrote {folder}: operations.csv, poster-times.csv, measured.csv, measured.png, measured.svg, env.json")

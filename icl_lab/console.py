@@ -1,5 +1,6 @@
 """What the command line shares: options, signals, the progress bar. The door to tqdm."""
 
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -58,6 +59,11 @@ def run_options(command: Command) -> Command:
     ):
         command = option(command)
     return where_options(command)
+
+
+def typed() -> str:
+    """Returns the command line as it was typed."""
+    return shlex.join(["icl-lab", *sys.argv[1:]])
 
 
 def say(text: str) -> None:

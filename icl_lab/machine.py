@@ -37,10 +37,10 @@ def describe(device: torch.device) -> str:
     return f"{device} ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device, command: str) -> dict[str, Any]:
     """Returns everything that the numbers of a run may depend on beside its specification and seed."""
     return {
-        "command": " ".join(["icl-lab", *sys.argv[1:]]),
+        "command": command,
         "commit": commit(),
         "device": describe(device),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from icl_lab.console import Bar, catch_signals, duration, say
+from icl_lab.console import Bar, catch_signals, duration, say, typed
 from icl_lab.errors import RunFailed, Stopped
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def settle(
         resolve(task, swap, preset, settings, draws)  # the other rule must fit the model as well
     specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
     store = Store(results)
-    lab = Lab(store, machine.device(device), say=say, tick=Bar(), stopping=catch_signals())
+    lab = Lab(store, machine.device(device), say=say, tick=Bar(), stopping=catch_signals(), command=typed())
     return [store.run(spec, seed) for spec in specs.values() for seed in range(seeds)], lab
 
 
@@ -74,7 +74,7 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
 
     todo = [run for run in runs if not run.finished]
     threads = max(1, torch.get_num_threads() // jobs)
-    orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads}
+    orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads, "command": lab.command}
     size = {run.folder: run.spec.train.steps for run in todo}
     done = len(runs) - len(todo)
     say(f"{done} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")

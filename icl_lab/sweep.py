@@ -25,6 +25,7 @@ class Lab:
     say: Callable[[str], object] = print
     tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None
     stopping: Callable[[], bool] = lambda: False
+    command: str = ""  # what the user typed, kept beside the results
 
 
 def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
@@ -77,7 +78,7 @@ def trained(run: Run, lab: Lab) -> GPT2:
         tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}"),
     )
     pace = {"seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
-    run.keep_model(model, history, machine.environment(lab.device) | pace)
+    run.keep_model(model, history, machine.environment(lab.device, lab.command) | pace)
     return model.eval()
 
 

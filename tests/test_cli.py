@@ -52,6 +52,9 @@ def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
     assert "reference:least-squares" in out
     (path,) = (tmp_path / "results").rglob("grid.csv")
     assert str(path) in out
+    assert json.loads((path.parent / "env.json").read_text())["command"].startswith(
+        "icl-lab sweep --task linear --attn ssa"
+    )
     assert (path.parent / "heat-map.png").read_bytes()[:4] == b"\x89PNG"
     assert (path.parent / "heat-map.svg").exists()
     assert (path.parent / "learning-curve.png").exists()
@@ -291,9 +294,17 @@ def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
     from icl_lab.spec import resolve
 
     spec = resolve("linear", "softmax", "smoke", [word for word in SMALL if word != "--set"])
-    orders = {"spec": msgspec.to_builtins(spec), "seed": 4, "results": str(tmp_path), "device": "cpu", "threads": 1}
+    orders = {
+        "spec": msgspec.to_builtins(spec),
+        "seed": 4,
+        "results": str(tmp_path),
+        "device": "cpu",
+        "threads": 1,
+        "command": "typed",
+    }
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(orders) + "\n"))
     code, out, _ = run("work")
     assert code == 0
     assert json.loads(out.splitlines()[0]) == {"step": 40}
     assert Store(tmp_path).run(spec, 4).finished
+    assert Store(tmp_path).run(spec, 4).env()["command"] == "typed"
