@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
