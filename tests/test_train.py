@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import torch
 
-from icl_lab import tasks
+from icl_lab import normalizers, tasks
 from icl_lab.errors import LabError, RunFailed, Stopped
 from icl_lab.model import GPT2
 from icl_lab.streams import stream
@@ -199,3 +199,16 @@ def test_the_rate_rises_anew_after_a_switch():
 def test_a_switch_needs_a_step_and_a_rule(tiny, settings):
     with pytest.raises(LabError, match="switch"):
         tiny("linear", "softmax", *settings)
+
+
+@pytest.mark.parametrize("attn", [*normalizers.names(), "lssa+reweight:p=3"])
+def test_every_rule_trains_and_its_parameters_move(tiny, attn):
+    spec = tiny("linear", attn, "train.steps=12", "model.heads=4")
+    model, task = setup(spec)
+    before = numbers(model)
+    history = train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    assert math.isfinite(history[-1]["loss"])
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    learned = {name for name, p in model.named_parameters() if ".rule." in name and p.requires_grad}
+    assert learned <= moved
+    assert {"read_in.weight", "blocks.0.attention.qkv.weight", "read_out.weight"} <= moved
