@@ -171,7 +171,7 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
         announce(run, lab, dry_run)
         if dry_run:
             continue
-        with run.alone(lab.say):
+        with run.alone(lab.say, lab.stopping):
             if force:
                 run.clear()
             already = run.trained

@@ -48,7 +48,7 @@ def settle(
 def clear(runs: Sequence["Run"], lab: "Lab") -> None:
     """Removes what runs have left, so that they are done afresh."""
     for run in runs:
-        with run.alone(lab.say):
+        with run.alone(lab.say, lab.stopping):
             run.clear()
 
 

@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
-from icl_lab.errors import RunFailed
+from icl_lab.errors import RunFailed, Stopped
 from icl_lab.grid import Grid
 from icl_lab.model import GPT2
 from icl_lab.names import filename
@@ -58,16 +58,19 @@ class Run:
         return (self.folder / "model.safetensors").exists()
 
     @contextmanager
-    def alone(self, waiting: Say) -> Iterator[None]:
-        """Holds the run for this process; a second process says that it waits, and then waits."""
+    def alone(self, say: Say, stopping: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Holds the run for this process; a second process says that it waits, and then waits.
+
+        Raises ``Stopped`` when ``stopping()`` turns true while it does.
+        """
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / ".lock")
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                waiting(f"another process is working on {self.folder}; waiting for it.")
-                lock.acquire()
+            if not _taken(lock, 0):
+                say(f"another process is working on {self.folder}; waiting for it.")
+                while not _taken(lock, 0.5):
+                    if stopping():
+                        raise Stopped("stopped while waiting for another process.")
         try:
             yield
         finally:
@@ -243,6 +246,14 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
+
+
+def _taken(lock: FileLock, seconds: float) -> bool:
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        return False
+    return True
 
 
 def _umask() -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from icl_lab import machine, tasks
+from icl_lab.errors import Stopped
 from icl_lab.grid import Grid
 from icl_lab.measure import Subject, measure
 from icl_lab.model import GPT2
@@ -27,6 +28,12 @@ class Lab:
     stopping: Callable[[], bool] = lambda: False
     command: str = ""  # what the user typed, kept beside the results
 
+    def tested(self, done: int, total: int) -> None:
+        """Shows how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""
+        self.tick("sweep", done, total, "")
+        if done < total and self.stopping():
+            raise Stopped("stopped while testing; the model is kept, and the same command tests it again.")
+
 
 def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     """Trains once where every sigma is 1, then measures everywhere else. What is finished is read, not repeated.
@@ -36,7 +43,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     run = lab.store.run(spec, seed)
     if run.measured(swap):
         return run.grid(swap)
-    with run.alone(lab.say):
+    with run.alone(lab.say, lab.stopping):
         if run.measured(swap):  # by the process that we waited for
             return run.grid(swap)
         model, task = trained(run, lab), tasks.build(spec.task)
@@ -44,7 +51,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
             model.swap_rule(swap)
         subjects = {f"{spec.attn}->{swap}" if swap else spec.attn: subject(model, lab.device)}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
-        measured = measure(subjects, task, spec.test, lambda done, total: lab.tick("sweep", done, total, ""))
+        measured = measure(subjects, task, spec.test, lab.tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
         who = {"task": spec.task, "preset": spec.preset, "spec": spec.hash, "seed": seed}
         grid = Grid.of(measured.cells, [*shifts, "length"], **who)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from icl_lab import sweep as sweeping
-from icl_lab.errors import RunFailed
+from icl_lab.errors import RunFailed, Stopped
 from icl_lab.store import CHECKPOINTS, Store, publish
 from icl_lab.train import train
 
@@ -306,3 +306,29 @@ def test_another_test_grid_takes_the_trained_model_and_does_not_train(tiny, lab,
             sweeping.sweep(wide, 1, lab)
         with pytest.raises(TypeError):
             sweeping.sweep(tiny("linear", "softmax", "train.steps=61"), 0, lab)
+
+
+def test_a_stop_between_two_shifts_keeps_the_model(tiny, lab):
+    asked = []
+
+    def tick(stage, done, total, note):
+        if stage == "sweep":
+            asked.append(done)
+
+    stopped = type(lab)(lab.store, lab.device, lab.said.append, tick, lambda: bool(asked))
+    with pytest.raises(Stopped, match="stopped while testing"):
+        sweeping.sweep(tiny(), 0, stopped)
+    run = lab.store.run(tiny(), 0)
+    assert asked == [1]
+    assert run.trained
+    assert not run.finished
+    sweeping.sweep(tiny(), 0, lab)
+    assert run.finished
+
+
+def test_a_stop_while_waiting_for_another_process(tiny, lab):
+    run = lab.store.run(tiny(), 0)
+    waiting = type(lab)(lab.store, lab.device, lab.said.append, stopping=lambda: True)
+    with run.alone(lab.said.append), pytest.raises(Stopped, match="while waiting"):
+        sweeping.sweep(tiny(), 0, waiting)
+    assert not run.trained
