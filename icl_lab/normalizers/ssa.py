@@ -16,7 +16,7 @@ class SSA(WarpedScore):
     """Scaled signed averaging: a power of the score in place of its exponential.
 
     Formula: w_j proportional to (1 + b|z_j|)^(n sgn z_j), that is softmax(n sgn(z) log(1 + b|z|))
-    Paper: Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685, Section 6
+    Paper: Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685
 
     n >= 1 and b > 0 start at 1.5 and 1, one of each a head (``per=layer``: one a layer). Written as the softmax of a
     warped score, because the power overflows where its logarithm does not. Here n is an exponent, not a length.

@@ -15,9 +15,9 @@ class SSMax(ScaledQuery):
     """Scalable softmax: the scores grow with the logarithm of the number of keys, so that attention does not fade.
 
     Formula: w = softmax((s log n + b) z)
-    Paper: Nakanishi 2025, arXiv 2501.19399, Eq. 2 and Section 2.3
+    Paper: Nakanishi 2025, arXiv 2501.19399
 
-    s is learned for each head and starts at 1, the stated start of the paper's Eq. 3 (for Eq. 2 it gives none);
+    s is learned for each head and starts at 1, the stated start of the paper's Eq. 3 (for SSMax itself it gives none);
     ``s=swap`` starts at 1 / mean log n over the training length, where the average row is as sharp as under softmax
     (variants e and f). ``bias=yes`` learns b from 0 (variant d), ``learn=no`` fixes s (variant c). n is the number of
     keys the row may see, never the padded length; s may turn negative, as the paper allows.

@@ -20,7 +20,7 @@ class Linear(Task):
     """Regression of y = a x + b, the same a and b for all examples of a prompt.
 
     Formula: x ~ N(0, sigma_x^2); a, b ~ N(0, sigma_f^2), one draw a prompt; squared error
-    Paper: Naim et al. 2025, arXiv 2508.14685, Section 4; Garg et al. 2022, arXiv 2208.01066
+    Paper: Naim et al. 2025, arXiv 2508.14685, Eq. 2 and Table 1; Garg et al. 2022, arXiv 2208.01066
 
     With a = 2, b = 1 a prompt reads x_1 y_1 x_2 y_2 ... = 0.5 2 -1 -1 3 7; the model answers after each x.
 

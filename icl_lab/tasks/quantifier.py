@@ -131,7 +131,7 @@ class Every(Quantifier):
     """Is every number so far positive?
 
     Formula: y_i = 1 if x_j > 0 for all j <= i, else 0; shown as +1 and -1; cross-entropy of one logit
-    Paper: Naim et al. 2025, arXiv 2508.14685, Section 5
+    Paper: Naim et al. 2025, arXiv 2508.14685, Figures 2 and 4
 
     The prompt of the paper's Figure 2 reads 1 True -2 False 3 False 70, that is 1 1 -2 -1 3 -1 70, and False is right.
     """
@@ -150,7 +150,7 @@ class Some(Quantifier):
     """Is some number so far positive?
 
     Formula: y_i = 1 if x_j > 0 for some j <= i, else 0; shown as +1 and -1; cross-entropy of one logit
-    Paper: Naim et al. 2025, arXiv 2508.14685, Section 5
+    Paper: Naim et al. 2025, arXiv 2508.14685, Figure 5
 
     A prompt reads -1 False -2 False 3 True -70, that is -1 -1 -2 -1 3 1 -70, and True is right.
     """
