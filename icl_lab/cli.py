@@ -84,7 +84,7 @@ def compare(
     **where: Any,
 ) -> None:
     """Compare normalizers, paired over training seeds; trains what is missing."""
-    from icl_lab import normalizers, report, tasks
+    from icl_lab import machine, normalizers, page, report, tasks
     from icl_lab.compare import Study, tidy
     from icl_lab.compare import compare as compare_study
     from icl_lab.figures.base import encode
@@ -112,14 +112,18 @@ def compare(
     spec, built = runs[0].spec, tasks.build(task)
     study = Study(built, grids, normalizers.settle(baseline), report.home(built, spec))
     folder = lab.store.root / (name or f"{filename(spec.task)}-{spec.preset}")
-    text = report.table(study, spec)
+    text, drawn = page.markdown(study, spec, lab.command), page.pictures(study)
+    commits = sorted({str(run.env()["commit"]) for run in runs})
+    origin = f"{machine.origin()} Runs: {len(runs)}, trained at commit {', '.join(commits)}."
     write(folder / "comparison.csv", tidy(study, compare_study(study)).encode())
-    write(folder / "table.md", f"{text}\nMade by `{lab.command}`.\n".encode())
-    for kind in ("png", "svg"):
-        write(folder / f"curves.{kind}", encode(report.curves(study), kind))
+    write(folder / "table.md", text.encode())
+    for name_, (figure, _) in drawn.items():
+        for kind in ("png", "svg"):
+            write(folder / f"{name_}.{kind}", encode(figure, kind))
+    write(folder / "report.html", page.html(study, spec, drawn, lab.command, origin).encode())
     click.echo(text)
-    click.echo(f"wrote {folder}: comparison.csv, table.md, curves.png, curves.svg")
-    click.echo(f"next: icl-lab compare --task {spec.task} ... --seeds {study.seeds + 2}   (more seeds, surer answers)")
+    click.echo(f"wrote {folder}: report.html, table.md, comparison.csv, {', '.join(drawn)} as PNG and SVG")
+    click.echo(f"next: open {folder / 'report.html'}, or more seeds for surer answers: --seeds {study.seeds + 2}")
 
 
 @cli.command(hidden=True)

@@ -14,6 +14,7 @@ from icl_lab.statistics import ClipFit, Comparison, Scale, area_log, clip_fit, h
 from icl_lab.tasks.base import Task
 
 Labels = dict[str, float]
+Map = dict[tuple[float, float], float]  # (value down, value across) -> number
 
 
 @dataclass(frozen=True)
@@ -80,16 +81,44 @@ class Study:
         """The cells along one axis, everything else as in training."""
         return [cell for cell in self.cells() if all(cell[a] == v for a, v in self.home.items() if a != axis)]
 
+    def map(self, rule: str) -> Map:
+        """The mean over seeds in every cell of the task's two main axes, everything else as in training."""
+        return {where: sum(self.values(rule, cell)) / self.seeds for where, cell in self._plane().items()}
+
+    def effects(self, rule: str) -> dict[tuple[float, float], tuple[float, bool]]:
+        """The effect against the baseline in every cell of the two main axes, and whether its interval excludes 0.
+
+        A log ratio is given in powers of two, a difference as it is.
+        """
+        unit = math.log(2) if self.scale == "log-ratio" else 1.0
+        found = {
+            where: paired(self.values(self.baseline, cell), self.values(rule, cell), self.scale)
+            for where, cell in self._plane().items()
+        }
+        return {where: (comparison.effect / unit, comparison.clear) for where, comparison in found.items()}
+
+    def _plane(self) -> dict[tuple[float, float], Labels]:
+        down, across = self.task.heat_map
+        others = {axis: value for axis, value in self.home.items() if axis not in (down, across)}
+        return {
+            (cell[down], cell[across]): cell
+            for cell in self.cells()
+            if all(cell[axis] == value for axis, value in others.items())
+        }
+
     def summary(self, rule: str) -> list[float]:
         """The one declared number of each run, one a seed.
 
         linear: the area under log MSE over sigma_f 2 .. 10, divided by its width (a mean log MSE). Quantifiers: the
-        mean error over the lengths beyond training. The other axes are as in training.
+        mean error over the lengths beyond training. The other axes are as in training. NaN where the test grid does not
+        reach that far.
         """
         axis = "sigma_f" if self.task.log_scale else "length"
         line = self.line(axis)
         columns = zip(*(self.values(rule, cell) for cell in line), strict=True)
         where = [cell[axis] for cell in line]
+        if not ({2.0, 10.0} <= set(where) if self.task.log_scale else max(where) > self.home["length"]):
+            return [math.nan] * self.seeds
         if self.task.log_scale:
             return [area_log(where, column) for column in columns]
         return [mean_beyond(where, column, self.home["length"]) for column in columns]
@@ -119,18 +148,22 @@ def compare(study: Study) -> list[dict[str, Any]]:
             _row(study, rule, cell, study.metric, comparison, float(p))
             for (cell, comparison), p in zip(found, adjusted, strict=True)
         ]
-        summary = paired(study.summary(study.baseline), study.summary(rule), "difference")
-        rows.append(_row(study, rule, {}, "summary", summary, summary.p_t))
+        sums = study.summary(study.baseline), study.summary(rule)
+        if not any(map(math.isnan, sums[0])):
+            summary = paired(*sums, "difference")
+            rows.append(_row(study, rule, {}, "summary", summary, summary.p_t))
     return rows
 
 
-def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit:
+def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit | None:
     """The bound B for which ``clip(y, -B, B)`` explains a rule's row over sigma_f >= 4 best, on the same prompts.
 
     A rule that scores no better than a clip has learned the line and bounded it (arXiv 2508.14685, Table 1). Near the
-    training distribution the error is that of learning, not of a bound.
+    training distribution the error is that of learning, not of a bound. None where fewer than two such cells exist.
     """
     line = [cell for cell in study.line("sigma_f") if cell["sigma_f"] >= 4]
+    if len(line) < 2:
+        return None
     targets = []
     for cell in line:
         shift = {axis: value for axis, value in cell.items() if axis != "length"}

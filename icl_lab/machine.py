@@ -50,6 +50,12 @@ def environment(device: torch.device, command: str) -> dict[str, Any]:
     }
 
 
+def origin() -> str:
+    """Says what made a page: the laboratory, its commit, the kind of machine and the day."""
+    day = datetime.now(UTC).date().isoformat()
+    return f"Made by icl_lab at commit {commit()} on {machine_class()}, {day}."
+
+
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that compute, and of the laboratory."""
     found = {"icl_lab": importlib.metadata.version("icl_lab") if _installed("icl_lab") else "not installed"}

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from icl_lab.compare import Study, clip_model, model_name
-from icl_lab.figures import lines as draw
+from icl_lab.compare import model_name
 from icl_lab.figures import maps
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.spec import RunSpec
-from icl_lab.statistics import paired
 from icl_lab.tasks.base import Task
 
 WORDS = {
@@ -73,72 +71,3 @@ def _present(grid: Grid, labels: Mapping[str, float]) -> dict[str, float]:
 def _fixed(task: Task, here: Mapping[str, float]) -> str:
     others = [f"{axis} {value:g}" for axis, value in here.items() if axis not in task.heat_map]
     return f", {', '.join(others)}" if others else ""
-
-
-def table(study: Study, spec: RunSpec) -> str:
-    """Returns a comparison as a Markdown table: rules by their declared summary, then the references.
-
-    The smallest error of a column is bold only where its interval over seeds excludes equality with the next.
-    """
-    axis = study.task.heat_map[1] if study.task.log_scale else study.task.heat_map[0]
-    line = study.line(axis)
-    summary = {rule: sum(study.summary(rule)) / study.seeds for rule in study.grids}
-    means = {rule: [sum(study.values(rule, cell)) / study.seeds for cell in line] for rule in summary}
-    best = [_clear_best(study, cell) for cell in line]
-    fixed = ", ".join(f"{name} {value:g}" for name, value in study.home.items() if name != axis)
-    clips = study.task.log_scale
-    lines = [
-        f"{WORDS.get(study.metric, study.metric)}, {fixed}; {study.seeds} training seed{'s' * (study.seeds > 1)}, "
-        f"preset {spec.preset}. Summary: {SUMMARIES[clips]}.",
-        "",
-        "| "
-        + " | ".join(["rule", *(f"{axis} {cell[axis]:g}" for cell in line), "summary", *["clip B (residual)"] * clips])
-        + " |",
-        "| " + " | ".join(["---"] * (len(line) + 2 + clips)) + " |",
-    ]
-    for rule in sorted(summary, key=lambda rule: summary[rule]):
-        cells = [f"**{short(v)}**" if b == rule else short(v) for v, b in zip(means[rule], best, strict=True)]
-        if clips:
-            clip = clip_model(study, rule, spec.test)
-            cells += [f"{summary[rule]:.2f}", f"{clip.bound:g} ({clip.residual:.2f})"]
-        else:
-            cells += [f"{summary[rule]:.3f}"]
-        lines.append(f"| `{rule}` | " + " | ".join(cells) + " |")
-    for name in study.references():
-        cells = [short(study.reference(name, cell)) for cell in line] + [""] * (1 + clips)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def curves(study: Study) -> Figure:
-    """Draws the headline metric of every rule along the shift, over its seeds, with the references."""
-    axis = study.task.heat_map[1] if study.task.log_scale else study.task.heat_map[0]
-    line = study.line(axis)
-    where = [cell[axis] for cell in line]
-    rules = {rule: [study.values(rule, cell) for cell in line] for rule in study.grids}
-    references = {name: [study.reference(name, cell) for cell in line] for name in study.references()}
-    fixed = ", ".join(f"{name} {value:g}" for name, value in study.home.items() if name != axis)
-    return draw.rivals(
-        where,
-        rules,
-        references,
-        axis=axis,
-        title=fixed,
-        label=WORDS.get(study.metric, study.metric),
-        log=study.task.log_scale,
-    )
-
-
-SUMMARIES = {
-    True: "mean log error over sigma_f 2 to 10; clip B fits sigma_f 4 to 10 best",
-    False: "mean error over the lengths beyond training",
-}
-
-
-def _clear_best(study: Study, cell: Mapping[str, float]) -> str:
-    """The rule with the smallest mean error in a cell, if it is smaller than the next beyond the seeds' spread."""
-    values = {rule: study.values(rule, dict(cell)) for rule in study.grids}
-    first, second = sorted(values, key=lambda rule: sum(values[rule]))[:2]
-    if not all(value > 0 for rule in (first, second) for value in values[rule]):
-        return ""
-    return first if paired(values[second], values[first], study.scale).clear else ""

@@ -1,11 +1,12 @@
 """Comparing rules from stored grids: pairing, gaps, the declared summaries and the table."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 
-from icl_lab import report, tasks
+from icl_lab import page, tasks
 from icl_lab.compare import Study, clip_model, compare, tidy
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -132,8 +133,46 @@ def test_the_clip_model_is_found_again():
 def test_the_table_is_bold_only_where_the_seeds_agree():
     spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
     noisy = {0: 0.2, 1: 1.0, 2: 3.0}
-    text = report.table(study({"softmax": square, "ssa": lambda s, k: (0.1 + 0.001 * k) * square(s, k)}), spec)
+    text = page.markdown(
+        study({"softmax": square, "ssa": lambda s, k: (0.1 + 0.001 * k) * square(s, k)}), spec, "typed"
+    )
     assert "| `ssa` | **0.11** |" in text
     assert text.index("`ssa`") < text.index("`softmax`") < text.index("reference:zero")
-    text = report.table(study({"softmax": square, "ssa": lambda s, k: noisy[k] * square(s, k) * 0.5}), spec)
+    text = page.markdown(study({"softmax": square, "ssa": lambda s, k: noisy[k] * square(s, k) * 0.5}), spec, "typed")
     assert "**" not in text
+
+
+def test_a_page_stands_alone_and_escapes_what_it_is_told():
+    spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
+    some = study({"softmax": square, "ssa": lambda s, k: (0.1 + 0.001 * k) * square(s, k)})
+    text = page.html(some, spec, page.pictures(some), "icl-lab <script>alert(1)</script>", "here & now")
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "here &amp; now" in text
+    assert not re.findall(r"(?:src|href)=\"(?!data:)", text), "no file beside it, no request"
+    assert text.count("data:image/png;base64,") == 3
+    assert '<td class="best">' in text
+    assert "One seed: how much training differs" not in text
+    lone = study({"softmax": square, "ssa": square}, seeds=1)
+    assert "One seed: how much training differs" in page.html(lone, spec, {}, "", "")
+
+
+def test_effects_are_powers_of_two_and_clear_where_the_seeds_agree():
+    some = study(
+        {
+            "softmax": square,
+            "ssa": lambda s, k: (0.25 if s > 3 else {0: 0.1, 1: 1, 2: 9}[k]) * square(s, k) * (1 + 0.01 * k),
+        }
+    )
+    effects = some.effects("ssa")
+    assert effects[1.0, 10.0][0] == pytest.approx(-2, abs=0.05)
+    assert effects[1.0, 10.0][1]
+    assert not effects[1.0, 2.0][1]
+
+
+def test_a_grid_that_does_not_reach_the_declared_ends_has_no_summary():
+    narrow = study({"softmax": square, "ssa": square})
+    cut = {rule: [g.where(sigma_f=[1.0, 4.0, 6.0]) for g in grids] for rule, grids in narrow.grids.items()}
+    some = Study(narrow.task, cut, "softmax", narrow.home)
+    assert all(math.isnan(value) for value in some.summary("ssa"))
+    assert not [row for row in compare(some) if row["metric"] == "summary"]

@@ -25,6 +25,7 @@ FLOORS = [
     "sweep index",
     "compare",
     "report",
+    "page",
     "console",
     "runs",
     "cli",
@@ -34,10 +35,11 @@ FLOORS = [
 FLOOR = {name: height for height, line in enumerate(FLOORS) for name in line.split()}
 DOORS = {
     "pandas": {"grid"},
-    "matplotlib": {"figures", "report"},  # report names the type that it returns
+    "matplotlib": {"figures", "report", "page"},  # report names the type that it returns
     "click": {"cli", "console", "runs"},
     "tqdm": {"console"},
     "entmax": {"normalizers"},
+    "jinja2": {"page"},
     "filelock": {"store"},
     "safetensors": {"store"},
     "transformers": set(),

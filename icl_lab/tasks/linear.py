@@ -37,7 +37,7 @@ class Linear(Task):
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"sigma_x": range(1, 11), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
         "thin": {"sigma_x": (1, 3, 10), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
-        "tiny": {"sigma_x": (1, 3, 10), "sigma_f": (1, 3, 10), "length": (10, 20, 40)},
+        "tiny": {"sigma_x": (1, 3, 10), "sigma_f": (1, 2, 10), "length": (10, 20, 40)},
     }
 
     @property
