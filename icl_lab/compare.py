@@ -77,9 +77,9 @@ class Study:
         """The names of the reference predictors, ``reference:`` in front."""
         return [name for name in self.grids[self.baseline][0].values("attn") if name.startswith("reference:")]
 
-    def line(self, axis: str) -> list[Labels]:
-        """The cells along one axis, everything else as in training."""
-        return [cell for cell in self.cells() if all(cell[a] == v for a, v in self.home.items() if a != axis)]
+    def line(self, *axes: str) -> list[Labels]:
+        """The cells along one axis, or over several, everything else as in training."""
+        return [cell for cell in self.cells() if all(cell[a] == v for a, v in self.home.items() if a not in axes)]
 
     def map(self, rule: str) -> Map:
         """The mean over seeds in every cell of the task's two main axes, everything else as in training."""
@@ -99,12 +99,7 @@ class Study:
 
     def _plane(self) -> dict[tuple[float, float], Labels]:
         down, across = self.task.heat_map
-        others = {axis: value for axis, value in self.home.items() if axis not in (down, across)}
-        return {
-            (cell[down], cell[across]): cell
-            for cell in self.cells()
-            if all(cell[axis] == value for axis, value in others.items())
-        }
+        return {(cell[down], cell[across]): cell for cell in self.line(down, across)}
 
     def summary(self, rule: str) -> list[float]:
         """The one declared number of each run, one a seed.

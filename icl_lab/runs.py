@@ -75,7 +75,6 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
     todo = [run for run in runs if not run.finished]
     threads = max(1, torch.get_num_threads() // jobs)
     orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads, "command": lab.command}
-    size = {run.folder: run.spec.train.steps for run in todo}
     done = len(runs) - len(todo)
     say(f"{done} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
     outcomes = supervise(
@@ -83,7 +82,7 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
             Job(
                 f"{run.spec.attn} seed {run.seed}",
                 {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed},
-                size[run.folder],
+                run.spec.train.steps,
             )
             for run in todo
         ],
