@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from icl_lab import __version__
-from icl_lab.console import PREEMPTED, Bar, catch_signals, caught, jobs_option, run_options, say, typed, write
+from icl_lab.console import PREEMPTED, Bar, catch_signals, caught, crowd_options, run_options, say, typed, write
 from icl_lab.errors import BadValue, LabError, Stopped
-from icl_lab.runs import announce, at_once, clear, draw_history, finish, settle, show
+from icl_lab.runs import announce, complete, draw_history, finish, settle, show
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -47,29 +47,39 @@ def main() -> None:
 
 @cli.command()
 @run_options
-@jobs_option
+@crowd_options
 @click.option("--swap", default="", metavar="RULE", help="Test the trained model with another rule, e.g. ssmax:s=swap.")
 def sweep(
-    task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: bool, jobs: int, swap: str, **where: Any
+    task: str,
+    attns: tuple[str, ...],
+    seeds: int,
+    force: bool,
+    dry_run: bool,
+    jobs: int,
+    shard: tuple[int, int],
+    swap: str,
+    **where: Any,
 ) -> None:
     """Train a model for each normalizer and seed, and test it over every shift."""
+    from icl_lab import normalizers
+
     runs, lab = settle(task, attns, seeds, swap=swap, **where)
-    if force and not dry_run:
-        clear(runs, lab)
-    if jobs > 1 and not dry_run:
-        at_once(runs, lab, jobs)
-    for run in runs:
-        announce(run, lab, dry_run)
-        if not dry_run:
-            already = finish(run, lab)
-            if swap:
-                already = finish(run, lab, swap)
-            show(run, already, swap)
+    swap = normalizers.settle(swap) if swap else ""
+    complete(
+        runs,
+        lab,
+        jobs=jobs,
+        force=force,
+        dry_run=dry_run,
+        shard=shard,
+        swap=swap,
+        after=lambda run, already: show(run, already, swap),
+    )
 
 
 @cli.command()
 @run_options
-@jobs_option
+@crowd_options
 @click.option("--baseline", default="softmax", show_default=True, help="What the others are compared with.")
 @click.option("--name", default="", help="Folder of the study in the results folder.  [default: task and preset]")
 def compare(
@@ -79,16 +89,15 @@ def compare(
     force: bool,
     dry_run: bool,
     jobs: int,
+    shard: tuple[int, int],
     baseline: str,
     name: str,
     **where: Any,
 ) -> None:
     """Compare normalizers, paired over training seeds; trains what is missing."""
-    from icl_lab import machine, normalizers, page, report, tasks
-    from icl_lab.compare import Study, tidy
-    from icl_lab.compare import compare as compare_study
-    from icl_lab.figures.base import encode
+    from icl_lab import normalizers
     from icl_lab.names import filename
+    from icl_lab.studies import gather, publish
 
     runs, lab = settle(task, attns, seeds, **where)
     if len(attns) < 2:
@@ -96,33 +105,13 @@ def compare(
     if normalizers.settle(baseline) not in {run.spec.attn for run in runs}:
         # Said before anything is trained for it.
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(attns)}.")
-    if force and not dry_run:
-        clear(runs, lab)
-    if jobs > 1 and not dry_run:
-        at_once(runs, lab, jobs)
-    grids: dict[str, list[Any]] = {}
-    for run in runs:
-        if dry_run or not run.finished:
-            announce(run, lab, dry_run)
-        if not dry_run:
-            finish(run, lab)
-            grids.setdefault(run.spec.attn, []).append(run.grid())
-    if dry_run:
+    if not complete(runs, lab, jobs=jobs, force=force, dry_run=dry_run, shard=shard):
         return
-    spec, built = runs[0].spec, tasks.build(task)
-    study = Study(built, grids, normalizers.settle(baseline), report.home(built, spec))
+    study, spec = gather(runs, baseline), runs[0].spec
     folder = lab.store.root / (name or f"{filename(spec.task)}-{spec.preset}")
-    text, drawn = page.markdown(study, spec, lab.command), page.pictures(study)
-    commits = sorted({str(run.env()["commit"]) for run in runs})
-    origin = f"{machine.origin()} Runs: {len(runs)}, trained at commit {', '.join(commits)}."
-    write(folder / "comparison.csv", tidy(study, compare_study(study)).encode())
-    write(folder / "table.md", text.encode())
-    for name_, (figure, _) in drawn.items():
-        for kind in ("png", "svg"):
-            write(folder / f"{name_}.{kind}", encode(figure, kind))
-    write(folder / "report.html", page.html(study, spec, drawn, lab.command, origin).encode())
+    text, files = publish(study, runs, folder, lab.command)
     click.echo(text)
-    click.echo(f"wrote {folder}: report.html, table.md, comparison.csv, {', '.join(drawn)} as PNG and SVG")
+    click.echo(f"wrote {folder}: {', '.join(files)}")
     click.echo(f"next: open {folder / 'report.html'}, or more seeds for surer answers: --seeds {study.seeds + 2}")
 
 
@@ -172,7 +161,7 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
 
     runs, lab = settle(task, attns, seeds, **where)
     for run in runs:
-        announce(run, lab, dry_run)
+        announce(run, lab, dry_run=dry_run)
         if dry_run:
             continue
         with run.alone(lab.say, lab.stopping):

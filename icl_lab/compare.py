@@ -4,13 +4,26 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
-from icl_lab.measure import TestSpec, draw
-from icl_lab.statistics import ClipFit, Comparison, Scale, area_log, clip_fit, holm, mean_beyond, paired
+from icl_lab.measure import Errors, TestSpec, draw
+from icl_lab.statistics import (
+    ClipFit,
+    Comparison,
+    Scale,
+    area_log,
+    clip_fit,
+    evaluation,
+    holm,
+    mean_beyond,
+    paired,
+    resampled,
+)
 from icl_lab.tasks.base import Task
 
 Labels = dict[str, float]
@@ -22,13 +35,15 @@ class Study:
     """The grids of several rules, each over the same training seeds, in the same cells.
 
     ``grids`` holds one grid a seed for each rule, references included in each (they are the same in all, because every
-    run meets the same prompts). ``home`` is the cell of training.
+    run meets the same prompts). ``home`` is the cell of training. ``errors`` holds what each prompt adds, one a seed
+    for each rule, where all runs have kept it: intervals then include the luck of the prompts.
     """
 
     task: Task
     grids: Mapping[str, Sequence[Grid]]
     baseline: str
     home: Labels
+    errors: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.grids) < 2:
@@ -85,17 +100,51 @@ class Study:
         """The mean over seeds in every cell of the task's two main axes, everything else as in training."""
         return {where: sum(self.values(rule, cell)) / self.seeds for where, cell in self._plane().items()}
 
+    def versus(self, rule: str, other: str, cell: Labels) -> Comparison:
+        """Compares a rule with another in a cell: paired over seeds, widened by the luck of the prompts where known."""
+        return self._widened(paired(self.values(other, cell), self.values(rule, cell), self.scale), rule, other, [cell])
+
+    def overall(self, rule: str, other: str) -> Comparison | None:
+        """Compares two rules by the declared summary; None where the test grid does not reach that far."""
+        sums = self.summary(other), self.summary(rule)
+        if any(map(math.isnan, sums[0])):
+            return None
+        return self._widened(paired(*sums, "difference"), rule, other, self.line(self._along))
+
     def effects(self, rule: str) -> dict[tuple[float, float], tuple[float, bool]]:
         """The effect against the baseline in every cell of the two main axes, and whether its interval excludes 0.
 
         A log ratio is given in powers of two, a difference as it is.
         """
         unit = math.log(2) if self.scale == "log-ratio" else 1.0
-        found = {
-            where: paired(self.values(self.baseline, cell), self.values(rule, cell), self.scale)
-            for where, cell in self._plane().items()
-        }
+        found = {where: self.versus(rule, self.baseline, cell) for where, cell in self._plane().items()}
         return {where: (comparison.effect / unit, comparison.clear) for where, comparison in found.items()}
+
+    def _widened(self, found: Comparison, rule: str, other: str, cells: Sequence[Labels]) -> Comparison:
+        """Adds what hangs on the prompts, for one cell or for the summary of a line of cells."""
+        if not self.errors:
+            return found
+        both = np.stack(
+            [[[kept.at(cell).numpy() for kept in self.errors[name]] for cell in cells] for name in (other, rule)]
+        )
+        means = resampled(both, seed=0)  # (resamples, 2, cells, seeds)
+        if self.scale == "log-ratio":
+            means = np.log(means)
+        weights = self._weights([cell[self._along] for cell in cells]) if len(cells) > 1 else np.ones(1)
+        effects = np.einsum("rcs,c->rs", means[:, 1] - means[:, 0], weights).mean(axis=1)
+        return found.widened(evaluation(effects, found.scale))
+
+    def _weights(self, where: Sequence[float]) -> np.ndarray:
+        """What each cell of the line adds to the declared summary, which is linear in (log) errors."""
+        units = np.eye(len(where))
+        if self.task.log_scale:
+            return np.array([area_log(where, np.exp(unit)) for unit in units])
+        return np.array([mean_beyond(where, unit, self.home["length"]) for unit in units])
+
+    @property
+    def _along(self) -> str:
+        """The axis of the declared summary."""
+        return "sigma_f" if self.task.log_scale else "length"
 
     def _plane(self) -> dict[tuple[float, float], Labels]:
         down, across = self.task.heat_map
@@ -108,10 +157,9 @@ class Study:
         mean error over the lengths beyond training. The other axes are as in training. NaN where the test grid does not
         reach that far.
         """
-        axis = "sigma_f" if self.task.log_scale else "length"
-        line = self.line(axis)
+        line = self.line(self._along)
         columns = zip(*(self.values(rule, cell) for cell in line), strict=True)
-        where = [cell[axis] for cell in line]
+        where = [cell[self._along] for cell in line]
         if not ({2.0, 10.0} <= set(where) if self.task.log_scale else max(where) > self.home["length"]):
             return [math.nan] * self.seeds
         if self.task.log_scale:
@@ -134,18 +182,14 @@ def compare(study: Study) -> list[dict[str, Any]]:
     for rule in study.grids:
         if rule == study.baseline:
             continue
-        found = [
-            (cell, paired(study.values(study.baseline, cell), study.values(rule, cell), study.scale))
-            for cell in study.cells()
-        ]
+        found = [(cell, study.versus(rule, study.baseline, cell)) for cell in study.cells()]
         adjusted = holm([comparison.p_t for _, comparison in found])
         rows += [
             _row(study, rule, cell, study.metric, comparison, float(p))
             for (cell, comparison), p in zip(found, adjusted, strict=True)
         ]
-        sums = study.summary(study.baseline), study.summary(rule)
-        if not any(map(math.isnan, sums[0])):
-            summary = paired(*sums, "difference")
+        summary = study.overall(rule, study.baseline)
+        if summary is not None:
             rows.append(_row(study, rule, {}, "summary", summary, summary.p_t))
     return rows
 
@@ -163,7 +207,7 @@ def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit | None:
     for cell in line:
         shift = {axis: value for axis, value in cell.items() if axis != "length"}
         prompt = draw(study.task, test.lengths[-1], test, shift).first(study.task.tokens(int(cell["length"])))
-        targets.append(prompt.targets[:, ::2][:, 3:].numpy())
+        targets.append(prompt.targets[:, study.task.answers][:, 3:].numpy())
     errors = [sum(study.values(rule, cell)) / study.seeds for cell in line]
     return clip_fit(targets, errors)
 

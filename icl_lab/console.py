@@ -38,12 +38,26 @@ def where_options(command: Command) -> Command:
     return command
 
 
-def jobs_option(command: Command) -> Command:
-    """Adds ``--jobs``."""
-    count = click.IntRange(min=1)
-    return click.option("--jobs", default=1, show_default=True, type=count, help="Runs at once; threads are divided.")(
-        command
+def crowd_options(command: Command) -> Command:
+    """Adds the options of commands that may do many runs: at once here, or one part of them here."""
+    jobs = click.option(
+        "--jobs",
+        default=1,
+        show_default=True,
+        type=click.IntRange(min=1),
+        help="Runs at once; threads are divided.",
     )
+    shard = click.option(
+        "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."
+    )
+    return jobs(shard(command))
+
+
+def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdigit() and parts.isdigit() and 0 <= int(part) <= int(parts) != 0):
+        raise click.BadParameter(f"'{text}' is not part I of N, such as 1/4 (0/4 and 4/4 are the same part).")
+    return int(part), int(parts)
 
 
 def run_options(command: Command) -> Command:

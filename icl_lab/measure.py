@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import torch
@@ -19,7 +19,6 @@ BLOCK = 64  # prompts of one address, so that asking for more prompts keeps the 
 MEMORY = 256 * 2**20  # bytes that one forward pass may take, roughly; small enough to be kind to the caches
 
 
-# Defaults are left out of what is written and hashed, so that a field that is new here renames no finished run.
 class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The shift grid: the product of its axes, ``prompts`` in each cell (rounded up to whole blocks of 64).
 
@@ -56,12 +55,48 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows for ``grid.csv`` (axes: shifts, length), and for ``positions.csv`` of the subject that was named first
-    (axes: shifts, index; at the greatest length).
+    """Rows for ``grid.csv`` (axes: shifts, length); of the subject that was named first also the rows for
+    ``positions.csv`` (axes: shifts, index; at the greatest length) and what each prompt adds to the headline metric.
     """
 
     cells: list[dict[str, Any]]
     positions: list[dict[str, Any]]
+    errors: "Errors"
+
+
+class Errors:
+    """What each prompt adds to the headline metric: one row a cell of the grid, one column a prompt.
+
+    The mean of a row is the value of its cell; paired between two models, row by row and prompt by prompt, it says how
+    far a difference hangs on the prompts that were drawn.
+    """
+
+    def __init__(self, axes: Sequence[str]) -> None:
+        self.axes = list(axes)
+        self.cells: dict[tuple[float, ...], Tensor] = {}
+
+    def at(self, cell: Mapping[str, float]) -> Tensor:
+        """Returns the shares of the prompts of a cell, (b); raises ``KeyError`` where it was not measured."""
+        return self.cells[tuple(float(cell[axis]) for axis in self.axes)]
+
+    def add(self, cell: Mapping[str, float], values: Tensor) -> None:
+        """Keeps values (b) or (b g) of a cell."""
+        self.cells[tuple(float(cell[axis]) for axis in self.axes)] = shares(values).float()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns one tensor of shares (cells b), and one of labels (cells) for each axis."""
+        labels = torch.tensor(list(self.cells), dtype=torch.float64).reshape(len(self.cells), len(self.axes))
+        columns = {f"axis {number} {axis}": labels[:, number].clone() for number, axis in enumerate(self.axes)}
+        return {"errors": torch.stack(list(self.cells.values())), **columns}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Reads what ``tensors`` returned."""
+        columns = sorted(name for name in tensors if name.startswith("axis "))
+        made = cls([name.split(" ", 2)[2] for name in columns])
+        labels = zip(*(tensors[name].tolist() for name in columns), strict=True)
+        made.cells = dict(zip(labels, tensors["errors"], strict=True))
+        return made
 
 
 @dataclass(frozen=True)
@@ -86,15 +121,18 @@ def measure(
     length scores all lengths; otherwise there is one pass a length. Both ways give the same numbers.
     """
     shifts, first = test.shifts(), next(iter(subjects))
-    result = Measured([], [])
+    result = Measured([], [], Errors([*(axis for axis in test.axes if axis != "length"), "length"]))
     for done, shift in enumerate(shifts):
         # The published set is what it is: it has no second, balanced one.
         for prefix, suite in (task.suites() if test.draws == "ours" else {"": task}).items():
             for name, subject in subjects.items():
                 for length, views, errors in _passes(subject, suite, test, shift):
+                    if name == first and task.headline in views and task.headline.startswith(prefix):
+                        result.errors.add({**shift, "length": length}, views[task.headline])
                     for metric, values in views.items():
                         # A median over prompts that share their functions would be one of few numbers.
-                        if metric.startswith(prefix) and (test.draws == "ours" or metric not in task.medians):
+                        asked = name == first or test.draws == "paper" or metric in task.beside
+                        if asked and metric.startswith(prefix) and (test.draws == "ours" or metric not in task.medians):
                             row = {"attn": name, **shift, "length": length, "metric": metric}
                             result.cells.append(row | summary(values, median=metric in task.medians))
                     if name == first and length == test.lengths[-1]:
@@ -123,6 +161,16 @@ def summary(values: Tensor, *, median: bool = False) -> dict[str, float]:
     means = [column.mean().item() for column in classes]
     errors = [column.var().item() / len(column) if len(column) > 1 else math.nan for column in classes]
     return _cell(sum(means) / len(means), math.sqrt(sum(errors)) / len(errors), count)
+
+
+def shares(values: Tensor) -> Tensor:
+    """Values (b) or (b g), NaN where a prompt does not count -> (b), whose mean is the value of the cell.
+
+    Formula: a prompt's value of class g times prompts / (classes * prompts of class g), summed over its classes
+    """
+    columns = values.reshape(len(values), -1)
+    counts = (~columns.isnan()).sum(0)
+    return (columns * (len(values) / (columns.shape[1] * counts))).nansum(1)
 
 
 def _cell(value: float, stderr: float, count: int) -> dict[str, float]:

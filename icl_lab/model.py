@@ -9,19 +9,20 @@ import msgspec
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from icl_lab import normalizers, positions
 from icl_lab.errors import BadValue
+from icl_lab.gelu import gelu_new
 from icl_lab.normalizers.base import Normalizer, causal
 
 Watch = Callable[[int, Tensor], object]  # layer, weights (b h t t)
 Positive = Annotated[int, Meta(ge=1)]
 
+EVERYWHERE = slice(None)
 GPT2_VOCABULARY = 50_257  # rows of a token table that Hugging Face allocates and numeric prompts never touch
 
 
-class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The shape of a model. The three switches leave the residual stream as it is where a part is off."""
 
     layers: Positive = 2
@@ -70,8 +71,11 @@ class GPT2(nn.Module):
         self.read_out = nn.Linear(spec.width, reading.outputs)
         self._start(spec.layers, rng)
 
-    def forward(self, tokens: Tensor, watch: Watch | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, watch: Watch | None = None, answers: slice = EVERYWHERE) -> Tensor:
         """Tokens (b t w) -> outputs (b t c). ``watch`` is handed each layer's attention weights (b h t t).
+
+        Where only some tokens are asked for an answer, ``answers`` spares the rest what nobody reads: the last block's
+        MLP and the read-out. Their outputs are 0.
 
         Raises ``BadValue`` when there are more tokens than the position code can tell apart.
         """
@@ -87,8 +91,14 @@ class GPT2(nn.Module):
             x = x + self.roles.repeat(math.ceil(t / len(self.roles)), 1)[:t]
         x = self.positions.place(x)
         for layer, block in enumerate(self.blocks):
-            x = block(x, visible, self.positions, None if watch is None else lambda w, layer=layer: watch(layer, w))
-        return cast(Tensor, self.read_out(self.norm(x)))
+            seen = None if watch is None else lambda w, layer=layer: watch(layer, w)
+            x = block(x, visible, self.positions, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE)
+        read = self.read_out(self.norm(x))
+        if answers == EVERYWHERE:
+            return cast(Tensor, read)
+        outputs = read.new_zeros(*tokens.shape[:2], read.shape[2])
+        outputs[:, answers] = read
+        return cast(Tensor, outputs)
 
     def swap_rule(self, attn: str) -> None:
         """Puts another rule, with its parameters at their start, in the place of every layer's own."""
@@ -154,11 +164,17 @@ class Block(nn.Module):
         self.before_mlp = norm() if spec.mlp else None
 
     def forward(
-        self, x: Tensor, visible: Tensor, code: positions.Positions, watch: Callable[[Tensor], object] | None
+        self,
+        x: Tensor,
+        visible: Tensor,
+        code: positions.Positions,
+        watch: Callable[[Tensor], object] | None,
+        answers: slice,
     ) -> Tensor:
-        """x (b t d), visible (t t) -> (b t d)."""
+        """x (b t d), visible (t t) -> (b t d), of which only the tokens of ``answers`` are returned."""
         if self.attention is not None and self.before_attention is not None:
             x = x + self.attention(self.before_attention(x), visible, code, watch)
+        x = x[:, answers]
         if self.mlp is not None and self.before_mlp is not None:
             x = x + self.mlp(self.before_mlp(x))
         return x
@@ -197,4 +213,4 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b t d) -> (b t d)."""
-        return cast(Tensor, self.project(F.gelu(self.widen(x), approximate="tanh")))
+        return cast(Tensor, self.project(gelu_new(self.widen(x))))

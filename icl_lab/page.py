@@ -13,7 +13,7 @@ from icl_lab.figures import lines, maps
 from icl_lab.figures.base import encode, short
 from icl_lab.report import WORDS
 from icl_lab.spec import RunSpec
-from icl_lab.statistics import COVERAGE, ONE_SEED, paired
+from icl_lab.statistics import COVERAGE, ONE_SEED
 
 SUMMARIES = {
     True: "mean log error over sigma_f 2 to 10; clip B fits sigma_f 4 to 10 best",
@@ -158,9 +158,8 @@ def _clear_best(study: Study, cell: Mapping[str, float]) -> str:
     """The rule with the smallest mean error in a cell, if it is smaller than the next beyond the seeds' spread."""
     values = {rule: study.values(rule, dict(cell)) for rule in study.grids}
     first, second = sorted(values, key=lambda rule: sum(values[rule]))[:2]
-    if study.scale == "log-ratio" and min(values[first] + values[second]) <= 0:
-        return ""
-    return first if paired(values[second], values[first], study.scale).clear else ""
+    undecided = study.seeds == 1 or (study.scale == "log-ratio" and min(values[first] + values[second]) <= 0)
+    return "" if undecided or not study.versus(first, second, dict(cell)).clear else first
 
 
 def _mean(values: Sequence[float]) -> float:

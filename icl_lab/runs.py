@@ -1,7 +1,7 @@
 """From the words of a command to finished runs: what the commands that train have in common."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,19 +45,50 @@ def settle(
     return [store.run(spec, seed) for spec in specs.values() for seed in range(seeds)], lab
 
 
-def clear(runs: Sequence["Run"], lab: "Lab") -> None:
-    """Removes what runs have left, so that they are done afresh."""
-    for run in runs:
-        with run.alone(lab.say, lab.stopping):
-            run.clear()
+def complete(
+    runs: Sequence["Run"],
+    lab: "Lab",
+    *,
+    jobs: int,
+    force: bool,
+    dry_run: bool,
+    shard: tuple[int, int],
+    swap: str = "",
+    after: Callable[["Run", bool], object] = lambda run, already: None,
+) -> bool:
+    """Finishes the runs of this shard; returns whether all runs are finished, so that something can be made of them.
+
+    ``after`` is called with each run as it is there, and whether it was there already.
+    """
+    part, parts = shard
+    mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
+    if dry_run:
+        seconds = sum(announce(run, lab, dry_run=True) for run in mine)
+        done = sum(run.finished for run in mine)
+        say(
+            f"{done} of {len(mine)} runs are finished; the rest would take about {duration(seconds)} one after another."
+        )
+        return False
+    if force:
+        for run in mine:
+            with run.alone(lab.say, lab.stopping):
+                run.clear()
+    if jobs > 1:
+        at_once(mine, lab, jobs)
+    for run in mine:
+        announce(run, lab)
+        already = finish(run, lab)
+        after(run, finish(run, lab, swap) if swap else already)
+    left = [run for run in runs if not run.measured(swap if run in mine else "")]
+    if left:
+        say(f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard.")
+    return not left
 
 
 def finish(run: "Run", lab: "Lab", swap: str = "") -> bool:
     """Makes sure that a run, or its evaluation with another rule, is finished and drawn; returns whether it was."""
-    from icl_lab import normalizers
     from icl_lab.sweep import sweep
 
-    swap = normalizers.settle(swap) if swap else ""
     already = run.measured(swap)
     sweep(run.spec, run.seed, lab, swap)
     if not (run.place(swap) / "heat-map.svg").exists():
@@ -101,28 +132,27 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
         raise RunFailed(f"{states.count('failed')} of {len(states)} runs failed, see above; the others are finished.")
 
 
-def announce(run: "Run", lab: "Lab", dry_run: bool) -> None:
-    """The first line: what, on what, and how long it will take."""
+def announce(run: "Run", lab: "Lab", dry_run: bool = False) -> float:
+    """The first line: what, on what, and how long it will take; returns the seconds."""
     from icl_lab import machine
-    from icl_lab.sweep import estimate
+    from icl_lab.estimate import estimate
 
     spec = run.spec
     what = f"{spec.task} | {spec.attn} | {spec.preset} | seed {run.seed} on {machine.describe(lab.device)}"
-    if run.finished:
-        state = "finished already"
-    else:
+    seconds, state = 0.0, "finished already"
+    if not run.finished:
         seconds, parameters = estimate(spec, lab.device)
         state = f"{parameters:,} parameters, {spec.train.steps:,} steps, about {duration(seconds)}"
     say(f"{what}: {state}{' (dry run)' if dry_run else ''}")
     if dry_run:
         click.echo(f"{'done' if run.finished else 'to do'}  {run.folder}")
+    return seconds
 
 
 def show(run: "Run", already: bool, swap: str = "") -> None:
     """The last lines: the grid in brief, the error in training conditions beside the references, and the paths."""
-    from icl_lab import normalizers, report, tasks
+    from icl_lab import report, tasks
 
-    swap = normalizers.settle(swap) if swap else ""
     place = run.place(swap)
     click.echo(report.brief(run.grid(swap), tasks.build(run.spec.task), run.spec))
     click.echo(f"{'there already' if already else 'wrote'}: {place / 'grid.csv'}")

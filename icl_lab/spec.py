@@ -18,7 +18,11 @@ from icl_lab.train import TrainSpec
 
 
 class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that a run's numbers depend on, but for the seed, the machine and the versions."""
+    """Everything that a run's numbers depend on, but for the seed, the machine and the versions.
+
+    The hash leaves out every field that has its default, so a field that is new in a later version renames no finished
+    run. For the same reason the default of a field never changes; a preset may.
+    """
 
     task: str
     attn: str
@@ -32,6 +36,10 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Eight hexadecimal digits that name the run: equal for equal specifications, whatever the preset is called."""
         fields = {name: value for name, value in msgspec.to_builtins(self).items() if name != "preset"}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
+
+    def whole(self) -> dict[str, Any]:
+        """Returns every field, those with their default included: what is written, and what can be changed."""
+        return dict(_whole(self))
 
     def reading(self, task: Task) -> Reading:
         """What the task asks of the model; the longest training prompt is the last that the curriculum reaches."""
@@ -72,11 +80,10 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
 
     Raises ``LabError`` on a field that does not exist and on a value out of bounds.
     """
-    fields = msgspec.to_builtins(spec)
+    fields = spec.whole()
     for path, value in settings.items():
         # The task and the normalizer are not fields to be set: they have names and options of their own.
         place: Any = {group: fields[group] for group in ("model", "train", "test")}
-        place["test"].setdefault("draws", "ours")  # a default, and so not written out
         *parents, last = path.split(".")
         for depth, key in enumerate((*parents, last)):
             owner = ".".join(parents[:depth]) or "a run"
@@ -96,6 +103,12 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
         field = where.rstrip("`")
         asked = next((f" (got '{value}')" for path, value in settings.items() if field and path.startswith(field)), "")
         raise BadValue(f"{field or 'the specification'}: {reason}{asked}.") from None
+
+
+def _whole(part: Any) -> Any:
+    if isinstance(part, msgspec.Struct):
+        return {name: _whole(value) for name, value in msgspec.structs.asdict(part).items()}
+    return dict(part) if isinstance(part, dict) else part
 
 
 def _pair(setting: str) -> tuple[str, str]:

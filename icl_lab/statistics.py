@@ -148,15 +148,30 @@ def evaluation_interval(
     _confident(confidence)
     both = np.stack([np.atleast_2d(x) for x in _pair(a, b, "difference")])  # (2 seeds prompts)
     require(both.ndim == 3, "errors are (prompts) or (seeds prompts)", f"shape {both.shape[1:]}")
-    rng, prompts = np.random.default_rng(seed), both.shape[2]
-    require(prompts > 1, "a bootstrap needs at least 2 prompts", prompts)
-    draws = (both[..., rng.integers(prompts, size=prompts)].mean(axis=2) for _ in range(resamples))
-    means = np.stack([both.mean(axis=2), *draws])  # (1 + resamples, 2, seeds)
+    means = resampled(both, seed=seed, resamples=resamples)
     if scale == "log-ratio":
         lowest = float(means.min())
         require(lowest > 0, "a log ratio needs a mean error above 0 in every resample (compare by difference)", lowest)
         means = np.log(means)
-    effects = (means[:, 1] - means[:, 0]).mean(axis=1)
+    return evaluation((means[:, 1] - means[:, 0]).mean(axis=1), scale, confidence)
+
+
+def resampled(errors: ArrayLike, *, seed: int, resamples: int = 2000) -> Array:
+    """Means over the prompts and over resamples of them, (.. prompts) -> (1 + resamples ..), the plain means first.
+
+    All rows share each resample, so that what is computed from several of them (a difference, an area) is paired.
+    """
+    x = np.asarray(errors, dtype=float)
+    prompts = x.shape[-1]
+    require(prompts > 1, "a bootstrap needs at least 2 prompts", prompts)
+    # How often each prompt is drawn is all that a mean needs to know: one matrix product serves all rows.
+    counts = np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), size=resamples)
+    means = counts @ x.reshape(-1, prompts).T / prompts
+    return np.concatenate([x.mean(axis=-1)[None], means.reshape(resamples, *x.shape[:-1])])
+
+
+def evaluation(effects: Array, scale: Scale, confidence: float = 0.95) -> Evaluation:
+    """The effect (first) and its percentile interval over the resamples (the rest)."""
     low, high = np.quantile(effects[1:], [(1 - confidence) / 2, (1 + confidence) / 2])
     return Evaluation(scale, float(effects[0]), float(low), float(high))
 

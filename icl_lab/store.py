@@ -1,7 +1,8 @@
 """What ``results/`` looks like, and nothing else knows it.
 
     results/runs/<task>/<attn>/<preset>-<hash>/seed-<k>/
-      spec.json  env.json  history.csv  model.safetensors  positions.csv  grid.csv (last: its presence means finished)
+      spec.json  env.json  history.csv  model.safetensors  positions.csv  errors.safetensors
+      grid.csv (last: its presence means finished)
 
 Each file is written beside its place and moved there in one step, so that what stands under a name is whole.
 """
@@ -22,16 +23,18 @@ import msgspec
 import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load, load_model, save, save_model
 
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.grid import Grid
+from icl_lab.measure import Errors
 from icl_lab.model import GPT2
 from icl_lab.names import filename
 from icl_lab.spec import RunSpec
 from icl_lab.train import Progress
 
 Say = Callable[[str], object]
+MEASURED = ("grid.csv", "positions.csv", "errors.safetensors")
 CHECKPOINTS = ("checkpoint.pt", "checkpoint-before.pt")  # the last, and the one before it
 
 
@@ -78,17 +81,16 @@ class Run:
 
     def begin(self) -> None:
         """Writes the specification; raises ``RunFailed`` if the folder holds another one."""
-        text = _json(msgspec.to_builtins(self.spec))
         path = self.folder / "spec.json"
         if not path.exists():
-            publish(path, text.encode())
-        elif path.read_text() != text:
+            publish(path, _json(self.spec.whole()).encode())
+        elif _spec(path) != self.spec:
             raise RunFailed(f"{path} holds another specification than its folder's name says; move the folder away.")
 
     def clear(self) -> None:
         """Removes what a run leaves, so that it is done afresh."""
-        for path in (self.folder / name for name in ("grid.csv", "positions.csv", "model.safetensors", *CHECKPOINTS)):
-            path.unlink(missing_ok=True)
+        for name in (*MEASURED, "model.safetensors", *CHECKPOINTS):
+            (self.folder / name).unlink(missing_ok=True)
         for path in self.folder.glob("swap-*/grid.csv"):  # measured in a model that is no more
             path.unlink()
 
@@ -181,9 +183,10 @@ class Run:
         with (self.folder / "history.csv").open() as file:
             return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
-    def finish(self, grid: Grid, positions: Grid, swap: str = "") -> None:
-        """Publishes the grids; ``grid.csv`` is written last, and from then on the run is finished."""
+    def finish(self, grid: Grid, positions: Grid, errors: Errors, swap: str = "") -> None:
+        """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
         with _writing(self.folder):
+            publish(self.place(swap) / "errors.safetensors", save(errors.tensors()))
             publish(self.place(swap) / "positions.csv", positions.csv().encode())
             publish(self.place(swap) / "grid.csv", grid.csv().encode())
 
@@ -193,6 +196,16 @@ class Run:
         try:
             return Grid.read(path)
         except (OSError, ValueError, KeyError) as error:
+            raise RunFailed(f"{path} cannot be read: {error}; repeat the run with --force.") from error
+
+    def errors(self, swap: str = "") -> Errors | None:
+        """Returns what each test prompt adds to the headline metric; None where that was not kept."""
+        path = self.place(swap) / "errors.safetensors"
+        if not path.exists():
+            return None
+        try:
+            return Errors.of(load(path.read_bytes()))
+        except (SafetensorError, KeyError, ValueError) as error:
             raise RunFailed(f"{path} cannot be read: {error}; repeat the run with --force.") from error
 
     def place(self, swap: str = "") -> Path:
@@ -217,11 +230,7 @@ class Store:
     def runs(self) -> Iterator[Run]:
         """Yields every run that has begun; raises ``RunFailed`` where a specification cannot be read."""
         for path in sorted(self.root.glob("runs/*/*/*/seed-*/spec.json")):
-            try:
-                spec = msgspec.json.decode(path.read_bytes(), type=RunSpec)
-            except msgspec.DecodeError as error:
-                raise RunFailed(f"{path} cannot be read: {error}") from error
-            yield Run(path.parent, spec, int(path.parent.name.removeprefix("seed-")))
+            yield Run(path.parent, _spec(path), int(path.parent.name.removeprefix("seed-")))
 
 
 def publish(path: Path, data: bytes) -> None:
@@ -246,6 +255,13 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
+
+
+def _spec(path: Path) -> RunSpec:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunSpec)
+    except msgspec.DecodeError as error:
+        raise RunFailed(f"{path} cannot be read: {error}") from error
 
 
 def _taken(lock: FileLock, seconds: float) -> bool:

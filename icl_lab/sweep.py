@@ -14,6 +14,7 @@ from icl_lab.model import GPT2
 from icl_lab.spec import RunSpec
 from icl_lab.store import Run, Store
 from icl_lab.streams import stream
+from icl_lab.tasks.base import Task
 from icl_lab.train import train
 
 
@@ -49,13 +50,13 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
         model, task = trained(run, lab), tasks.build(spec.task)
         if swap:
             model.swap_rule(swap)
-        subjects = {f"{spec.attn}->{swap}" if swap else spec.attn: subject(model, lab.device)}
+        subjects = {f"{spec.attn}->{swap}" if swap else spec.attn: subject(model, task, lab.device)}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
         measured = measure(subjects, task, spec.test, lab.tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
         who = {"task": spec.task, "preset": spec.preset, "spec": spec.hash, "seed": seed}
         grid = Grid.of(measured.cells, [*shifts, "length"], **who)
-        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **who), swap)
+        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **who), measured.errors, swap)
         return grid
 
 
@@ -89,22 +90,7 @@ def trained(run: Run, lab: Lab) -> GPT2:
     return model.eval()
 
 
-def subject(model: GPT2, device: torch.device) -> Subject:
+def subject(model: GPT2, task: Task, device: torch.device) -> Subject:
     """Wraps a model as something to be measured; one pass serves all lengths where its rules are prefix-consistent."""
-    return Subject(lambda prompt: model(prompt.tokens.to(device)), model.prefix_consistent, model.bytes_a_prompt)
-
-
-def estimate(spec: RunSpec, device: torch.device) -> tuple[float, int]:
-    """Returns the seconds that training will take here, from two steps at full length, and the working parameters."""
-    task = tasks.build(spec.task)
-    model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device)
-    lengths = [spec.train.length_at(step) for step in range(spec.train.steps)]
-
-    def step() -> float:
-        began = time.monotonic()
-        prompt = task.sample(stream(0, "estimate"), spec.train.batch, lengths[-1]).to(device)
-        torch.autograd.backward(task.loss(model(prompt.tokens), prompt))
-        return time.monotonic() - began
-
-    step()  # the first one pays for what is built once
-    return step() * sum(lengths) / lengths[-1], model.parameter_count()
+    predict = lambda prompt: model(prompt.tokens.to(device), answers=task.answers)  # noqa: E731
+    return Subject(predict, model.prefix_consistent, model.bytes_a_prompt)

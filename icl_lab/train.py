@@ -25,7 +25,7 @@ ROW = 50  # steps that one row of the history sums up
 CHECKPOINT_SECONDS = 15.0
 
 
-class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How a model is trained: Adam without decay, a rate that rises for ``warmup`` steps, then stays or falls.
 
     ``clip`` bounds the norm of the gradient (0: no bound). ``schedule=cosine`` ends at 1 % of ``rate``. From
@@ -108,7 +108,7 @@ def train(
         prompt = task.sample(stream(seed, "train", step), spec.batch, length).to(device)
         for group in adam.param_groups:
             group["lr"] = rate
-        loss = task.loss(model(prompt.tokens), prompt)
+        loss = task.loss(model(prompt.tokens, answers=task.answers), prompt)
         adam.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         if spec.clip:

@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import published, tasks
 from icl_lab.errors import BadValue
-from icl_lab.measure import BLOCK, Subject, draw, measure, summary
+from icl_lab.measure import BLOCK, Errors, Subject, draw, measure, shares, summary
 from icl_lab.measure import TestSpec as Spec
 from icl_lab.model import GPT2, ModelSpec, Reading
 from icl_lab.streams import stream
@@ -100,6 +100,43 @@ def test_positions_are_kept_at_the_greatest_length():
     )
     assert code["value"] == pytest.approx(y[:, 3:].square().mean().item())
     assert code["stderr"] == pytest.approx(y[:, 3:].square().mean(1).std().item() / 8, rel=1e-3)
+
+
+def test_shares_of_prompts_add_up_to_the_cells():
+    nan = math.nan
+    assert shares(torch.tensor([1.0, 2.0])).tolist() == [1, 2]
+    # Three prompts, classes of 1 and 2: 3 / (2 * 1) and 3 / (2 * 2) of the error.
+    assert shares(torch.tensor([[1.0, nan], [nan, 0.0], [nan, 1.0]])).tolist() == [1.5, 0, 0.75]
+    # A prompt may count in both classes.
+    assert shares(torch.tensor([[1.0, 0.5], [0.0, nan]])).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("choice", ["linear", "every", "some:balance=half"])
+def test_each_prompt_is_kept_and_their_mean_is_the_cell(choice):
+    task = tasks.build(choice)
+    model = model_for(task)
+    spec = Spec(prompts=64, axes={axis: [1.0, 3.0] for axis in task.home} | {"length": [4.0, 12.0]})
+    measured = measure({"x": Subject(lambda prompt: model(prompt.tokens))}, task, spec)
+    rows = [row for row in measured.cells if row["metric"] == task.headline]
+    assert len(rows) == len(measured.errors.cells) == 2 * 2 ** len(task.home)
+    read = Errors.of(measured.errors.tensors())
+    assert read.axes == [*task.home, "length"]
+    for row in rows:
+        kept = read.at({axis: row[axis] for axis in read.axes})
+        assert kept.shape == (64,)
+        assert kept.mean().item() == pytest.approx(row["value"], rel=1e-5)
+
+
+def test_references_stand_beside_a_model_where_they_are_shown():
+    task = tasks.build("linear")
+    spec = Spec(prompts=64, axes={"sigma_x": [1.0], "sigma_f": [1.0], "length": [5.0]})
+    zero = Subject(task.references()["zero"])
+    measured = measure({"model": zero, "reference:zero": zero}, task, spec)
+    metrics = {
+        name: {row["metric"] for row in measured.cells if row["attn"] == name} for name in ("model", "reference:zero")
+    }
+    assert metrics["reference:zero"] == {"mse-code", "median-code"}
+    assert metrics["model"] == {"mse-code", "mse-eq2", "mse-all", "median-code", "nmse-code"}
 
 
 def test_summary_by_hand():

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from icl_lab import normalizers, positions
 from icl_lab.errors import BadValue
+from icl_lab.gelu import gelu_new
 from icl_lab.model import GPT2, ModelSpec, Reading
 from icl_lab.streams import stream
 
@@ -153,6 +155,30 @@ def test_without_attention_no_token_sees_another():
     gradient = future_gradient(build(attention=False))
     assert gradient[:, [0, 1, 2, 3, 5, 6, 7]].abs().max() == 0
     assert gradient[:, 4].abs().max() > 0
+
+
+@pytest.mark.parametrize("switch", [{}, {"mlp": False}, {"attention": False}, {"norm": False}])
+def test_asked_only_for_answers_it_gives_the_same_ones(switch):
+    whole = build("ssa", **switch)
+    tokens = torch.randn(3, 9, 1, generator=stream(0, "answers"))
+    asked = whole(tokens, answers=slice(None, None, 2))
+    torch.testing.assert_close(asked[:, ::2], whole(tokens)[:, ::2])
+    assert torch.equal(asked[:, 1::2], torch.zeros(3, 4, 1))
+    last = whole(tokens, answers=slice(-2, -1))
+    torch.testing.assert_close(last[:, -2], whole(tokens)[:, -2])
+
+
+def test_the_activation_is_gelu_new_and_so_is_its_slope():
+    x = torch.linspace(-30, 30, 4001, dtype=torch.float64, requires_grad=True)
+    wanted = F.gelu(x, approximate="tanh")
+    torch.testing.assert_close(gelu_new(x), wanted, rtol=0, atol=1e-14)
+    slopes = [torch.autograd.grad(y.sum(), x)[0] for y in (gelu_new(x), wanted)]
+    torch.testing.assert_close(*slopes, rtol=0, atol=1e-13)
+    assert gelu_new(torch.tensor([1.0])).item() == pytest.approx(0.841192, abs=1e-6)
+    assert torch.isfinite(gelu_new(torch.tensor([-1e4, 1e4, 3e12]))).all()
+    kept = x.detach().clone()
+    gelu_new(x).sum().backward()
+    assert torch.equal(x.detach(), kept)  # nothing in place reaches the input
 
 
 def test_too_many_tokens_for_learned_positions():

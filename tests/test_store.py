@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 
+import msgspec
 import pytest
 import torch
 
 from icl_lab import sweep as sweeping
 from icl_lab.errors import RunFailed, Stopped
+from icl_lab.model import ModelSpec
 from icl_lab.store import CHECKPOINTS, Store, publish
 from icl_lab.train import train
 
@@ -79,7 +81,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
         nursery.stdin.close()
     one, other = the_run(whole), the_run(broken)
     assert one.spec == other.spec
-    for name in ("model.safetensors", "history.csv", "grid.csv", "positions.csv", "spec.json"):
+    for name in ("model.safetensors", "history.csv", "grid.csv", "positions.csv", "errors.safetensors", "spec.json"):
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
     assert not list(other.folder.glob("*.pt"))
 
@@ -100,7 +102,7 @@ def test_the_layout(tiny, lab):
     sweeping.sweep(spec, 3, lab)
     folder = lab.store.root / "runs" / "every-balance=half" / "ssa-n=2,learn=no" / f"smoke-{spec.hash}" / "seed-3"
     assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {
-        "spec.json", "env.json", "history.csv", "model.safetensors", "positions.csv", "grid.csv",
+        "spec.json", "env.json", "history.csv", "model.safetensors", "positions.csv", "errors.safetensors", "grid.csv",
     }  # fmt: skip
     env = json.loads((folder / "env.json").read_text())
     assert {"commit", "device", "threads", "versions", "machine", "command", "finished"} <= env.keys()
@@ -125,6 +127,18 @@ def test_the_hash_names_the_numbers_and_not_the_preset(tiny):
     assert spec.hash != tiny("linear", "softmax", "train.steps=61").hash
     assert spec.hash != tiny("linear", "ssa").hash
     assert spec.hash != tiny("linear", "softmax", "test.prompts=128").hash
+
+
+def test_a_field_that_is_new_renames_nothing(tiny):
+    class Wider(ModelSpec, frozen=True, omit_defaults=True):
+        invented: float = 1.5
+
+    spec = tiny()
+    shape = msgspec.structs.asdict(spec.model)
+    assert msgspec.structs.replace(spec, model=Wider(**shape)).hash == spec.hash
+    assert msgspec.structs.replace(spec, model=Wider(**shape, invented=2.0)).hash != spec.hash
+    assert spec.whole()["model"]["mlp"] is True  # written, though it has its default
+    assert spec.whole()["train"]["curriculum"]["start"] == 11
 
 
 class Interrupted(Exception):
@@ -204,8 +218,13 @@ def test_a_damaged_grid_is_named(tiny, lab, text):
 def test_a_folder_with_another_specification_is_left_alone(tiny, lab):
     run = lab.store.run(tiny(), 0)
     publish(run.folder / "spec.json", b"{}\n")
+    with pytest.raises(RunFailed, match=r"cannot be read: .*missing required field"):
+        sweeping.sweep(tiny(), 0, lab)
+    other = json.dumps(tiny("linear", "softmax", "train.rate=0.5").whole())
+    publish(run.folder / "spec.json", other.encode())
     with pytest.raises(RunFailed, match="another specification"):
         sweeping.sweep(tiny(), 0, lab)
+    assert (run.folder / "spec.json").read_text() == other
 
 
 def test_a_second_process_says_that_it_waits_and_then_reads(tiny, lab):

@@ -51,10 +51,16 @@ class Task(ABC):
     outputs: ClassVar[int] = 1  # c, numbers in an answer
     roles: ClassVar[int] = 2  # tokens of an example, each with its own role (x, y)
     headline: ClassVar[str]  # the metric that is shown first
+    beside: ClassVar[tuple[str, ...]]  # metrics in which the references stand beside a model in every grid
     medians: ClassVar[tuple[str, ...]] = ()  # metrics that are summarised by their median over prompts, not their mean
     log_scale: ClassVar[bool] = False  # whether the headline spans decades
     axes: ClassVar[Mapping[str, Axes]]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
+
+    @property
+    def answers(self) -> slice:
+        """The tokens that are asked for an answer: the first of each example, unless a task says otherwise."""
+        return slice(None, None, self.roles)
 
     @property
     @abstractmethod

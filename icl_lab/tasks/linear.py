@@ -31,6 +31,7 @@ class Linear(Task):
     """
 
     headline: ClassVar[str] = "mse-code"
+    beside: ClassVar[tuple[str, ...]] = ("mse-code", "median-code")
     log_scale: ClassVar[bool] = True
     medians: ClassVar[tuple[str, ...]] = ("median-code",)
     heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")
@@ -64,7 +65,7 @@ class Linear(Task):
         return self.errors(outputs, prompt).mean()
 
     def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        return (outputs[:, ::2, 0] - prompt.targets[:, ::2]).square()
+        return (outputs[:, self.answers, 0] - prompt.targets[:, self.answers]).square()
 
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
         sigma_x, sigma_f = self.sigmas(shift)

@@ -30,6 +30,7 @@ class Quantifier(Task):
     """
 
     headline: ClassVar[str] = "balanced-last"
+    beside: ClassVar[tuple[str, ...]] = ("balanced-last", "any", "last")
     heat_map: ClassVar[tuple[str, str]] = ("sigma", "length")
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"sigma": range(1, 31), "length": range(10, 201, 10)},
@@ -76,10 +77,10 @@ class Quantifier(Task):
 
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         """The mean cross-entropy in nats over all answers, the first included."""
-        return F.binary_cross_entropy_with_logits(outputs[:, ::2, 0], prompt.targets[:, ::2])
+        return F.binary_cross_entropy_with_logits(outputs[:, self.answers, 0], prompt.targets[:, self.answers])
 
     def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        return ((outputs[:, ::2, 0] > 0) != (prompt.targets[:, ::2] > 0)).to(outputs.dtype)
+        return ((outputs[:, self.answers, 0] > 0) != (prompt.targets[:, self.answers] > 0)).to(outputs.dtype)
 
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
         late = errors[:, 3:]
@@ -87,7 +88,7 @@ class Quantifier(Task):
         plain = {"any": any_wrong, "last": last, "position": late.mean(1)}
         if self.balance == "none":
             return plain
-        final, each = prompt.targets[:, -1] > 0, prompt.targets[:, ::2][:, 3:] > 0
+        final, each = prompt.targets[:, -1] > 0, prompt.targets[:, self.answers][:, 3:] > 0
         return {
             **plain,
             "balanced-any": _by_class(any_wrong, final),

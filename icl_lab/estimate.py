@@ -1,0 +1,27 @@
+"""How long a training will take here, before it is begun."""
+
+import time
+
+import torch
+
+from icl_lab import tasks
+from icl_lab.model import GPT2
+from icl_lab.spec import RunSpec
+from icl_lab.streams import stream
+
+
+def estimate(spec: RunSpec, device: torch.device) -> tuple[float, int]:
+    """Returns the seconds that training will take here, from two steps at full length, and the working parameters."""
+    task = tasks.build(spec.task)
+    model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device)
+    lengths = [spec.train.length_at(step) for step in range(spec.train.steps)]
+
+    prompt = task.sample(stream(0, "estimate"), spec.train.batch, lengths[-1]).to(device)
+
+    def step() -> float:
+        began = time.monotonic()
+        torch.autograd.backward(task.loss(model(prompt.tokens, answers=task.answers), prompt))
+        return time.monotonic() - began
+
+    step()  # the first one pays for what is built once
+    return step() * sum(lengths) / lengths[-1], model.parameter_count()
