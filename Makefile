@@ -31,7 +31,7 @@ LAB   = $(PYTHON) -m icl_lab
 WHERE = --preset $(PRESET) --device $(DEVICE) --results "$(RESULTS)"
 RUNS  = --task "$(TASK)" $(foreach rule,$(ATTN),--attn "$(rule)") --seeds $(SEEDS) $(WHERE)
 
-.PHONY: help sweep compare train functions costs list doctor index test check
+.PHONY: help sweep compare deviant train functions costs list doctor index test check
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
@@ -39,6 +39,8 @@ sweep: $(READY) ## train and test under shift (TASK= ATTN= PRESET= SEEDS= JOBS= 
 	@$(LAB) sweep $(RUNS) --jobs $(JOBS) $(ARGS)
 compare: $(READY) ## compare normalizers, paired over seeds (TASK= ATTN="softmax ssa" SEEDS= JOBS=)
 	@$(LAB) compare $(RUNS) --jobs $(JOBS) $(ARGS)
+deviant: $(READY) ## multiply one number of the prompt: Table 5 and beyond (as compare; ARGS="--position 5")
+	@$(LAB) deviant $(RUNS) --jobs $(JOBS) $(ARGS)
 train: $(READY) ## train only (as sweep)
 	@$(LAB) train $(RUNS) $(ARGS)
 list: $(READY) ## say what there is (WHAT=tasks, normalizers, positions, presets or runs)

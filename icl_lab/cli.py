@@ -9,7 +9,18 @@ from typing import Any
 import click
 
 from icl_lab import __version__
-from icl_lab.console import PREEMPTED, Bar, catch_signals, caught, crowd_options, run_options, say, typed, write
+from icl_lab.console import (
+    PREEMPTED,
+    Bar,
+    catch_signals,
+    caught,
+    crowd_options,
+    numbers,
+    run_options,
+    say,
+    typed,
+    write,
+)
 from icl_lab.errors import BadValue, LabError, Stopped
 from icl_lab.runs import announce, complete, draw_history, finish, settle, show
 
@@ -113,6 +124,52 @@ def compare(
     click.echo(text)
     click.echo(f"wrote {folder}: {', '.join(files)}")
     click.echo(f"next: open {folder / 'report.html'}, or more seeds for surer answers: --seeds {study.seeds + 2}")
+
+
+@cli.command()
+@run_options
+@crowd_options
+@click.option("--position", default="0", show_default=True, help="Index of the deviant example, or several: 0,5.")
+@click.option("--factors", default="", help="What it is multiplied by, e.g. 1,10,100.  [default: the task's own]")
+@click.option("--prompts", default=1024, show_default=True, type=click.IntRange(min=2), help="Test prompts.")
+def deviant(
+    task: str,
+    attns: tuple[str, ...],
+    seeds: int,
+    force: bool,
+    dry_run: bool,
+    jobs: int,
+    shard: tuple[int, int],
+    position: str,
+    factors: str,
+    prompts: int,
+    **where: Any,
+) -> None:
+    """Multiply one number of the prompt and see how far the answers after it go wrong; trains what is missing."""
+    from icl_lab import deviants
+    from icl_lab.figures.base import encode
+    from icl_lab.names import filename
+
+    at = [int(index) for index in numbers(position, "--position")]
+    stretches = numbers(factors, "--factors") if factors else []
+    runs, lab = settle(task, attns, seeds, **where)
+    deviants.check(runs[0].spec, at)
+    if not complete(runs, lab, jobs=jobs, force=force, dry_run=dry_run, shard=shard):
+        return
+    found = deviants.disturb(runs, lab, at, stretches, prompts)
+    spec = runs[0].spec
+    place = "" if at == [0] else f"-at-{position.replace(' ', '')}"
+    folder = lab.store.root / f"deviant-{filename(spec.task)}-{spec.preset}{place}"
+    text = deviants.markdown(found, spec.task, lab.command)
+    write(folder / "deviant.csv", found.cells.csv().encode())
+    write(folder / "positions.csv", found.positions.csv().encode())
+    write(folder / "table.md", text.encode())
+    drawn = deviants.figure(found, f"{spec.task}, {spec.preset}: the number at index {position} stretched")
+    for kind in ("png", "svg"):
+        write(folder / f"deviant.{kind}", encode(drawn, kind))
+    click.echo(text)
+    click.echo(f"wrote {folder}: deviant.csv, positions.csv, table.md, deviant.png, deviant.svg")
+    click.echo(f"next: open {folder / 'deviant.png'}")
 
 
 @cli.command(hidden=True)

@@ -75,6 +75,14 @@ def run_options(command: Command) -> Command:
     return where_options(command)
 
 
+def numbers(text: str, option: str) -> list[float]:
+    """Reads a list of numbers such as ``1,10,100``."""
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"'{text}' is not a list of numbers such as 1,10,100.", param_hint=option) from None
+
+
 def typed() -> str:
     """Returns the command line as it was typed."""
     return shlex.join(["icl-lab", *sys.argv[1:]])

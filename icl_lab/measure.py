@@ -190,6 +190,16 @@ def draw(task: Task, length: int, test: TestSpec, shift: Mapping[str, float]) ->
     return Prompt(*(torch.cat([getattr(p, part) for p in blocks]) for part in ("tokens", "targets", "scored")))
 
 
+def predict(subject: Subject, prompt: Prompt) -> Tensor:
+    """Returns the outputs (b t c) on the CPU, from as many prompts at once as memory allows."""
+    size = max(1, int(MEMORY / subject.bytes_of(prompt.tokens.shape[1])))
+    pieces = [
+        Prompt(*(getattr(prompt, part)[start : start + size] for part in ("tokens", "targets", "scored")))
+        for start in range(0, len(prompt.tokens), size)
+    ]
+    return torch.cat([subject.predict(piece).cpu() for piece in pieces])
+
+
 def _passes(
     subject: Subject, task: Task, test: TestSpec, shift: Mapping[str, float]
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
@@ -208,12 +218,7 @@ def _passes(
 def _score(
     subject: Subject, task: Task, prompt: Prompt, lengths: Sequence[int], shift: Mapping[str, float]
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
-    size = max(1, int(MEMORY / subject.bytes_of(prompt.tokens.shape[1])))
-    pieces = [
-        Prompt(*(getattr(prompt, part)[start : start + size] for part in ("tokens", "targets", "scored")))
-        for start in range(0, len(prompt.tokens), size)
-    ]
-    errors = torch.cat([task.errors(subject.predict(piece).cpu(), piece) for piece in pieces])
+    errors = task.errors(predict(subject, prompt), prompt)
     for length in lengths:
         cut = prompt.first(task.tokens(length))
         yield length, task.views(errors[:, :length], cut, **shift), errors[:, :length]

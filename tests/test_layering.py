@@ -25,7 +25,7 @@ FLOORS = [
     "sweep index",
     "compare",
     "report",
-    "page",
+    "page deviants",
     "console",
     "runs studies",
     "cli",
@@ -35,7 +35,7 @@ FLOORS = [
 FLOOR = {name: height for height, line in enumerate(FLOORS) for name in line.split()}
 DOORS = {
     "pandas": {"grid"},
-    "matplotlib": {"figures", "report", "page"},  # report names the type that it returns
+    "matplotlib": {"figures", "report", "page", "deviants"},  # the others name the type that they return
     "click": {"cli", "console", "runs"},
     "tqdm": {"console"},
     "entmax": {"normalizers"},

@@ -48,12 +48,14 @@ def rivals(
             if len(seeds) > 1:
                 axes.plot([place] * len(seeds), seeds, ".", color=hue, markersize=3)
     floor = min((v for values in rules.values() for seeds in values for v in seeds if v > 0), default=1e-3) / 3
-    for name, line in references.items():
-        # A reference far below every rule (least squares: rounding) would squeeze what there is to see.
-        if not log or max(line) > floor:
-            axes.plot(where, line, color="0.55", linewidth=1, linestyle=(0, (4, 2)))
-            axes.annotate(name.removeprefix("reference:"), (where[-1], line[-1]), (4, 0), textcoords="offset points",
-                          fontsize=7, color="0.4", va="center")  # fmt: skip
+    # A reference far below every rule (least squares: rounding) would squeeze what there is to see.
+    drawn = {name: line for name, line in references.items() if not log or max(line) > floor}
+    for line in drawn.values():
+        axes.plot(where, line, color="0.55", linewidth=1, linestyle=(0, (4, 2)))
+    for height, words in _together({name: line[-1] for name, line in drawn.items()}, log):
+        axes.annotate(
+            words, (where[-1], height), (4, 0), textcoords="offset points", fontsize=7, color="0.4", va="center"
+        )
     if log:
         axes.set(yscale="log", ylim=(floor, None))
     room = 0.12 * (where[-1] - where[0])  # for the names of the references
@@ -61,3 +63,54 @@ def rivals(
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def disturbance(
+    factors: Sequence[float],
+    panels: Mapping[str, tuple[Mapping[str, Sequence[float]], Mapping[str, Sequence[float]], bool]],
+    *,
+    title: str,
+) -> Figure:
+    """Draws what a deviant does: a panel for each metric, its factor across, rules in ink, references dashed and grey.
+
+    ``panels`` holds, for each metric, the rules' values at every factor, the references' and whether they span decades.
+    """
+    figure = Figure(figsize=(4.2 * len(panels) + 1.6, 4.0), layout="constrained", dpi=150)
+    figure.suptitle(title, fontsize=10)
+    places = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (metric, (rules, references, log)) in zip(places, panels.items(), strict=True):
+        for number, (rule, values) in enumerate(rules.items()):
+            hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
+            axes.plot(factors, values, f"{dash}o", color=hue, linewidth=1.5, markersize=3, label=rule)
+        shown = [v for values in rules.values() for v in values if v > 0]
+        floor = min(shown, default=1e-3) / 3
+        drawn = {name: values for name, values in references.items() if not log or max(values) > floor}
+        for values in drawn.values():
+            axes.plot(factors, values, color="0.55", linewidth=1, linestyle=(0, (4, 2)), zorder=1)
+        for height, words in _together({name: values[-1] for name, values in drawn.items()}, log):
+            axes.annotate(words, (factors[-1], height), (5, 0), textcoords="offset points",
+                          fontsize=6.5, color="0.4", va="center")  # fmt: skip
+        axes.set(xscale="log", xlabel="factor of the deviant number", ylabel=metric)
+        axes.set_xlim(factors[0] * 0.85, factors[-1] * (factors[-1] / factors[0]) ** 0.4)
+        if log:
+            axes.set(yscale="log", ylim=(floor, None))
+        axes.grid(alpha=0.3)
+    places[-1].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _together(ends: Mapping[str, float], log: bool) -> list[tuple[float, str]]:
+    """Joins the names of lines that end at about the same height, so that none is written over another."""
+    heights = {name: float(np.log10(max(value, 1e-12))) if log else value for name, value in ends.items()}
+    near = 0.05 * (max(heights.values(), default=0.0) - min(heights.values(), default=0.0))
+    groups: list[list[str]] = []
+    for name in sorted(heights, key=lambda name: heights[name]):
+        if groups and heights[name] - heights[groups[-1][0]] <= near:
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    words = [[name.removeprefix("reference:") for name in group] for group in groups]
+    return [
+        (ends[group[0]], "\n".join(names) if len(names) < 3 else f"{names[0]}\nand {len(names) - 1} more")
+        for group, names in zip(groups, words, strict=True)
+    ]

@@ -55,6 +55,7 @@ class Task(ABC):
     medians: ClassVar[tuple[str, ...]] = ()  # metrics that are summarised by their median over prompts, not their mean
     log_scale: ClassVar[bool] = False  # whether the headline spans decades
     axes: ClassVar[Mapping[str, Axes]]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
+    deviants: ClassVar[Sequence[float]] = ()  # factors by which one number is stretched; none: it cannot be
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
 
     @property
@@ -100,6 +101,17 @@ class Task(ABC):
     @abstractmethod
     def references(self) -> dict[str, Predictor]:
         """Returns the predictors to stand beside a model: trivial, classical, and the exact rule."""
+
+    def deviate(self, prompt: Prompt, at: Sequence[int], factor: float) -> Prompt:
+        """Returns the prompts with the numbers of the examples ``at`` (from 0) multiplied by ``factor``.
+
+        Everything that follows from a number follows; nothing else changes. Only tasks with ``deviants`` have this.
+        """
+        raise NotImplementedError
+
+    def disturbed(self, before: Tensor, after: Tensor, prompt: Prompt, at: Sequence[int]) -> dict[str, Tensor]:
+        """Errors (b L) without and with deviants -> metrics of each prompt, (b), NaN where one does not count."""
+        raise NotImplementedError
 
     def suites(self) -> dict[str, "Task"]:
         """Returns the test sets: a prefix for the metric names -> the task that draws them."""

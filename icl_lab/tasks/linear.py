@@ -1,6 +1,6 @@
 """Affine functions of one number, to be inferred from examples."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,6 +34,7 @@ class Linear(Task):
     beside: ClassVar[tuple[str, ...]] = ("mse-code", "median-code")
     log_scale: ClassVar[bool] = True
     medians: ClassVar[tuple[str, ...]] = ("median-code",)
+    deviants: ClassVar[Sequence[float]] = (1, *range(10, 101, 10))
     heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"sigma_x": range(1, 11), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
@@ -77,6 +78,28 @@ class Linear(Task):
             "median-code": code,
             "nmse-code": code / (sigma_f**2 * (1 + sigma_x**2)),
         }
+
+    def deviate(self, prompt: Prompt, at: Sequence[int], factor: float) -> Prompt:
+        x, y = (prompt.tokens[:, role::2, 0].double() for role in (0, 1))
+        # The function is told by two of its points, best by those that are farthest apart.
+        ends = torch.stack((x.argmin(1), x.argmax(1)))
+        low, high = (torch.stack((x, y)).gather(2, end.expand(2, -1).unsqueeze(2)).squeeze(2) for end in ends)
+        a = ((high[1] - low[1]) / (high[0] - low[0])).unsqueeze(1)
+        b = low[1].unsqueeze(1) - a * low[0].unsqueeze(1)
+        stretch = torch.ones(x.shape[1], dtype=x.dtype)
+        stretch[list(at)] = factor
+        moved = _prompt((stretch * x).float(), a.float(), b.float())
+        # Untouched examples keep their last bit.
+        kept = (stretch == 1).repeat_interleave(2)
+        return Prompt(
+            torch.where(kept.unsqueeze(1), prompt.tokens, moved.tokens),
+            torch.where(kept, prompt.targets, moved.targets),
+            prompt.scored,
+        )
+
+    def disturbed(self, before: Tensor, after: Tensor, prompt: Prompt, at: Sequence[int]) -> dict[str, Tensor]:
+        """``mse`` is the mean over the indices from 3 on that come after every deviant."""
+        return {"mse": after[:, max(3, max(at) + 1) :].mean(1)}
 
     def references(self) -> dict[str, Predictor]:
         return {

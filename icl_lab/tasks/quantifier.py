@@ -1,7 +1,7 @@
 """Is every number so far positive? Is some?"""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -31,6 +31,7 @@ class Quantifier(Task):
 
     headline: ClassVar[str] = "balanced-last"
     beside: ClassVar[tuple[str, ...]] = ("balanced-last", "any", "last")
+    deviants: ClassVar[Sequence[float]] = (1, 3, 10, 30, 100, 300, 1000)
     heat_map: ClassVar[tuple[str, str]] = ("sigma", "length")
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"sigma": range(1, 31), "length": range(10, 201, 10)},
@@ -94,6 +95,27 @@ class Quantifier(Task):
             "balanced-any": _by_class(any_wrong, final),
             "balanced-last": _by_class(last, final),
             "balanced-position": torch.stack([_mean_where(late, each), _mean_where(late, ~each)], dim=1),
+        }
+
+    def deviate(self, prompt: Prompt, at: Sequence[int], factor: float) -> Prompt:
+        """Signs stay, and so does every label."""
+        tokens = prompt.tokens.clone()
+        tokens[:, [self.roles * index for index in at]] *= factor
+        return Prompt(tokens, prompt.targets, prompt.scored)
+
+    def disturbed(self, before: Tensor, after: Tensor, prompt: Prompt, at: Sequence[int]) -> dict[str, Tensor]:
+        """``balanced-last`` is the error of the last answer; a flip is a last answer that the deviant changed.
+
+        ``flip-with`` counts the prompts in which the sign of the first deviant says what the truth at the end is,
+        ``flip-against`` those in which it says the opposite: a positive number after a violator, for ``every``.
+        """
+        last, flip = after[:, -1], (after[:, -1] != before[:, -1]).to(after.dtype)
+        truth = prompt.targets[:, -1] > 0
+        agrees = (prompt.tokens[:, self.roles * min(at), 0] > 0) == truth
+        return {
+            "balanced-last": _by_class(last, truth),
+            "flip-with": flip.where(agrees, torch.nan),
+            "flip-against": flip.where(~agrees, torch.nan),
         }
 
     def suites(self) -> dict[str, Task]:
