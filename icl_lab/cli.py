@@ -19,10 +19,11 @@ from icl_lab.console import (
     run_options,
     say,
     typed,
+    where_options,
     write,
 )
 from icl_lab.errors import BadValue, LabError, Stopped
-from icl_lab.runs import announce, complete, draw_history, finish, settle, show
+from icl_lab.runs import announce, complete, draw_history, finish, laboratory, settle, show
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -108,7 +109,7 @@ def compare(
     """Compare normalizers, paired over training seeds; trains what is missing."""
     from icl_lab import normalizers
     from icl_lab.names import filename
-    from icl_lab.studies import gather, publish
+    from icl_lab.studies import by_rule, gather, publish
 
     runs, lab = settle(task, attns, seeds, **where)
     if len(attns) < 2:
@@ -118,7 +119,7 @@ def compare(
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(attns)}.")
     if not complete(runs, lab, jobs=jobs, force=force, dry_run=dry_run, shard=shard):
         return
-    study, spec = gather(runs, baseline), runs[0].spec
+    study, spec = gather(by_rule(runs), normalizers.settle(baseline)), runs[0].spec
     folder = lab.store.root / (name or f"{filename(spec.task)}-{spec.preset}")
     text, files = publish(study, runs, folder, lab.command)
     click.echo(text)
@@ -147,8 +148,8 @@ def deviant(
 ) -> None:
     """Multiply one number of the prompt and see how far the answers after it go wrong; trains what is missing."""
     from icl_lab import deviants
-    from icl_lab.figures.base import encode
     from icl_lab.names import filename
+    from icl_lab.studies import by_rule
 
     at = [int(index) for index in numbers(position, "--position")]
     stretches = numbers(factors, "--factors") if factors else []
@@ -156,20 +157,72 @@ def deviant(
     deviants.check(runs[0].spec, at)
     if not complete(runs, lab, jobs=jobs, force=force, dry_run=dry_run, shard=shard):
         return
-    found = deviants.disturb(runs, lab, at, stretches, prompts)
+    found = deviants.disturb(by_rule(runs), lab, at, stretches, prompts)
     spec = runs[0].spec
     place = "" if at == [0] else f"-at-{position.replace(' ', '')}"
     folder = lab.store.root / f"deviant-{filename(spec.task)}-{spec.preset}{place}"
-    text = deviants.markdown(found, spec.task, lab.command)
-    write(folder / "deviant.csv", found.cells.csv().encode())
-    write(folder / "positions.csv", found.positions.csv().encode())
-    write(folder / "table.md", text.encode())
-    drawn = deviants.figure(found, f"{spec.task}, {spec.preset}: the number at index {position} stretched")
-    for kind in ("png", "svg"):
-        write(folder / f"deviant.{kind}", encode(drawn, kind))
+    text, files = deviants.publish(found, spec, folder, lab.command)
     click.echo(text)
-    click.echo(f"wrote {folder}: deviant.csv, positions.csv, table.md, deviant.png, deviant.svg")
+    click.echo(f"wrote {folder}: {', '.join(files)}")
     click.echo(f"next: open {folder / 'deviant.png'}")
+
+
+@cli.command()
+@click.argument("name")
+@where_options
+@crowd_options
+@click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1.")
+@click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
+@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+@click.option("--force", is_flag=True, help="Repeat runs that are finished.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+def experiment(
+    name: str,
+    preset: str,
+    settings: tuple[str, ...],
+    draws: str,
+    results: Path,
+    device: str,
+    threads: int | None,
+    jobs: int,
+    shard: tuple[int, int],
+    seeds: int,
+    overlay: bool,
+    files: Path,
+    force: bool,
+    dry_run: bool,
+) -> None:
+    """Do a published table or figure again: train what is missing, and write ours beside the printed numbers."""
+    from icl_lab import experiments, ledger
+
+    chosen = experiments.load(name, files)
+    lab = laboratory(results, device, threads)
+    groups = ledger.groups(chosen, lab.store, preset, seeds, settings)
+    runs = [run for group in groups.values() for run in group]
+    if not complete(runs, lab, jobs=jobs, force=force, dry_run=dry_run, shard=shard):
+        return
+    folder = ledger.folder(name, lab.store, preset)
+    text, written = ledger.publish(chosen, groups, lab, preset, folder, overlay, settings)
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(written)}")
+    click.echo("next: icl-lab claims   (what held and what did not, over all experiments)")
+
+
+@cli.command()
+@click.option("--preset", default="lite", show_default=True, help="The scale at which to judge.")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+def claims(preset: str, results: Path, files: Path) -> None:
+    """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing."""
+    from icl_lab import experiments, ledger
+    from icl_lab.store import Store
+
+    store = Store(results)
+    for name in experiments.names(files):
+        chosen = experiments.load(name, files)
+        found = ledger.findings(chosen, store, preset, ledger.folder(name, store, preset))
+        for line in ledger.text(name, chosen, found):
+            click.echo(line)
 
 
 @cli.command(hidden=True)
@@ -236,12 +289,19 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
 
 
 @cli.command("list")
-@click.argument("what", type=click.Choice(["tasks", "normalizers", "positions", "presets", "runs"]))
+@click.argument("what", type=click.Choice(["tasks", "normalizers", "positions", "presets", "runs", "experiments"]))
 @click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-def list_(what: str, results: Path) -> None:
-    """Say what there is: tasks, normalizers, positions, presets or runs."""
-    from icl_lab import index
+@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+def list_(what: str, results: Path, files: Path) -> None:
+    """Say what there is: tasks, normalizers, positions, presets, runs or experiments."""
+    from icl_lab import experiments, index, ledger
     from icl_lab.store import Store
+
+    if what == "experiments":
+        for name in experiments.names(files):
+            for line in ledger.card(name, experiments.load(name, files), Store(results)):
+                click.echo(line)
+        return
 
     if what == "runs":
         for run in Store(results).runs():

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from icl_lab import published, tasks
 from icl_lab.analyses import deviant as analysis
+from icl_lab.console import write
 from icl_lab.figures import lines
-from icl_lab.figures.base import short
+from icl_lab.figures.base import encode, short
 from icl_lab.grid import Grid
 from icl_lab.measure import Subject, TestSpec
 from icl_lab.report import home
@@ -71,24 +73,27 @@ def check(spec: RunSpec, at: Sequence[int]) -> None:
     analysis.check(task, int(home(task, spec)["length"]), at)
 
 
-def disturb(runs: Sequence[Run], lab: Lab, at: Sequence[int], factors: Sequence[float], prompts: int) -> Disturbance:
-    """Puts a deviant number before every model, trained where it is missing, and before the references."""
+def disturb(
+    groups: Mapping[str, Sequence[Run]], lab: Lab, at: Sequence[int], factors: Sequence[float], prompts: int
+) -> Disturbance:
+    """Puts a deviant number before the models of each name, trained where missing, and before the references."""
+    runs = [(name, run) for name, seeds in groups.items() for run in seeds]
     cells: list[dict[str, Any]] = []
     positions: list[dict[str, Any]] = []
-    for number, run in enumerate(runs):
+    for number, (name, run) in enumerate(runs):
         spec, task = run.spec, tasks.build(run.spec.task)
         with run.alone(lab.say, lab.stopping):
             model = trained(run, lab)
-        subjects = {spec.attn: subject(model, task, lab.device)}
+        subjects = {name: subject(model, task, lab.device)}
         if number == 0:  # the references are the same beside every model
-            subjects |= {f"reference:{name}": Subject(rule) for name, rule in task.references().items()}
+            subjects |= {f"reference:{other}": Subject(rule) for other, rule in task.references().items()}
         axes = {axis: [value] for axis, value in home(task, spec).items()}
         test = TestSpec(prompts=prompts, axes=axes, draws=spec.test.draws)
         found = analysis.deviant(subjects, task, test, at=at, factors=factors)
         who = {"task": spec.task, "preset": spec.preset, "spec": spec.hash, "seed": run.seed}
         cells += [{**who, **row} for row in found.cells]
         positions += [{**who, **row} for row in found.positions]
-        lab.tick("deviants", number + 1, len(runs), spec.attn)
+        lab.tick("deviants", number + 1, len(runs), name)
     return Disturbance(Grid.of(cells, ["position", "factor"]), Grid.of(positions, ["position", "factor", "index"]))
 
 
@@ -108,6 +113,19 @@ def markdown(found: Disturbance, task: str, command: str) -> str:
         if metric != "recovery" and found.seeds > 1:
             text += [_pipes(row) for row in _against(found, metric)]
     return "\n".join([*text, "", f"Made by `{command}`.", ""])
+
+
+def publish(found: Disturbance, spec: RunSpec, folder: Path, command: str, more: str = "") -> tuple[str, list[str]]:
+    """Writes the grids, the tables and the figure; returns the tables as text and the names of the files."""
+    text = markdown(found, spec.task, command) + more
+    place = found.cells.values("position")[0]
+    drawn = figure(found, f"{spec.task}, {spec.preset}: the number at index {place:g} stretched")
+    files = {"deviant.csv": found.cells.csv(), "positions.csv": found.positions.csv(), "table.md": text}
+    data = {name: content.encode() for name, content in files.items()}
+    data |= {f"deviant.{kind}": encode(drawn, kind) for kind in ("png", "svg")}
+    for name, content in data.items():
+        write(folder / name, content)
+    return text, list(data)
 
 
 def figure(found: Disturbance, title: str) -> Figure:

@@ -37,6 +37,16 @@ class Table:
     head: list[str]
     rows: list[Row] = field(default_factory=list)
     note: str = ""
+    words: bool = False  # cells hold sentences
+
+
+@dataclass(frozen=True)
+class Section:
+    """A further table under a heading of its own, with notes below it."""
+
+    title: str
+    table: Table
+    notes: Sequence[str] = ()
 
 
 def table(study: Study, spec: RunSpec) -> Table:
@@ -64,15 +74,30 @@ def table(study: Study, spec: RunSpec) -> Table:
     return Table(head, rows, note)
 
 
-def markdown(study: Study, spec: RunSpec, command: str) -> str:
-    """Returns the table as Markdown."""
+def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Section] = ()) -> str:
+    """Returns the tables as Markdown."""
     made = table(study, spec)
-    lines_ = [conditions(study, spec), "", _pipes(made.head), _pipes(["---"] * len(made.head))]
+    text = [conditions(study, spec), "", *markdown_rows(made), "", made.note]
+    for section in sections:
+        text += [
+            "",
+            f"### {section.title}",
+            "",
+            *markdown_rows(section.table),
+            "",
+            *(f"* {note}" for note in section.notes),
+        ]
+    return "\n".join([*text, "", f"Made by `{command}`.", ""])
+
+
+def markdown_rows(made: Table) -> list[str]:
+    """Returns a table as the lines of a Markdown table."""
+    text = [_pipes(made.head), _pipes(["---"] * len(made.head))]
     for row in made.rows:
         name, *cells = row.cells
         marked = [f"**{cell}**" if place in row.best else cell for place, cell in enumerate(cells, 1)]
-        lines_.append(_pipes([name if row.reference else f"`{name}`", *marked]))
-    return "\n".join([*lines_, "", made.note, f"Made by `{command}`.", ""])
+        text.append(_pipes([name if row.reference or made.words else f"`{name}`", *marked]))
+    return text
 
 
 def conditions(study: Study, spec: RunSpec) -> str:
@@ -125,7 +150,14 @@ def curves(study: Study) -> Figure:
     )
 
 
-def html(study: Study, spec: RunSpec, drawn: Mapping[str, tuple[Figure, str]], command: str, origin: str) -> str:
+def html(
+    study: Study,
+    spec: RunSpec,
+    drawn: Mapping[str, tuple[Figure, str]],
+    command: str,
+    origin: str,
+    sections: Sequence[Section] = (),
+) -> str:
     """Returns one self-contained page: no file beside it, no request to anywhere, readable on a phone."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("icl_lab"), autoescape=True, undefined=jinja2.StrictUndefined
@@ -136,6 +168,7 @@ def html(study: Study, spec: RunSpec, drawn: Mapping[str, tuple[Figure, str]], c
         conditions=conditions(study, spec),
         notes=[ONE_SEED.capitalize() + "."] if study.seeds == 1 else [COVERAGE],
         table=table(study, spec),
+        sections=sections,
         figures=[
             {"title": titles[name], "caption": caption, "png": base64.b64encode(encode(figure, "png")).decode()}
             for name, (figure, caption) in drawn.items()

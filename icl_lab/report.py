@@ -18,9 +18,9 @@ WORDS = {
 
 
 def home(task: Task, spec: RunSpec) -> dict[str, float]:
-    """The cell of training: every sigma at 1, and the longest test length that training has seen."""
+    """The cell of training: every sigma at 1 (or its ``train.shift``), and the longest test length that it has seen."""
     seen = [length for length in spec.test.lengths if length <= spec.train.curriculum.stop]
-    return {**task.home, "length": float(max(seen or spec.test.lengths[:1]))}
+    return {**task.home, **spec.train.shift, "length": float(max(seen or spec.test.lengths[:1]))}
 
 
 def brief(grid: Grid, task: Task, spec: RunSpec) -> str:

@@ -28,21 +28,27 @@ def settle(
     swap: str = "",
 ) -> tuple[list["Run"], "Lab"]:
     """Resolves and checks every run before the first begins."""
+    from icl_lab.spec import resolve
+
+    if swap:
+        resolve(task, swap, preset, settings, draws)  # the other rule must fit the model as well
+    specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
+    lab = laboratory(results, device, threads)
+    return [lab.store.run(spec, seed) for spec in specs.values() for seed in range(seeds)], lab
+
+
+def laboratory(results: Path, device: str, threads: int | None) -> "Lab":
+    """Returns the laboratory that a command works in, its progress on standard error."""
     import torch
 
     from icl_lab import machine
-    from icl_lab.spec import resolve
     from icl_lab.store import Store
     from icl_lab.sweep import Lab
 
     if threads is not None:
         torch.set_num_threads(threads)
-    if swap:
-        resolve(task, swap, preset, settings, draws)  # the other rule must fit the model as well
-    specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
-    store = Store(results)
-    lab = Lab(store, machine.device(device), say=say, tick=Bar(), stopping=catch_signals(), command=typed())
-    return [store.run(spec, seed) for spec in specs.values() for seed in range(seeds)], lab
+    here = machine.device(device)
+    return Lab(Store(results), here, say=say, tick=Bar(), stopping=catch_signals(), command=typed())
 
 
 def complete(

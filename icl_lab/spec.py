@@ -84,6 +84,7 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
     for path, value in settings.items():
         # The task and the normalizer are not fields to be set: they have names and options of their own.
         place: Any = {group: fields[group] for group in ("model", "train", "test")}
+        place["train"]["shift"] = {**tasks.build(spec.task).home, **place["train"]["shift"]}
         *parents, last = path.split(".")
         for depth, key in enumerate((*parents, last)):
             owner = ".".join(parents[:depth]) or "a run"
@@ -97,12 +98,14 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
             raise BadValue(f"--set {path}: this is a group; name one of its fields: {', '.join(place[last])}.")
         place[last] = _read(path, value, place[last]) if isinstance(value, str) else value
     try:
-        return msgspec.convert(fields, RunSpec, strict=False)
+        made = msgspec.convert(fields, RunSpec, strict=False)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
         field = where.rstrip("`")
         asked = next((f" (got '{value}')" for path, value in settings.items() if field and path.startswith(field)), "")
         raise BadValue(f"{field or 'the specification'}: {reason}{asked}.") from None
+    wider = {axis: sigma for axis, sigma in made.train.shift.items() if sigma != 1}  # 1 is what goes without saying
+    return msgspec.structs.replace(made, train=msgspec.structs.replace(made.train, shift=wider))
 
 
 def _whole(part: Any) -> Any:

@@ -186,7 +186,8 @@ class Run:
     def finish(self, grid: Grid, positions: Grid, errors: Errors, swap: str = "") -> None:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
         with _writing(self.folder):
-            publish(self.place(swap) / "errors.safetensors", save(errors.tensors()))
+            if errors.cells:
+                publish(self.place(swap) / "errors.safetensors", save(errors.tensors()))
             publish(self.place(swap) / "positions.csv", positions.csv().encode())
             publish(self.place(swap) / "grid.csv", grid.csv().encode())
 
@@ -226,6 +227,12 @@ class Store:
     def folder(self, spec: RunSpec) -> Path:
         """Returns the folder that holds all seeds of a specification."""
         return self.root / "runs" / filename(spec.task) / filename(spec.attn) / f"{spec.preset}-{spec.hash}"
+
+    def seeds(self, spec: RunSpec) -> list[int]:
+        """Returns the seeds of a specification that have begun, in order."""
+        return sorted(
+            int(path.parent.name.removeprefix("seed-")) for path in self.folder(spec).glob("seed-*/spec.json")
+        )
 
     def runs(self) -> Iterator[Run]:
         """Yields every run that has begun; raises ``RunFailed`` where a specification cannot be read."""

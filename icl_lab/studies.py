@@ -1,6 +1,6 @@
 """Finished runs side by side: a study, and the folder that it is published in."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,39 +8,48 @@ from icl_lab.console import write
 
 if TYPE_CHECKING:
     from icl_lab.compare import Study
+    from icl_lab.page import Section
     from icl_lab.store import Run
 
 KINDS = ("png", "svg")  # what figures are published as
 
 
-def gather(runs: Sequence["Run"], baseline: str) -> "Study":
-    """Builds the study of finished runs of one task and preset; raises ``BadValue`` where they do not fit together."""
-    from icl_lab import normalizers, report, tasks
+def by_rule(runs: Sequence["Run"]) -> dict[str, list["Run"]]:
+    """Groups runs by their normalizer, in order of appearance."""
+    names = dict.fromkeys(run.spec.attn for run in runs)
+    return {name: [run for run in runs if run.spec.attn == name] for name in names}
+
+
+def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "Study":
+    """Builds the study of finished runs, one group of seeds a rule; raises ``BadValue`` where they do not fit."""
+    from icl_lab import report, tasks
     from icl_lab.compare import Study
 
-    names = list(dict.fromkeys(run.spec.attn for run in runs))
-    grids = {name: [run.grid() for run in runs if run.spec.attn == name] for name in names}
-    kept = {name: [run.errors() for run in runs if run.spec.attn == name] for name in names}
+    grids = {name: [run.grid() for run in runs] for name, runs in groups.items()}
+    kept = {name: [run.errors() for run in runs] for name, runs in groups.items()}
     # Intervals that include the prompts for some rules and not for others could not be compared.
     known = {name: [each for each in errors if each is not None] for name, errors in kept.items()}
-    complete = all(len(known[name]) == len(grids[name]) for name in names)
-    spec, task = runs[0].spec, tasks.build(runs[0].spec.task)
-    return Study(task, grids, normalizers.settle(baseline), report.home(task, spec), known if complete else {})
+    complete = all(len(known[name]) == len(grids[name]) for name in groups)
+    spec = next(iter(groups[baseline])).spec
+    task = tasks.build(spec.task)
+    return Study(task, grids, baseline, report.home(task, spec), known if complete else {})
 
 
-def publish(study: "Study", runs: Sequence["Run"], folder: Path, command: str) -> tuple[str, list[str]]:
+def publish(
+    study: "Study", runs: Sequence["Run"], folder: Path, command: str, sections: Sequence["Section"] = ()
+) -> tuple[str, list[str]]:
     """Writes table, tidy comparison, figures and page; returns the table as text and the names of the files."""
     from icl_lab import machine, page
     from icl_lab.compare import compare, tidy
     from icl_lab.figures.base import encode
 
     spec = runs[0].spec
-    text, drawn = page.markdown(study, spec, command), page.pictures(study)
+    text, drawn = page.markdown(study, spec, command, sections), page.pictures(study)
     commits = sorted({str(run.env()["commit"]) for run in runs})
     origin = f"{machine.origin()} Runs: {len(runs)}, trained at commit {', '.join(commits)}."
     files = {"comparison.csv": tidy(study, compare(study)).encode(), "table.md": text.encode()}
     files |= {f"{name}.{kind}": encode(figure, kind) for name, (figure, _) in drawn.items() for kind in KINDS}
-    files["report.html"] = page.html(study, spec, drawn, command, origin).encode()
+    files["report.html"] = page.html(study, spec, drawn, command, origin, sections).encode()
     for name, data in files.items():
         write(folder / name, data)
     return text, list(files)

@@ -30,7 +30,8 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     ``clip`` bounds the norm of the gradient (0: no bound). ``schedule=cosine`` ends at 1 % of ``rate``. From
     ``switch_step`` on (0: never) the rule ``switch_to`` stands in the place of the first one, its parameters at their
-    start, and the rate rises anew: variant f of arXiv 2501.19399.
+    start, and the rate rises anew: variant f of arXiv 2501.19399. ``shift`` holds the standard deviations (axes of the
+    task's shift grid) of the training prompts that are not 1: a wider training law.
     """
 
     steps: Positive = 6000
@@ -42,10 +43,14 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     curriculum: Staircase = Staircase()
     switch_step: Annotated[int, Meta(ge=0)] = 0
     switch_to: str = ""
+    shift: dict[str, float] = {}
 
     def __post_init__(self) -> None:
         if bool(self.switch_step) != bool(self.switch_to):
             raise ValueError("switch_step and switch_to go together")
+        for axis, sigma in self.shift.items():
+            if not 0 < sigma < math.inf:
+                raise ValueError(f"shift.{axis} must be finite and > 0, got {sigma:g}")
         if self.switch_step >= self.steps:
             raise ValueError(f"switch_step must be < steps, got {self.switch_step} of {self.steps}")
 
@@ -105,7 +110,7 @@ def train(
             model.swap_rule(spec.switch_to)
             adam = optimizer(model, adam)
         length, rate = spec.length_at(step), spec.rate_at(step)
-        prompt = task.sample(stream(seed, "train", step), spec.batch, length).to(device)
+        prompt = task.sample(stream(seed, "train", step), spec.batch, length, **spec.shift).to(device)
         for group in adam.param_groups:
             group["lr"] = rate
         loss = task.loss(model(prompt.tokens, answers=task.answers), prompt)

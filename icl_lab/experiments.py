@@ -1,0 +1,185 @@
+"""A published table or figure as a file: which runs, which analysis, what was claimed, and what was printed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from icl_lab import published
+from icl_lab.errors import BadValue, UnknownName
+from icl_lab.names import require
+from icl_lab.spec import RunSpec, resolve
+from icl_lab.statistics import Comparison, Scale, paired
+
+Verdict = Literal["supported", "contradicted", "inconclusive", "not run"]
+Cells = dict[str, list[float]]  # an axis -> its values; every combination is a cell, other axes as in training
+
+
+class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One row: a normalizer, and fields that differ from the preset. ``printed`` names its row in the printed table."""
+
+    name: str
+    attn: str
+    set: list[str] = []
+    printed: str = ""
+
+
+class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The error of a variant (or ``reference:...``) over cells: the mean, or the mean logarithm for ratios."""
+
+    of: str
+    cells: Cells = {}
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A sentence that says that one quantity is below another, or above it."""
+
+    statement: str
+    where: str
+    left: Quantity
+    is_: Literal["below", "above"] = msgspec.field(name="is")
+    right: Quantity
+    published: str = ""
+    scale: str = ""
+    metric: str = ""  # the analysis' own, unless named
+
+
+class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the printed numbers stand: a table of ``icl_lab.published``, and which of its columns mean what.
+
+    ``shifted`` names rows whose column is in doubt, with the axis values that are to be added for the other reading.
+    """
+
+    table: str
+    row: str
+    axis: str
+    column: str
+    value: str
+    shifted: dict[str, float] = {}
+
+
+class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one file says. ``analysis`` is the command whose result the claims are read from."""
+
+    title: str
+    paper: str
+    task: str
+    baseline: str
+    variants: list[Variant]
+    claims: list[Claim]
+    conditions: str
+    analysis: Literal["compare", "deviant"] = "compare"
+    draws: Literal["ours", "paper"] = "ours"
+    set: list[str] = []
+    printed: Printed | None = None
+
+    def spec(self, variant: Variant, preset: str, settings: Sequence[str] = ()) -> RunSpec:
+        """Resolves a variant; ``settings`` come last, so that a user's wish stands above the file."""
+        return resolve(self.task, variant.attn, preset, [*self.set, *variant.set, *settings], self.draws)
+
+    def variant(self, name: str) -> Variant | None:
+        """Returns the variant of that name, or None for a reference predictor."""
+        return next((variant for variant in self.variants if variant.name == name), None)
+
+
+def names(folder: Path) -> list[str]:
+    """Returns the names of the experiments in a folder, sorted."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
+
+
+def load(name: str, folder: Path) -> Experiment:
+    """Reads an experiment by its name in ``folder``, or by the path of its own file.
+
+    Raises ``UnknownName`` with what exists, and ``BadValue`` with the field where a file is wrong.
+    """
+    path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
+    if not path.exists():
+        raise UnknownName("experiment", name, names(folder))
+    try:
+        made = msgspec.toml.decode(path.read_bytes(), type=Experiment)
+    except msgspec.DecodeError as error:
+        raise BadValue(f"{path}: {error}.") from None
+    known = [variant.name for variant in made.variants]
+    require(len(set(known)) == len(known), f"{path}: each variant has a name of its own", known)
+    for claim in made.claims:
+        for side in (claim.left, claim.right):
+            if side.of not in known and not side.of.startswith("reference:"):
+                raise UnknownName(f"variant of {path.name}", side.of, known)
+    if made.baseline not in known:
+        raise UnknownName(f"variant of {path.name}", made.baseline, known)
+    return made
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a claim: the comparison over training seeds, and its verdict at this scale."""
+
+    claim: Claim
+    verdict: Verdict
+    found: Comparison | None = None
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """The effect with its interval: a ratio, or a difference."""
+        if self.found is None:
+            return self.note
+        ratio = self.found.scale == "log-ratio"
+        effect, low, high = self.found.ratio if ratio else (self.found.effect, self.found.low, self.found.high)
+        interval = "one seed: no interval" if low != low else f"[{low:.3g}, {high:.3g}]"
+        return f"{'ratio' if ratio else 'difference'} {effect:.3g} {interval}, {self.found.seeds} seeds"
+
+
+def judge(claim: Claim, left: Sequence[float], right: Sequence[float], scale: Scale) -> Finding:
+    """Compares two quantities, one number a seed each, paired by position; below means that ``left`` is smaller.
+
+    A claim is supported where the interval over seeds excludes no difference on the claimed side, contradicted where it
+    does so on the other, and inconclusive otherwise. One seed decides nothing.
+    """
+    found = paired(right, left, scale)
+    if not found.clear:
+        return Finding(claim, "inconclusive", found)
+    return Finding(claim, "supported" if (found.effect < 0) == (claim.is_ == "below") else "contradicted", found)
+
+
+def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:
+    """Returns the printed rows, variant -> axis value -> the number as it stands there.
+
+    With ``overlay`` the rows whose column is in doubt come a second time, moved, and say so in their name.
+    """
+    where = experiment.printed
+    if where is None:
+        return {}
+    table = published.load(where.table)
+    rows: dict[str, dict[float, str]] = {}
+    for variant in experiment.variants:
+        if not variant.printed:
+            continue
+        cells = {row[where.column].number: row[where.value].text for row in table.where(**{where.row: variant.printed})}
+        rows[variant.name] = cells
+        if overlay and variant.printed in where.shifted:
+            shift = where.shifted[variant.printed]
+            rows[f"{variant.name}, columns moved by {shift:+g}"] = {at + shift: text for at, text in cells.items()}
+    return rows
+
+
+def doubts(experiment: Experiment) -> list[str]:
+    """Returns the notes on the printed table and on the rows that are shown, each once."""
+    where = experiment.printed
+    if where is None:
+        return []
+    table = published.load(where.table)
+    shown = [variant.printed for variant in experiment.variants if variant.printed]
+    rows = [row for row in table.rows if row[where.row].text in shown]
+    notes = [note.text for row in rows for note in table.footnotes(row, where.value)]
+    return list(dict.fromkeys([*(note.text for note in table.remarks if not note.columns), *notes]))
+
+
+def combinations(cells: Mapping[str, Sequence[float]], home: Mapping[str, float]) -> list[dict[str, float]]:
+    """Returns every combination of the named values, all other axes as in training."""
+    found = [dict(home)]
+    for axis, values in cells.items():
+        found = [{**cell, axis: value} for cell in found for value in values]
+    return found

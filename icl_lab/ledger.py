@@ -1,0 +1,224 @@
+"""Claims against stored results: what each experiment says, and what was seen at this scale."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from icl_lab import deviants, experiments, report, tasks
+from icl_lab.compare import model_name
+from icl_lab.deviants import Disturbance
+from icl_lab.errors import BadValue, LabError
+from icl_lab.experiments import Claim, Experiment, Finding, Quantity
+from icl_lab.figures.base import short
+from icl_lab.grid import Grid
+from icl_lab.page import Row, Section, Table, markdown_rows
+from icl_lab.presets import PRESETS
+from icl_lab.statistics import Scale
+from icl_lab.store import Run, Store
+from icl_lab.studies import gather
+from icl_lab.studies import publish as publish_study
+from icl_lab.sweep import Lab
+
+DEVIANT_PROMPTS = 1024
+
+Read = Callable[[Quantity, str, int], float]  # a quantity, a metric, a seed -> the error, or its mean logarithm
+
+
+def groups(
+    experiment: Experiment, store: Store, preset: str, seeds: int, settings: Sequence[str]
+) -> dict[str, list[Run]]:
+    """Returns the runs of each variant, seeds 0 to ``seeds`` - 1, finished or not."""
+    specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
+    return {name: [store.run(spec, seed) for seed in range(seeds)] for name, spec in specs.items()}
+
+
+def folder(experiment_name: str, store: Store, preset: str) -> Path:
+    """Where the results of an experiment are published."""
+    return store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
+
+
+def findings(
+    experiment: Experiment, store: Store, preset: str, place: Path, settings: Sequence[str] = ()
+) -> list[Finding]:
+    """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing."""
+    task = tasks.build(experiment.task)
+    usual = {"compare": task.headline, "deviant": "mse" if task.log_scale else "balanced-last"}[experiment.analysis]
+    scale: Scale = "log-ratio" if task.log_scale else "difference"
+    found = []
+    for claim in experiment.claims:
+        sides = (claim.left, claim.right)
+        if experiment.analysis == "deviant":
+            read, seeds = _from_deviants(place, sides)
+        else:
+            read, seeds = _from_grids(experiment, store, preset, settings, sides)
+        if not seeds:
+            found.append(Finding(claim, "not run"))
+            continue
+        try:
+            left, right = ([read(side, claim.metric or usual, seed) for seed in seeds] for side in sides)
+        except KeyError as reason:  # the preset's test grid has no such cell
+            found.append(Finding(claim, "not run", note=str(reason.args[0])))
+            continue
+        if scale == "log-ratio":
+            left, right = ([math.exp(value) for value in values] for values in (left, right))
+        found.append(experiments.judge(claim, left, right, scale))
+    return found
+
+
+def claims_section(found: Sequence[Finding], preset: str) -> Section:
+    """The claims with their verdicts, for a page or a file."""
+    rows = [
+        Row([f.claim.statement, f.claim.where, f.claim.published, f.words, f.verdict.upper() if f.found else f.verdict])
+        for f in found
+    ]
+    head = ["claim", "where", "published", f"here, at {preset}", "verdict at this scale"]
+    note = (
+        "Left over right, as the claim names them, over the training seeds that both have. Supported or contradicted: "
+        "the 95 % interval over seeds (not over prompts) excludes no difference. It says nothing about another scale."
+    )
+    scales = list(dict.fromkeys(f"Published at: {f.claim.scale}." for f in found if f.claim.scale))
+    return Section("Claims", Table(head, rows, words=True), [note, *scales])
+
+
+def printed_section(experiment: Experiment, ours: Mapping[str, Mapping[float, float]], overlay: bool) -> Section | None:
+    """Our numbers and the printed ones, row by row; the doubts about the printed ones below."""
+    theirs = experiments.printed(experiment, overlay)
+    if not theirs or experiment.printed is None:
+        return None
+    known = {at for cells in ours.values() for at in cells}
+    columns = sorted(known & {at for cells in theirs.values() for at in cells})
+    rows = []
+    for name, cells in theirs.items():
+        if name in ours:
+            rows.append(Row([name, "here", *(short(ours[name][at]) for at in columns)]))
+        rows.append(Row([name, "printed", *(cells.get(at, "") for at in columns)], reference=True))
+    head = ["", "", *(f"{experiment.printed.axis} {at:g}" for at in columns)]
+    notes = [experiment.conditions, *experiments.doubts(experiment)]
+    return Section("Beside the printed numbers", Table(head, rows), notes)
+
+
+def publish(
+    experiment: Experiment,
+    members: Mapping[str, Sequence[Run]],
+    lab: Lab,
+    preset: str,
+    place: Path,
+    overlay: bool,
+    settings: Sequence[str],
+) -> tuple[str, list[str]]:
+    """Writes the analysis of an experiment with the printed numbers and the claims; returns text and file names."""
+    runs = [run for group in members.values() for run in group]
+    if experiment.analysis == "deviant":
+        found = deviants.disturb(members, lab, [0], [], DEVIANT_PROMPTS)
+        spec = runs[0].spec
+        deviants.publish(found, spec, place, lab.command)  # the claims are read from its grid
+        section = claims_section(findings(experiment, lab.store, preset, place, settings), preset)
+        ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), ""]
+        return deviants.publish(found, spec, place, lab.command, "\n".join(ledger))
+    study = gather(members, experiment.baseline)
+    sections = [claims_section(findings(experiment, lab.store, preset, place, settings), preset)]
+    if experiment.printed is not None:
+        axis = experiment.printed.axis
+        line = study.line(axis)
+        ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
+        beside = printed_section(experiment, ours, overlay)
+        sections = [beside, *sections] if beside else sections
+    return publish_study(study, runs, place, lab.command, sections)
+
+
+def card(name: str, experiment: Experiment, store: Store) -> list[str]:
+    """The lines of one experiment for ``list``: what it is, its cost at each preset, and what is finished."""
+    lines = [name, f"    {experiment.title}", f"    {experiment.paper}"]
+    for preset in PRESETS:
+        try:
+            finished, there, operations = state(experiment, store, preset)
+        except BadValue as reason:  # not every variant fits every size
+            lines.append(f"    {preset:6} not at this size: {reason}")
+            continue
+        lines.append(f"    {preset:6} {finished} of {there} runs finished, {operations:.0e} operations a seed of all")
+    return lines
+
+
+def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, float]:
+    """Returns how many variants have a finished run, how many there are, and the operations of one seed of all."""
+    finished, operations = 0, 0.0
+    for variant in experiment.variants:
+        spec = experiment.spec(variant, preset)
+        finished += store.run(spec, 0).finished
+        operations += _operations(experiment, variant, preset)
+    return finished, len(experiment.variants), operations
+
+
+def _operations(experiment: Experiment, variant: experiments.Variant, preset: str) -> float:
+    """Six operations for each parameter and token, forward and backward; 12 d^2 parameters a layer."""
+    spec = experiment.spec(variant, preset)
+    tokens = spec.train.batch * sum(2 * spec.train.length_at(step) for step in range(0, spec.train.steps, 100)) * 100
+    return 6.0 * 12 * spec.model.layers * spec.model.width**2 * tokens
+
+
+def _from_grids(
+    experiment: Experiment, store: Store, preset: str, settings: Sequence[str], sides: Sequence[Quantity]
+) -> tuple[Read, list[int]]:
+    home: dict[str, float] = {}
+    grids: dict[tuple[str, int], Grid] = {}
+    common: set[int] | None = None
+    for side in sides:
+        # A reference is the same in every run: it is read beside the baseline.
+        variant = experiment.variant(side.of) or experiment.variant(experiment.baseline)
+        if variant is None:
+            raise LabError(f"'{side.of}' is no variant of this experiment.")
+        spec = experiment.spec(variant, preset, settings)
+        runs = [store.run(spec, seed) for seed in store.seeds(spec)]
+        there = {run.seed for run in runs if run.finished}
+        common = there if common is None else common & there
+        grids |= {(side.of, run.seed): run.grid() for run in runs if run.finished}
+        home = home or report.home(tasks.build(experiment.task), spec)
+    decades = tasks.build(experiment.task).log_scale
+
+    def read(side: Quantity, metric: str, seed: int) -> float:
+        grid = grids[side.of, seed]
+        name = side.of if side.of.startswith("reference:") else model_name(grid)
+        cells = experiments.combinations(side.cells, home)
+        return _mean([grid.at(attn=name, metric=metric, **cell) for cell in cells], decades)
+
+    return read, sorted(common or ())
+
+
+def _from_deviants(place: Path, sides: Sequence[Quantity]) -> tuple[Read, list[int]]:
+    if not (place / "deviant.csv").exists():
+        return lambda side, metric, seed: math.nan, []
+    grid = Grid.read(place / "deviant.csv")
+    found = Disturbance(grid, grid)
+    decades = "mse" in grid.values("metric")
+    seeds = found.cells.where(attn=found.rules[0]).values("seed")
+
+    def read(side: Quantity, metric: str, seed: int) -> float:
+        # References were put before the deviant once: they are the same beside every model.
+        who = {} if side.of.startswith("reference:") else {"seed": seed}
+        cells = [grid.at(attn=side.of, metric=metric, factor=factor, **who) for factor in side.cells["factor"]]
+        return _mean(cells, decades)
+
+    return read, [int(seed) for seed in seeds]
+
+
+def _mean(values: Sequence[float], decades: bool) -> float:
+    return fmean(math.log(value) for value in values) if decades else fmean(values)
+
+
+def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[str]:
+    """The ledger's lines of one experiment, for the terminal."""
+    lines = [f"{name}: {experiment.title}"]
+    for finding in found:
+        lines.append(f"  {finding.verdict.upper():13} {_say(finding.claim)}")
+        if finding.words:
+            lines.append(f"  {'':13} here {finding.words}{_beside(finding.claim)}")
+    return lines
+
+
+def _say(claim: Claim) -> str:
+    return f"{claim.statement} ({claim.where})"
+
+
+def _beside(claim: Claim) -> str:
+    return f"; published {claim.published}" if claim.published else ""
