@@ -1,5 +1,6 @@
 """A published table or figure as a file: which runs, which analysis, what was claimed, and what was printed."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,7 @@ class Finding:
             return self.note
         ratio = self.found.scale == "log-ratio"
         effect, low, high = self.found.ratio if ratio else (self.found.effect, self.found.low, self.found.high)
-        interval = "one seed: no interval" if low != low else f"[{low:.3g}, {high:.3g}]"
+        interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
         return f"{'ratio' if ratio else 'difference'} {effect:.3g} {interval}, {self.found.seeds} seeds"
 
 
