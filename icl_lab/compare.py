@@ -84,6 +84,12 @@ class Study:
                 raise BadValue(f"'{rule}', seed {seed}: {self.metric} is not a number at {cell}.")
         return values
 
+    def count(self, cell: Labels) -> int:
+        """How many prompts a cell was measured on, for one seed."""
+        grid = self.grids[self.baseline][0]
+        cells = grid.where(attn=model_name(grid), metric=self.metric, **cell).frame
+        return int(cells["count"].iloc[0])
+
     def reference(self, name: str, cell: Labels) -> float:
         """The metric of a reference predictor, which is the same in every run."""
         return self.grids[self.baseline][0].at(attn=name, metric=self.metric, **cell)

@@ -8,16 +8,23 @@ from dataclasses import dataclass, field
 import jinja2
 from matplotlib.figure import Figure
 
-from icl_lab.compare import Study, clip_model
+from icl_lab.compare import Labels, Study, clip_model
 from icl_lab.figures import lines, maps
 from icl_lab.figures.base import encode, short
 from icl_lab.report import WORDS
 from icl_lab.spec import RunSpec
-from icl_lab.statistics import COVERAGE, ONE_SEED
+from icl_lab.statistics import COVERAGE, ONE_SEED, wilson
 
 SUMMARIES = {
     True: "mean log error over sigma_f 2 to 10; clip B fits sigma_f 4 to 10 best",
     False: "mean error over the lengths beyond training",
+}
+
+
+PROMPTS = {
+    True: "Intervals include the luck of the test prompts, which all models share (a paired bootstrap over prompts, "
+    "added in quadrature); p values are those of the seeds on these prompts.",
+    False: "Intervals and p values are for these test prompts: the luck of their draw is not included.",
 }
 
 
@@ -61,7 +68,7 @@ def table(study: Study, spec: RunSpec) -> Table:
     summary = {rule: _mean(study.summary(rule)) for rule in study.grids}
     rows = []
     for rule in sorted(summary, key=lambda rule: (math.isnan(summary[rule]), summary[rule])):
-        cells = [rule, *(short(_mean(study.values(rule, cell))) for cell in line), _number(summary[rule])]
+        cells = [rule, *(_shown(study, rule, cell) for cell in line), _number(summary[rule])]
         if decades:
             clip = clip_model(study, rule, spec.test)
             cells.append(f"{clip.bound:g} ({clip.residual:.2f})" if clip else "")
@@ -71,6 +78,8 @@ def table(study: Study, spec: RunSpec) -> Table:
         rows.append(Row([name, *values, *[""] * (1 + decades)], reference=True))
     head = ["rule", *(f"{axis} {cell[axis]:g}" for cell in line), "summary", *["clip B (residual)"] * decades]
     note = f"Summary: {SUMMARIES[decades]}. Bold: smaller than the next beyond the spread of the seeds."
+    if not decades:
+        note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
     return Table(head, rows, note)
 
 
@@ -166,7 +175,7 @@ def html(
     return environment.get_template("comparison.html").render(
         title=f"{spec.task}: {', '.join(study.grids)}",
         conditions=conditions(study, spec),
-        notes=[ONE_SEED.capitalize() + "."] if study.seeds == 1 else [COVERAGE],
+        notes=[ONE_SEED.capitalize() + "." if study.seeds == 1 else COVERAGE, PROMPTS[bool(study.errors)]],
         table=table(study, spec),
         sections=sections,
         figures=[
@@ -185,6 +194,16 @@ def _axis(study: Study) -> str:
 
 def _words(study: Study) -> str:
     return WORDS.get(study.metric, study.metric)
+
+
+def _shown(study: Study, rule: str, cell: Labels) -> str:
+    """The mean over seeds; a rate with the interval that its number of prompts allows: no error in 256 is not 0."""
+    mean = _mean(study.values(rule, cell))
+    if study.task.log_scale:
+        return short(mean)
+    count = study.count(cell)
+    low, high = wilson(mean * count, count)
+    return f"{short(mean)} [{short(low)}, {short(high)}]"
 
 
 def _clear_best(study: Study, cell: Mapping[str, float]) -> str:

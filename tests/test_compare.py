@@ -5,11 +5,13 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 from icl_lab import page, tasks
 from icl_lab.compare import Study, clip_model, compare, tidy
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
+from icl_lab.measure import Errors
 from icl_lab.spec import resolve
 
 SIGMAS = [1.0, 2.0, 4.0, 6.0, 10.0]
@@ -38,13 +40,72 @@ def grid(attn, seed, error):
     return Grid.of(({**row, "count": 64} for row in rows), ["sigma_x", "sigma_f", "length"], **who)
 
 
-def study(errors, seeds=3, baseline="softmax"):
+def study(errors, seeds=3, baseline="softmax", kept=None):
     home = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0}
     grids = {
         rule: [grid(rule, seed, lambda s, e=error, k=seed: e(s, k)) for seed in range(seeds)]
         for rule, error in errors.items()
     }
-    return Study(tasks.build("linear"), grids, baseline, home)
+    return Study(tasks.build("linear"), grids, baseline, home, kept or {})
+
+
+def luck(error, seeds, spread, shared=None):
+    """Errors of 64 prompts in every cell, whose means are error(sigma_f, seed)."""
+    rng = np.random.default_rng(1 if shared else None)
+    made = []
+    for seed in range(seeds):
+        errors = Errors(["sigma_x", "sigma_f", "length"])
+        for s in SIGMAS:
+            factors = np.exp(spread * rng.normal(size=64))
+            values = torch.tensor(error(s, seed) * factors / factors.mean())
+            errors.add({"sigma_x": 1, "sigma_f": s, "length": 40}, values)
+        made.append(errors)
+    return made
+
+
+def test_the_luck_of_the_prompts_widens_an_interval_and_moves_nothing():
+    rules = {"softmax": square, "ssa": lambda s, k: (0.5 + 0.1 * k) * square(s, k)}
+    alone = compare(study(rules))
+    kept = {name: luck(error, 3, 1.0) for name, error in rules.items()}
+    wide = compare(study(rules, kept=kept))
+    for a, b in zip(alone, wide, strict=True):
+        assert (b["effect"], b["p_t"], b["p_holm"]) == (a["effect"], a["p_t"], a["p_holm"])
+        assert b["low"] < a["low"] < a["high"] < b["high"]
+    # The summary is the mean log error over sigma_f: five cells with luck of their own average it out.
+    spread = [row["high"] - row["low"] for row in wide]
+    assert alone[-1]["metric"] == wide[-1]["metric"] == "summary"
+    assert spread[-1] < min(spread[:-1])
+
+
+def test_luck_that_both_rules_share_cancels():
+    rules = {"softmax": square, "ssa": lambda s, k: (0.5 + 0.1 * k) * square(s, k)}
+    kept = {name: luck(error, 3, 1.0, shared=True) for name, error in rules.items()}
+    for a, b in zip(compare(study(rules)), compare(study(rules, kept=kept)), strict=True):
+        assert (a["low"], a["high"]) == pytest.approx((b["low"], b["high"]))
+
+
+def test_one_seed_has_the_interval_of_its_prompts_and_no_best():
+    rules = {"softmax": square, "ssa": lambda s, k: 0.1 * square(s, k)}
+    one = study(rules, seeds=1, kept={name: luck(error, 1, 0.3) for name, error in rules.items()})
+    for row in compare(one):
+        assert row["low"] < row["effect"] < row["high"] < 0
+        assert math.isnan(row["p_t"])
+    assert not any(row.best for row in page.table(one, resolve("linear", "softmax")).rows)
+
+
+def test_a_rate_is_shown_with_what_its_prompts_allow():
+    rows = [
+        {"attn": name, "sigma": 1.0, "length": length, "metric": "balanced-last", "value": value, "stderr": 0.0}
+        for name in ("softmax", "reference:always-false")
+        for length, value in ((40.0, 0.0), (80.0, 0.25))
+    ]
+    who = {"task": "every", "preset": "lite", "spec": "0", "seed": 0}
+    grids = {}
+    for rule in ("softmax", "ssa"):
+        named = [{**row, "attn": row["attn"].replace("softmax", rule), "count": 64} for row in rows]
+        grids[rule] = [Grid.of(named, ["sigma", "length"], **who)]
+    made = Study(tasks.build("every"), grids, "softmax", {"sigma": 1.0, "length": 40.0})
+    assert page.table(made, resolve("every", "softmax")).rows[0].cells[1] == "0 [0, 0.057]"
 
 
 def square(s, seed):
