@@ -8,7 +8,7 @@ from msgspec import Meta
 Positive = Annotated[int, Meta(ge=1)]
 
 
-class Staircase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Staircase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Starts at ``start`` pairs and climbs ``rise`` every ``run`` steps, never past ``stop``.
 
     The paper describes 3 -> 40, its code runs 11 -> 41, both by 2 every 2,000 of 500,000 steps (arXiv 2508.14685).

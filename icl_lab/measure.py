@@ -19,7 +19,7 @@ BLOCK = 64  # prompts of one address, so that asking for more prompts keeps the 
 MEMORY = 256 * 2**20  # bytes that one forward pass may take, roughly; small enough to be kind to the caches
 
 
-class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shift grid: the product of its axes, ``prompts`` in each cell (rounded up to whole blocks of 64).
 
     ``draws=paper`` measures on the published evaluation set instead, which has its own number of prompts.

@@ -22,7 +22,7 @@ EVERYWHERE = slice(None)
 GPT2_VOCABULARY = 50_257  # rows of a token table that Hugging Face allocates and numeric prompts never touch
 
 
-class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shape of a model. The three switches leave the residual stream as it is where a part is off."""
 
     layers: Positive = 2

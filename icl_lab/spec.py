@@ -34,7 +34,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def hash(self) -> str:
         """Eight hexadecimal digits that name the run: equal for equal specifications, whatever the preset is called."""
-        fields = {name: value for name, value in msgspec.to_builtins(self).items() if name != "preset"}
+        fields = {name: value for name, value in _told(self).items() if name != "preset"}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
 
     def whole(self) -> dict[str, Any]:
@@ -112,6 +112,17 @@ def _whole(part: Any) -> Any:
     if isinstance(part, msgspec.Struct):
         return {name: _whole(value) for name, value in msgspec.structs.asdict(part).items()}
     return dict(part) if isinstance(part, dict) else part
+
+
+def _told(part: msgspec.Struct) -> dict[str, Any]:
+    """The fields that do not equal their default; msgspec's ``omit_defaults`` leaves out those that are the same object."""
+    found = {}
+    for field in msgspec.structs.fields(part):
+        value = getattr(part, field.name)
+        made = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
+        if value != made:
+            found[field.name] = _told(value) if isinstance(value, msgspec.Struct) else value
+    return found
 
 
 def _pair(setting: str) -> tuple[str, str]:

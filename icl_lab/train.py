@@ -25,7 +25,7 @@ ROW = 50  # steps that one row of the history sums up
 CHECKPOINT_SECONDS = 15.0
 
 
-class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a model is trained: Adam without decay, a rate that rises for ``warmup`` steps, then stays or falls.
 
     ``clip`` bounds the norm of the gradient (0: no bound). ``schedule=cosine`` ends at 1 % of ``rate``. From

@@ -18,6 +18,7 @@ import torch
 from icl_lab import sweep as sweeping
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.model import ModelSpec
+from icl_lab.spec import RunSpec
 from icl_lab.store import CHECKPOINTS, Store, publish
 from icl_lab.train import train
 
@@ -130,7 +131,7 @@ def test_the_hash_names_the_numbers_and_not_the_preset(tiny):
 
 
 def test_a_field_that_is_new_renames_nothing(tiny):
-    class Wider(ModelSpec, frozen=True, omit_defaults=True):
+    class Wider(ModelSpec, frozen=True):
         invented: float = 1.5
 
     spec = tiny()
@@ -139,6 +140,16 @@ def test_a_field_that_is_new_renames_nothing(tiny):
     assert msgspec.structs.replace(spec, model=Wider(**shape, invented=2.0)).hash != spec.hash
     assert spec.whole()["model"]["mlp"] is True  # written, though it has its default
     assert spec.whole()["train"]["curriculum"]["start"] == 11
+
+
+def test_equal_specifications_have_one_hash_however_they_were_made(tiny):
+    spec = tiny()
+    read = msgspec.json.decode(json.dumps(spec.whole()), type=RunSpec)
+    assert read == spec
+    assert read.hash == spec.hash
+    for setting in ("model.positions=learned", "train.clip=1.0", "train.schedule=cosine", "test.draws=ours"):
+        again = tiny("linear", "softmax", setting)
+        assert (again, again.hash) == (spec, spec.hash), setting
 
 
 class Interrupted(Exception):
