@@ -115,7 +115,7 @@ def _whole(part: Any) -> Any:
 
 
 def _told(part: msgspec.Struct) -> dict[str, Any]:
-    """The fields that do not equal their default; msgspec's ``omit_defaults`` leaves out those that are the same object."""
+    """The fields that do not equal their default (``omit_defaults`` of msgspec asks for the same object instead)."""
     found = {}
     for field in msgspec.structs.fields(part):
         value = getattr(part, field.name)

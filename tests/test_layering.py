@@ -37,6 +37,7 @@ FLOOR = {name: height for height, line in enumerate(FLOORS) for name in line.spl
 DOORS = {
     "pandas": {"grid"},
     "matplotlib": {"figures", "report", "page", "deviants"},  # the others name the type that they return
+    "PIL": {"figures"},
     "click": {"cli", "console", "runs"},
     "tqdm": {"console"},
     "entmax": {"normalizers"},

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
+from PIL import Image
 
 # Perceptually even, and readable without red-green vision.
 MAP = "viridis"
@@ -30,10 +31,14 @@ matplotlib.rcParams.update({"svg.hashsalt": "icl_lab", "svg.fonttype": "none", "
 
 def encode(figure: Figure, kind: str) -> bytes:
     """Returns a figure as ``png``, ``svg`` or ``pdf``; the same figure gives the same bytes."""
-    with io.BytesIO() as file:
+    with io.BytesIO() as file, io.BytesIO() as small:
         # No date inside, so that redrawing a stored grid does not look like a change.
         figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else {})
-        return file.getvalue()
+        if kind != "png":
+            return file.getvalue()
+        # 256 colours are plenty for lines and maps, and a third of the bytes that a page carries.
+        Image.open(file).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+        return small.getvalue()
 
 
 def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | None) -> Normalize:
