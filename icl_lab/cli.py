@@ -23,7 +23,7 @@ from icl_lab.console import (
     write,
 )
 from icl_lab.errors import BadValue, LabError, Stopped
-from icl_lab.runs import announce, complete, draw_history, finish, laboratory, settle, show
+from icl_lab.runs import Order, announce, complete, draw_history, finish, laboratory, settle, show
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -61,32 +61,14 @@ def main() -> None:
 @run_options
 @crowd_options
 @click.option("--swap", default="", metavar="RULE", help="Test the trained model with another rule, e.g. ssmax:s=swap.")
-def sweep(
-    task: str,
-    attns: tuple[str, ...],
-    seeds: int,
-    force: bool,
-    dry_run: bool,
-    jobs: int,
-    shard: tuple[int, int],
-    swap: str,
-    **where: Any,
-) -> None:
+def sweep(task: str, attns: tuple[str, ...], seeds: int, swap: str, **where: Any) -> None:
     """Train a model for each normalizer and seed, and test it over every shift."""
     from icl_lab import normalizers
 
+    order = Order.of(where)
     runs, lab = settle(task, attns, seeds, swap=swap, **where)
     swap = normalizers.settle(swap) if swap else ""
-    complete(
-        runs,
-        lab,
-        jobs=jobs,
-        force=force,
-        dry_run=dry_run,
-        shard=shard,
-        swap=swap,
-        after=lambda run, already: show(run, already, swap),
-    )
+    complete(runs, lab, order, swap=swap, after=lambda run, already: show(run, already, swap))
 
 
 @cli.command()
@@ -94,30 +76,20 @@ def sweep(
 @crowd_options
 @click.option("--baseline", default="softmax", show_default=True, help="What the others are compared with.")
 @click.option("--name", default="", help="Folder of the study in the results folder.  [default: task and preset]")
-def compare(
-    task: str,
-    attns: tuple[str, ...],
-    seeds: int,
-    force: bool,
-    dry_run: bool,
-    jobs: int,
-    shard: tuple[int, int],
-    baseline: str,
-    name: str,
-    **where: Any,
-) -> None:
+def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: str, **where: Any) -> None:
     """Compare normalizers, paired over training seeds; trains what is missing."""
     from icl_lab import normalizers
     from icl_lab.names import filename
     from icl_lab.studies import by_rule, gather, publish
 
+    order = Order.of(where)
     runs, lab = settle(task, attns, seeds, **where)
     if len(attns) < 2:
         raise click.UsageError("a comparison needs at least two normalizers: give --attn again.")
     if normalizers.settle(baseline) not in {run.spec.attn for run in runs}:
         # Said before anything is trained for it.
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(attns)}.")
-    if not complete(runs, lab, jobs=jobs, force=force, dry_run=dry_run, shard=shard):
+    if not complete(runs, lab, order):
         return
     study, spec = gather(by_rule(runs), normalizers.settle(baseline)), runs[0].spec
     folder = lab.store.root / (name or f"{filename(spec.task)}-{spec.preset}")
@@ -134,17 +106,7 @@ def compare(
 @click.option("--factors", default="", help="What it is multiplied by, e.g. 1,10,100.  [default: the task's own]")
 @click.option("--prompts", default=1024, show_default=True, type=click.IntRange(min=2), help="Test prompts.")
 def deviant(
-    task: str,
-    attns: tuple[str, ...],
-    seeds: int,
-    force: bool,
-    dry_run: bool,
-    jobs: int,
-    shard: tuple[int, int],
-    position: str,
-    factors: str,
-    prompts: int,
-    **where: Any,
+    task: str, attns: tuple[str, ...], seeds: int, position: str, factors: str, prompts: int, **where: Any
 ) -> None:
     """Multiply one number of the prompt and see how far the answers after it go wrong; trains what is missing."""
     from icl_lab import deviants
@@ -153,9 +115,10 @@ def deviant(
 
     at = [int(index) for index in numbers(position, "--position")]
     stretches = numbers(factors, "--factors") if factors else []
+    order = Order.of(where)
     runs, lab = settle(task, attns, seeds, **where)
     deviants.check(runs[0].spec, at)
-    if not complete(runs, lab, jobs=jobs, force=force, dry_run=dry_run, shard=shard):
+    if not complete(runs, lab, order):
         return
     found = deviants.disturb(by_rule(runs), lab, at, stretches, prompts)
     spec = runs[0].spec
@@ -180,17 +143,13 @@ def experiment(
     name: str,
     preset: str,
     settings: tuple[str, ...],
-    draws: str,
     results: Path,
     device: str,
     threads: int | None,
-    jobs: int,
-    shard: tuple[int, int],
     seeds: int,
     overlay: bool,
     files: Path,
-    force: bool,
-    dry_run: bool,
+    **order: Any,
 ) -> None:
     """Do a published table or figure again: train what is missing, and write ours beside the printed numbers."""
     from icl_lab import experiments, ledger
@@ -199,7 +158,7 @@ def experiment(
     lab = laboratory(results, device, threads)
     groups = ledger.groups(chosen, lab.store, preset, seeds, settings)
     runs = [run for group in groups.values() for run in group]
-    if not complete(runs, lab, jobs=jobs, force=force, dry_run=dry_run, shard=shard):
+    if not complete(runs, lab, Order.of(order)):
         return
     folder = ledger.folder(name, lab.store, preset)
     text, written = ledger.publish(chosen, groups, lab, preset, folder, overlay, settings)

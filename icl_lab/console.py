@@ -25,9 +25,6 @@ def where_options(command: Command) -> Command:
                 "--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."
             ),
             click.option(
-                "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
-            ),
-            click.option(
                 "--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder."
             ),
             click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),
@@ -67,6 +64,9 @@ def run_options(command: Command) -> Command:
             click.option("--task", required=True, help="See: icl-lab list tasks."),
             click.option("--attn", "attns", required=True, multiple=True, help="Normalizer; may be given again."),
             click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1."),
+            click.option(
+                "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
+            ),
             click.option("--force", is_flag=True, help="Repeat runs that are finished."),
             click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing."),
         ]

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -51,14 +52,26 @@ def laboratory(results: Path, device: str, threads: int | None) -> "Lab":
     return Lab(Store(results), here, say=say, tick=Bar(), stopping=catch_signals(), command=typed())
 
 
+@dataclass(frozen=True)
+class Order:
+    """How many runs at once, which part of them, and whether to repeat them or only to say what would be done."""
+
+    jobs: int = 1
+    shard: tuple[int, int] = (1, 1)
+    force: bool = False
+    dry_run: bool = False
+
+    @classmethod
+    def of(cls, words: dict[str, Any]) -> "Order":
+        """Takes its own options out of those of a command."""
+        return cls(**{field.name: words.pop(field.name) for field in fields(cls) if field.name in words})
+
+
 def complete(
     runs: Sequence["Run"],
     lab: "Lab",
+    order: Order,
     *,
-    jobs: int,
-    force: bool,
-    dry_run: bool,
-    shard: tuple[int, int],
     swap: str = "",
     after: Callable[["Run", bool], object] = lambda run, already: None,
 ) -> bool:
@@ -66,21 +79,21 @@ def complete(
 
     ``after`` is called with each run as it is there, and whether it was there already.
     """
-    part, parts = shard
+    part, parts = order.shard
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
-    if dry_run:
+    if order.dry_run:
         seconds = sum(announce(run, lab, dry_run=True) for run in mine)
         done = sum(run.finished for run in mine)
         say(
             f"{done} of {len(mine)} runs are finished; the rest would take about {duration(seconds)} one after another."
         )
         return False
-    if force:
+    if order.force:
         for run in mine:
             with run.alone(lab.say, lab.stopping):
                 run.clear()
-    if jobs > 1:
-        at_once(mine, lab, jobs)
+    if order.jobs > 1:
+        at_once(mine, lab, order.jobs)
     for run in mine:
         announce(run, lab)
         already = finish(run, lab)

@@ -21,7 +21,7 @@ def run(monkeypatch, capsys, tmp_path):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
 
     def call(*words, results=tmp_path / "results"):
-        takes_results = words and words[0] in ("sweep", "train", "compare", "doctor")
+        takes_results = words and words[0] in ("sweep", "train", "compare", "deviant", "doctor")
         extra = ["--results", str(results)] if takes_results else []
         monkeypatch.setattr(sys, "argv", ["icl-lab", *words, *extra])
         try:
@@ -309,3 +309,42 @@ def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
     assert json.loads(out.splitlines()[0]) == {"step": 40}
     assert Store(tmp_path).run(spec, 4).finished
     assert Store(tmp_path).run(spec, 4).env()["command"] == "typed"
+
+
+def test_shards_divide_the_runs_and_the_last_compares(run, tmp_path):
+    words = [*sweep("--attn", "softmax")]
+    words[0] = "compare"
+    code, out, err = run(*words, "--shard", "1/2")
+    assert code == 0
+    assert "1 of 2 runs are left to other shards" in err
+    assert "wrote" not in out
+    assert len(list((tmp_path / "results").rglob("grid.csv"))) == 1
+    code, out, _ = run(*words, "--shard", "2/2")
+    assert code == 0
+    assert "report.html" in out
+    assert len(list((tmp_path / "results").rglob("grid.csv"))) == 2
+
+
+@pytest.mark.parametrize("shard", ["3/2", "1", "a/b", "0/0", "-1/2"])
+def test_a_shard_that_is_none_is_said(run, shard):
+    code, _, err = run(*sweep("--shard", shard))
+    assert code == 2
+    assert "part I of N" in err or "requires an argument" in err
+
+
+def test_a_deviant_from_the_command_line(run, tmp_path):
+    words = [*sweep()]
+    words[0] = "deviant"
+    code, out, _ = run(*words, "--factors", "1,100", "--prompts", "64")
+    assert code == 0
+    assert "x100" in out
+    (folder,) = (tmp_path / "results").glob("deviant-linear-smoke")
+    assert {path.name for path in folder.iterdir()} == {
+        "deviant.csv", "positions.csv", "table.md", "deviant.png", "deviant.svg",
+    }  # fmt: skip
+    before = (folder / "deviant.csv").read_bytes()
+    run(*words, "--factors", "1,100", "--prompts", "64")
+    assert (folder / "deviant.csv").read_bytes() == before
+    code, _, err = run(*words, "--position", "999")
+    assert code == 2
+    assert "a deviant stands at an index from 0 to" in err

@@ -111,8 +111,8 @@ def test_indices_and_tasks_that_make_no_sense():
 
 
 def test_from_finished_runs_to_a_table(tiny, lab):
-    runs = [lab.store.run(tiny("linear", attn), seed) for attn in ("softmax", "ssa") for seed in (0, 1)]
-    found = deviants.disturb(runs, lab, [0], [1, 100], 64)
+    groups = {attn: [lab.store.run(tiny("linear", attn), seed) for seed in (0, 1)] for attn in ("softmax", "ssa")}
+    found = deviants.disturb(groups, lab, [0], [1, 100], 64)
     assert found.rules == ["softmax", "ssa"]
     assert (found.seeds, found.factors) == (2, [1, 100])
     assert len(found.values("softmax", "mse", 100)) == 2
@@ -122,4 +122,4 @@ def test_from_finished_runs_to_a_table(tiny, lab):
     assert "| `ssa` / `softmax` |" in text
     ratio = found.mean("ssa", "mse", 1) / found.mean("softmax", "mse", 1)
     assert 0.5 < ratio < 2
-    assert all(run.trained and not run.finished for run in runs)
+    assert all(run.trained and not run.finished for runs in groups.values() for run in runs)

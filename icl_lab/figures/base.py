@@ -22,9 +22,9 @@ NAMES = {
     "z_max": "largest score (all others 0)",
     "x": "score x",
 }
-# Wong's colours, without the yellow that white paper swallows; a second round is dashed.
+# Wong's colours, without the yellow that white paper swallows; later rounds are dashed.
 INKS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-DASHES = ("-", "--", ":")
+DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 matplotlib.rcParams.update({"svg.hashsalt": "icl_lab", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 10})
 

@@ -43,7 +43,8 @@ def rivals(
     axes = figure.subplots()
     for number, (rule, values) in enumerate(rules.items()):
         hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
-        axes.plot(where, [float(np.mean(seeds)) for seeds in values], dash, color=hue, linewidth=1.6, label=rule)
+        means = [float(np.mean(seeds)) for seeds in values]
+        axes.plot(where, means, linestyle=dash, color=hue, linewidth=1.6, label=rule)
         for place, seeds in zip(where, values, strict=True):
             if len(seeds) > 1:
                 axes.plot([place] * len(seeds), seeds, ".", color=hue, markersize=3)
@@ -81,7 +82,7 @@ def disturbance(
     for axes, (metric, (rules, references, log)) in zip(places, panels.items(), strict=True):
         for number, (rule, values) in enumerate(rules.items()):
             hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
-            axes.plot(factors, values, f"{dash}o", color=hue, linewidth=1.5, markersize=3, label=rule)
+            axes.plot(factors, values, linestyle=dash, marker="o", color=hue, linewidth=1.5, markersize=3, label=rule)
         shown = [v for values in rules.values() for v in values if v > 0]
         floor = min(shown, default=1e-3) / 3
         drawn = {name: values for name, values in references.items() if not log or max(values) > floor}

@@ -195,7 +195,7 @@ def side_by_side(
     return figure
 
 
-def _styles() -> Iterator[dict[str, str]]:
+def _styles() -> Iterator[dict[str, Any]]:
     return ({"color": ink, "linestyle": dash} for dash in DASHES for ink in INKS)
 
 
