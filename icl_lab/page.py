@@ -122,7 +122,7 @@ def pictures(study: Study) -> dict[str, tuple[Figure, str]]:
     found = {
         "curves": (
             curves(study),
-            "Each line is the mean over the seeds, each dot one seed; references dashed and grey.",
+            "Each line is the mean over the seeds, each dot one seed, the band all; references dashed and grey.",
         ),
         "maps": (
             maps.side_by_side(

@@ -35,9 +35,9 @@ def rivals(
     label: str,
     log: bool,
 ) -> Figure:
-    """Draws each rule's mean over its seeds along one axis, every seed as a dot, the references dashed and grey.
+    """Draws each rule's mean over its seeds along one axis, every seed as a dot in a band.
 
-    ``rules`` holds, for each rule, the values of the seeds at every place of ``where``.
+    References are dashed and grey. ``rules`` holds, for each rule, the values of the seeds at every place of ``where``.
     """
     figure = Figure(figsize=(8, 4.8), layout="constrained", dpi=150)
     axes = figure.subplots()
@@ -45,6 +45,7 @@ def rivals(
         hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
         means = [float(np.mean(seeds)) for seeds in values]
         axes.plot(where, means, linestyle=dash, color=hue, linewidth=1.6, label=rule)
+        axes.fill_between(where, [min(v) for v in values], [max(v) for v in values], color=hue, alpha=0.12, linewidth=0)
         for place, seeds in zip(where, values, strict=True):
             if len(seeds) > 1:
                 axes.plot([place] * len(seeds), seeds, ".", color=hue, markersize=3)
