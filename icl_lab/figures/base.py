@@ -36,8 +36,10 @@ def encode(figure: Figure, kind: str) -> bytes:
         figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else {})
         if kind != "png":
             return file.getvalue()
-        # 256 colours are plenty for lines and maps, and a third of the bytes that a page carries.
-        Image.open(file).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+        # 256 colours are plenty for lines and maps, and a third of the bytes that a page carries. Other methods than
+        # this one spend the colours on the rims of letters, and colour bars show steps.
+        picture = Image.open(file).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        picture.save(small, "png", optimize=True)
         return small.getvalue()
 
 

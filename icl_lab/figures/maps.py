@@ -81,7 +81,7 @@ def effects(tables: Mapping[str, Map], rows: str, columns: str, *, label: str) -
         clear = _array({where: float(cell[1]) for where, cell in tables[name].items()})
         for (y, x), value in np.ndenumerate(array):
             ink = "white" if abs(value) > 0.6 * reach else "black"
-            axes.text(x, y, f"{value:+.2f}", ha="center", va="center", fontsize=6.5, color=ink)
+            axes.text(x, y, f"{round(value, 2) + 0.0:+.2f}", ha="center", va="center", fontsize=6.5, color=ink)
             if not clear[y, x]:
                 axes.add_patch(
                     Rectangle(
