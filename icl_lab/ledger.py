@@ -124,7 +124,7 @@ def publish(
         ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
         beside = printed_section(experiment, ours, overlay)
         sections = [beside, *sections] if beside else sections
-    return publish_study(study, runs, place, lab.command, sections)
+    return publish_study(study, runs, place, lab.command, sections, f"{experiment.title} ({experiment.paper})")
 
 
 def card(name: str, experiment: Experiment, store: Store) -> list[str]:

@@ -83,10 +83,11 @@ def table(study: Study, spec: RunSpec) -> Table:
     return Table(head, rows, note)
 
 
-def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Section] = ()) -> str:
+def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Section] = (), title: str = "") -> str:
     """Returns the tables as Markdown."""
     made = table(study, spec)
-    text = [conditions(study, spec), "", *markdown_rows(made), "", made.note]
+    text = [f"## {title}", ""] if title else []
+    text += [conditions(study, spec), "", *markdown_rows(made), "", made.note]
     for section in sections:
         text += [
             "",
@@ -166,6 +167,7 @@ def html(
     command: str,
     origin: str,
     sections: Sequence[Section] = (),
+    title: str = "",
 ) -> str:
     """Returns one self-contained page: no file beside it, no request to anywhere, readable on a phone."""
     environment = jinja2.Environment(
@@ -173,7 +175,7 @@ def html(
     )
     titles = {"curves": "Along the shift", "maps": "Over both axes", "ratios": "Against the baseline"}
     return environment.get_template("comparison.html").render(
-        title=f"{spec.task}: {', '.join(study.grids)}",
+        title=title or f"{spec.task}: {', '.join(study.grids)}",
         conditions=conditions(study, spec),
         notes=[ONE_SEED.capitalize() + "." if study.seeds == 1 else COVERAGE, PROMPTS[bool(study.errors)]],
         table=table(study, spec),

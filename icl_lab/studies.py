@@ -36,7 +36,12 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "Study":
 
 
 def publish(
-    study: "Study", runs: Sequence["Run"], folder: Path, command: str, sections: Sequence["Section"] = ()
+    study: "Study",
+    runs: Sequence["Run"],
+    folder: Path,
+    command: str,
+    sections: Sequence["Section"] = (),
+    title: str = "",
 ) -> tuple[str, list[str]]:
     """Writes table, tidy comparison, figures and page; returns the table as text and the names of the files."""
     from icl_lab import machine, page
@@ -44,12 +49,12 @@ def publish(
     from icl_lab.figures.base import encode
 
     spec = runs[0].spec
-    text, drawn = page.markdown(study, spec, command, sections), page.pictures(study)
+    text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study)
     commits = sorted({str(run.env()["commit"]) for run in runs})
     origin = f"{machine.origin()} Runs: {len(runs)}, trained at commit {', '.join(commits)}."
     files = {"comparison.csv": tidy(study, compare(study)).encode(), "table.md": text.encode()}
     files |= {f"{name}.{kind}": encode(figure, kind) for name, (figure, _) in drawn.items() for kind in KINDS}
-    files["report.html"] = page.html(study, spec, drawn, command, origin, sections).encode()
+    files["report.html"] = page.html(study, spec, drawn, command, origin, sections, title).encode()
     for name, data in files.items():
         write(folder / name, data)
     return text, list(files)

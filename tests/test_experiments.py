@@ -185,6 +185,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab):
     assert "| Errors rise | here |" in text
     page = (place / "report.html").read_text()
     assert "SUPPORTED" in page
+    assert "<h1>A title (A paper)</h1>" in page
     assert "one column too far right" in page
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
