@@ -14,6 +14,7 @@ from icl_lab.tasks.base import Task
 WORDS = {
     "mse-code": "mean squared error (index ≥ 3)",
     "balanced-last": "balanced error rate, last answer",
+    "exact": "error rate, whole answer",
 }
 
 

@@ -68,6 +68,7 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
     if draws != "ours":
         # The published functions were drawn for prompts of 40 points; quantifier prompts reach all lengths.
         spec = change(spec, {"test.draws": draws} | ({"test.axes.length": "40"} if built.log_scale else {}))
+    spec = change(spec, built.usual)
     spec = change(spec, dict(map(_pair, settings)))
     if spec.train.switch_to:
         spec = change(spec, {"train.switch_to": normalizers.settle(spec.train.switch_to)})
@@ -80,11 +81,11 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
 
     Raises ``LabError`` on a field that does not exist and on a value out of bounds.
     """
-    fields = spec.whole()
+    fields, home = spec.whole(), tasks.build(spec.task).home
     for path, value in settings.items():
         # The task and the normalizer are not fields to be set: they have names and options of their own.
         place: Any = {group: fields[group] for group in ("model", "train", "test")}
-        place["train"]["shift"] = {**tasks.build(spec.task).home, **place["train"]["shift"]}
+        place["train"]["shift"] = {**home, **place["train"]["shift"]}
         *parents, last = path.split(".")
         for depth, key in enumerate((*parents, last)):
             owner = ".".join(parents[:depth]) or "a run"
@@ -104,7 +105,7 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
         field = where.rstrip("`")
         asked = next((f" (got '{value}')" for path, value in settings.items() if field and path.startswith(field)), "")
         raise BadValue(f"{field or 'the specification'}: {reason}{asked}.") from None
-    wider = {axis: sigma for axis, sigma in made.train.shift.items() if sigma != 1}  # 1 is what goes without saying
+    wider = {axis: value for axis, value in made.train.shift.items() if value != home[axis]}  # what need not be said
     return msgspec.structs.replace(made, train=msgspec.structs.replace(made.train, shift=wider))
 
 

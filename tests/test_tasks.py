@@ -28,7 +28,8 @@ def score(choice, reference, prompts=20_000, length=12, **shift):
 
 
 def test_every_task_is_under_test():
-    assert {variant.partition(":")[0] for variant in VARIANTS} == set(tasks.names())
+    # needle has a file of its own: its tokens are symbols, not examples
+    assert {variant.partition(":")[0] for variant in VARIANTS} | {"needle"} == set(tasks.names())
 
 
 @pytest.mark.parametrize("choice", VARIANTS)

@@ -54,6 +54,7 @@ class Task(ABC):
     beside: ClassVar[tuple[str, ...]]  # metrics in which the references stand beside a model in every grid
     medians: ClassVar[tuple[str, ...]] = ()  # metrics that are summarised by their median over prompts, not their mean
     log_scale: ClassVar[bool] = False  # whether the headline spans decades
+    usual: ClassVar[Mapping[str, str]] = {}  # fields in which every preset is changed for this task
     axes: ClassVar[Mapping[str, Axes]]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
     deviants: ClassVar[Sequence[float]] = ()  # factors by which one number is stretched; none: it cannot be
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture

@@ -1,0 +1,169 @@
+"""One binding of a key to a value among many tokens, asked for at the end."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from icl_lab.errors import BadValue
+from icl_lab.names import require
+from icl_lab.tasks import registry
+from icl_lab.tasks.base import Axes, Predictor, Prompt, Task
+
+
+@registry.add("needle")
+@dataclass(frozen=True, kw_only=True)
+class Needle(Task):
+    """What value did the key have that is asked for at the end?
+
+    Formula: ... k v_1 .. v_m ... q k -> v_1 .. v_m; one-hot tokens, cross-entropy of each answer symbol
+    Paper: after Nakanishi 2025, arXiv 2501.19399, Section 3.3, and Task 3 of El Alami & El Hassani's poster
+
+    With m = 1 and letters for values a prompt reads ``b a c K d a b Q K``, and the answer to the last token is d.
+    ``answer`` is m, the symbols of a value; from the second on the model reads the right ones before, so that all are
+    right exactly where greedy decoding would be. ``alphabet`` is the number of symbols, ``keys`` the number of keys.
+    ``distractors=noise`` (easy) fills the context with symbols, ``bindings`` (hard) with other keys and values of their
+    own. ``depth`` is where the needle stands, in percent of the context: 100 is next to the question. Training draws it
+    evenly; ``length`` counts tokens.
+
+    Metrics are error rates: ``exact`` (any symbol wrong) and ``first`` (the first symbol wrong).
+    """
+
+    headline: ClassVar[str] = "exact"
+    beside: ClassVar[tuple[str, ...]] = ("exact", "first")
+    heat_map: ClassVar[tuple[str, str]] = ("length", "depth")
+    roles: ClassVar[int] = 1
+    usual: ClassVar[Mapping[str, str]] = {
+        "train.curriculum.start": "64",
+        "train.curriculum.stop": "64",
+        "model.positions": "rotary",
+    }
+    axes: ClassVar[Mapping[str, Axes]] = {
+        "full": {"depth": (10, 30, 50, 70, 90), "length": (64, 128, 256, 512, 1024)},
+        "thin": {"depth": (10, 30, 50, 70, 90), "length": (64, 128, 256, 512)},
+        "tiny": {"depth": (10, 50, 90), "length": (64, 128)},
+    }
+
+    answer: int = 1
+    distractors: Literal["noise", "bindings"] = "noise"
+    alphabet: int = 24
+    keys: int = 8
+
+    def __post_init__(self) -> None:
+        require(1 <= self.answer <= 7, "answer must be 1 to 7", self.answer)
+        require(self.alphabet >= 2, "alphabet must be at least 2", self.alphabet)
+        require(self.keys >= 2, "keys must be at least 2", self.keys)
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Symbols, keys and the mark of the question, one-hot."""
+        return self.alphabet + self.keys + 1
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        """A logit for each symbol."""
+        return self.alphabet
+
+    @property
+    def answers(self) -> slice:
+        return slice(-self.answer, None)
+
+    @property
+    def prefixes(self) -> bool:
+        """The question ends every prompt, so a shorter one is not the start of a longer."""
+        return False
+
+    @property
+    def home(self) -> dict[str, float]:
+        """The middle: training draws every depth alike."""
+        return {"depth": 50.0}
+
+    def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
+        """Draws contexts; a shift of depth moves the needle and draws nothing anew.
+
+        Raises ``BadValue`` where needle and question do not fit into ``length`` tokens.
+        """
+        self.sigmas(shift)
+        m, question = self.answer, self.answer + 1  # q, k, and all symbols of the answer but the last
+        body = length - question
+        require(body >= 2 * (1 + m), f"a needle of {1 + m} tokens needs prompts of {3 + 3 * m} or more", length)
+        noise = torch.randint(self.alphabet, (prompts, body), generator=rng)
+        value = torch.randint(self.alphabet, (prompts, m), generator=rng)
+        key = torch.randint(self.keys, (prompts, 1), generator=rng)
+        others = torch.randint(self.keys - 1, (prompts, body), generator=rng)
+        depth = torch.rand(prompts, 1, generator=rng) if "depth" not in shift else torch.tensor(shift["depth"] / 100)
+        step = 1 if self.distractors == "noise" else 1 + m  # a needle among bindings stands where one of them would
+        places = (body - 1 - m) // step
+        start = (depth * places).round().long() * step + (body - 1 - m) % step
+        index = torch.arange(body)
+        if self.distractors == "bindings":
+            heads = (index - (body - 1 - m) % step) % step == 0
+            heads &= index >= (body - 1 - m) % step
+            noise = torch.where(heads, self.alphabet + others + (others >= key), noise)
+        away = index - start  # tokens since the needle began
+        needle = torch.cat((self.alphabet + key, value), dim=1).gather(1, away.clamp(0, m).expand(prompts, -1))
+        body_tokens = torch.where((away >= 0) & (away <= m), needle, noise)
+        asked = torch.full((prompts, 1), self.alphabet + self.keys)
+        tokens = torch.cat((body_tokens, asked, self.alphabet + key, value[:, :-1]), dim=1)
+        targets = torch.zeros(prompts, length)
+        targets[:, self.answers] = value.float()
+        scored = torch.zeros(prompts, length, dtype=torch.bool)
+        scored[:, self.answers] = True
+        return Prompt(F.one_hot(tokens, self.width).float(), targets, scored)
+
+    def published(self, length: int, **shift: float) -> Prompt:
+        """There is none: no paper's prompts can be drawn again."""
+        raise BadValue("needle has no published evaluation set that could be drawn again.")
+
+    def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        """The mean cross-entropy in nats over the symbols of the answer."""
+        wanted = prompt.targets[:, self.answers].long()
+        return F.cross_entropy(outputs[:, self.answers].flatten(0, 1), wanted.flatten())
+
+    def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        """1 where a symbol of the answer is wrong, (b m)."""
+        chosen = outputs[:, self.answers].argmax(2)
+        return (chosen != prompt.targets[:, self.answers].long()).to(outputs.dtype)
+
+    def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
+        return {"exact": errors.amax(1), "first": errors[:, 0]}
+
+    def references(self) -> dict[str, Predictor]:
+        return {
+            "chance": self._answers(lambda context: torch.zeros(len(context), self.alphabet)),
+            "most-frequent": self._answers(lambda context: context[..., : self.alphabet].sum(1)),
+            "most-recent": self._answers(self._latest),
+            "exact-rule": self._exact,
+        }
+
+    def _answers(self, rule: Callable[[Tensor], Tensor]) -> Predictor:
+        """Lets a rule on what stands before the question, (b s w) -> (b a), answer every symbol alike.
+
+        Ties are broken by a fixed symbol for each prompt, so that a rule without preference scores chance.
+        """
+
+        def predict(prompt: Prompt) -> Tensor:
+            context = prompt.tokens[:, : -(self.answer + 1)]
+            whim = torch.arange(len(context), device=context.device) * 7919 % self.alphabet
+            scores = rule(context).to(context) + 0.5 * F.one_hot(whim, self.alphabet)
+            return scores.unsqueeze(1).expand(-1, prompt.tokens.shape[1], -1)
+
+        return predict
+
+    def _latest(self, context: Tensor) -> Tensor:
+        """The last symbol before the question, (b s w) -> (b a)."""
+        return context[:, -1, : self.alphabet]
+
+    def _exact(self, prompt: Prompt) -> Tensor:
+        """What stood after the key that is asked for: the whole answer."""
+        ids, m = prompt.tokens.argmax(2), self.answer
+        body = ids[:, : -(m + 1)]
+        key = ids[:, -m].unsqueeze(1)
+        start = (body == key).float().argmax(1, keepdim=True)
+        value = body.gather(1, start + 1 + torch.arange(m, device=ids.device))
+        outputs = torch.zeros(*ids.shape, self.alphabet, device=ids.device)
+        outputs[:, self.answers] = F.one_hot(value, self.alphabet).float()
+        return outputs
