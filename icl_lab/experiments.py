@@ -174,7 +174,7 @@ def doubts(experiment: Experiment) -> list[str]:
     table = published.load(where.table)
     shown = [variant.printed for variant in experiment.variants if variant.printed]
     rows = [row for row in table.rows if row[where.row].text in shown]
-    notes = [note.text for row in rows for note in table.footnotes(row, where.value)]
+    notes = [f"{row[where.row]}: {note.text}" for row in rows for note in table.footnotes(row, where.value)]
     return list(dict.fromkeys([*(note.text for note in table.remarks if not note.columns), *notes]))
 
 
