@@ -84,7 +84,7 @@ def disturb(
         spec, task = run.spec, tasks.build(run.spec.task)
         with run.alone(lab.say, lab.stopping):
             model = trained(run, lab)
-        subjects = {name: subject(model, task, lab.device)}
+        subjects = {name: subject(model, spec, lab.device)}
         if number == 0:  # the references are the same beside every model
             subjects |= {f"reference:{other}": Subject(rule) for other, rule in task.references().items()}
         axes = {axis: [value] for axis, value in home(task, spec).items()}

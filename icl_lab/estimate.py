@@ -16,7 +16,7 @@ def estimate(spec: RunSpec, device: torch.device) -> tuple[float, int]:
     model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device)
     lengths = [spec.train.length_at(step) for step in range(spec.train.steps)]
 
-    prompt = task.sample(stream(0, "estimate"), spec.train.batch, lengths[-1]).to(device)
+    prompt = task.sample(stream(0, "estimate"), spec.train.batch, spec.train.longest).to(device)
 
     def step() -> float:
         began = time.monotonic()
@@ -24,4 +24,4 @@ def estimate(spec: RunSpec, device: torch.device) -> tuple[float, int]:
         return time.monotonic() - began
 
     step()  # the first one pays for what is built once
-    return step() * sum(lengths) / lengths[-1], model.parameter_count()
+    return step() * sum(lengths) / spec.train.longest, model.parameter_count()

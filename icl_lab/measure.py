@@ -23,6 +23,7 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shift grid: the product of its axes, ``prompts`` in each cell (rounded up to whole blocks of 64).
 
     ``draws=paper`` measures on the published evaluation set instead, which has its own number of prompts.
+    ``positions`` names the position code that the model reads with when tested, where it is not that of training.
     """
 
     __test__ = False  # not a test case, whatever its name suggests to pytest
@@ -30,6 +31,7 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts: Annotated[int, Meta(ge=1)]
     axes: dict[str, list[float]]
     draws: Literal["ours", "paper"] = "ours"
+    positions: str = ""
 
     def __post_init__(self) -> None:
         for axis, values in self.axes.items():
@@ -220,7 +222,10 @@ def _passes(
 def _score(
     subject: Subject, task: Task, prompt: Prompt, lengths: Sequence[int], shift: Mapping[str, float]
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
-    errors = task.errors(predict(subject, prompt), prompt)
+    outputs = predict(subject, prompt)
+    errors = task.errors(outputs, prompt)
     for length in lengths:
-        cut = prompt.first(task.tokens(length))
-        yield length, task.views(errors[:, :length], cut, **shift), errors[:, :length]
+        t = task.tokens(length)
+        cut = prompt.first(t)
+        views = task.views(errors[:, :length], cut, **shift) | task.confidence(outputs[:, :t], cut)
+        yield length, views, errors[:, :length]

@@ -11,8 +11,8 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from icl_lab import normalizers, positions
+from icl_lab.blocks import Attention, Block, Shape, norm
 from icl_lab.errors import BadValue
-from icl_lab.gelu import gelu_new
 from icl_lab.normalizers.base import Normalizer, causal
 
 Watch = Callable[[int, Tensor], object]  # layer, weights (b h t t)
@@ -23,7 +23,10 @@ GPT2_VOCABULARY = 50_257  # rows of a token table that Hugging Face allocates an
 
 
 class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The shape of a model. The three switches leave the residual stream as it is where a part is off."""
+    """The shape of a model. The three switches leave the residual stream as it is where a part is off.
+
+    ``block=llama`` is the block of arXiv 2501.19399: RMSNorm, SwiGLU of width 8d/3, no biases.
+    """
 
     layers: Positive = 2
     heads: Positive = 4
@@ -33,10 +36,16 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mlp: bool = True
     attention: bool = True
     norm: bool = True
+    block: Literal["gpt2", "llama"] = "gpt2"
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ValueError(f"heads must divide width, got {self.heads} heads and width {self.width}")
+
+    @property
+    def shape(self) -> Shape:
+        """What a block must know."""
+        return Shape(self.width, self.heads, self.block == "llama", self.mlp, self.norm)
 
 
 @dataclass(frozen=True)
@@ -64,18 +73,24 @@ class GPT2(nn.Module):
         head_dim = spec.width // spec.heads
         self.read_in = nn.Linear(reading.width, spec.width)
         self.roles = nn.Parameter(torch.zeros(reading.roles, spec.width)) if spec.roles == "tagged" else None
-        self.positions = positions.build(spec.positions, spec.width, head_dim)
+        self.positions = positions.build(spec.positions, spec.width, head_dim, reading.train_tokens)
         rules = self._rules(attn) if spec.attention else [None] * spec.layers
-        self.blocks = nn.ModuleList(Block(spec, rule) for rule in rules)
-        self.norm = nn.LayerNorm(spec.width) if spec.norm else nn.Identity()
+        self.blocks = nn.ModuleList(Block(spec.shape, rule) for rule in rules)
+        self.norm = norm(spec.shape)
         self.read_out = nn.Linear(spec.width, reading.outputs)
         self._start(spec.layers, rng)
 
-    def forward(self, tokens: Tensor, watch: Watch | None = None, answers: slice = EVERYWHERE) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        watch: Watch | None = None,
+        answers: slice = EVERYWHERE,
+        rng: torch.Generator | None = None,
+    ) -> Tensor:
         """Tokens (b t w) -> outputs (b t c). ``watch`` is handed each layer's attention weights (b h t t).
 
         Where only some tokens are asked for an answer, ``answers`` spares the rest what nobody reads: the last block's
-        MLP and the read-out. Their outputs are 0.
+        MLP and the read-out. Their outputs are 0. In training ``rng`` draws the places of a code with random ones.
 
         Raises ``BadValue`` when there are more tokens than the position code can tell apart.
         """
@@ -83,16 +98,19 @@ class GPT2(nn.Module):
         limit = self.positions.limit
         if limit is not None and t > limit:
             raise BadValue(
-                f"{t} tokens do not fit into {limit} learned positions; shorten the prompt or use another code."
+                f"{t} tokens do not fit into the {limit} places of {self.spec.positions}; shorten the prompt or take "
+                "another position code."
             )
         visible = causal(t, tokens.device)
         x = self.read_in(tokens)
         if self.roles is not None:
             x = x + self.roles.repeat(math.ceil(t / len(self.roles)), 1)[:t]
-        x = self.positions.place(x)
+        where = self.positions.where(t, rng, tokens.device)
+        x = self.positions.place(x, where)
+        turn = lambda q, k: self.positions.turn(q, k, where)  # noqa: E731
         for layer, block in enumerate(self.blocks):
             seen = None if watch is None else lambda w, layer=layer: watch(layer, w)
-            x = block(x, visible, self.positions, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE)
+            x = block(x, visible, turn, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE)
         read = self.read_out(self.norm(x))
         if answers == EVERYWHERE:
             return cast(Tensor, read)
@@ -109,6 +127,14 @@ class GPT2(nn.Module):
             cast(Attention, cast(Block, block).attention).rule = rule.to(device)
         self.attn = attn
 
+    def swap_positions(self, code: str) -> None:
+        """Reads prompts with another code than in training; raises ``BadValue`` where one has learned vectors."""
+        spec = self.spec
+        other = positions.exchange(
+            spec.positions, code, spec.width, spec.width // spec.heads, self.reading.train_tokens
+        )
+        self.positions = other.to(self.read_in.weight.device)
+
     def _rules(self, attn: str) -> Sequence[Normalizer]:
         spec = self.spec
         site = {"heads": spec.heads, "head_dim": spec.width // spec.heads, "train_tokens": self.reading.train_tokens}
@@ -117,7 +143,8 @@ class GPT2(nn.Module):
     @property
     def prefix_consistent(self) -> bool:
         """Whether an answer depends on nothing that comes after it, not even on how much does."""
-        return all(module.prefix_consistent for module in self.modules() if isinstance(module, Normalizer))
+        parts = [part for part in self.modules() if isinstance(part, Normalizer | positions.Positions)]
+        return all(part.prefix_consistent for part in parts)
 
     def bytes_a_prompt(self, t: int) -> float:
         """What a forward pass without gradients holds at once for one prompt of ``t`` tokens, generously."""
@@ -147,70 +174,3 @@ class GPT2(nn.Module):
                 p.normal_(0, 0.02, generator=rng)
             elif name.endswith("bias"):
                 p.zero_()
-
-
-class Block(nn.Module):
-    """x + attention(norm x), then x + mlp(norm x); a part that is off is left out with its norm."""
-
-    def __init__(self, spec: ModelSpec, rule: Normalizer | None) -> None:
-        super().__init__()
-
-        def norm() -> nn.Module:
-            return nn.LayerNorm(spec.width) if spec.norm else nn.Identity()
-
-        self.attention = Attention(spec, rule) if rule is not None else None
-        self.before_attention = norm() if rule is not None else None
-        self.mlp = MLP(spec.width) if spec.mlp else None
-        self.before_mlp = norm() if spec.mlp else None
-
-    def forward(
-        self,
-        x: Tensor,
-        visible: Tensor,
-        code: positions.Positions,
-        watch: Callable[[Tensor], object] | None,
-        answers: slice,
-    ) -> Tensor:
-        """x (b t d), visible (t t) -> (b t d), of which only the tokens of ``answers`` are returned."""
-        if self.attention is not None and self.before_attention is not None:
-            x = x + self.attention(self.before_attention(x), visible, code, watch)
-        x = x[:, answers]
-        if self.mlp is not None and self.before_mlp is not None:
-            x = x + self.mlp(self.before_mlp(x))
-        return x
-
-
-class Attention(nn.Module):
-    """Multi-head attention with the weights of a rule."""
-
-    def __init__(self, spec: ModelSpec, rule: Normalizer) -> None:
-        super().__init__()
-        self.heads = spec.heads
-        self.qkv = nn.Linear(spec.width, 3 * spec.width)
-        self.project = nn.Linear(spec.width, spec.width)
-        self.rule = rule
-
-    def forward(
-        self, x: Tensor, visible: Tensor, code: positions.Positions, watch: Callable[[Tensor], object] | None
-    ) -> Tensor:
-        """X (b t d), visible (t t) -> (b t d)."""
-        b, t, d = x.shape
-        q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
-        q, k = code.turn(q, k)
-        if watch is not None:
-            watch(self.rule.weights(q, k, visible))
-        o = self.rule.attend(q, k, v, visible)
-        return cast(Tensor, self.project(o.transpose(1, 2).reshape(b, t, d)))
-
-
-class MLP(nn.Module):
-    """Two layers, four times as wide in between."""
-
-    def __init__(self, d: int) -> None:
-        super().__init__()
-        self.widen = nn.Linear(d, 4 * d)
-        self.project = nn.Linear(4 * d, d)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (b t d) -> (b t d)."""
-        return cast(Tensor, self.project(gelu_new(self.widen(x))))

@@ -43,8 +43,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def reading(self, task: Task) -> Reading:
         """What the task asks of the model; the longest training prompt is the last that the curriculum reaches."""
-        longest = self.train.length_at(self.train.steps - 1)
-        return Reading(task.width, task.outputs, task.roles, task.tokens(longest))
+        return Reading(task.width, task.outputs, task.roles, task.tokens(self.train.longest))
 
 
 def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] = (), draws: str = "ours") -> RunSpec:
@@ -79,10 +78,14 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
 def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
     """Returns ``spec`` with fields changed: ``{"train.steps": "2000", "test.axes.length": "10,20"}``.
 
+    ``model.rope_theta`` is short for ``test.positions=rotary:theta=...``: another base of the angles at test only.
+
     Raises ``LabError`` on a field that does not exist and on a value out of bounds.
     """
     fields, home = spec.whole(), tasks.build(spec.task).home
     for path, value in settings.items():
+        if path == "model.rope_theta":  # the papers' name for it
+            path, value = "test.positions", f"rotary:theta={value}"
         # The task and the normalizer are not fields to be set: they have names and options of their own.
         place: Any = {group: fields[group] for group in ("model", "train", "test")}
         place["train"]["shift"] = {**home, **place["train"]["shift"]}
@@ -151,15 +154,20 @@ def _read(path: str, text: str, old: object) -> Any:
 
 def _check(spec: RunSpec, task: Task) -> None:
     """Raises ``BadValue`` for what no single field can know."""
-    head_dim = spec.model.width // spec.model.heads
-    code = positions.build(spec.model.positions, spec.model.width, head_dim)
-    longest = max(spec.test.lengths[-1], spec.train.curriculum.stop)
-    if code.limit is not None and task.tokens(longest) > code.limit:
-        raise BadValue(
-            f"prompts of {longest} examples are {task.tokens(longest)} tokens, more than the {code.limit} learned "
-            f"positions; set model.positions=learned:rows={task.tokens(longest)}, none or rotary, or shorter lengths."
-        )
-    reading = spec.reading(task)
+    head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
+    for name, longest in (
+        (spec.model.positions, spec.train.longest),
+        (spec.test.positions or spec.model.positions, spec.test.lengths[-1]),
+    ):
+        code = positions.build(name, spec.model.width, head_dim, reading.train_tokens)
+        if code.limit is not None and task.tokens(longest) > code.limit:
+            tokens = task.tokens(longest)
+            raise BadValue(
+                f"prompts of {longest} examples are {tokens} tokens, more than the {code.limit} places of '{name}'; "
+                f"set model.positions=learned:rows={tokens}, none or rotary, or shorter lengths."
+            )
+    if spec.test.positions:
+        positions.exchange(spec.model.positions, spec.test.positions, spec.model.width, head_dim, reading.train_tokens)
     for attn in (spec.attn, spec.train.switch_to):
         if attn:
             normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)

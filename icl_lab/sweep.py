@@ -14,7 +14,6 @@ from icl_lab.model import GPT2
 from icl_lab.spec import RunSpec
 from icl_lab.store import Run, Store
 from icl_lab.streams import stream
-from icl_lab.tasks.base import Task
 from icl_lab.train import train
 
 
@@ -50,7 +49,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
         model, task = trained(run, lab), tasks.build(spec.task)
         if swap:
             model.swap_rule(swap)
-        subjects = {f"{spec.attn}->{swap}" if swap else spec.attn: subject(model, task, lab.device)}
+        subjects = {f"{spec.attn}->{swap}" if swap else spec.attn: subject(model, spec, lab.device)}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
         measured = measure(subjects, task, spec.test, lab.tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
@@ -90,7 +89,10 @@ def trained(run: Run, lab: Lab) -> GPT2:
     return model.eval()
 
 
-def subject(model: GPT2, task: Task, device: torch.device) -> Subject:
-    """Wraps a model as something to be measured; one pass serves all lengths where its rules are prefix-consistent."""
-    predict = lambda prompt: model(prompt.tokens.to(device), answers=task.answers)  # noqa: E731
+def subject(model: GPT2, spec: RunSpec, device: torch.device) -> Subject:
+    """Wraps a model as something to be measured; one pass serves all lengths where it is prefix-consistent."""
+    if spec.test.positions:
+        model.swap_positions(spec.test.positions)
+    answers = tasks.build(spec.task).answers
+    predict = lambda prompt: model(prompt.tokens.to(device), answers=answers)  # noqa: E731
     return Subject(predict, model.prefix_consistent, model.bytes_a_prompt)

@@ -67,6 +67,11 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The examples in the prompts of ``step`` (from 0)."""
         return self.curriculum.at(step, self.steps)
 
+    @property
+    def longest(self) -> int:
+        """The examples in the longest prompts that the curriculum reaches."""
+        return self.curriculum.height(self.steps - 1, self.steps)
+
 
 @dataclass
 class Progress:
@@ -113,7 +118,8 @@ def train(
         prompt = task.sample(stream(seed, "train", step), spec.batch, length, **spec.shift).to(device)
         for group in adam.param_groups:
             group["lr"] = rate
-        loss = task.loss(model(prompt.tokens, answers=task.answers), prompt)
+        places = stream(seed, "places", step)
+        loss = task.loss(model(prompt.tokens, answers=task.answers, rng=places), prompt)
         adam.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         if spec.clip:

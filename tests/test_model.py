@@ -67,9 +67,9 @@ def test_order_is_seen_through_positions():
 
 
 def test_rotary_scores_depend_on_distances_only():
-    code = positions.build("rotary", 16, 8)
+    code, where = positions.build("rotary", 16, 8, 9), torch.arange(9)
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64).expand(2, 1, 1, 9, 8)
-    turned_q, turned_k = code.turn(q, k)
+    turned_q, turned_k = code.turn(q, k, where)
     scores = turned_q @ turned_k.transpose(-1, -2)
     assert torch.allclose(scores[..., 3, 1], scores[..., 8, 6], atol=1e-5)
     assert not torch.allclose(scores[..., 3, 1], scores[..., 8, 1], atol=1e-3)
@@ -77,10 +77,82 @@ def test_rotary_scores_depend_on_distances_only():
 
 
 def test_sinusoidal_by_hand():
-    code = positions.build("sinusoidal:theta=100", 4, 2)
-    placed = code.place(torch.zeros(1, 3, 4))
+    code = positions.build("sinusoidal:theta=100", 4, 2, 3)
+    placed = code.place(torch.zeros(1, 3, 4), torch.arange(3))
     angle = torch.tensor([[0.0, 0], [1, 0.1], [2, 0.2]])
     assert torch.allclose(placed[0], torch.cat((angle.sin(), angle.cos()), 1), atol=1e-6)
+
+
+def test_ntk_stretches_the_slowest_wave_by_the_ratio_and_the_fastest_not_at_all():
+    plain, scaled = (positions.build(f"rotary{option}", 16, 8, 10) for option in ("", ":ntk=yes"))
+    q = torch.randn(1, 1, 40, 8)
+    near, far = torch.arange(10), torch.arange(40)
+    assert torch.equal(
+        plain.turn(q[:, :, :10], q[:, :, :10], near)[0], scaled.turn(q[:, :, :10], q[:, :, :10], near)[0]
+    )
+    turned = scaled.turn(q, q, far)[0]
+    # Wave 0 (numbers 0 and 4) has frequency 1 whatever theta is; wave 3 turned by 36 is the plain one turned by 9.
+    assert torch.allclose(turned[..., [0, 4]], plain.turn(q, q, far)[0][..., [0, 4]], atol=1e-5)
+    same = q[:, :, 36:37].expand(1, 1, 40, 8)
+    assert torch.allclose(turned[0, 0, 36, [3, 7]], plain.turn(same, same, far)[0][0, 0, 9, [3, 7]], atol=1e-5)
+    assert plain.prefix_consistent
+    assert not scaled.prefix_consistent
+
+
+@pytest.mark.parametrize("code", ["learned:rows=40,random=40", "sinusoidal:random=40", "rotary:random=40"])
+def test_random_places_are_drawn_afresh_in_training_and_once_in_a_test(code):
+    model = build(positions=code)
+    places = [model.positions.where(12, stream(0, "places", step), torch.device("cpu")) for step in (1, 1, 2)]
+    for where in places:
+        assert len(where.unique()) == 12
+        assert (where.diff() > 0).all()
+        assert 0 <= where.min() <= where.max() < 40
+    assert torch.equal(places[0], places[1])
+    assert not torch.equal(places[0], places[2])
+    x = tokens(t=12)
+    assert torch.equal(model(x), model(x))
+    assert not torch.equal(model(x), model(x, rng=stream(0, "places", 1)))
+    assert not model.prefix_consistent
+    with pytest.raises(BadValue, match="41 tokens do not fit into the 40 places"):
+        model(tokens(t=41))
+
+
+def test_another_code_at_test_reads_the_same_weights():
+    model, other = build(positions="rotary"), build(positions="rotary:theta=100")
+    x = tokens()
+    before = model(x)
+    model.swap_positions("rotary:theta=100")
+    assert torch.equal(model(x), other(x))
+    assert not torch.equal(model(x), before)
+    for there, here in (("learned", "rotary"), ("rotary", "learned")):
+        with pytest.raises(BadValue, match="learned vectors"):
+            build(positions=there).swap_positions(here)
+
+
+def test_a_llama_block_by_hand():
+    model = build(block="llama", layers=1, heads=1, positions="none").double()
+    parts = dict(model.named_parameters())
+    assert not any(name.startswith("blocks") and name.endswith("bias") for name in parts)
+    assert parts["blocks.0.mlp.gate.weight"].shape == (48, 16)  # 8/3 of 16 is 42.7, to the next 8
+    with torch.no_grad():
+        for p in parts.values():
+            p.copy_(torch.randn(p.shape, generator=stream(0, "llama"), dtype=torch.float64))
+    x = tokens(b=1, t=3).double()
+
+    def rms(z, weight):
+        return z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+    h = x @ parts["read_in.weight"].T + parts["read_in.bias"]
+    q, k, v = (rms(h, parts["blocks.0.before_attention.weight"]) @ parts["blocks.0.attention.qkv.weight"].T).chunk(
+        3, -1
+    )
+    scores = (q @ k.transpose(1, 2) / 4).masked_fill(torch.ones(3, 3).triu(1).bool(), -torch.inf)
+    h = h + scores.softmax(-1) @ v @ parts["blocks.0.attention.project.weight"].T
+    z = rms(h, parts["blocks.0.before_mlp.weight"])
+    gate, wide = (z @ parts[f"blocks.0.mlp.{name}.weight"].T for name in ("gate", "widen"))
+    h = h + (gate * torch.sigmoid(gate) * wide) @ parts["blocks.0.mlp.project.weight"].T
+    wanted = rms(h, parts["norm.weight"]) @ parts["read_out.weight"].T + parts["read_out.bias"]
+    assert torch.allclose(model(x), wanted, atol=1e-10)
 
 
 @pytest.mark.parametrize("code", ["learned", "rotary"])
@@ -183,7 +255,7 @@ def test_the_activation_is_gelu_new_and_so_is_its_slope():
 
 def test_too_many_tokens_for_learned_positions():
     model = build(positions="learned:rows=6")
-    with pytest.raises(BadValue, match="8 tokens do not fit into 6"):
+    with pytest.raises(BadValue, match="8 tokens do not fit into the 6 places"):
         model(tokens())
     assert build(positions="none")(tokens(t=600)).shape == (2, 600, 1)
 

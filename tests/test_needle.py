@@ -108,6 +108,32 @@ def test_loss_by_hand_and_no_gradient_elsewhere():
     assert views["first"].tolist() == [0, 1, 0]
 
 
+def test_with_one_key_the_question_names_none():
+    """The poster's layout: noise, k, value, noise, q."""
+    task, prompt = draw("needle:keys=1", prompts=500)
+    ids = prompt.tokens.argmax(2)
+    assert (ids[:, -1] == 25).all()
+    assert ((ids == 24).sum(1) == 1).all()
+    assert (ids[:, :-1] < 25).all()
+    after = ids.gather(1, (ids == 24).float().argmax(1, keepdim=True) + 1)
+    assert torch.equal(after[:, 0], prompt.targets[:, -1].long())
+    assert rates(task, prompt, "exact-rule") == {"exact": 0, "first": 0}
+    with pytest.raises(BadValue, match="keys of 2 or more"):
+        tasks.build("needle:keys=1,distractors=bindings")
+
+
+def test_cross_entropy_by_hand():
+    task, prompt = draw("needle:answer=2,alphabet=4", prompts=3)
+    outputs = torch.zeros(3, 40, 4)
+    assert task.confidence(outputs, prompt)["cross-entropy"].tolist() == pytest.approx([1.3862944] * 3)
+    outputs[0, -2, prompt.targets[0, -2].long()] = 1.0986123  # log 3: the right symbol has 3 of 6 parts
+    assert task.confidence(outputs, prompt)["cross-entropy"][0].item() == pytest.approx((0.6931472 + 1.3862944) / 2)
+    assert task.confidence(outputs, prompt)["cross-entropy"].mean().item() == pytest.approx(
+        (5 * 1.3862944 + 0.6931472) / 6
+    )
+    assert task.loss(outputs, prompt).item() == pytest.approx((5 * 1.3862944 + 0.6931472) / 6)
+
+
 def test_what_does_not_fit_is_said():
     with pytest.raises(BadValue, match="prompts of 6 or more"):
         draw("needle", length=5)
@@ -122,11 +148,13 @@ def test_what_does_not_fit_is_said():
 
 def test_its_usual_training_is_its_own_and_a_user_stands_above_it():
     spec = resolve("needle", "ssmax", "smoke")
-    assert (spec.train.curriculum.start, spec.train.curriculum.stop) == (64, 64)
+    assert (spec.train.curriculum.start, spec.train.curriculum.stop) == (16, 64)
+    assert spec.train.curriculum.mixed
     assert spec.model.positions == "rotary"
     assert spec.train.shift == {}
     mine = resolve("needle", "ssmax", "smoke", ["train.curriculum.stop=128", "model.positions=none"])
-    assert (mine.train.curriculum.start, mine.train.curriculum.stop, mine.model.positions) == (64, 128, "none")
+    assert (mine.train.curriculum.start, mine.train.curriculum.stop, mine.model.positions) == (16, 128, "none")
+    assert resolve("needle:answer=7", "ssmax").train.curriculum.start == 24
     assert resolve("linear", "ssmax", "smoke").train.curriculum.stop == 41
 
 

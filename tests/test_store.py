@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from icl_lab import sweep as sweeping
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.model import ModelSpec
 from icl_lab.spec import RunSpec
 from icl_lab.store import CHECKPOINTS, Store, publish
@@ -362,3 +362,17 @@ def test_a_stop_while_waiting_for_another_process(tiny, lab):
     with run.alone(lab.said.append), pytest.raises(Stopped, match="while waiting"):
         sweeping.sweep(tiny(), 0, waiting)
     assert not run.trained
+
+
+def test_another_base_of_the_angles_at_test_takes_the_model_and_reads_it_otherwise(tiny, lab):
+    trained_alike = "model.positions=rotary"
+    plain = sweeping.sweep(tiny("linear", "softmax", trained_alike), 0, lab)
+    spec = tiny("linear", "softmax", trained_alike, "model.rope_theta=500000")
+    assert spec.test.positions == "rotary:theta=500000"
+    other = sweeping.sweep(spec, 0, lab)
+    assert any("trained alike" in line for line in lab.said)
+    cell = {"metric": "mse-code", "sigma_f": 1, "sigma_x": 1, "length": 12}
+    assert plain.at(attn="softmax", **cell) != other.at(attn="softmax", **cell)
+    assert plain.at(attn="reference:zero", **cell) == other.at(attn="reference:zero", **cell)
+    with pytest.raises(BadValue, match="learned vectors"):
+        tiny("linear", "softmax", "model.positions=learned", "model.rope_theta=500000")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from icl_lab import normalizers, tasks
+from icl_lab.curriculum import Staircase
 from icl_lab.errors import LabError, RunFailed, Stopped
 from icl_lab.model import GPT2
 from icl_lab.streams import stream
@@ -75,6 +76,37 @@ def test_seeds_differ_and_rules_share_prompts(tiny):
         train(model, Spy(), tiny("linear", attn, "train.steps=3").train, 0, Progress(), keep=lambda progress: None)
     assert all(torch.equal(a, b) for a, b in zip(seen[:3], seen[3:], strict=True))
     assert not torch.equal(seen[0][:, :5], seen[1][:, :5])
+
+
+def test_a_mixture_has_all_lengths_alike_and_none_above_its_height():
+    climb = Staircase(start=16, stop=64, rise=16, run=0.1, mixed=True)
+    lengths = [climb.at(step, 1000) for step in range(1000)]
+    assert max(lengths[:100]) == 16
+    assert max(lengths[100:200]) == 32
+    late = lengths[300:]
+    assert (min(late), max(late)) == (16, 64)
+    counts = [late.count(length) for length in range(16, 65)]
+    assert max(counts) - min(counts) <= 3  # 700 / 49 = 14 each
+    assert TrainSpec(steps=1000, curriculum=climb).longest == 64
+    assert TrainSpec(steps=1000, curriculum=Staircase(start=3, stop=64, rise=2, run=0.1)).longest == 21
+
+
+def test_random_places_belong_to_the_step(tiny):
+    """A training with random places, stopped and resumed, is the one that never stopped."""
+    spec = tiny("linear", "softmax", "model.positions=rotary:random=200", "train.steps=6")
+    whole, task = setup(spec)
+    train(whole, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    plain, _ = setup(tiny("linear", "softmax", "model.positions=rotary", "train.steps=6"))
+    train(plain, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    assert not equal(numbers(whole), numbers(plain))
+    broken, _ = setup(spec)
+    kept = []
+    with pytest.raises(Stopped):
+        train(broken, task, spec.train, 0, Progress(), keep=kept.append, stopping=lambda: True)
+    progress = copy.deepcopy(kept[-1])
+    assert progress.step == 1
+    train(broken, task, spec.train, 0, progress, keep=lambda progress: None)
+    assert equal(numbers(whole), numbers(broken))
 
 
 def test_a_loss_that_is_not_finite_stops_with_its_step_and_keeps_only_what_is_good(tiny):

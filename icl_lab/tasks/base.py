@@ -99,6 +99,10 @@ class Task(ABC):
         not count in that class.
         """
 
+    def confidence(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
+        """Outputs (b t c) -> metrics of each prompt, (b), that its errors do not tell; none unless a task has some."""
+        return {}
+
     @abstractmethod
     def references(self) -> dict[str, Predictor]:
         """Returns the predictors to stand beside a model: trivial, classical, and the exact rule."""

@@ -27,23 +27,20 @@ class Needle(Task):
     right exactly where greedy decoding would be. ``alphabet`` is the number of symbols, ``keys`` the number of keys.
     ``distractors=noise`` (easy) fills the context with symbols, ``bindings`` (hard) with other keys and values of their
     own. ``depth`` is where the needle stands, in percent of the context: 100 is next to the question. Training draws it
-    evenly; ``length`` counts tokens.
+    evenly, and mixes lengths from 16 to 64; ``length`` counts tokens. With ``keys=1`` the question names no key, as
+    there is but one: the layout of the poster (``alphabet=24``).
 
-    Metrics are error rates: ``exact`` (any symbol wrong) and ``first`` (the first symbol wrong).
+    Metrics are error rates, ``exact`` (any symbol wrong) and ``first`` (the first symbol wrong), and ``cross-entropy``
+    in nats, the mean over the symbols of the answer.
     """
 
     headline: ClassVar[str] = "exact"
     beside: ClassVar[tuple[str, ...]] = ("exact", "first")
     heat_map: ClassVar[tuple[str, str]] = ("length", "depth")
     roles: ClassVar[int] = 1
-    usual: ClassVar[Mapping[str, str]] = {
-        "train.curriculum.start": "64",
-        "train.curriculum.stop": "64",
-        "model.positions": "rotary",
-    }
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"depth": (10, 30, 50, 70, 90), "length": (64, 128, 256, 512, 1024)},
-        "thin": {"depth": (10, 30, 50, 70, 90), "length": (64, 128, 256, 512)},
+        "thin": {"depth": (10, 30, 50, 70, 90), "length": (64, 128, 256, 512, 1024)},
         "tiny": {"depth": (10, 50, 90), "length": (64, 128)},
     }
 
@@ -55,7 +52,20 @@ class Needle(Task):
     def __post_init__(self) -> None:
         require(1 <= self.answer <= 7, "answer must be 1 to 7", self.answer)
         require(self.alphabet >= 2, "alphabet must be at least 2", self.alphabet)
-        require(self.keys >= 2, "keys must be at least 2", self.keys)
+        require(self.keys >= 1, "keys must be at least 1", self.keys)
+        if self.distractors == "bindings":
+            require(self.keys >= 2, "other keys to be told apart from need keys of 2 or more", self.keys)
+
+    @property
+    def usual(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Mixed lengths from 16 on, or from the least that holds the needle."""
+        return {
+            "train.curriculum.start": str(max(16, self.least)),
+            "train.curriculum.stop": "64",
+            "train.curriculum.rise": "8",
+            "train.curriculum.mixed": "yes",
+            "model.positions": "rotary",
+        }
 
     @property
     def width(self) -> int:  # type: ignore[override]
@@ -70,6 +80,16 @@ class Needle(Task):
     @property
     def answers(self) -> slice:
         return slice(-self.answer, None)
+
+    @property
+    def question(self) -> int:
+        """Tokens from the mark of the question to the end: the key is named where there are several."""
+        return self.answer if self.keys == 1 else self.answer + 1
+
+    @property
+    def least(self) -> int:
+        """Tokens of the shortest prompt: the needle, as much beside it, and the question."""
+        return 2 * (1 + self.answer) + self.question
 
     @property
     def prefixes(self) -> bool:
@@ -87,13 +107,12 @@ class Needle(Task):
         Raises ``BadValue`` where needle and question do not fit into ``length`` tokens.
         """
         self.sigmas(shift)
-        m, question = self.answer, self.answer + 1  # q, k, and all symbols of the answer but the last
-        body = length - question
-        require(body >= 2 * (1 + m), f"a needle of {1 + m} tokens needs prompts of {3 + 3 * m} or more", length)
+        m, body = self.answer, length - self.question
+        require(length >= self.least, f"a needle of {1 + m} tokens needs prompts of {self.least} or more", length)
         noise = torch.randint(self.alphabet, (prompts, body), generator=rng)
         value = torch.randint(self.alphabet, (prompts, m), generator=rng)
         key = torch.randint(self.keys, (prompts, 1), generator=rng)
-        others = torch.randint(self.keys - 1, (prompts, body), generator=rng)
+        others = torch.randint(max(1, self.keys - 1), (prompts, body), generator=rng)
         depth = torch.rand(prompts, 1, generator=rng) if "depth" not in shift else torch.tensor(shift["depth"] / 100)
         step = 1 if self.distractors == "noise" else 1 + m  # a needle among bindings stands where one of them would
         places = (body - 1 - m) // step
@@ -107,7 +126,8 @@ class Needle(Task):
         needle = torch.cat((self.alphabet + key, value), dim=1).gather(1, away.clamp(0, m).expand(prompts, -1))
         body_tokens = torch.where((away >= 0) & (away <= m), needle, noise)
         asked = torch.full((prompts, 1), self.alphabet + self.keys)
-        tokens = torch.cat((body_tokens, asked, self.alphabet + key, value[:, :-1]), dim=1)
+        named = (self.alphabet + key)[:, : 0 if self.keys == 1 else 1]
+        tokens = torch.cat((body_tokens, asked, named, value[:, :-1]), dim=1)
         targets = torch.zeros(prompts, length)
         targets[:, self.answers] = value.float()
         scored = torch.zeros(prompts, length, dtype=torch.bool)
@@ -131,6 +151,12 @@ class Needle(Task):
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
         return {"exact": errors.amax(1), "first": errors[:, 0]}
 
+    def confidence(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
+        """The cross-entropy in nats, the mean over the symbols of an answer."""
+        wanted = prompt.targets[:, self.answers].long()
+        nats = F.cross_entropy(outputs[:, self.answers].transpose(1, 2), wanted, reduction="none")
+        return {"cross-entropy": nats.mean(1)}
+
     def references(self) -> dict[str, Predictor]:
         return {
             "chance": self._answers(lambda context: torch.zeros(len(context), self.alphabet)),
@@ -146,7 +172,7 @@ class Needle(Task):
         """
 
         def predict(prompt: Prompt) -> Tensor:
-            context = prompt.tokens[:, : -(self.answer + 1)]
+            context = prompt.tokens[:, : -self.question]
             whim = torch.arange(len(context), device=context.device) * 7919 % self.alphabet
             scores = rule(context).to(context) + 0.5 * F.one_hot(whim, self.alphabet)
             return scores.unsqueeze(1).expand(-1, prompt.tokens.shape[1], -1)
@@ -160,8 +186,8 @@ class Needle(Task):
     def _exact(self, prompt: Prompt) -> Tensor:
         """What stood after the key that is asked for: the whole answer."""
         ids, m = prompt.tokens.argmax(2), self.answer
-        body = ids[:, : -(m + 1)]
-        key = ids[:, -m].unsqueeze(1)
+        body = ids[:, : -self.question]
+        key = torch.full_like(ids[:, :1], self.alphabet) if self.keys == 1 else ids[:, -m].unsqueeze(1)
         start = (body == key).float().argmax(1, keepdim=True)
         value = body.gather(1, start + 1 + torch.arange(m, device=ids.device))
         outputs = torch.zeros(*ids.shape, self.alphabet, device=ids.device)
