@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.gelu import gelu_new
-from icl_lab.normalizers.base import Normalizer
+from icl_lab.normalizers.base import Normalizer, scores
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
-See = Callable[[Tensor], object]  # is handed weights (b h t t)
+See = Callable[[Tensor, Tensor], object]  # is handed weights and scores, both (b h t t)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = turn(q, k)
         if see is not None:
-            see(self.rule.weights(q, k, visible))
+            see(self.rule.weights(q, k, visible), scores(q, k))
         o = self.rule.attend(q, k, v, visible)
         return cast(Tensor, self.project(o.transpose(1, 2).reshape(b, t, d)))
 

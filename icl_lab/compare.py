@@ -77,8 +77,11 @@ class Study:
         return _cells(self.grids[self.baseline][0], self.metric)
 
     def values(self, rule: str, cell: Labels) -> list[float]:
-        """The metric of a rule in a cell, one number a seed; raises ``BadValue`` where there is a gap (NaN)."""
-        values = [grid.at(attn=model_name(grid), metric=self.metric, **cell) for grid in self.grids[rule]]
+        """The metric of a rule in a cell, one number a seed; raises ``BadValue`` where there is a gap (NaN).
+
+        A cell without a label for one of the task's facets is the mean over it.
+        """
+        values = [self._mean(grid, model_name(grid), cell) for grid in self.grids[rule]]
         for seed, value in enumerate(values):
             if math.isnan(value):
                 raise BadValue(f"'{rule}', seed {seed}: {self.metric} is not a number at {cell}.")
@@ -92,15 +95,30 @@ class Study:
 
     def reference(self, name: str, cell: Labels) -> float:
         """The metric of a reference predictor, which is the same in every run."""
-        return self.grids[self.baseline][0].at(attn=name, metric=self.metric, **cell)
+        return self._mean(self.grids[self.baseline][0], name, cell)
 
     def references(self) -> list[str]:
         """The names of the reference predictors, ``reference:`` in front."""
         return [name for name in self.grids[self.baseline][0].values("attn") if name.startswith("reference:")]
 
+    @property
+    def averaged(self) -> dict[str, int]:
+        """The facets over which a line is a mean, each with the number of its values."""
+        return {facet: len({cell[facet] for cell in self.cells()}) for facet in self.task.facets}
+
     def line(self, *axes: str) -> list[Labels]:
-        """The cells along one axis, or over several, everything else as in training."""
-        return [cell for cell in self.cells() if all(cell[a] == v for a, v in self.home.items() if a not in axes)]
+        """The cells along one axis, or over several: facets left out, everything else as in training."""
+        fixed = {a: v for a, v in self.home.items() if a not in (*axes, *self.task.facets)}
+        left = [a for a in self.task.facets if a not in axes]
+        found = [cell for cell in self.cells() if all(cell[a] == v for a, v in fixed.items())]
+        lines = [{a: v for a, v in cell.items() if a not in left} for cell in found]
+        return [cell for number, cell in enumerate(lines) if cell not in lines[:number]]
+
+    def _mean(self, grid: Grid, name: str, cell: Labels) -> float:
+        values = grid.where(attn=name, metric=self.metric, **cell).frame["value"]
+        if len(values) != math.prod(n for facet, n in self.averaged.items() if facet not in cell):
+            raise KeyError(f"{len(values)} cells of {name} have {cell}")
+        return float(values.mean(skipna=False))
 
     def map(self, rule: str) -> Map:
         """The mean over seeds in every cell of the task's two main axes, everything else as in training."""

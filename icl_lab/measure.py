@@ -78,8 +78,21 @@ class Errors:
         self.cells: dict[tuple[float, ...], Tensor] = {}
 
     def at(self, cell: Mapping[str, float]) -> Tensor:
-        """Returns the shares of the prompts of a cell, (b); raises ``KeyError`` where it was not measured."""
-        return self.cells[tuple(float(cell[axis]) for axis in self.axes)]
+        """Returns the shares of the prompts of a cell, (b); raises ``KeyError`` where it was not measured.
+
+        Without a label for some axis: the mean over its cells, which share their prompts.
+        """
+        wanted = tuple(cell.get(axis) for axis in self.axes)
+        if wanted in self.cells:
+            return self.cells[wanted]  # type: ignore[index]
+        found = [
+            kept
+            for labels, kept in self.cells.items()
+            if all(value is None or label == value for label, value in zip(labels, wanted, strict=True))
+        ]
+        if not found:
+            raise KeyError(f"no cell {dict(cell)} was measured")
+        return torch.stack(found).mean(0)
 
     def add(self, cell: Mapping[str, float], values: Tensor) -> None:
         """Keeps values (b) or (b g) of a cell."""

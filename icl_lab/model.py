@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal, cast
 
 import msgspec
@@ -15,7 +16,7 @@ from icl_lab.blocks import Attention, Block, Shape, norm
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, causal
 
-Watch = Callable[[int, Tensor], object]  # layer, weights (b h t t)
+Watch = Callable[[int, Tensor, Tensor], object]  # layer, weights (b h t t), scores q.k / sqrt(d) (b h t t)
 Positive = Annotated[int, Meta(ge=1)]
 
 EVERYWHERE = slice(None)
@@ -87,7 +88,8 @@ class GPT2(nn.Module):
         answers: slice = EVERYWHERE,
         rng: torch.Generator | None = None,
     ) -> Tensor:
-        """Tokens (b t w) -> outputs (b t c). ``watch`` is handed each layer's attention weights (b h t t).
+        """Tokens (b t w) -> outputs (b t c). ``watch`` is handed each layer's attention weights and
+        scores, both (b h t t).
 
         Where only some tokens are asked for an answer, ``answers`` spares the rest what nobody reads: the last block's
         MLP and the read-out. Their outputs are 0. In training ``rng`` draws the places of a code with random ones.
@@ -109,7 +111,7 @@ class GPT2(nn.Module):
         x = self.positions.place(x, where)
         turn = lambda q, k: self.positions.turn(q, k, where)  # noqa: E731
         for layer, block in enumerate(self.blocks):
-            seen = None if watch is None else lambda w, layer=layer: watch(layer, w)
+            seen = None if watch is None else partial(watch, layer)
             x = block(x, visible, turn, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE)
         read = self.read_out(self.norm(x))
         if answers == EVERYWHERE:

@@ -112,7 +112,7 @@ def markdown_rows(made: Table) -> list[str]:
 
 def conditions(study: Study, spec: RunSpec) -> str:
     """Says in one sentence what was measured, where and how often."""
-    fixed = ", ".join(f"{name} {value:g}" for name, value in study.home.items() if name != _axis(study))
+    fixed = _fixed(study)
     seeds = f"{study.seeds} training seed{'s' * (study.seeds > 1)}"
     return f"{_words(study)}, {fixed}; {seeds}, preset {spec.preset}, baseline {study.baseline}."
 
@@ -154,7 +154,7 @@ def curves(study: Study) -> Figure:
         {rule: [study.values(rule, cell) for cell in line] for rule in study.grids},
         {name: [study.reference(name, cell) for cell in line] for name in study.references()},
         axis=axis,
-        title=", ".join(f"{name} {value:g}" for name, value in study.home.items() if name != axis),
+        title=_fixed(study),
         label=_words(study),
         log=study.task.log_scale,
     )
@@ -192,6 +192,16 @@ def html(
 def _axis(study: Study) -> str:
     """The axis along which rules are set beside each other: the shift that the published tables vary."""
     return study.task.heat_map[1] if study.task.log_scale else study.task.heat_map[0]
+
+
+def _fixed(study: Study) -> str:
+    """What does not vary along the line, or is averaged over."""
+    axis, means = _axis(study), study.averaged
+    return ", ".join(
+        f"mean over {means[name]} values of {name}" if name in means else f"{name} {value:g}"
+        for name, value in study.home.items()
+        if name != axis
+    )
 
 
 def _words(study: Study) -> str:

@@ -28,14 +28,14 @@ def settle(
     threads: int | None,
     swap: str = "",
 ) -> tuple[list["Run"], "Lab"]:
-    """Resolves and checks every run before the first begins."""
+    """Resolves and checks every run before the first begins; with ``swap`` also its test with that rule."""
     from icl_lab.spec import resolve
 
-    if swap:
-        resolve(task, swap, preset, settings, draws)  # the other rule must fit the model as well
+    # The other rule must fit the model as well, and is called by its one spelling.
+    rules = ["", resolve(task, swap, preset, settings, draws).attn] if swap else [""]
     specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
     lab = laboratory(results, device, threads)
-    return [lab.store.run(spec, seed) for spec in specs.values() for seed in range(seeds)], lab
+    return [lab.store.run(spec, seed, rule) for spec in specs.values() for seed in range(seeds) for rule in rules], lab
 
 
 def laboratory(results: Path, device: str, threads: int | None) -> "Lab":
@@ -72,7 +72,6 @@ def complete(
     lab: "Lab",
     order: Order,
     *,
-    swap: str = "",
     after: Callable[["Run", bool], object] = lambda run, already: None,
 ) -> bool:
     """Finishes the runs of this shard; returns whether all runs are finished, so that something can be made of them.
@@ -96,22 +95,21 @@ def complete(
         at_once(mine, lab, order.jobs)
     for run in mine:
         announce(run, lab)
-        already = finish(run, lab)
-        after(run, finish(run, lab, swap) if swap else already)
-    left = [run for run in runs if not run.measured(swap if run in mine else "")]
+        after(run, finish(run, lab))
+    left = [run for run in runs if not run.finished]
     if left:
         say(f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard.")
     return not left
 
 
-def finish(run: "Run", lab: "Lab", swap: str = "") -> bool:
-    """Makes sure that a run, or its evaluation with another rule, is finished and drawn; returns whether it was."""
+def finish(run: "Run", lab: "Lab") -> bool:
+    """Makes sure that a run is finished and drawn; returns whether it was."""
     from icl_lab.sweep import sweep
 
-    already = run.measured(swap)
-    sweep(run.spec, run.seed, lab, swap)
-    if not (run.place(swap) / "heat-map.svg").exists():
-        draw(run, swap)
+    already = run.finished
+    sweep(run.spec, run.seed, lab, run.swap)
+    if not (run.place / "heat-map.svg").exists():
+        draw(run)
     return already
 
 
@@ -130,8 +128,8 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
     outcomes = supervise(
         [
             Job(
-                f"{run.spec.attn} seed {run.seed}",
-                {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed},
+                f"{run.name} seed {run.seed}",
+                {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed, "swap": run.swap},
                 run.spec.train.steps,
             )
             for run in todo
@@ -157,7 +155,7 @@ def announce(run: "Run", lab: "Lab", dry_run: bool = False) -> float:
     from icl_lab.estimate import estimate
 
     spec = run.spec
-    what = f"{spec.task} | {spec.attn} | {spec.preset} | seed {run.seed} on {machine.describe(lab.device)}"
+    what = f"{spec.task} | {run.name} | {spec.preset} | seed {run.seed} on {machine.describe(lab.device)}"
     seconds, state = 0.0, "finished already"
     if not run.finished:
         seconds, parameters = estimate(spec, lab.device)
@@ -168,12 +166,12 @@ def announce(run: "Run", lab: "Lab", dry_run: bool = False) -> float:
     return seconds
 
 
-def show(run: "Run", already: bool, swap: str = "") -> None:
+def show(run: "Run", already: bool) -> None:
     """The last lines: the grid in brief, the error in training conditions beside the references, and the paths."""
     from icl_lab import report, tasks
 
-    place = run.place(swap)
-    click.echo(report.brief(run.grid(swap), tasks.build(run.spec.task), run.spec))
+    place = run.place
+    click.echo(report.brief(run.grid(), tasks.build(run.spec.task), run.spec))
     click.echo(f"{'there already' if already else 'wrote'}: {place / 'grid.csv'}")
     click.echo(f"heat map: {place / 'heat-map.png'}")
     other = "ssa" if run.spec.attn == "softmax" else "softmax"
@@ -181,16 +179,16 @@ def show(run: "Run", already: bool, swap: str = "") -> None:
     click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {other} --preset {run.spec.preset}{repeat}")
 
 
-def draw(run: "Run", swap: str = "") -> None:
+def draw(run: "Run") -> None:
     """Draws the heat map and the learning curve of a finished run."""
     from icl_lab import report, tasks
     from icl_lab.figures.base import encode
     from icl_lab.store import publish
 
-    figure = report.heat_map(run.grid(swap), tasks.build(run.spec.task), run.spec)
+    figure = report.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
     for kind in ("png", "svg"):
-        publish(run.place(swap) / f"heat-map.{kind}", encode(figure, kind))
-    if not swap:
+        publish(run.place / f"heat-map.{kind}", encode(figure, kind))
+    if not run.swap:
         draw_history(run)
 
 

@@ -15,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +40,31 @@ CHECKPOINTS = ("checkpoint.pt", "checkpoint-before.pt")  # the last, and the one
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of one training seed of one specification."""
+    """The folder of one training seed of one specification; with ``swap``, its test with another rule in the model."""
 
     folder: Path
     spec: RunSpec
     seed: int
+    swap: str = ""
+
+    @property
+    def name(self) -> str:
+        """The rule, or ``rule->the other rule``."""
+        return f"{self.spec.attn}->{self.swap}" if self.swap else self.spec.attn
+
+    @property
+    def place(self) -> Path:
+        """The folder of what was measured: the run's own, or one inside it for a test with another rule."""
+        return self.folder / f"swap-{filename(self.swap)}" if self.swap else self.folder
 
     @property
     def finished(self) -> bool:
         """Whether the grid is there."""
-        return self.measured()
+        return (self.place / "grid.csv").exists()
 
-    def measured(self, swap: str = "") -> bool:
-        """Whether the grid of the run, or of its evaluation with another rule, is there."""
-        return (self.place(swap) / "grid.csv").exists()
+    def swapped(self, rule: str) -> "Run":
+        """Returns the test of the same training with another rule."""
+        return replace(self, swap=rule)
 
     @property
     def trained(self) -> bool:
@@ -183,35 +194,31 @@ class Run:
         with (self.folder / "history.csv").open() as file:
             return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
-    def finish(self, grid: Grid, positions: Grid, errors: Errors, swap: str = "") -> None:
+    def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
         with _writing(self.folder):
             if errors.cells:
-                publish(self.place(swap) / "errors.safetensors", save(errors.tensors()))
-            publish(self.place(swap) / "positions.csv", positions.csv().encode())
-            publish(self.place(swap) / "grid.csv", grid.csv().encode())
+                publish(self.place / "errors.safetensors", save(errors.tensors()))
+            publish(self.place / "positions.csv", positions.csv().encode())
+            publish(self.place / "grid.csv", grid.csv().encode())
 
-    def grid(self, swap: str = "") -> Grid:
+    def grid(self) -> Grid:
         """Returns the finished grid; raises ``RunFailed`` if the file is damaged."""
-        path = self.place(swap) / "grid.csv"
+        path = self.place / "grid.csv"
         try:
             return Grid.read(path)
         except (OSError, ValueError, KeyError) as error:
             raise RunFailed(f"{path} cannot be read: {error}; repeat the run with --force.") from error
 
-    def errors(self, swap: str = "") -> Errors | None:
+    def errors(self) -> Errors | None:
         """Returns what each test prompt adds to the headline metric; None where that was not kept."""
-        path = self.place(swap) / "errors.safetensors"
+        path = self.place / "errors.safetensors"
         if not path.exists():
             return None
         try:
             return Errors.of(load(path.read_bytes()))
         except (SafetensorError, KeyError, ValueError) as error:
             raise RunFailed(f"{path} cannot be read: {error}; repeat the run with --force.") from error
-
-    def place(self, swap: str = "") -> Path:
-        """Returns the folder of the grids: the run's own, or one inside it for an evaluation with another rule."""
-        return self.folder / f"swap-{filename(swap)}" if swap else self.folder
 
 
 @dataclass(frozen=True)
@@ -220,9 +227,9 @@ class Store:
 
     root: Path
 
-    def run(self, spec: RunSpec, seed: int) -> Run:
+    def run(self, spec: RunSpec, seed: int, swap: str = "") -> Run:
         """Returns the place of a run, whether or not it is there yet."""
-        return Run(self.folder(spec) / f"seed-{seed}", spec, seed)
+        return Run(self.folder(spec) / f"seed-{seed}", spec, seed, swap)
 
     def folder(self, spec: RunSpec) -> Path:
         """Returns the folder that holds all seeds of a specification."""

@@ -40,22 +40,22 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
 
     ``swap`` names another rule to be measured in the trained model, its parameters at their start.
     """
-    run = lab.store.run(spec, seed)
-    if run.measured(swap):
-        return run.grid(swap)
+    run = lab.store.run(spec, seed, swap)
+    if run.finished:
+        return run.grid()
     with run.alone(lab.say, lab.stopping):
-        if run.measured(swap):  # by the process that we waited for
-            return run.grid(swap)
+        if run.finished:  # by the process that we waited for
+            return run.grid()
         model, task = trained(run, lab), tasks.build(spec.task)
         if swap:
             model.swap_rule(swap)
-        subjects = {f"{spec.attn}->{swap}" if swap else spec.attn: subject(model, spec, lab.device)}
+        subjects = {run.name: subject(model, spec, lab.device)}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
         measured = measure(subjects, task, spec.test, lab.tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
         who = {"task": spec.task, "preset": spec.preset, "spec": spec.hash, "seed": seed}
         grid = Grid.of(measured.cells, [*shifts, "length"], **who)
-        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **who), measured.errors, swap)
+        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **who), measured.errors)
         return grid
 
 

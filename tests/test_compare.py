@@ -237,3 +237,41 @@ def test_a_grid_that_does_not_reach_the_declared_ends_has_no_summary():
     some = Study(narrow.task, cut, "softmax", narrow.home)
     assert all(math.isnan(value) for value in some.summary("ssa"))
     assert not [row for row in compare(some) if row["metric"] == "summary"]
+
+
+def needles(attn, seed, error):
+    """A grid of the needle: error(depth, length) in every cell."""
+    rows = [
+        {"attn": name, "depth": d, "length": n, "metric": "exact", "value": value, "stderr": 0.1, "count": 64}
+        for d in (10.0, 50.0)
+        for n in (64.0, 128.0, 256.0)
+        for name, value in ((attn, error(d, n)), ("reference:chance", 0.9))
+    ]
+    return Grid.of(rows, ["depth", "length"], task="needle", preset="lite", spec="0", seed=seed)
+
+
+def test_a_facet_is_averaged_in_lines_and_kept_in_maps():
+    home = {"depth": 50.0, "length": 64.0}
+    grids = {
+        "softmax": [needles("softmax", k, lambda d, n, k=k: d / 100 + n / 1000 + k / 50) for k in (0, 1)],
+        "ssmax": [needles("ssmax", k, lambda d, n: d / 200) for k in (0, 1)],
+    }
+    made = Study(tasks.build("needle"), grids, "softmax", home)
+    assert made.line("length") == [{"length": 64.0}, {"length": 128.0}, {"length": 256.0}]
+    assert made.values("softmax", {"length": 128.0}) == pytest.approx([0.3 + 0.128, 0.3 + 0.148])
+    assert made.values("softmax", {"length": 128.0, "depth": 10.0}) == pytest.approx([0.228, 0.248])
+    assert made.summary("softmax") == pytest.approx([0.3 + 0.192, 0.3 + 0.212])  # lengths beyond 64, both depths
+    assert made.map("ssmax")[256.0, 50.0] == pytest.approx(0.25)
+    text = page.markdown(made, resolve("needle", "softmax"), "icl-lab compare")
+    assert "mean over 2 values of depth" in text
+    assert "depth 50" not in text
+
+
+def test_errors_of_prompts_are_averaged_over_a_facet():
+    kept = Errors(["depth", "length"])
+    kept.add({"depth": 10, "length": 64}, torch.tensor([0.0, 1.0]))
+    kept.add({"depth": 50, "length": 64}, torch.tensor([1.0, 1.0]))
+    assert kept.at({"length": 64}).tolist() == [0.5, 1.0]
+    assert kept.at({"length": 64, "depth": 10}).tolist() == [0.0, 1.0]
+    with pytest.raises(KeyError, match="was measured"):
+        kept.at({"length": 65})

@@ -30,6 +30,7 @@ FLOORS = [
     "console",
     "runs studies deviants",
     "ledger",
+    "commands",
     "cli",
     "__main__",
     "",
@@ -39,7 +40,7 @@ DOORS = {
     "pandas": {"grid"},
     "matplotlib": {"figures", "report", "page", "deviants"},  # the others name the type that they return
     "PIL": {"figures"},
-    "click": {"cli", "console", "runs"},
+    "click": {"cli", "commands", "console", "runs"},
     "tqdm": {"console"},
     "entmax": {"normalizers"},
     "jinja2": {"page"},

@@ -184,7 +184,7 @@ def test_watching_changes_nothing_and_shows_what_is_used(name):
     model, seen = build(name).double(), {}
     x = tokens().double()
     plain = model(x)
-    watched = model(x, watch=lambda layer, weights: seen.update({layer: weights}))
+    watched = model(x, watch=lambda layer, weights, scores: seen.update({layer: weights}))
     assert torch.equal(plain, watched)
     assert list(seen) == [0, 1]
     assert seen[0].shape == (2, 4, 8, 8)

@@ -320,7 +320,7 @@ def test_a_swap_is_an_evaluation_of_its_own_beside_the_run(tiny, lab):
         plain.at(attn="softmax", **cell), rel=1e-5
     )
     run.clear()
-    assert not run.measured("ssmax:s=swap")
+    assert not run.swapped("ssmax:s=swap").finished
 
 
 def test_another_test_grid_takes_the_trained_model_and_does_not_train(tiny, lab, monkeypatch):

@@ -57,12 +57,17 @@ class Task(ABC):
     usual: ClassVar[Mapping[str, str]] = {}  # fields in which every preset is changed for this task
     axes: ClassVar[Mapping[str, Axes]]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
     deviants: ClassVar[Sequence[float]] = ()  # factors by which one number is stretched; none: it cannot be
+    facets: ClassVar[tuple[str, ...]] = ()  # axes of which training has met every value: a summary is their mean
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
 
     @property
     def answers(self) -> slice:
         """The tokens that are asked for an answer: the first of each example, unless a task says otherwise."""
         return slice(None, None, self.roles)
+
+    def asking(self, length: int) -> int:
+        """Returns the token of a prompt of ``length`` examples at which it is asked last, and its attention is read."""
+        return range(self.tokens(length))[self.answers][-1]
 
     @property
     @abstractmethod

@@ -36,6 +36,7 @@ class Needle(Task):
 
     headline: ClassVar[str] = "exact"
     beside: ClassVar[tuple[str, ...]] = ("exact", "first")
+    facets: ClassVar[tuple[str, ...]] = ("depth",)
     heat_map: ClassVar[tuple[str, str]] = ("length", "depth")
     roles: ClassVar[int] = 1
     axes: ClassVar[Mapping[str, Axes]] = {
@@ -90,6 +91,10 @@ class Needle(Task):
     def least(self) -> int:
         """Tokens of the shortest prompt: the needle, as much beside it, and the question."""
         return 2 * (1 + self.answer) + self.question
+
+    def asking(self, length: int) -> int:
+        """The token at which the first symbol of the answer is wanted."""
+        return length - self.answer
 
     @property
     def prefixes(self) -> bool:
@@ -183,13 +188,16 @@ class Needle(Task):
         """The last symbol before the question, (b s w) -> (b a)."""
         return context[:, -1, : self.alphabet]
 
-    def _exact(self, prompt: Prompt) -> Tensor:
-        """What stood after the key that is asked for: the whole answer."""
+    def values(self, prompt: Prompt) -> Tensor:
+        """Returns the places of the needle's symbols, (b m): what follows the key that is asked for."""
         ids, m = prompt.tokens.argmax(2), self.answer
         body = ids[:, : -self.question]
         key = torch.full_like(ids[:, :1], self.alphabet) if self.keys == 1 else ids[:, -m].unsqueeze(1)
-        start = (body == key).float().argmax(1, keepdim=True)
-        value = body.gather(1, start + 1 + torch.arange(m, device=ids.device))
+        return (body == key).float().argmax(1, keepdim=True) + 1 + torch.arange(m, device=ids.device)
+
+    def _exact(self, prompt: Prompt) -> Tensor:
+        """The whole answer, read where it stands."""
+        ids = prompt.tokens.argmax(2)
         outputs = torch.zeros(*ids.shape, self.alphabet, device=ids.device)
-        outputs[:, self.answers] = F.one_hot(value, self.alphabet).float()
+        outputs[:, self.answers] = F.one_hot(ids.gather(1, self.values(prompt)), self.alphabet).float()
         return outputs

@@ -1,0 +1,63 @@
+"""Commands about published results: do them again, and say what held."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from icl_lab.console import crowd_options, where_options
+from icl_lab.runs import Order, complete, laboratory
+
+
+@click.command()
+@click.argument("name")
+@where_options
+@crowd_options
+@click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1.")
+@click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
+@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+@click.option("--force", is_flag=True, help="Repeat runs that are finished.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+def experiment(
+    name: str,
+    preset: str,
+    settings: tuple[str, ...],
+    results: Path,
+    device: str,
+    threads: int | None,
+    seeds: int,
+    overlay: bool,
+    files: Path,
+    **order: Any,
+) -> None:
+    """Do a published table or figure again: train what is missing, and write ours beside the printed numbers."""
+    from icl_lab import experiments, ledger
+
+    chosen = experiments.load(name, files)
+    lab = laboratory(results, device, threads)
+    groups = ledger.groups(chosen, lab.store, preset, seeds, settings)
+    runs = [run for group in groups.values() for run in group]
+    if not complete(runs, lab, Order.of(order)):
+        return
+    folder = ledger.folder(name, lab.store, preset)
+    text, written = ledger.publish(chosen, groups, lab, preset, folder, overlay, settings)
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(written)}")
+    click.echo("next: icl-lab claims   (what held and what did not, over all experiments)")
+
+
+@click.command()
+@click.option("--preset", default="lite", show_default=True, help="The scale at which to judge.")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+def claims(preset: str, results: Path, files: Path) -> None:
+    """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing."""
+    from icl_lab import experiments, ledger
+    from icl_lab.store import Store
+
+    store = Store(results)
+    for name in experiments.names(files):
+        chosen = experiments.load(name, files)
+        found = ledger.findings(chosen, store, preset, ledger.folder(name, store, preset))
+        for line in ledger.text(name, chosen, found):
+            click.echo(line)

@@ -1,0 +1,75 @@
+"""Commands about normalizers by themselves, without training."""
+
+from pathlib import Path
+
+import click
+
+from icl_lab.console import Bar, typed, write
+
+
+@click.command()
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+def functions(results: Path) -> None:
+    """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
+    from icl_lab.analyses import FAMILIES
+    from icl_lab.analyses import functions as analysis
+    from icl_lab.figures import rules
+    from icl_lab.figures.base import encode
+
+    folder = results / "functions"
+    grids = dict(analysis.everything())
+    for name, grid in grids.items():
+        write(folder / f"{name}.csv", grid.csv().encode())
+    for name, figure in rules.functions(grids, FAMILIES):
+        for kind in ("png", "svg"):
+            write(folder / f"{name}.{kind}", encode(figure, kind))
+        click.echo(f"figure: {folder / name}.png")
+    click.echo(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
+    click.echo("next: icl-lab costs   (what each rule costs in time and memory)")
+
+
+@click.command()
+@click.option("--lengths", default="256,512,1024,2048,4096", show_default=True, help="Tokens of a prompt.")
+@click.option("--attn", "attns", multiple=True, help="Only this normalizer; may be given again.  [default: all]")
+@click.option("--pairs", default=5, show_default=True, type=click.IntRange(min=1), help="Timed pairs with softmax.")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, device: str, threads: int | None) -> None:
+    """Count operations as the poster does, and measure time and memory of each normalizer beside softmax."""
+    import json
+
+    import torch
+
+    from icl_lab import machine
+    from icl_lab.analyses import costs as analysis
+    from icl_lab.figures import rules
+    from icl_lab.figures.base import encode
+
+    if not all(word.strip().isdigit() and int(word) > 0 for word in lengths.split(",")):
+        raise click.BadParameter(
+            f"'{lengths}' is not a list of whole numbers such as 256,1024.", param_hint="--lengths"
+        )
+    if threads is not None:
+        torch.set_num_threads(threads)
+    here = machine.device(device)
+    folder = results / "costs"
+    counted = analysis.operations()
+    measured = analysis.measure(
+        [int(word) for word in lengths.split(",")], attns or None, pairs=pairs, device=here, tick=Bar()
+    )
+    printed = analysis.printed_times()
+    for line in (*analysis.counts(counted), "", "printed by the poster:", *analysis.table(printed), "", "here:"):
+        click.echo(line)
+    for line in analysis.table(measured):
+        click.echo(line)
+    write(folder / "poster-times.csv", printed.csv().encode())
+    write(folder / "operations.csv", counted.csv().encode())
+    write(folder / "measured.csv", measured.csv().encode())
+    write(
+        folder / "env.json", (json.dumps(machine.environment(here, typed()), indent=1, sort_keys=True) + "\n").encode()
+    )
+    for kind in ("png", "svg"):
+        write(folder / f"measured.{kind}", encode(rules.costs(measured), kind))
+    click.echo(f"wrote {folder}: operations.csv, poster-times.csv, measured.csv, measured.png, measured.svg, env.json")
+    click.echo("next: icl-lab functions   (what each rule does to scores)")
