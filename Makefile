@@ -20,6 +20,7 @@ export UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(PIP_FIND_LINKS)))
 TASK    ?= linear
 ATTN    ?= softmax
 NAME    ?=
+RUN     ?=
 PRESET  ?= lite
 SEEDS   ?= 1
 JOBS    ?= 1
@@ -32,7 +33,11 @@ LAB   = $(PYTHON) -m icl_lab
 WHERE = --preset $(PRESET) --device $(DEVICE) --results "$(RESULTS)"
 RUNS  = --task "$(TASK)" $(foreach rule,$(ATTN),--attn "$(rule)") --seeds $(SEEDS) $(WHERE)
 
-.PHONY: help sweep compare deviant experiment claims train functions costs list doctor index test check
+MODELS = $(if $(RUN),$(foreach run,$(RUN),--run "$(run)") $(WHERE),$(RUNS))
+# the needle is sought where there is one, unless another task is named
+needle: TASK = $(if $(filter command environment,$(origin TASK)),$(TASK),needle)
+
+.PHONY: help sweep compare deviant needle fading tradeoff experiment claims train functions costs list doctor index test check
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
@@ -42,10 +47,16 @@ compare: $(READY) ## compare normalizers, paired over seeds (TASK= ATTN="softmax
 	@$(LAB) compare $(RUNS) --jobs $(JOBS) $(ARGS)
 deviant: $(READY) ## multiply one number of the prompt: Table 5 and beyond (as compare; ARGS="--position 5")
 	@$(LAB) deviant $(RUNS) --jobs $(JOBS) $(ARGS)
+needle: $(READY) ## score heads by their attention to the needle (ATTN= SEEDS=, or RUN= the folder of a run)
+	@$(LAB) needle $(MODELS) $(ARGS)
+fading: $(READY) ## follow every head as prompts grow (TASK= ATTN= SEEDS=, or RUN=)
+	@$(LAB) fading $(MODELS) $(ARGS)
 experiment: $(READY) ## a published table or figure, ours beside theirs (NAME=ssa-table1 PRESET= SEEDS= JOBS=)
 	@$(LAB) experiment "$(NAME)" --seeds $(SEEDS) $(WHERE) --jobs $(JOBS) $(ARGS)
 claims: $(READY) ## what held and what did not, from finished results, without training
 	@$(LAB) claims --preset $(PRESET) --results "$(RESULTS)"
+tradeoff: $(READY) ## retrieval far out against robustness to a deviant, from what is stored
+	@$(LAB) tradeoff --preset $(PRESET) --results "$(RESULTS)" $(ARGS)
 train: $(READY) ## train only (as sweep)
 	@$(LAB) train $(RUNS) $(ARGS)
 list: $(READY) ## say what there is (WHAT=tasks, normalizers, positions, presets or runs)

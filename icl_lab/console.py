@@ -75,6 +75,27 @@ def run_options(command: Command) -> Command:
     return where_options(command)
 
 
+def model_options(command: Command) -> Command:
+    """Adds the options that name trained models: by task and rule, or by the folder of a run."""
+    for option in reversed(
+        [
+            click.option("--run", "places", multiple=True, type=click.Path(path_type=Path), help="Folder of a run."),
+            click.option("--task", default="", help="See: icl-lab list tasks."),
+            click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again."),
+            click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1."),
+        ]
+    ):
+        command = option(command)
+    return where_options(command)
+
+
+def wholes(text: str, option: str) -> list[int]:
+    """Reads a list of whole numbers such as ``64,128``; none from an empty text."""
+    if not all(word.strip().isdigit() and int(word) > 0 for word in text.split(",") if text):
+        raise click.BadParameter(f"'{text}' is not a list of whole numbers such as 256,1024.", param_hint=option)
+    return [int(word) for word in text.split(",") if text]
+
+
 def numbers(text: str, option: str) -> list[float]:
     """Reads a list of numbers such as ``1,10,100``."""
     try:

@@ -19,7 +19,7 @@ from icl_lab.report import home
 from icl_lab.spec import RunSpec
 from icl_lab.statistics import paired
 from icl_lab.store import Run
-from icl_lab.sweep import Lab, subject, trained
+from icl_lab.sweep import Lab, ready, subject
 
 WORDS = {
     "mse": "mean squared error after the deviant",
@@ -83,8 +83,8 @@ def disturb(
     for number, (name, run) in enumerate(runs):
         spec, task = run.spec, tasks.build(run.spec.task)
         with run.alone(lab.say, lab.stopping):
-            model = trained(run, lab)
-        subjects = {name: subject(model, spec, lab.device)}
+            model = ready(run, lab)
+        subjects = {name: subject(model, task, lab.device)}
         if number == 0:  # the references are the same beside every model
             subjects |= {f"reference:{other}": Subject(rule) for other, rule in task.references().items()}
         axes = {axis: [value] for axis, value in home(task, spec).items()}

@@ -4,11 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 import msgspec
 
-from icl_lab import published
+from icl_lab import normalizers, published
+from icl_lab.analyses.law import LAWS
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.names import require
 from icl_lab.spec import RunSpec, resolve
@@ -19,11 +21,15 @@ Cells = dict[str, list[float]]  # an axis -> its values; every combination is a 
 
 
 class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One row: a normalizer, and fields that differ from the preset. ``printed`` names its row in the printed table."""
+    """One row: a normalizer, and fields that differ from the preset. ``printed`` names its row in the printed table.
+
+    With ``swap`` that rule stands in the trained model when it is tested.
+    """
 
     name: str
     attn: str
     set: list[str] = []
+    swap: str = ""
     printed: str = ""
 
 
@@ -51,6 +57,8 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the printed numbers stand: a table of ``icl_lab.published``, and which of its columns mean what.
 
     ``shifted`` names rows whose column is in doubt, with the axis values that are to be added for the other reading.
+    Where several printed numbers belong to one cell, their mean stands there. ``errors``: they are accuracies, and one
+    minus them is shown.
     """
 
     table: str
@@ -59,6 +67,7 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     column: str
     value: str
     shifted: dict[str, float] = {}
+    errors: bool = False
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,13 +80,15 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     variants: list[Variant]
     claims: list[Claim]
     conditions: str
-    analysis: Literal["compare", "deviant"] = "compare"
+    analysis: Literal["compare", "deviant", "needle", "law"] = "compare"
     draws: Literal["ours", "paper"] = "ours"
     set: list[str] = []
     printed: Printed | None = None
 
     def spec(self, variant: Variant, preset: str, settings: Sequence[str] = ()) -> RunSpec:
         """Resolves a variant; ``settings`` come last, so that a user's wish stands above the file."""
+        if variant.swap:
+            normalizers.settle(variant.swap)  # a wrong name is said before anything is trained
         return resolve(self.task, variant.attn, preset, [*self.set, *variant.set, *settings], self.draws)
 
     def variant(self, name: str) -> Variant | None:
@@ -102,14 +113,15 @@ def load(name: str, folder: Path) -> Experiment:
         made = msgspec.toml.decode(path.read_bytes(), type=Experiment)
     except msgspec.DecodeError as error:
         raise BadValue(f"{path}: {error}.") from None
-    known = [variant.name for variant in made.variants]
-    require(len(set(known)) == len(known), f"{path}: each variant has a name of its own", known)
+    names_of = [variant.name for variant in made.variants]
+    known = list(LAWS) if made.analysis == "law" else names_of  # what a claim may be about
+    require(len(set(names_of)) == len(names_of), f"{path}: each variant has a name of its own", names_of)
     for claim in made.claims:
         for side in (claim.left, claim.right):
             if side.of not in known and not side.of.startswith("reference:"):
                 raise UnknownName(f"variant of {path.name}", side.of, known)
-    if made.baseline not in known:
-        raise UnknownName(f"variant of {path.name}", made.baseline, known)
+    if made.baseline not in names_of:
+        raise UnknownName(f"variant of {path.name}", made.baseline, names_of)
     return made
 
 
@@ -158,12 +170,23 @@ def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]
     for variant in experiment.variants:
         if not variant.printed:
             continue
-        cells = {row[where.column].number: row[where.value].text for row in table.where(**{where.row: variant.printed})}
+        cells = _cells(table.where(**{where.row: variant.printed}), where)
         rows[variant.name] = cells
         if overlay and variant.printed in where.shifted:
             shift = where.shifted[variant.printed]
             rows[f"{variant.name}, columns moved by {shift:+g}"] = {at + shift: text for at, text in cells.items()}
     return rows
+
+
+def _cells(rows: Sequence[published.Row], where: Printed) -> dict[float, str]:
+    """One printed row: axis value -> text."""
+    found: dict[float, list[published.Cell]] = {}
+    for row in rows:
+        found.setdefault(row[where.column].number, []).append(row[where.value])
+    if not where.errors and all(len(cells) == 1 for cells in found.values()):
+        return {at: cell.text for at, (cell,) in found.items()}
+    means = {at: fmean(cell.number for cell in cells) for at, cells in found.items()}
+    return {at: f"{1 - mean if where.errors else mean:.3g}" for at, mean in means.items()}
 
 
 def doubts(experiment: Experiment) -> list[str]:

@@ -2,27 +2,24 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from icl_lab import deviants, experiments, report, tasks
-from icl_lab.compare import model_name
-from icl_lab.deviants import Disturbance
-from icl_lab.errors import BadValue, LabError
-from icl_lab.experiments import Claim, Experiment, Finding, Quantity
+from icl_lab import deviants, evidence, experiments, laws, needles, tasks
+from icl_lab.errors import BadValue
+from icl_lab.experiments import Claim, Experiment, Finding
 from icl_lab.figures.base import short
-from icl_lab.grid import Grid
 from icl_lab.page import Row, Section, Table, markdown_rows
 from icl_lab.presets import PRESETS
-from icl_lab.statistics import Scale
+from icl_lab.spec import RunSpec
 from icl_lab.store import Run, Store
 from icl_lab.studies import gather
 from icl_lab.studies import publish as publish_study
 from icl_lab.sweep import Lab
 
 DEVIANT_PROMPTS = 1024
-
-Read = Callable[[Quantity, str, int], float]  # a quantity, a metric, a seed -> the error, or its mean logarithm
+NEEDLE_TRIALS = 100
 
 
 def groups(
@@ -30,7 +27,8 @@ def groups(
 ) -> dict[str, list[Run]]:
     """Returns the runs of each variant, seeds 0 to ``seeds`` - 1, finished or not."""
     specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
-    return {name: [store.run(spec, seed) for seed in range(seeds)] for name, spec in specs.items()}
+    rules = {variant.name: evidence.rule(variant) for variant in experiment.variants}
+    return {name: [store.run(spec, seed, rules[name]) for seed in range(seeds)] for name, spec in specs.items()}
 
 
 def folder(experiment_name: str, store: Store, preset: str) -> Path:
@@ -42,21 +40,16 @@ def findings(
     experiment: Experiment, store: Store, preset: str, place: Path, settings: Sequence[str] = ()
 ) -> list[Finding]:
     """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing."""
-    task = tasks.build(experiment.task)
-    usual = {"compare": task.headline, "deviant": "mse" if task.log_scale else "balanced-last"}[experiment.analysis]
-    scale: Scale = "log-ratio" if task.log_scale else "difference"
+    scale = evidence.scale(experiment)
     found = []
     for claim in experiment.claims:
         sides = (claim.left, claim.right)
-        if experiment.analysis == "deviant":
-            read, seeds = _from_deviants(place, sides)
-        else:
-            read, seeds = _from_grids(experiment, store, preset, settings, sides)
+        read, seeds = evidence.gather(experiment, store, preset, settings, place, sides)
         if not seeds:
             found.append(Finding(claim, "not run"))
             continue
         try:
-            left, right = ([read(side, claim.metric or usual, seed) for seed in seeds] for side in sides)
+            left, right = ([read(side, claim.metric, seed) for seed in seeds] for side in sides)
         except KeyError as reason:  # the preset's test grid has no such cell
             found.append(Finding(claim, "not run", note=str(reason.args[0])))
             continue
@@ -109,13 +102,13 @@ def publish(
 ) -> tuple[str, list[str]]:
     """Writes the analysis of an experiment with the printed numbers and the claims; returns text and file names."""
     runs = [run for group in members.values() for run in group]
-    if experiment.analysis == "deviant":
-        found = deviants.disturb(members, lab, [0], [], DEVIANT_PROMPTS)
-        spec = runs[0].spec
-        deviants.publish(found, spec, place, lab.command)  # the claims are read from its grid
+    if experiment.analysis != "compare":
+        spec, write = runs[0].spec, _analysis(experiment, members, lab)
+        write(spec, place, lab.command, "")  # the claims are read from its grids
         section = claims_section(findings(experiment, lab.store, preset, place, settings), preset)
-        ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), ""]
-        return deviants.publish(found, spec, place, lab.command, "\n".join(ledger))
+        notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
+        ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
+        return write(spec, place, lab.command, "\n".join(ledger))
     study = gather(members, experiment.baseline)
     sections = [claims_section(findings(experiment, lab.store, preset, place, settings), preset)]
     if experiment.printed is not None:
@@ -125,6 +118,17 @@ def publish(
         beside = printed_section(experiment, ours, overlay)
         sections = [beside, *sections] if beside else sections
     return publish_study(study, runs, place, lab.command, sections, f"{experiment.title} ({experiment.paper})")
+
+
+def _analysis(
+    experiment: Experiment, members: Mapping[str, Sequence[Run]], lab: Lab
+) -> Callable[[RunSpec, Path, str, str], tuple[str, list[str]]]:
+    """Does what an experiment asks of its models, and returns what publishes it."""
+    if experiment.analysis == "deviant":
+        return partial(deviants.publish, deviants.disturb(members, lab, [0], [], DEVIANT_PROMPTS))
+    if experiment.analysis == "needle":
+        return partial(needles.publish, needles.search(members, lab, None, NEEDLE_TRIALS))
+    return partial(laws.publish, laws.learn([run for group in members.values() for run in group], lab))
 
 
 def card(name: str, experiment: Experiment, store: Store) -> list[str]:
@@ -145,7 +149,7 @@ def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, 
     finished, operations = 0, 0.0
     for variant in experiment.variants:
         spec = experiment.spec(variant, preset)
-        finished += store.run(spec, 0).finished
+        finished += store.run(spec, 0, evidence.rule(variant)).finished
         operations += _operations(experiment, variant, preset)
     return finished, len(experiment.variants), operations
 
@@ -156,55 +160,6 @@ def _operations(experiment: Experiment, variant: experiments.Variant, preset: st
     examples = sum(spec.train.length_at(step) for step in range(0, spec.train.steps, 100)) * 100
     tokens = spec.train.batch * tasks.build(experiment.task).tokens(examples)
     return 6.0 * 12 * spec.model.layers * spec.model.width**2 * tokens
-
-
-def _from_grids(
-    experiment: Experiment, store: Store, preset: str, settings: Sequence[str], sides: Sequence[Quantity]
-) -> tuple[Read, list[int]]:
-    home: dict[str, float] = {}
-    grids: dict[tuple[str, int], Grid] = {}
-    common: set[int] | None = None
-    for side in sides:
-        # A reference is the same in every run: it is read beside the baseline.
-        variant = experiment.variant(side.of) or experiment.variant(experiment.baseline)
-        if variant is None:
-            raise LabError(f"'{side.of}' is no variant of this experiment.")
-        spec = experiment.spec(variant, preset, settings)
-        runs = [store.run(spec, seed) for seed in store.seeds(spec)]
-        there = {run.seed for run in runs if run.finished}
-        common = there if common is None else common & there
-        grids |= {(side.of, run.seed): run.grid() for run in runs if run.finished}
-        home = home or report.home(tasks.build(experiment.task), spec)
-    decades = tasks.build(experiment.task).log_scale
-
-    def read(side: Quantity, metric: str, seed: int) -> float:
-        grid = grids[side.of, seed]
-        name = side.of if side.of.startswith("reference:") else model_name(grid)
-        cells = experiments.combinations(side.cells, home)
-        return _mean([grid.at(attn=name, metric=metric, **cell) for cell in cells], decades)
-
-    return read, sorted(common or ())
-
-
-def _from_deviants(place: Path, sides: Sequence[Quantity]) -> tuple[Read, list[int]]:
-    if not (place / "deviant.csv").exists():
-        return lambda side, metric, seed: math.nan, []
-    grid = Grid.read(place / "deviant.csv")
-    found = Disturbance(grid, grid)
-    decades = "mse" in grid.values("metric")
-    seeds = found.cells.where(attn=found.rules[0]).values("seed")
-
-    def read(side: Quantity, metric: str, seed: int) -> float:
-        # References were put before the deviant once: they are the same beside every model.
-        who = {} if side.of.startswith("reference:") else {"seed": seed}
-        cells = [grid.at(attn=side.of, metric=metric, factor=factor, **who) for factor in side.cells["factor"]]
-        return _mean(cells, decades)
-
-    return read, [int(seed) for seed in seeds]
-
-
-def _mean(values: Sequence[float], decades: bool) -> float:
-    return fmean(math.log(value) for value in values) if decades else fmean(values)
 
 
 def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[str]:

@@ -38,6 +38,21 @@ def settle(
     return [lab.store.run(spec, seed, rule) for spec in specs.values() for seed in range(seeds) for rule in rules], lab
 
 
+def models(
+    places: Sequence[Path], task: str, attns: Sequence[str], seeds: int, **where: Any
+) -> tuple[list["Run"], "Lab"]:
+    """Returns the runs in these folders, or else those of a task and its rules, trained or not.
+
+    Raises ``UnknownName`` where a folder holds no run, and ``UsageError`` where nothing is named.
+    """
+    if not places:
+        if not (task and attns):
+            raise click.UsageError("name the models: --task and --attn, or --run with the folder of a run.")
+        return settle(task, attns, seeds, draws="ours", **where)
+    lab = laboratory(where["results"], where["device"], where["threads"])
+    return [lab.store.at(place) for place in places], lab
+
+
 def laboratory(results: Path, device: str, threads: int | None) -> "Lab":
     """Returns the laboratory that a command works in, its progress on standard error."""
     import torch
@@ -158,8 +173,9 @@ def announce(run: "Run", lab: "Lab", dry_run: bool = False) -> float:
     what = f"{spec.task} | {run.name} | {spec.preset} | seed {run.seed} on {machine.describe(lab.device)}"
     seconds, state = 0.0, "finished already"
     if not run.finished:
-        seconds, parameters = estimate(spec, lab.device)
+        seconds, parameters = (0.0, 0) if run.trained else estimate(spec, lab.device)
         state = f"{parameters:,} parameters, {spec.train.steps:,} steps, about {duration(seconds)}"
+        state = "trained already, to be tested" if run.trained else state
     say(f"{what}: {state}{' (dry run)' if dry_run else ''}")
     if dry_run:
         click.echo(f"{'done' if run.finished else 'to do'}  {run.folder}")

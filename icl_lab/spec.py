@@ -71,7 +71,7 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
     spec = change(spec, dict(map(_pair, settings)))
     if spec.train.switch_to:
         spec = change(spec, {"train.switch_to": normalizers.settle(spec.train.switch_to)})
-    _check(spec, built)
+    check(spec, built)
     return spec
 
 
@@ -152,7 +152,7 @@ def _read(path: str, text: str, old: object) -> Any:
     return text
 
 
-def _check(spec: RunSpec, task: Task) -> None:
+def check(spec: RunSpec, task: Task) -> None:
     """Raises ``BadValue`` for what no single field can know."""
     head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
     for name, longest in (

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load, load_model, save, save_model
 
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import RunFailed, Stopped, UnknownName
 from icl_lab.grid import Grid
 from icl_lab.measure import Errors
 from icl_lab.model import GPT2
@@ -240,6 +240,12 @@ class Store:
         return sorted(
             int(path.parent.name.removeprefix("seed-")) for path in self.folder(spec).glob("seed-*/spec.json")
         )
+
+    def at(self, place: Path) -> Run:
+        """Returns the run in a folder ``.../seed-K``; raises ``UnknownName`` with the runs there are."""
+        if not (place / "spec.json").exists() or not place.name.startswith("seed-"):
+            raise UnknownName("run", str(place), [str(run.folder) for run in self.runs()])
+        return Run(place, _spec(place / "spec.json"), int(place.name.removeprefix("seed-")))
 
     def runs(self) -> Iterator[Run]:
         """Yields every run that has begun; raises ``RunFailed`` where a specification cannot be read."""

@@ -16,8 +16,8 @@ KINDS = ("png", "svg")  # what figures are published as
 
 def by_rule(runs: Sequence["Run"]) -> dict[str, list["Run"]]:
     """Groups runs by their normalizer, in order of appearance."""
-    names = dict.fromkeys(run.spec.attn for run in runs)
-    return {name: [run for run in runs if run.spec.attn == name] for name in names}
+    names = dict.fromkeys(run.name for run in runs)
+    return {name: [run for run in runs if run.name == name] for name in names}
 
 
 def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "Study":

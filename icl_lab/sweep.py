@@ -14,6 +14,7 @@ from icl_lab.model import GPT2
 from icl_lab.spec import RunSpec
 from icl_lab.store import Run, Store
 from icl_lab.streams import stream
+from icl_lab.tasks.base import Task
 from icl_lab.train import train
 
 
@@ -46,10 +47,8 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     with run.alone(lab.say, lab.stopping):
         if run.finished:  # by the process that we waited for
             return run.grid()
-        model, task = trained(run, lab), tasks.build(spec.task)
-        if swap:
-            model.swap_rule(swap)
-        subjects = {run.name: subject(model, spec, lab.device)}
+        model, task = ready(run, lab), tasks.build(spec.task)
+        subjects = {run.name: subject(model, task, lab.device)}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
         measured = measure(subjects, task, spec.test, lab.tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
@@ -89,10 +88,17 @@ def trained(run: Run, lab: Lab) -> GPT2:
     return model.eval()
 
 
-def subject(model: GPT2, spec: RunSpec, device: torch.device) -> Subject:
+def ready(run: Run, lab: Lab) -> GPT2:
+    """Returns the run's model as it is tested: with the rule and the position code that stand in for the trained."""
+    model = trained(run, lab)
+    if run.swap:
+        model.swap_rule(run.swap)
+    if run.spec.test.positions:
+        model.swap_positions(run.spec.test.positions)
+    return model
+
+
+def subject(model: GPT2, task: Task, device: torch.device) -> Subject:
     """Wraps a model as something to be measured; one pass serves all lengths where it is prefix-consistent."""
-    if spec.test.positions:
-        model.swap_positions(spec.test.positions)
-    answers = tasks.build(spec.task).answers
-    predict = lambda prompt: model(prompt.tokens.to(device), answers=answers)  # noqa: E731
+    predict = lambda prompt: model(prompt.tokens.to(device), answers=task.answers)  # noqa: E731
     return Subject(predict, model.prefix_consistent, model.bytes_a_prompt)

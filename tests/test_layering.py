@@ -21,14 +21,17 @@ FLOORS = [
     "train measure",
     "presets",
     "spec",
-    "store machine jobs estimate experiments",
+    "store machine jobs estimate",
     "analyses",
+    "experiments",
     "sweep index",
     "compare",
     "report",
     "page",
     "console",
-    "runs studies deviants",
+    "runs studies deviants needles fading laws",
+    "tradeoff",
+    "evidence",
     "ledger",
     "commands",
     "cli",
@@ -38,7 +41,15 @@ FLOORS = [
 FLOOR = {name: height for height, line in enumerate(FLOORS) for name in line.split()}
 DOORS = {
     "pandas": {"grid"},
-    "matplotlib": {"figures", "report", "page", "deviants"},  # the others name the type that they return
+    "matplotlib": {
+        "figures",
+        "report",
+        "page",
+        "deviants",
+        "needles",
+        "fading",
+        "laws",
+    },  # the others name the type that they return
     "PIL": {"figures"},
     "click": {"cli", "commands", "console", "runs"},
     "tqdm": {"console"},

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from icl_lab.console import crowd_options, where_options
+from icl_lab.console import crowd_options, typed, where_options
 from icl_lab.runs import Order, complete, laboratory
 
 
@@ -61,3 +61,22 @@ def claims(preset: str, results: Path, files: Path) -> None:
         found = ledger.findings(chosen, store, preset, ledger.folder(name, store, preset))
         for line in ledger.text(name, chosen, found):
             click.echo(line)
+
+
+@click.command()
+@click.option("--preset", default="lite", show_default=True, help="The scale of the runs.")
+@click.option("--task", default="linear", show_default=True, help="The task of the deviants.")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+def tradeoff(preset: str, task: str, results: Path) -> None:
+    """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
+    from icl_lab import tasks
+    from icl_lab import tradeoff as study
+    from icl_lab.store import Store
+
+    task = tasks.settle(task)
+    points = study.gather(Store(results), preset, task)
+    folder = results / f"tradeoff-{preset}"
+    text, files = study.publish(points, folder, preset, task, typed())
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(files)}")
+    click.echo(f"next: open {folder / 'tradeoff.png'}")

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from icl_lab.console import crowd_options, numbers, run_options
-from icl_lab.runs import Order, complete, settle
+from icl_lab.console import crowd_options, model_options, numbers, run_options, wholes
+from icl_lab.runs import Order, complete, models, settle
 
 
 @click.command()
@@ -14,8 +14,9 @@ from icl_lab.runs import Order, complete, settle
 @click.option("--position", default="0", show_default=True, help="Index of the deviant example, or several: 0,5.")
 @click.option("--factors", default="", help="What it is multiplied by, e.g. 1,10,100.  [default: the task's own]")
 @click.option("--prompts", default=1024, show_default=True, type=click.IntRange(min=2), help="Test prompts.")
+@click.option("--name", default="", help="Folder in the results folder.  [default: deviant, task, preset and position]")
 def deviant(
-    task: str, attns: tuple[str, ...], seeds: int, position: str, factors: str, prompts: int, **where: Any
+    task: str, attns: tuple[str, ...], seeds: int, position: str, factors: str, prompts: int, name: str, **where: Any
 ) -> None:
     """Multiply one number of the prompt and see how far the answers after it go wrong; trains what is missing."""
     from icl_lab import deviants
@@ -32,8 +33,70 @@ def deviant(
     found = deviants.disturb(by_rule(runs), lab, at, stretches, prompts)
     spec = runs[0].spec
     place = "" if at == [0] else f"-at-{position.replace(' ', '')}"
-    folder = lab.store.root / f"deviant-{filename(spec.task)}-{spec.preset}{place}"
+    folder = lab.store.root / (name or f"deviant-{filename(spec.task)}-{spec.preset}{place}")
     text, files = deviants.publish(found, spec, folder, lab.command)
     click.echo(text)
     click.echo(f"wrote {folder}: {', '.join(files)}")
     click.echo(f"next: open {folder / 'deviant.png'}")
+
+
+@click.command()
+@model_options
+@click.option("--length", type=click.IntRange(min=1), help="Tokens of a prompt.  [default: 8 training lengths]")
+@click.option("--trials", default=100, show_default=True, type=click.IntRange(min=2), help="Prompts.")
+def needle(task: str, length: int | None, trials: int, **where: Any) -> None:
+    """Score every head by the attention that it pays to the needle; trains what is missing."""
+    from icl_lab import needles
+    from icl_lab.names import filename
+    from icl_lab.studies import by_rule
+
+    runs, lab = models(task=task or "needle", **where)
+    for run in runs:
+        needles.check(run.spec, length)
+    found = needles.search(by_rule(runs), lab, length, trials)
+    spec = runs[0].spec
+    folder = lab.store.root / f"needle-scores-{filename(spec.task)}-{spec.preset}"
+    text, files = needles.publish(found, spec, folder, lab.command)
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(files)}")
+    click.echo(f"next: open {folder / 'needle.png'}")
+
+
+@click.command("fading")
+@model_options
+@click.option("--lengths", default="", help="Examples of a prompt, e.g. 64,128.  [default: 1/2 to 16 training lengths]")
+@click.option("--prompts", default=64, show_default=True, type=click.IntRange(min=2), help="Prompts at each length.")
+def fading_(lengths: str, prompts: int, **where: Any) -> None:
+    """Follow the attention of every head as prompts grow, and say what the rules learned; trains what is missing."""
+    from icl_lab import fading
+    from icl_lab.names import filename
+    from icl_lab.studies import by_rule
+
+    runs, lab = models(**where)
+    spec = runs[0].spec
+    tokens = fading.lengths_of(spec, wholes(lengths, "--lengths"))
+    found = fading.follow(by_rule(runs), lab, tokens, prompts)
+    folder = lab.store.root / f"fading-{filename(spec.task)}-{spec.preset}"
+    text, files = fading.publish(found, spec, folder, lab.command)
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(files)}")
+    click.echo(f"next: open {folder / 'fading.png'}")
+
+
+@click.command()
+@model_options
+def law(attns: tuple[str, ...], **where: Any) -> None:
+    """Fit laws of n to the free-form factor that ssmax-free has learned; trains what is missing."""
+    from icl_lab import laws
+    from icl_lab.names import filename
+
+    runs, lab = models(attns=attns or ("ssmax-free",), **where)
+    for run in runs:
+        laws.check(run.spec)
+    spec = runs[0].spec
+    found = laws.learn(runs, lab)
+    folder = lab.store.root / f"law-{filename(spec.task)}-{spec.preset}"
+    text, files = laws.publish(found, spec, folder, lab.command)
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(files)}")
+    click.echo(f"next: open {folder / 'law.png'}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from icl_lab.console import Bar, typed, write
+from icl_lab.console import Bar, typed, wholes, write
 
 
 @click.command()
@@ -46,18 +46,13 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     from icl_lab.figures import rules
     from icl_lab.figures.base import encode
 
-    if not all(word.strip().isdigit() and int(word) > 0 for word in lengths.split(",")):
-        raise click.BadParameter(
-            f"'{lengths}' is not a list of whole numbers such as 256,1024.", param_hint="--lengths"
-        )
+    tokens = wholes(lengths, "--lengths")
     if threads is not None:
         torch.set_num_threads(threads)
     here = machine.device(device)
     folder = results / "costs"
     counted = analysis.operations()
-    measured = analysis.measure(
-        [int(word) for word in lengths.split(",")], attns or None, pairs=pairs, device=here, tick=Bar()
-    )
+    measured = analysis.measure(tokens, attns or None, pairs=pairs, device=here, tick=Bar())
     printed = analysis.printed_times()
     for line in (*analysis.counts(counted), "", "printed by the poster:", *analysis.table(printed), "", "here:"):
         click.echo(line)

@@ -116,3 +116,19 @@ def _together(ends: Mapping[str, float], log: bool) -> list[tuple[float, str]]:
         (ends[group[0]], "\n".join(names) if len(names) < 3 else f"{names[0]}\nand {len(names) - 1} more")
         for group, names in zip(groups, words, strict=True)
     ]
+
+
+def laws(
+    n: Sequence[float], learned: Mapping[str, Sequence[float]], fitted: Mapping[str, Sequence[float]], *, title: str
+) -> Figure:
+    """Draws learned numbers over n as dots, and the laws fitted to the first of them as lines."""
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained", dpi=150)
+    axes = figure.subplots()
+    for name, values in learned.items():
+        axes.plot(n, values, ".", markersize=4, color="0.2" if name == next(iter(learned)) else "0.65", label=name)
+    for number, (name, values) in enumerate(fitted.items()):
+        axes.plot(n, values, color=INKS[1 + number], linestyle=DASHES[number], linewidth=1.4, label=name)
+    axes.set(xlabel=NAMES["keys"], ylabel="p", title=title)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+    return figure

@@ -31,6 +31,10 @@ class Prompt:
         """Returns the prompts cut after ``t`` tokens."""
         return type(self)(self.tokens[:, :t], self.targets[:, :t], self.scored[:, :t])
 
+    def take(self, b: int) -> Self:
+        """Returns the first ``b`` prompts."""
+        return type(self)(self.tokens[:b], self.targets[:b], self.scored[:b])
+
     def to(self, device: torch.device) -> Self:
         """Returns the prompts on ``device``."""
         return type(self)(self.tokens.to(device), self.targets.to(device), self.scored.to(device))

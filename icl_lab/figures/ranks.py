@@ -1,0 +1,49 @@
+"""Things in order of size: heads by their score, trials by theirs."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+
+from icl_lab.figures.base import DASHES, INKS
+
+ENDS = ("#d55e00", "#e69f00", "#0072b2")  # wrong, in part, right: told apart without red-green vision
+MARKS = ("x", "^", "o")
+
+
+def needles(
+    heads: Mapping[str, Sequence[float]],
+    trials: Mapping[str, tuple[Sequence[float], Sequence[int]]],
+    outcomes: Sequence[str],
+    *,
+    title: str,
+) -> Figure:
+    """Draws ranked scores of heads, one line a rule, and below them a panel a rule of ranked trials and their ends."""
+    rows = -(-len(trials) // 3)
+    figure = Figure(figsize=(9.6, 3.2 + 2.1 * rows), layout="constrained", dpi=150)
+    figure.suptitle(title, fontsize=10)
+    top, below = list(figure.subfigures(2, 1, height_ratios=(3.0, 2.1 * rows), squeeze=False).flat)
+    axes = top.subplots()
+    for number, (rule, scores) in enumerate(heads.items()):
+        hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
+        axes.plot(range(1, len(scores) + 1), scores, color=hue, linestyle=dash, marker=".", linewidth=1.2, label=rule)
+    axes.set(xlabel="heads of all seeds, best first", ylabel="needle score", ylim=(-0.03, 1.03))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    panels = below.subplots(rows, min(3, len(trials)), squeeze=False, sharey=True)
+    for axes in list(panels.flat)[len(trials) :]:
+        axes.set_visible(False)
+    for number, (axes, (rule, (scores, ends))) in enumerate(zip(panels.flat, trials.items(), strict=False)):
+        for end, (words, hue, mark) in enumerate(zip(outcomes, ENDS, MARKS, strict=True)):
+            places = [place for place, each in enumerate(ends) if each == end]
+            axes.plot(places, [scores[place] for place in places], mark, color=hue, markersize=3, label=words)
+        axes.set_title(rule, fontsize=8)
+        axes.set(ylim=(-0.05, 1.05))
+        axes.grid(alpha=0.3)
+        axes.tick_params(labelsize=7)
+        if number >= len(trials) - panels.shape[1]:
+            axes.set_xlabel("trials, best first", fontsize=8)
+        if number % panels.shape[1] == 0:
+            axes.set_ylabel("best head's score", fontsize=8)
+    handles, names = panels.flat[0].get_legend_handles_labels()
+    below.legend(handles, names, frameon=False, fontsize=7, loc="outside lower center", ncols=len(names))
+    return figure
