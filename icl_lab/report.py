@@ -15,6 +15,7 @@ WORDS = {
     "mse-code": "mean squared error (index ≥ 3)",
     "balanced-last": "balanced error rate, last answer",
     "exact": "error rate, whole answer",
+    "error": "squared error of the answer (0 scores 1)",
 }
 
 

@@ -12,6 +12,8 @@ from icl_lab.cli import main
 from icl_lab.grid import Grid
 from icl_lab.store import Store
 
+# Commands that tests let write or read a results folder: never the repository's own.
+RESULTS = ("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff")
 SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
 
 
@@ -21,8 +23,7 @@ def run(monkeypatch, capsys, tmp_path):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
 
     def call(*words, results=tmp_path / "results"):
-        takes_results = words and words[0] in ("sweep", "train", "compare", "deviant", "doctor")
-        extra = ["--results", str(results)] if takes_results else []
+        extra = ["--results", str(results)] if words and words[0] in RESULTS else []
         monkeypatch.setattr(sys, "argv", ["icl-lab", *words, *extra])
         try:
             main()
@@ -348,3 +349,54 @@ def test_a_deviant_from_the_command_line(run, tmp_path):
     code, _, err = run(*words, "--position", "999")
     assert code == 2
     assert "a deviant stands at an index from 0 to" in err
+
+
+SEARCH = ["--preset", "smoke", *SMALL, "--set", "test.axes.length=32,48", "--set", "test.axes.depth=50"]
+
+
+def test_needles_and_fading_from_the_command_line(run, tmp_path):
+    """From nothing to scores; then by the folder of the run, with the same numbers."""
+    code, out, _ = run("needle", "--attn", "ssmax", *SEARCH, "--length", "64", "--trials", "10")
+    assert code == 0
+    assert "prompts of 64 tokens" in out
+    folder = tmp_path / "results" / "needle-scores-needle-smoke"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"heads.csv", "trials.csv", "table.md", "needle.png", "needle.svg"}
+    before = (folder / "heads.csv").read_bytes()
+    (place,) = (tmp_path / "results" / "runs").glob("needle/ssmax/*/seed-0")
+    code, out, _ = run("needle", "--run", str(place), "--length", "64", "--trials", "10")
+    assert code == 0
+    assert (folder / "heads.csv").read_bytes() == before
+    code, out, _ = run("fading", "--run", str(place), "--lengths", "32,64", "--prompts", "8")
+    assert code == 0
+    assert "effective inverse temperature" in out
+    assert (tmp_path / "results" / "fading-needle-smoke" / "learned.csv").exists()
+
+
+def test_a_law_from_the_command_line(run, tmp_path):
+    code, out, _ = run("law", "--task", "needle", *SEARCH)
+    assert code == 0
+    assert "log n" in out
+    assert (tmp_path / "results" / "law-needle-smoke" / "law.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["needle"], "name the models: --task and --attn, or --run"),
+        (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),
+        (["needle", "--task", "linear", "--attn", "ssa"], "needle scores are for the task needle, got linear"),
+        (["needle", "--attn", "softmax", "--length", "4"], "needs prompts of 6 tokens or more"),
+        (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,x"], "not a list of whole numbers"),
+        (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,9999"], "more than the 512 places"),
+        (["law", "--task", "linear", "--attn", "ssmax"], "only ssmax-free learns a factor for every n, got ssmax"),
+        (["tradeoff"], "no rule has both"),
+        (["tradeoff", "--task", "lineer"], "linear"),
+    ],
+)
+def test_bad_questions_about_models_are_one_line_and_train_nothing(run, tmp_path, words, said):
+    code, out, err = run(*words)
+    assert code == 2
+    assert said in err
+    assert not out
+    assert not (tmp_path / "results" / "runs").exists()

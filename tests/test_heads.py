@@ -23,11 +23,10 @@ CPU = torch.device("cpu")
 
 
 def by_hand(sharp=1e3):
-    """A model of ``needle:keys=1`` whose two heads of one layer are written down: the answer is known.
+    """A model of ``needle:keys=1`` with one head whose weights are written down, so that its answer is known.
 
-    The width holds a one-hot token (0 to 5), what stood before it (8 to 13) and what was read (16 to 21). Layer 0 copies
-    the token before by a position code that is written into the keys; as no code does that exactly here, the tokens
-    carry it: the test hands tokens that hold their predecessor in the second half.
+    It reads tokens that carry the one before them in their second half (``with_predecessors``): the question looks for
+    the token that stands after the key, and answers with it.
     """
     task = tasks.build("needle:keys=1,alphabet=4")
     model = GPT2(

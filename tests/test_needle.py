@@ -175,3 +175,35 @@ def test_a_sweep_over_length_and_depth(lab):
     assert grid.values("depth") == [10, 50, 90]
     assert grid.at(attn="reference:exact-rule", metric="exact", depth=10, length=96) == 0
     assert 0 < grid.at(attn="ssmax", metric="exact", depth=50, length=64) <= 1
+
+
+def test_vectors_ask_for_the_value_beside_their_key():
+    task, prompt = draw("needle-vectors:dim=3", prompts=500, length=10)
+    assert prompt.tokens.shape == (500, 19, 3)
+    place = prompt.targets[:, -1].long()
+    rows = torch.arange(500)
+    assert torch.equal(prompt.tokens[rows, place - 1], prompt.tokens[:, -1])  # the key before it is the question
+    assert (place % 2 == 1).all()
+    assert (place.min(), place.max()) == (1, 17)
+    error = {name: task.errors(rule(prompt), prompt).mean().item() for name, rule in task.references().items()}
+    assert error["nearest-key"] == 0
+    assert error["zero"] == pytest.approx(1, abs=0.1)
+    assert error["mean-value"] == pytest.approx(1 - 1 / 9, abs=0.1)  # the wanted value is a ninth of the mean
+    assert error["most-recent"] == pytest.approx(2 * 15.5 / 16, abs=0.2)  # 2, and 0 where it is the last: half a step
+    near, far = (draw("needle-vectors:dim=3", length=10, depth=depth)[1].targets[:, -1] for depth in (100, 1))
+    assert (near == 17).all()
+    assert (far == 1).all()
+    outputs = torch.zeros(500, 19, 3)
+    wanted = prompt.tokens[rows, place]
+    assert task.loss(outputs, prompt).item() == pytest.approx(wanted.square().mean().item(), rel=1e-5)
+    with pytest.raises(BadValue, match="length of 3 or more"):
+        draw("needle-vectors", length=2)
+
+
+def test_vectors_are_swept_as_any_task(lab):
+    from icl_lab.sweep import sweep
+
+    small = ["train.steps=20", "train.batch=4", "model.width=16", "model.heads=2", "test.prompts=64"]
+    grid = sweep(resolve("needle-vectors:dim=2", "ssmax", "smoke", small), 0, lab)
+    assert grid.at(attn="reference:nearest-key", metric="error", depth=10, length=32) == 0
+    assert grid.at(attn="ssmax", metric="error", depth=10, length=16) > 0
