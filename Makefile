@@ -37,7 +37,7 @@ MODELS = $(if $(RUN),$(foreach run,$(RUN),--run "$(run)") $(WHERE),$(RUNS))
 # the needle is sought where there is one, unless another task is named
 needle: TASK = $(if $(filter command environment,$(origin TASK)),$(TASK),needle)
 
-.PHONY: help sweep compare deviant needle fading tradeoff experiment claims train functions costs list doctor index test check
+.PHONY: help sweep compare deviant needle fading law saturation ablate tradeoff experiment claims train functions costs list doctor index test check
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
@@ -55,6 +55,12 @@ experiment: $(READY) ## a published table or figure, ours beside theirs (NAME=ss
 	@$(LAB) experiment "$(NAME)" --seeds $(SEEDS) $(WHERE) --jobs $(JOBS) $(ARGS)
 claims: $(READY) ## what held and what did not, from finished results, without training
 	@$(LAB) claims --preset $(PRESET) --results "$(RESULTS)"
+law: $(READY) ## which law of n a free-form factor has learned (TASK= SEEDS=; rule ssmax-free)
+	@$(LAB) law --task "$(TASK)" --seeds $(SEEDS) $(WHERE) $(ARGS)
+saturation: $(READY) ## let one number grow: heads, errors, and whether attention is the cause (TASK= ATTN= SEEDS=)
+	@$(LAB) saturation $(MODELS) $(ARGS)
+ablate: $(READY) ## one part of the model left out at a time (TASK= ATTN= SEEDS= JOBS=)
+	@$(LAB) ablate $(RUNS) --jobs $(JOBS) $(ARGS)
 tradeoff: $(READY) ## retrieval far out against robustness to a deviant, from what is stored
 	@$(LAB) tradeoff --preset $(PRESET) --results "$(RESULTS)" $(ARGS)
 train: $(READY) ## train only (as sweep)

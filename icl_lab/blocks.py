@@ -11,7 +11,8 @@ from icl_lab.gelu import gelu_new
 from icl_lab.normalizers.base import Normalizer, scores
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
-See = Callable[[Tensor, Tensor], object]  # is handed weights and scores, both (b h t t)
+# Is handed weights and scores, both (b h t t), and may return other weights, which are then used.
+See = Callable[[Tensor, Tensor], Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Shape:
     llama: bool = False
     mlp: bool = True
     norm: bool = True
+    qk_norm: bool = False
 
 
 def norm(shape: Shape) -> nn.Module:
@@ -53,7 +55,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention with the weights of a rule."""
+    """Multi-head attention with the weights of a rule; ``qk_norm`` bounds the scores by norms of queries and keys."""
 
     def __init__(self, shape: Shape, rule: Normalizer) -> None:
         super().__init__()
@@ -61,15 +63,16 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=not shape.llama)
         self.project = nn.Linear(shape.width, shape.width, bias=not shape.llama)
         self.rule = rule
+        d = shape.width // shape.heads
+        self.norm_q, self.norm_k = (nn.RMSNorm(d, eps=1e-5) if shape.qk_norm else nn.Identity() for _ in range(2))
 
     def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See | None) -> Tensor:
         """X (b t d), visible (t t) -> (b t d)."""
         b, t, d = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
-        q, k = turn(q, k)
-        if see is not None:
-            see(self.rule.weights(q, k, visible), scores(q, k))
-        o = self.rule.attend(q, k, v, visible)
+        q, k = turn(self.norm_q(q), self.norm_k(k))
+        other = None if see is None else see(self.rule.weights(q, k, visible), scores(q, k))
+        o = self.rule.attend(q, k, v, visible) if other is None else other @ v
         return cast(Tensor, self.project(o.transpose(1, 2).reshape(b, t, d)))
 
 

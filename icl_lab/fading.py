@@ -15,7 +15,7 @@ from icl_lab.blocks import Attention, Block
 from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
-from icl_lab.figures.base import encode, short
+from icl_lab.figures.base import NAMES, encode, short
 from icl_lab.grid import Grid
 from icl_lab.model import GPT2
 from icl_lab.spec import RunSpec, change, check
@@ -153,7 +153,8 @@ def figure(found: Fading, title: str, spec: RunSpec) -> Figure:
     """Draws each metric over n, every head as a thin line and the median of a rule as a thick one."""
     trained = tasks.build(spec.task).asking(spec.train.longest) + 1
     panels = {WORDS[metric]: {rule: found.lines(rule, metric) for rule in found.rules} for metric in analysis.METRICS}
-    return pictures.curves(panels, title=title, trained=trained)
+    logs = {WORDS[metric]: "xy" for metric in ("largest", "effective")}
+    return pictures.curves(panels, title=title, across=NAMES["keys"], scales=logs, mark=trained, base=2)
 
 
 def _fits(spec: RunSpec, length: int) -> None:

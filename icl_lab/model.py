@@ -16,7 +16,8 @@ from icl_lab.blocks import Attention, Block, Shape, norm
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, causal
 
-Watch = Callable[[int, Tensor, Tensor], object]  # layer, weights (b h t t), scores q.k / sqrt(d) (b h t t)
+# Is handed a layer, its weights and its scores q.k / sqrt(d), both (b h t t); what it returns is used as weights.
+Watch = Callable[[int, Tensor, Tensor], Tensor | None]
 Positive = Annotated[int, Meta(ge=1)]
 
 EVERYWHERE = slice(None)
@@ -26,7 +27,8 @@ GPT2_VOCABULARY = 50_257  # rows of a token table that Hugging Face allocates an
 class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shape of a model. The three switches leave the residual stream as it is where a part is off.
 
-    ``block=llama`` is the block of arXiv 2501.19399: RMSNorm, SwiGLU of width 8d/3, no biases.
+    ``block=llama`` is the block of arXiv 2501.19399: RMSNorm, SwiGLU of width 8d/3, no biases. ``qk_norm`` norms the
+    queries and keys of each head (arXiv 2010.04245), which bounds their scores.
     """
 
     layers: Positive = 2
@@ -38,6 +40,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: bool = True
     norm: bool = True
     block: Literal["gpt2", "llama"] = "gpt2"
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -46,7 +49,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def shape(self) -> Shape:
         """What a block must know."""
-        return Shape(self.width, self.heads, self.block == "llama", self.mlp, self.norm)
+        return Shape(self.width, self.heads, self.block == "llama", self.mlp, self.norm, self.qk_norm)
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,10 @@ class GPT2(nn.Module):
         answers: slice = EVERYWHERE,
         rng: torch.Generator | None = None,
     ) -> Tensor:
-        """Tokens (b t w) -> outputs (b t c). ``watch`` is handed each layer's attention weights and
-        scores, both (b h t t).
+        """Tokens (b t w) -> outputs (b t c).
+
+        ``watch`` is handed each layer's attention weights and scores, both (b h t t), and may return other weights to
+        be used.
 
         Where only some tokens are asked for an answer, ``answers`` spares the rest what nobody reads: the last block's
         MLP and the read-out. Their outputs are 0. In training ``rng`` draws the places of a code with random ones.

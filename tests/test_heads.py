@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from icl_lab import fading, laws, needles, tasks, tradeoff
-from icl_lab.analyses import base, law
+from icl_lab import fading, laws, needles, saturations, tasks, tradeoff
+from icl_lab.ablations import ablations
+from icl_lab.analyses import base, law, saturation
 from icl_lab.analyses import fading as analysis
 from icl_lab.analyses.needle import retrieve
 from icl_lab.errors import BadValue, UnknownName
@@ -314,3 +315,134 @@ def test_watched_rows_are_those_that_the_model_uses(tiny, lab):
     assert torch.allclose(look.scores[:, 0], whole[0][1][:n, :, at, : at + 1], atol=1e-5)
     answered = subject(model, task, CPU).predict(prompt)[:n, task.answers]
     assert torch.allclose(look.outputs[:, task.answers], answered, atol=1e-5)
+
+
+def test_what_a_watch_returns_is_used():
+    model, task = by_hand()
+    prompt = with_predecessors(draw(task, 40, TestSpec(prompts=64, axes={"length": [40.0]}), {}))
+    plain = model(prompt.tokens)
+    kept = {}
+    assert torch.equal(model(prompt.tokens, lambda layer, w, z: kept.update({layer: w})), plain)
+    assert torch.allclose(model(prompt.tokens, lambda layer, w, z: kept[layer]), plain, atol=1e-6)
+    mean = model(prompt.tokens, lambda layer, w, z: torch.full_like(w, 1 / 40))
+    assert torch.allclose(mean[:, -1], by_hand(sharp=0.0)[0](prompt.tokens)[:, -1], atol=1e-6)
+    assert not torch.allclose(mean[:, -1], plain[:, -1], atol=0.1)
+
+
+def test_norms_of_q_and_k_bound_the_scores():
+    x = 1e4 * torch.randn(2, 9, 1, generator=stream(0, "x"))
+    for qk_norm, bounded in ((True, True), (False, False)):
+        spec = ModelSpec(layers=1, heads=2, width=8, positions="none", norm=False, qk_norm=qk_norm)
+        model = GPT2(spec, Reading(1, 1, 2, 18), "softmax", stream(0, "init"))
+        with torch.no_grad():
+            model.blocks[0].attention.qkv.weight.mul_(50)
+        seen = []
+        model(x, lambda layer, w, z, seen=seen: seen.append(z.abs().max().item()))
+        assert (seen[0] <= 4 / 2 + 1e-4) == bounded  # |q.k| / sqrt(d) <= d / sqrt(d) = 2 for d = 4
+
+
+def test_calm_attention_heals_a_model_whose_attention_is_all_that_is_disturbed():
+    """Two heads; only one token has a value: the answer hangs on where a head looks, and on nothing else."""
+    task = tasks.build("linear")
+    spec = ModelSpec(layers=1, heads=2, width=8, positions="learned:rows=64", mlp=False, norm=False)
+    model = GPT2(spec, Reading(1, 1, 2, 64), "softmax", stream(0, "init"))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        model.read_in.weight[0, 0] = 1.0  # channel 0: the number
+        model.positions.table[:, 1] = 1.0  # channel 1: a constant
+        model.positions.table[3, 2] = 1.0  # channel 2: whether it is token 3
+        qkv = model.blocks[0].attention.qkv.weight
+        qkv[0, 1] = 1.0  # head 0: every query alike, keys are the numbers
+        qkv[8 + 0, 0] = 2.0
+        qkv[16 + 0, 2] = 1.0  # its value: only token 3 has one
+        model.blocks[0].attention.project.weight[5, 0] = 1.0
+        model.read_out.weight[0, 5] = 1.0
+    calm = draw(task, 12, TestSpec(prompts=64, axes={"length": [12.0]}), {})
+    base_error, spoiled, rows = saturation.patch(model, task, calm, 0, 100.0, CPU)
+    healed = {(row["layer"], row["head"]): row["value"] for row in rows}
+    assert spoiled != base_error
+    assert healed[0, 0] == pytest.approx(1, abs=1e-3)  # the head that was drawn away
+    assert healed[0, 1] == pytest.approx(0, abs=1e-6)  # the other one changed nothing
+    assert healed[0, -1] == healed[-1, -1] == pytest.approx(1, abs=1e-3)
+
+
+def test_saturation_of_a_head_that_looks_for_large_numbers():
+    """Scores are the numbers themselves: the weight on the deviant is softmax of one gap, as the theory says."""
+    task = tasks.build("linear")
+    spec = ModelSpec(layers=1, heads=1, width=4, positions="none", mlp=False, norm=False)
+    model = GPT2(spec, Reading(1, 1, 2, 24), "softmax", stream(0, "init"))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        model.read_in.weight[0, 0] = 1.0
+        model.read_in.bias[1] = 2.0  # sqrt of the head's width: scores are the numbers
+        model.blocks[0].attention.qkv.weight[0, 1] = 1.0
+        model.blocks[0].attention.qkv.weight[4, 0] = 1.0
+    calm = draw(task, 12, TestSpec(prompts=64, axes={"length": [12.0]}), {})
+    calm.tokens[:, 0] = 0.05  # so that it stands out only when it has grown
+    calm = type(calm)(calm.tokens, calm.targets, calm.scored)
+    factors = [1.0, 20.0, 1000.0]
+    heads, errors = saturation.saturation(model, task, calm, 0, factors, CPU)
+    found = {(row["metric"], row["factor"]): row["value"] for row in heads}
+    weights = calm.tokens[:, :23, 0].double()
+    by_hand_1 = weights.softmax(1).amax(1).mean().item()
+    assert found["largest", 1.0] == pytest.approx(by_hand_1, rel=1e-4)
+    assert found["distance", 1.0] == pytest.approx(0, abs=1e-7)
+    assert found["deviant", 1000.0] == pytest.approx(1, abs=1e-3)
+    assert found["effective", 1000.0] == pytest.approx(1, abs=0.05)
+    assert found["distance", 1000.0] > 0.9
+    assert 0.3 < found["theory", 1000.0] <= 1
+    assert {row["metric"] for row in errors} == {"last", "mse"}
+    assert found["largest", 1000.0] > 0.9
+
+
+def test_a_saturation_point_needs_a_climb_from_below():
+    assert saturation.point([1, 10, 100], [0.2, 0.91, 0.99]) == 10
+    assert math.isnan(saturation.point([1, 10, 100], [0.6, 0.95, 0.99]))  # it looked at one key from the start
+    assert math.isnan(saturation.point([1, 10, 100], [0.2, 0.5, 0.9]))
+
+
+def test_saturation_of_finished_runs(tiny, lab):
+    runs = {}
+    for attn in ("softmax", "ssa"):
+        spec = tiny("every:balance=half", attn, "train.steps=5")
+        sweep(spec, 0, lab)
+        runs[attn] = [lab.store.run(spec, 0)]
+    found = saturations.stretch(runs, lab, 0, [1.0, 100.0], 64)
+    assert found.rules == ["softmax", "ssa"]
+    assert len(found.points("ssa")) == 2
+    text, files = saturations.publish(found, runs["ssa"][0].spec, lab.store.root / "s", "icl-lab saturation")
+    assert set(files) == {
+        "heads.csv", "errors.csv", "patches.csv", "table.md", "saturation.png", "saturation.svg",
+    }  # fmt: skip
+    with pytest.raises(BadValue, match="no number to be stretched"):
+        saturations.check(resolve("needle", "softmax"), 0)
+    with pytest.raises(BadValue, match="no heads to saturate"):
+        saturations.check(tiny("linear", "softmax", "model.attention=no"), 0)
+    with pytest.raises(BadValue, match="at an index from 0 to"):
+        saturations.check(tiny("linear"), 99)
+
+
+def test_ablations_leave_out_one_part_each(tiny):
+    whole = resolve("linear", "ssa", "lite", ["train.steps=7"])
+    made = ablations(whole, ("train.steps=7",))
+    assert made["whole"] == whole
+    assert len({spec.hash for spec in made.values()}) == len(made) == 7
+    assert all(spec.train.steps == 7 for spec in made.values())
+    assert not made["attention only"].model.mlp
+    assert made["one layer less"].model.layers == 1
+    assert set(ablations(tiny("linear"))) >= {"whole", "MLP only", "one head"}
+    assert "one layer less" not in ablations(tiny("linear"))  # it has but one
+    with pytest.raises(BadValue, match="whole model"):
+        ablations(tiny("linear", "softmax", "model.mlp=no"))
+
+
+def test_an_mlp_alone_sees_one_token_and_so_cannot_learn_in_context():
+    """Its answers hang on the number that is asked for alone: the examples before it change nothing."""
+    spec = ModelSpec(layers=2, heads=2, width=16, attention=False)
+    model = GPT2(spec, Reading(1, 1, 2, 24), "softmax", stream(0, "init"))
+    x = torch.randn(2, 12, 1, generator=stream(0, "x"), requires_grad=True)
+    (gradient,) = torch.autograd.grad(model(x)[:, 8].sum(), x)
+    assert gradient[:, 8].abs().min() > 0
+    assert gradient[:, [*range(8), *range(9, 12)]].abs().max() == 0

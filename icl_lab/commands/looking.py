@@ -100,3 +100,27 @@ def law(attns: tuple[str, ...], **where: Any) -> None:
     click.echo(text)
     click.echo(f"wrote {folder}: {', '.join(files)}")
     click.echo(f"next: open {folder / 'law.png'}")
+
+
+@click.command()
+@model_options
+@click.option("--position", default=0, show_default=True, type=click.IntRange(min=0), help="Index of the number.")
+@click.option("--factors", default="", help="What it is multiplied by, from 1 on.  [default: 1 to 1,000]")
+@click.option("--prompts", default=128, show_default=True, type=click.IntRange(min=2), help="Test prompts.")
+def saturation(position: int, factors: str, prompts: int, **where: Any) -> None:
+    """Let one number grow, see every head saturate, and test whether that is what spoils the answers."""
+    from icl_lab import saturations
+    from icl_lab.names import filename
+    from icl_lab.studies import by_rule
+
+    stretches = sorted({1.0, *numbers(factors, "--factors")}) if factors else saturations.FACTORS
+    runs, lab = models(**where)
+    for run in runs:
+        saturations.check(run.spec, position)
+    found = saturations.stretch(by_rule(runs), lab, position, stretches, prompts)
+    spec = runs[0].spec
+    folder = lab.store.root / f"saturation-{filename(spec.task)}-{spec.preset}"
+    text, files = saturations.publish(found, spec, folder, lab.command)
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(files)}")
+    click.echo(f"next: open {folder / 'saturation.png'}")

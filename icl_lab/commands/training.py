@@ -76,6 +76,34 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
         click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {run.spec.attn} --preset {run.spec.preset}")
 
 
+@click.command()
+@run_options
+@crowd_options
+def ablate(task: str, attns: tuple[str, ...], seeds: int, **where: Any) -> None:
+    """Leave one part of the model out at a time: attention only, MLP only, no norm, a layer less; compare with all."""
+    from icl_lab import ablations
+    from icl_lab.names import filename
+    from icl_lab.studies import gather, publish
+
+    order = Order.of(where)
+    if len(attns) != 1:
+        raise click.UsageError("an ablation is of one normalizer: give --attn once.")
+    (whole, *_), lab = settle(task, attns, seeds, **where)
+    specs = ablations.ablations(whole.spec, where["settings"])
+    groups = {name: [lab.store.run(spec, seed) for seed in range(seeds)] for name, spec in specs.items()}
+    runs = [run for group in groups.values() for run in group]
+    if not complete(runs, lab, order):
+        return
+    spec = whole.spec
+    folder = lab.store.root / f"ablations-{filename(spec.task)}-{filename(spec.attn)}-{spec.preset}"
+    text, files = publish(
+        gather(groups, ablations.WHOLE), runs, folder, lab.command, title=f"{spec.task}, {spec.attn}: one part less"
+    )
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(files)}")
+    click.echo(f"next: open {folder / 'report.html'}")
+
+
 @click.command(hidden=True)
 def work() -> None:
     """Do one run as a worker: orders on standard input, progress on standard output."""

@@ -66,10 +66,10 @@ def write_numbers(axes: matplotlib.axes.Axes, values: np.ndarray, scale: Normali
             axes.text(x, y, short(value), ha="center", va="center", fontsize=size, color=ink)
 
 
-def finish(axes: matplotlib.axes.Axes, log: str) -> None:
-    """Gives a panel its grid and ticks; ``log`` names the axes that are logarithmic."""
+def finish(axes: matplotlib.axes.Axes, log: str, base: int = 2) -> None:
+    """Gives a panel its grid and ticks; ``log`` names the axes that are logarithmic, across to this base."""
     if "x" in log:
-        axes.set_xscale("log", base=2)
+        axes.set_xscale("log", base=base)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     if "y" in log:
         axes.set_yscale("log")
