@@ -35,7 +35,13 @@ def gather(
     """Returns what reads the two sides of a claim; no seeds where nothing is there. Trains nothing."""
     if experiment.analysis == "compare":
         return _from_grids(experiment, store, preset, settings, sides)
-    return {"deviant": _from_deviants, "needle": _from_needles, "law": _from_laws}[experiment.analysis](place)
+    readers = {
+        "deviant": _from_deviants,
+        "needle": _from_needles,
+        "law": _from_laws,
+        "saturation": _from_saturation,
+    }
+    return readers[experiment.analysis](place)
 
 
 def rule(variant: Variant) -> str:
@@ -116,6 +122,27 @@ def _from_laws(place: Path) -> Found:
         return next(fit.aic for fit in fitted[seed] if fit.law == side.of)
 
     return read, sorted(fitted)
+
+
+def _from_saturation(place: Path) -> Found:
+    """Means over heads of what heads do; ``last``, ``mse``: errors; ``recovered``: by the calm attention of all heads.
+
+    ``reference:nothing`` is 0, for claims that something is more than nothing.
+    """
+    grids = [_grid(place / name) for name in ("heads.csv", "errors.csv", "patches.csv")]
+    if any(grid is None for grid in grids):
+        return _nothing, []
+    heads, errors, patches = (grid for grid in grids if grid is not None)
+
+    def read(side: Quantity, metric: str, seed: int) -> float:
+        if side.of == "reference:nothing":
+            return 0.0
+        grid = patches if metric == "recovered" else errors if metric in errors.values("metric") else heads
+        where = {"attn": side.of, "seed": seed, "metric": metric, "factor": side.cells["factor"]}
+        rows = grid.where(**where, **({"layer": -1, "head": -1} if metric == "recovered" else {}))
+        return float(rows.frame["value"].mean())
+
+    return read, _seeds(heads.where(attn=heads.values("attn")[0]))
 
 
 def _grid(path: Path) -> Grid | None:

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import fading as analysis
-from icl_lab.blocks import Attention, Block
 from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
@@ -95,14 +94,10 @@ def follow(groups: Mapping[str, Sequence[Run]], lab: Lab, lengths: Sequence[int]
 def parameters(model: GPT2) -> list[dict[str, Any]]:
     """The learned numbers of each layer's rule, by the names of the formula; one that heads share stands once."""
     rows = []
-    for layer, block in enumerate(model.blocks):
-        rule = cast(Attention, cast(Block, block).attention).rule
-        for name in rule.learned:
-            values = getattr(rule, name).detach().reshape(-1)
-            if name in rule.shared:
-                continue  # a vector over n, not a number of a head: see the study of its law
-            for head, value in enumerate(values.tolist()):
-                rows.append({"layer": layer, "head": head, "metric": name, "value": value, "stderr": None, "count": 1})
+    for key, value in model.learned().items():
+        name, place = key.split(" ")
+        layer, head = (int(number) for number in place.split("."))
+        rows.append({"layer": layer, "head": head, "metric": name, "value": value, "stderr": None, "count": 1})
     return rows
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from icl_lab import deviants, evidence, experiments, laws, needles, tasks
+from icl_lab import deviants, evidence, experiments, laws, needles, saturations, tasks
 from icl_lab.errors import BadValue
 from icl_lab.experiments import Claim, Experiment, Finding
 from icl_lab.figures.base import short
@@ -20,6 +20,7 @@ from icl_lab.sweep import Lab
 
 DEVIANT_PROMPTS = 1024
 NEEDLE_TRIALS = 100
+SATURATION_PROMPTS = 128
 
 
 def groups(
@@ -128,6 +129,9 @@ def _analysis(
         return partial(deviants.publish, deviants.disturb(members, lab, [0], [], DEVIANT_PROMPTS))
     if experiment.analysis == "needle":
         return partial(needles.publish, needles.search(members, lab, None, NEEDLE_TRIALS))
+    if experiment.analysis == "saturation":
+        found = saturations.stretch(members, lab, 0, saturations.FACTORS, SATURATION_PROMPTS)
+        return partial(saturations.publish, found)
     return partial(laws.publish, laws.learn([run for group in members.values() for run in group], lab))
 
 

@@ -158,6 +158,20 @@ class GPT2(nn.Module):
         spec = self.spec
         return 4.0 * t * (5 * spec.heads * t + 12 * spec.width)
 
+    def learned(self) -> dict[str, float]:
+        """What the heads' rules have learned, by formula name, layer and head: ``{"s 0.1": 0.43}``.
+
+        A parameter that all layers share (a vector over n) is left out.
+        """
+        found: dict[str, float] = {}
+        for layer, block in enumerate(self.blocks):
+            attention = cast(Block, block).attention
+            for name in attention.rule.learned if attention is not None else ():
+                if attention is not None and name not in attention.rule.shared:
+                    values = cast(Tensor, getattr(attention.rule, name)).detach().reshape(-1).tolist()
+                    found |= {f"{name} {layer}.{head}": value for head, value in enumerate(values)}
+        return found
+
     def parameter_count(self) -> int:
         """The working parameters: every number that training can move."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)

@@ -209,11 +209,13 @@ def draw(run: "Run") -> None:
 
 
 def draw_history(run: "Run") -> None:
-    """Draws the learning curve of a trained run."""
+    """Draws the learning curve of a trained run, and what its rules learned on the way."""
     from icl_lab.figures.base import encode
-    from icl_lab.figures.lines import learning_curve
+    from icl_lab.figures.lines import learned, learning_curve
     from icl_lab.store import publish
 
-    title = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}"
-    figure = learning_curve({run.spec.attn: run.history()}, title=title, label="training loss")
+    title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
+    figure = learning_curve({run.spec.attn: history}, title=title, label="training loss")
     publish(run.folder / "learning-curve.png", encode(figure, "png"))
+    if (numbers := learned(history, title=title)) is not None:
+        publish(run.folder / "learned.png", encode(numbers, "png"))

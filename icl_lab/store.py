@@ -141,7 +141,9 @@ class Run:
         """Publishes the history, the environment and, last of the three, the trained weights."""
         with _writing(self.folder):
             text = io.StringIO()
-            writer = csv.DictWriter(text, list(history[0]), lineterminator="\n")
+            # A rule that was swapped in on the way has parameters of its own.
+            columns = dict.fromkeys(name for row in history for name in row)
+            writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
             writer.writeheader()
             writer.writerows(history)
             publish(self.folder / "history.csv", text.getvalue().encode())
@@ -192,7 +194,7 @@ class Run:
     def history(self) -> list[dict[str, float]]:
         """Returns the rows of ``history.csv``."""
         with (self.folder / "history.csv").open() as file:
-            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+            return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
 
     def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""

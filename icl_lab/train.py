@@ -129,7 +129,8 @@ def train(
         done = step + 1
         if done % ROW == 0 or done == spec.steps:
             # Read in groups, so that a GPU need not wait at every step; nothing is kept before it is read.
-            history.append({"step": done, "loss": fmean(read(pending, done)), "length": length, "rate": rate})
+            row = {"step": done, "loss": fmean(read(pending, done)), "length": length, "rate": rate}
+            history.append(row | model.learned())
             pending = []
             tick(done, history[-1]["loss"])
         if done < spec.steps and (stopping() or time.monotonic() - kept > CHECKPOINT_SECONDS):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from icl_lab import fading, laws, needles, saturations, tasks, tradeoff
+from icl_lab import fading, heads, laws, needles, saturations, tasks, tradeoff
 from icl_lab.ablations import ablations
-from icl_lab.analyses import base, law, saturation
+from icl_lab.analyses import base, habits, law, saturation
 from icl_lab.analyses import fading as analysis
 from icl_lab.analyses.needle import retrieve
 from icl_lab.errors import BadValue, UnknownName
@@ -383,8 +383,8 @@ def test_saturation_of_a_head_that_looks_for_large_numbers():
     calm.tokens[:, 0] = 0.05  # so that it stands out only when it has grown
     calm = type(calm)(calm.tokens, calm.targets, calm.scored)
     factors = [1.0, 20.0, 1000.0]
-    heads, errors = saturation.saturation(model, task, calm, 0, factors, CPU)
-    found = {(row["metric"], row["factor"]): row["value"] for row in heads}
+    rows, errors = saturation.saturation(model, task, calm, 0, factors, CPU)
+    found = {(row["metric"], row["factor"]): row["value"] for row in rows}
     weights = calm.tokens[:, :23, 0].double()
     by_hand_1 = weights.softmax(1).amax(1).mean().item()
     assert found["largest", 1.0] == pytest.approx(by_hand_1, rel=1e-4)
@@ -446,3 +446,79 @@ def test_an_mlp_alone_sees_one_token_and_so_cannot_learn_in_context():
     (gradient,) = torch.autograd.grad(model(x)[:, 8].sum(), x)
     assert gradient[:, 8].abs().min() > 0
     assert gradient[:, [*range(8), *range(9, 12)]].abs().max() == 0
+
+
+def test_statistics_of_a_row_by_hand():
+    weights = torch.tensor([0.5, 0.1, 0.2, 0.0, 0.2], dtype=torch.float64)
+    found = {name: value.item() for name, value in habits.statistics(weights, roles=2).items()}
+    entropy = -(0.5 * math.log(0.5) + 0.1 * math.log(0.1) + 2 * 0.2 * math.log(0.2))
+    assert found == pytest.approx(
+        {
+            "largest": 0.5,
+            "top-2": 0.7,
+            "top-5": 1.0,
+            "entropy": entropy / math.log(5),
+            "effective": math.exp(entropy),
+            "first": 0.5,
+            "itself": 0.2,
+            "previous": 0.0,
+            "numbers": 0.9,
+            "answers": 0.1,
+        }
+    )
+    assert "numbers" not in habits.statistics(weights, roles=1)
+    assert habits.statistics(torch.ones(1), roles=1)["entropy"].item() == 0
+
+
+def test_habits_of_finished_runs(tiny, lab):
+    spec = tiny("linear", "ssa", "train.steps=5", "test.axes.sigma_f=1,3")
+    sweep(spec, 0, lab)
+    found = heads.gather({"ssa": [lab.store.run(spec, 0)]}, lab, 64)
+    assert set(found.grid.axes) == {"sigma_f", "sigma_x", "length", "layer", "head", "index"}
+    one = {"metric": "first", "sigma_f": 3, "sigma_x": 1, "length": 12, "layer": 0, "head": 0}
+    assert found.grid.at(index=1, **one) == 1  # the first question sees one token only
+    sums = [found.grid.at(index=12, **{**one, "metric": part}) for part in ("numbers", "answers")]
+    assert sum(sums) == pytest.approx(1, abs=1e-6)
+    assert "sigma_f 3" in heads.markdown(found, spec, "icl-lab heads")
+    with pytest.raises(BadValue, match="no heads to look at"):
+        heads.check(tiny("linear", "softmax", "model.attention=no"))
+
+
+def test_what_rules_learn_stands_in_the_history(tiny, lab):
+    spec = tiny("linear", "softmax", "train.switch_step=52", "train.switch_to=ssmax:bias=yes")
+    sweep(spec, 0, lab)
+    before, after = lab.store.run(spec, 0).history()
+    assert set(before) == {"step", "loss", "length", "rate"}
+    assert set(after) - set(before) == {"s 0.0", "s 0.1", "b 0.0", "b 0.1"}
+    assert after["s 0.0"] != 1
+    assert abs(after["s 0.0"] - 1) < 0.5
+
+
+def test_claims_about_saturation_are_read_from_its_files(tmp_path):
+    from icl_lab import evidence
+    from icl_lab.experiments import Quantity
+
+    who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0, "attn": "softmax"}
+    cell = {"stderr": 0, "count": 9}
+    rows = [
+        {"layer": 0, "head": h, "factor": f, "metric": "deviant", "value": f / 1000 + h, **cell}
+        for h in (0, 1)
+        for f in (1.0, 100.0)
+    ]
+    axes = ["layer", "head", "factor"]
+    (tmp_path / "heads.csv").write_text(Grid.of(rows, axes, **who).csv())
+    mse = [{"factor": f, "metric": "mse", "value": f, **cell} for f in (1.0, 100.0)]
+    (tmp_path / "errors.csv").write_text(Grid.of(mse, ["factor"], **who).csv())
+    assert evidence._from_saturation(tmp_path)[1] == []  # a file is missing
+    patches = [
+        {"layer": layer, "head": layer, "factor": 100.0, "metric": "recovered", "value": value, **cell}
+        for layer, value in ((-1, 0.25), (0, 9.0))
+    ]
+    (tmp_path / "patches.csv").write_text(Grid.of(patches, axes, **who).csv())
+    read, seeds = evidence._from_saturation(tmp_path)
+    assert seeds == [0]
+    where = Quantity(of="softmax", cells={"factor": [100.0]})
+    assert read(where, "deviant", 0) == pytest.approx(0.6)  # the mean of two heads
+    assert read(where, "mse", 0) == 100
+    assert read(where, "recovered", 0) == 0.25
+    assert read(Quantity(of="reference:nothing"), "recovered", 0) == 0

@@ -29,7 +29,7 @@ FLOORS = [
     "report",
     "page",
     "console",
-    "runs studies deviants needles fading laws saturations",
+    "runs studies deviants needles fading laws saturations heads",
     "tradeoff",
     "evidence",
     "ledger",
@@ -50,6 +50,7 @@ DOORS = {
         "fading",
         "laws",
         "saturations",
+        "heads",
     },  # the others name the type that they return
     "PIL": {"figures"},
     "click": {"cli", "commands", "console", "runs"},

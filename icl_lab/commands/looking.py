@@ -124,3 +124,24 @@ def saturation(position: int, factors: str, prompts: int, **where: Any) -> None:
     click.echo(text)
     click.echo(f"wrote {folder}: {', '.join(files)}")
     click.echo(f"next: open {folder / 'saturation.png'}")
+
+
+@click.command("heads")
+@model_options
+@click.option("--prompts", default=64, show_default=True, type=click.IntRange(min=2), help="Prompts in each cell.")
+def heads_(prompts: int, **where: Any) -> None:
+    """Say what heads look at: entropy, sinks, neighbours, numbers against answers, along every axis of the shift."""
+    from icl_lab import heads
+    from icl_lab.names import filename
+    from icl_lab.studies import by_rule
+
+    runs, lab = models(**where)
+    for run in runs:
+        heads.check(run.spec)
+    found = heads.gather(by_rule(runs), lab, prompts)
+    spec = runs[0].spec
+    folder = lab.store.root / f"heads-{filename(spec.task)}-{spec.preset}"
+    text, files = heads.publish(found, spec, folder, lab.command)
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(files)}")
+    click.echo(f"next: open {folder / 'heads.png'}")

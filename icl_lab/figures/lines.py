@@ -25,6 +25,26 @@ def learning_curve(histories: Mapping[str, Sequence[Mapping[str, float]]], *, ti
     return figure
 
 
+def learned(history: Sequence[Mapping[str, float]], *, title: str) -> Figure | None:
+    """Draws each learned number of the rules against the step, a panel a name, a colour a layer; None without any."""
+    names = list(dict.fromkeys(key for row in history for key in row if " " in key))
+    kinds = list(dict.fromkeys(name.split(" ")[0] for name in names))
+    if not kinds:
+        return None
+    figure = Figure(figsize=(3.4 * len(kinds) + 0.8, 3.0), layout="constrained", dpi=150)
+    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        for name in [name for name in names if name.split(" ")[0] == kind]:
+            layer, head = (int(number) for number in name.split(" ")[1].split("."))
+            known = [(row["step"], row[name]) for row in history if name in row]
+            label = f"layer {layer}" if head == 0 else None
+            axes.plot(*zip(*known, strict=True), color=INKS[layer % len(INKS)], linewidth=1, label=label)
+        axes.set(xlabel="step", ylabel=kind)
+        axes.grid(alpha=0.3)
+    figure.axes[-1].legend(frameon=False, fontsize=7)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
 def rivals(
     where: Sequence[float],
     rules: Mapping[str, Sequence[Sequence[float]]],
