@@ -13,7 +13,10 @@ from icl_lab.grid import Grid
 from icl_lab.store import Store
 
 # Commands that tests let write or read a results folder: never the repository's own.
-RESULTS = ("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff")
+RESULTS = (
+    *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff"),
+    *("saturation", "heads", "ablate"),
+)
 SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
 
 
@@ -400,3 +403,28 @@ def test_bad_questions_about_models_are_one_line_and_train_nothing(run, tmp_path
     assert said in err
     assert not out
     assert not (tmp_path / "results" / "runs").exists()
+
+
+@pytest.mark.parametrize("command", ["saturation", "heads"])
+def test_heads_are_looked_at_from_the_command_line(run, tmp_path, command):
+    small = ["--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL, "--set", "test.axes.sigma_f=1,3"]
+    more = ["--factors", "10", "--prompts", "16"] if command == "saturation" else ["--prompts", "16"]
+    code, out, err = run(command, *small, *more)
+    assert code == 0, err
+    folder = tmp_path / "results" / f"{command}-linear-smoke"
+    assert {"table.md", f"{command}.png", f"{command}.svg", "heads.csv"} <= {path.name for path in folder.iterdir()}
+    code, _, err = run(command, *small, "--set", "model.attention=no")
+    assert code == 2
+    assert "a model without attention has no heads" in err
+
+
+def test_ablations_from_the_command_line(run, tmp_path):
+    small = ["--task", "linear", "--preset", "smoke", *SMALL, "--set", "train.steps=5"]
+    small += ["--set", "test.axes.sigma_f=1,3", "--set", "test.axes.sigma_x=1"]
+    code, out, err = run("ablate", "--attn", "softmax", *small)
+    assert code == 0, err
+    assert "| `MLP only` |" in out
+    assert (tmp_path / "results" / "ablations-linear-softmax-smoke" / "report.html").exists()
+    code, _, err = run("ablate", "--attn", "softmax", "--attn", "ssa", *small)
+    assert code == 2
+    assert "give --attn once" in err
