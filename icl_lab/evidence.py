@@ -140,7 +140,10 @@ def _from_saturation(place: Path) -> Found:
         grid = patches if metric == "recovered" else errors if metric in errors.values("metric") else heads
         where = {"attn": side.of, "seed": seed, "metric": metric, "factor": side.cells["factor"]}
         rows = grid.where(**where, **({"layer": -1, "head": -1} if metric == "recovered" else {}))
-        return float(rows.frame["value"].mean())
+        value = float(rows.frame["value"].mean())
+        if math.isnan(value):
+            raise KeyError("the growing number changed no answer, so there is nothing to recover")
+        return value
 
     return read, _seeds(heads.where(attn=heads.values("attn")[0]))
 

@@ -522,3 +522,7 @@ def test_claims_about_saturation_are_read_from_its_files(tmp_path):
     assert read(where, "mse", 0) == 100
     assert read(where, "recovered", 0) == 0.25
     assert read(Quantity(of="reference:nothing"), "recovered", 0) == 0
+    patches[0]["value"] = math.nan
+    (tmp_path / "patches.csv").write_text(Grid.of(patches, axes, **who).csv())
+    with pytest.raises(KeyError, match="changed no answer"):
+        evidence._from_saturation(tmp_path)[0](where, "recovered", 0)

@@ -1,11 +1,12 @@
 """Numbers along one axis: training, and rules beside their references."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.figures.base import DASHES, INKS, NAMES
+from icl_lab.figures.base import DASHES, INKS, NAMES, finish
 
 
 def learning_curve(histories: Mapping[str, Sequence[Mapping[str, float]]], *, title: str, label: str) -> Figure:
@@ -80,11 +81,24 @@ def rivals(
         )
     if log:
         axes.set(yscale="log", ylim=(floor, None))
-    room = 0.12 * (where[-1] - where[0])  # for the names of the references
-    axes.set(xlabel=NAMES.get(axis, axis), ylabel=label, title=title, xlim=(where[0] - room / 4, where[-1] + room))
+    axes.set(xlabel=NAMES.get(axis, axis), ylabel=label, title=title)
+    # The names of the references want room on the right.
+    if _geometric(where):
+        finish(axes, "x")
+        room = (where[-1] / where[0]) ** 0.12
+        axes.set_xlim(where[0] / room**0.25, where[-1] * room)
+    else:
+        room = 0.12 * (where[-1] - where[0])
+        axes.set_xlim(where[0] - room / 4, where[-1] + room)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def _geometric(where: Sequence[float]) -> bool:
+    """Whether each place is the same multiple of the one before."""
+    steps = [b / a for a, b in pairwise(where)]
+    return len(steps) > 2 and max(steps) < 1.01 * min(steps)
 
 
 def disturbance(
