@@ -105,8 +105,10 @@ def markdown(found: Search, spec: RunSpec, command: str) -> str:
     for rule in found.rules:
         frame = found.heads.where(attn=rule).frame.sort_values("value", ascending=False).head(3)
         best = ", ".join(
-            f"{int(layer)}.{int(head)}: {short(value)}"
-            for layer, head, value in zip(frame["layer"], frame["head"], frame["value"], strict=True)
+            f"{int(layer)}.{int(head)} of seed {seed}: {short(value)}"
+            for seed, layer, head, value in zip(
+                frame["seed"], frame["layer"], frame["head"], frame["value"], strict=True
+            )
         )
         tops, ends = found.endings(rule)
         counts = [ends.count(outcome) for outcome in (2, 1, 0)]
