@@ -90,6 +90,8 @@ def test_ntk_stretches_the_slowest_wave_by_the_ratio_and_the_fastest_not_at_all(
     assert torch.equal(
         plain.turn(q[:, :, :10], q[:, :, :10], near)[0], scaled.turn(q[:, :, :10], q[:, :, :10], near)[0]
     )
+    few = torch.arange(5)  # fewer than in training: as in training
+    assert torch.equal(plain.turn(q[:, :, :5], q[:, :, :5], few)[0], scaled.turn(q[:, :, :5], q[:, :, :5], few)[0])
     turned = scaled.turn(q, q, far)[0]
     # Wave 0 (numbers 0 and 4) has frequency 1 whatever theta is; wave 3 turned by 36 is the plain one turned by 9.
     assert torch.allclose(turned[..., [0, 4]], plain.turn(q, q, far)[0][..., [0, 4]], atol=1e-5)

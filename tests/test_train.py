@@ -96,6 +96,11 @@ def test_random_places_belong_to_the_step(tiny):
     spec = tiny("linear", "softmax", "model.positions=rotary:random=200", "train.steps=6")
     whole, task = setup(spec)
     train(whole, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    spied, _ = setup(spec)
+    seen, where = [], spied.positions.where
+    spied.positions.where = lambda *asked: seen.append(where(*asked)) or seen[-1]
+    train(spied, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    assert len({tuple(places.tolist()) for places in seen}) == 6  # afresh at each step
     plain, _ = setup(tiny("linear", "softmax", "model.positions=rotary", "train.steps=6"))
     train(plain, task, spec.train, 0, Progress(), keep=lambda progress: None)
     assert not equal(numbers(whole), numbers(plain))
