@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from icl_lab.figures.base import INKS
 
@@ -34,6 +35,8 @@ def scatter(points: Mapping[str, tuple[Span, Span, int]], *, across: str, down: 
         taken.append(here)
         axes.annotate(rule, (x, y), (7, 4 + 9 * lift), textcoords="offset points", fontsize=7.5, color=hue)
     axes.set(xlim=(-0.03, 1.15), yscale="log", xlabel=across, ylabel=down, title=title)
+    for part in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        part(StrMethodFormatter("{x:g}"))
     axes.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
     axes.grid(alpha=0.3, which="both")
     axes.spines[["top", "right"]].set_visible(False)
