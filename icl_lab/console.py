@@ -3,7 +3,7 @@
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,6 +165,13 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+def tell(text: str, folder: Path, files: Sequence[str], picture: str) -> None:
+    """Prints what was found, where it was written, and what to open next."""
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(files)}")
+    click.echo(f"next: open {folder / picture}")
 
 
 def write(path: Path, data: bytes) -> None:

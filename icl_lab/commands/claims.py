@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from icl_lab.console import crowd_options, typed, where_options
+from icl_lab.console import crowd_options, tell, typed, where_options
 from icl_lab.runs import Order, complete, laboratory
 
 
@@ -77,6 +77,4 @@ def tradeoff(preset: str, task: str, results: Path) -> None:
     points = study.gather(Store(results), preset, task)
     folder = results / f"tradeoff-{preset}"
     text, files = study.publish(points, folder, preset, task, typed())
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'tradeoff.png'}")
+    tell(text, folder, files, "tradeoff.png")

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from icl_lab.console import crowd_options, model_options, numbers, run_options, wholes
+from icl_lab.console import crowd_options, model_options, numbers, run_options, tell, wholes
 from icl_lab.runs import Order, complete, models, settle
 
 
@@ -35,9 +35,7 @@ def deviant(
     place = "" if at == [0] else f"-at-{position.replace(' ', '')}"
     folder = lab.store.root / (name or f"deviant-{filename(spec.task)}-{spec.preset}{place}")
     text, files = deviants.publish(found, spec, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'deviant.png'}")
+    tell(text, folder, files, "deviant.png")
 
 
 @click.command()
@@ -57,9 +55,7 @@ def needle(task: str, length: int | None, trials: int, **where: Any) -> None:
     spec = runs[0].spec
     folder = lab.store.root / f"needle-scores-{filename(spec.task)}-{spec.preset}"
     text, files = needles.publish(found, spec, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'needle.png'}")
+    tell(text, folder, files, "needle.png")
 
 
 @click.command("fading")
@@ -78,9 +74,7 @@ def fading_(lengths: str, prompts: int, **where: Any) -> None:
     found = fading.follow(by_rule(runs), lab, tokens, prompts)
     folder = lab.store.root / f"fading-{filename(spec.task)}-{spec.preset}"
     text, files = fading.publish(found, spec, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'fading.png'}")
+    tell(text, folder, files, "fading.png")
 
 
 @click.command()
@@ -97,9 +91,7 @@ def law(attns: tuple[str, ...], **where: Any) -> None:
     found = laws.learn(runs, lab)
     folder = lab.store.root / f"law-{filename(spec.task)}-{spec.preset}"
     text, files = laws.publish(found, spec, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'law.png'}")
+    tell(text, folder, files, "law.png")
 
 
 @click.command()
@@ -121,9 +113,7 @@ def saturation(position: int, factors: str, prompts: int, **where: Any) -> None:
     spec = runs[0].spec
     folder = lab.store.root / f"saturation-{filename(spec.task)}-{spec.preset}"
     text, files = saturations.publish(found, spec, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'saturation.png'}")
+    tell(text, folder, files, "saturation.png")
 
 
 @click.command("heads")
@@ -142,6 +132,4 @@ def heads_(prompts: int, **where: Any) -> None:
     spec = runs[0].spec
     folder = lab.store.root / f"heads-{filename(spec.task)}-{spec.preset}"
     text, files = heads.publish(found, spec, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'heads.png'}")
+    tell(text, folder, files, "heads.png")

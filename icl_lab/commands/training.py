@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from icl_lab.console import catch_signals, crowd_options, run_options, say
+from icl_lab.console import catch_signals, crowd_options, run_options, say, tell
 from icl_lab.errors import BadValue
 from icl_lab.runs import Order, announce, complete, draw_history, finish, settle, show
 
@@ -99,9 +99,7 @@ def ablate(task: str, attns: tuple[str, ...], seeds: int, **where: Any) -> None:
     text, files = publish(
         gather(groups, ablations.WHOLE), runs, folder, lab.command, title=f"{spec.task}, {spec.attn}: one part less"
     )
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'report.html'}")
+    tell(text, folder, files, "report.html")
 
 
 @click.command(hidden=True)
