@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -67,11 +68,12 @@ class Boundaries:
 
     def values(self, rule: str, line: Line, side: int, metric: str) -> list[float]:
         """A metric of one side of a curve, one number a seed."""
-        frame = self.found.frame
-        here = (frame["attn"] == rule) & (frame["metric"] == metric) & (frame["side"] == side)
-        for axis in AXES:
-            here &= frame[axis] == getattr(line, axis)
-        return [float(value) for value in frame.loc[here, "value"]]
+        return self._table.get((rule, line.slope, line.intercept, line.scale, float(side), metric), [])
+
+    @cached_property
+    def _table(self) -> dict[tuple[Any, ...], list[float]]:
+        parts = self.found.frame.groupby(["attn", *AXES, "side", "metric"], sort=False)["value"]
+        return {tuple(where): [float(value) for value in part] for where, part in parts}
 
     def kinds(self, rule: str, line: Line, side: int) -> list[str]:
         """The class of one side of a curve, one a seed."""
@@ -110,17 +112,25 @@ class Boundaries:
         return made
 
 
-def check(spec: RunSpec, reach: float | None, contexts: int) -> Linear:
-    """Returns the task; raises ``BadValue`` where it has no line to follow, or the curve would be too short or thin."""
+def check(runs: Sequence[Run], reach: float | None, contexts: int) -> None:
+    """Raises ``BadValue`` where there is no line to follow, two runs are alike, or a curve would be short or thin."""
+    require(contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", contexts)
+    seen: dict[tuple[str, int], Run] = {}
+    for run in runs:
+        _linear(run.spec)
+        other = seen.setdefault((run.name, run.seed), run)
+        if other is not run:
+            raise BadValue(f"{run.name}, seed {run.seed}, is there twice: {other.folder} and {run.folder}.")
+        least = LEAST * spread(run.spec)
+        if reach is not None:
+            bound = f"the range must be finite and at least {LEAST} times the spread of training y, {least:.3g}"
+            require(least <= reach < math.inf, bound, f"{reach:g}")
+
+
+def _linear(spec: RunSpec) -> Linear:
     task = tasks.build(spec.task)
     if not isinstance(task, Linear):
         raise BadValue(f"boundary values are those of lines: they are looked for in the task linear, got {spec.task}.")
-    require(contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", contexts)
-    least = LEAST * spread(spec)
-    if reach is not None:
-        require(
-            reach >= least, f"the range must be at least {LEAST} times the spread of training y, {least:.3g}", reach
-        )
     return task
 
 
@@ -135,13 +145,14 @@ def follow(
 ) -> Boundaries:
     """Asks the models of each name, and the references, for values ever farther out, in contexts that all share."""
     runs = [(name, run) for name, seeds in groups.items() for run in seeds]
+    check([run for _, run in runs], reach, contexts)
     end = reach or REACH * max(spread(run.spec) for _, run in runs) / math.sqrt(2)
     truth = truths(end)
     curves: list[dict[str, Any]] = []
     found: list[dict[str, Any]] = []
     done = 0
     for number, (name, run) in enumerate(runs):
-        task, spec = check(run.spec, end, contexts), run.spec
+        task, spec = _linear(run.spec), run.spec
         with run.alone(lab.say, lab.stopping):
             model = ready(run, lab)
         subjects = {name: subject(model, task, lab.device)}

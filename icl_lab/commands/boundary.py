@@ -26,8 +26,7 @@ def boundary(
 
     asked = lines(numbers(slopes, "--slopes"), numbers(intercepts, "--intercepts"), numbers(scales, "--scales"))
     runs, lab = models(task=task or "linear", **where)
-    for run in runs:
-        boundaries.check(run.spec, reach, contexts)
+    boundaries.check(runs, reach, contexts)
     complete(runs, lab, Order())
     groups = by_rule(runs)
     found = boundaries.follow(groups, lab, asked, contexts, reach)
