@@ -37,7 +37,7 @@ MODELS = $(if $(RUN),$(foreach run,$(RUN),--run "$(run)") $(WHERE),$(RUNS))
 # the needle is sought where there is one, unless another task is named
 needle: TASK = $(if $(filter command environment,$(origin TASK)),$(TASK),needle)
 
-.PHONY: help sweep compare deviant needle fading law saturation heads ablate tradeoff experiment claims train functions costs list doctor index test check
+.PHONY: help sweep compare deviant needle fading law saturation heads boundary ablate tradeoff experiment claims train functions costs list doctor index test check
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
@@ -51,6 +51,8 @@ needle: $(READY) ## score heads by their attention to the needle (ATTN= SEEDS=, 
 	@$(LAB) needle $(MODELS) $(ARGS)
 fading: $(READY) ## follow every head as prompts grow (TASK= ATTN= SEEDS=, or RUN=)
 	@$(LAB) fading $(MODELS) $(ARGS)
+boundary: $(READY) ## the values that answers never exceed, f(x) = x to 10x (TASK= ATTN="softmax ssa" SEEDS=, or RUN=)
+	@$(LAB) boundary $(MODELS) $(ARGS)
 experiment: $(READY) ## a published table or figure, ours beside theirs (NAME=ssa-table1 PRESET= SEEDS= JOBS=)
 	@$(LAB) experiment "$(NAME)" --seeds $(SEEDS) $(WHERE) --jobs $(JOBS) $(ARGS)
 claims: $(READY) ## what held and what did not, from finished results, without training

@@ -227,13 +227,16 @@ def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit | None:
     line = [cell for cell in study.line("sigma_f") if cell["sigma_f"] >= 4]
     if len(line) < 2:
         return None
-    targets = []
-    for cell in line:
-        shift = {axis: value for axis, value in cell.items() if axis != "length"}
-        prompt = draw(study.task, test.lengths[-1], test, shift).first(study.task.tokens(int(cell["length"])))
-        targets.append(prompt.targets[:, study.task.answers][:, 3:].numpy())
+    targets = [scored_targets(study.task, test, cell) for cell in line]
     errors = [sum(study.values(rule, cell)) / study.seeds for cell in line]
     return clip_fit(targets, errors)
+
+
+def scored_targets(task: Task, test: TestSpec, cell: Labels) -> np.ndarray:
+    """Returns the true y behind a cell of the headline of ``linear`` (index >= 3), on the prompts that measured it."""
+    shift = {axis: value for axis, value in cell.items() if axis != "length"}
+    prompt = draw(task, test.lengths[-1], test, shift).first(task.tokens(int(cell["length"])))
+    return prompt.targets[:, task.answers][:, 3:].numpy()
 
 
 def tidy(study: Study, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from icl_lab.store import Store
 # Commands that tests let write or read a results folder: never the repository's own.
 RESULTS = (
     *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff"),
-    *("saturation", "heads", "ablate"),
+    *("saturation", "heads", "ablate", "boundary"),
 )
 SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
 
@@ -383,9 +383,39 @@ def test_a_law_from_the_command_line(run, tmp_path):
     assert (tmp_path / "results" / "law-needle-smoke" / "law.png").exists()
 
 
+def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
+    """From nothing to bounds; then by the folder of the run, with the same numbers."""
+    from icl_lab.analyses import extrapolation
+
+    monkeypatch.setattr(extrapolation, "SIDE", 40)  # as thin as the detector takes it
+    asked = ["--slopes", "3", "--scales", "1", "--contexts", "16", "--reach", "10"]
+    code, out, _ = run("boundary", "--attn", "ssa", "--preset", "smoke", *SMALL, "--set", "train.batch=2", *asked)
+    assert code == 0
+    assert "f(x)" in out
+    assert out.splitlines()[-1].startswith("next: open ")
+    folder = tmp_path / "results" / "boundary-linear-smoke"
+    names = {path.name for path in folder.iterdir()}
+    assert {"curves.csv", "boundary.csv", "table.md", "boundary.png", "boundary.svg"} <= names
+    assert set(Grid.read(folder / "boundary.csv").values("slope")) == {3}
+    before = (folder / "boundary.csv").read_bytes()
+    (place,) = (tmp_path / "results" / "runs").glob("linear/ssa/*/seed-0")
+    assert (place / "grid.csv").exists()
+    code, _, err = run("boundary", "--run", str(place), *asked)
+    assert code == 0
+    assert "finished already" in err
+    assert (folder / "boundary.csv").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["boundary"], "name the models: --task and --attn, or --run"),
+        (["boundary", "--task", "every", "--attn", "ssa"], "they are looked for in the task linear, got every"),
+        (["boundary", "--attn", "ssa", "--slopes", "1,steep"], "'1,steep' is not a list of numbers"),
+        (["boundary", "--attn", "ssa", "--slopes", "0"], "a slope must not be 0"),
+        (["boundary", "--attn", "ssa", "--contexts", "4"], "at least 16 contexts, got 4"),
+        (["boundary", "--attn", "ssa", "--reach", "5"], "at least 6 times the spread of training y, 8.49, got 5"),
+        (["boundary", "--attn", "sssa"], "Did you mean 'ssa'?"),
         (["needle"], "name the models: --task and --attn, or --run"),
         (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),
         (["needle", "--task", "linear", "--attn", "ssa"], "needle scores are for the task needle, got linear"),

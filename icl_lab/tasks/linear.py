@@ -52,6 +52,10 @@ class Linear(Task):
         a, b = sigma_f * torch.randn(2, prompts, 1, generator=rng)
         return _prompt(sigma_x * torch.randn(prompts, length, generator=rng), a, b)
 
+    def prompt(self, x: Tensor, a: Tensor, b: Tensor) -> Prompt:
+        """Inputs x (b L), and a and b that fit it, -> the prompts x_1 y_1 x_2 y_2 ..."""
+        return _prompt(x, a, b)
+
     def published(self, length: int, **shift: float) -> Prompt:
         """100 functions, each on the same 64 prompts: a and b are 200 draws of a generator seeded with sigma_f."""
         sigma_x, sigma_f = self.sigmas(shift)

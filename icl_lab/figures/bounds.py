@@ -1,0 +1,148 @@
+"""Boundary values: curves of answers, how the bound goes with the slope, and the sweep that it predicts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from icl_lab.figures.base import DASHES, INKS, NAMES, finish
+
+Line = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One function: each rule's seeds as lines of (true value, answer), and what was detected on them.
+
+    ``onsets`` and ``bounds`` hold one number a seed and side, signed as the true value and as the answer.
+    """
+
+    curves: Mapping[str, Sequence[Line]]
+    onsets: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    bounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+def curves(panels: Mapping[str, Panel], *, title: str, trained: float, reach: float) -> Figure:
+    """Draws a panel for each function: seeds thin, the median of a rule thick, the truth dashed.
+
+    Shaded: training range. Short bars on the left (B-) and right (B+) margins: detected bounds. Triangles on the axis
+    below: detected onsets.
+    """
+    across = min(2, len(panels))
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(5.4 * across, 3.9 * down + 0.9), layout="constrained", dpi=150)
+    figure.suptitle(title, fontsize=10)
+    places = figure.subplots(down, across, squeeze=False)
+    every = [y for panel in panels.values() for seeds in panel.curves.values() for line in seeds for _, y in line]
+    top = min(reach, 1.25 * max(np.abs(every).max(), trained))
+    for axes, (name, panel) in zip(places.flat, panels.items(), strict=False):
+        axes.axvspan(-trained, trained, color="0.92", linewidth=0, label="99 % of training y")
+        axes.axhline(0, color="0.8", linewidth=0.8)
+        axes.plot([-reach, reach], [-reach, reach], color="0.45", linestyle="--", linewidth=1, label="truth")
+        for number, (rule, seeds) in enumerate(panel.curves.items()):
+            hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
+            for line in seeds if len(seeds) > 1 else ():
+                axes.plot(*zip(*line, strict=True), color=hue, linewidth=0.6, alpha=0.4)
+            t = [x for x, _ in seeds[0]]
+            middle = np.median([[y for _, y in line] for line in seeds], axis=0)
+            axes.plot(t, middle, color=hue, linestyle=dash, linewidth=1.8, label=rule)
+            for bound in panel.bounds.get(rule, ()):
+                edge = (0.955, 1.0) if bound > 0 else (0.0, 0.045)
+                axes.plot(edge, [bound] * 2, color=hue, linewidth=1.6, transform=axes.get_yaxis_transform())
+            onsets = [onset for onset in panel.onsets.get(rule, ()) if abs(onset) < reach]
+            height = [0.025 + 0.035 * number] * len(onsets)
+            axes.plot(onsets, height, "^", color=hue, markersize=4, transform=axes.get_xaxis_transform())
+        finish(axes, "")
+        axes.set(title=name, xlim=(-1.08 * reach, 1.08 * reach), ylim=(-top, top))
+        axes.set(xlabel="true value t of the query", ylabel="answer")
+    for axes in places.flat[len(panels) :]:
+        axes.remove()
+    handles, names = places.flat[0].get_legend_handles_labels()
+    handles += [
+        places.flat[0].plot([], [], "^", color="0.3", markersize=4)[0],
+        places.flat[0].plot([], [], "-", color="0.3", linewidth=1.6)[0],
+    ]
+    names += ["onset", "B (at the margins)"]
+    figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=min(7, len(names)))
+    return figure
+
+
+def control(
+    slopes: Sequence[float], panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], *, title: str
+) -> Figure:
+    """Draws the bound over the slope, a panel for each scale of the context, every seed a dot.
+
+    ``panels`` holds, for each rule, the bounds of the seeds (NaN: none) at every slope. Flat: the output is bounded.
+    Parallel to the dashed guides: the input, or what the model makes of it.
+    """
+    figure = Figure(figsize=(4.6 * len(panels), 4.1), layout="constrained", dpi=150)
+    figure.suptitle(title, fontsize=10)
+    places = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    x = np.abs(slopes)
+    for axes, (name, rules) in zip(places, panels.items(), strict=True):
+        for number, (rule, values) in enumerate(rules.items()):
+            hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
+            nudge = 1.02 ** (number - (len(rules) - 1) / 2)
+            table = np.array(values, float)  # (slopes seeds)
+            known = ~np.isnan(table).all(axis=1)
+            means = [np.nanmean(row) for row in table[known]]
+            axes.plot(x[known] * nudge, means, color=hue, linestyle=dash, linewidth=1.5, label=rule)
+            axes.plot(np.repeat(x * nudge, table.shape[1]), table.ravel(), ".", color=hue, markersize=5)
+        axes.set(xscale="log", yscale="log", title=name, xlabel="size of the slope a")
+    low, high = places[0].get_ylim()
+    low, high = min(low, 0.8 * high / 4), max(high, 4 * low)
+    for axes in places:
+        for start in np.geomspace(low / x.max(), high / x.min(), 9):
+            axes.plot(x, start * x, color="0.8", linestyle="--", linewidth=0.8, zorder=0)
+        axes.set_ylim(low, high)
+        axes.set_xticks(sorted(set(x)), [f"{value:g}" for value in sorted(set(x))])
+        axes.minorticks_off()
+        finish(axes, "")
+    ticks = [value for value in (0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100) if low <= value <= high]
+    places[0].set_yticks(ticks, [f"{value:g}" for value in ticks])
+    places[0].set_ylabel("boundary value B, mean of both sides")
+    handles, names = places[0].get_legend_handles_labels()
+    handles.append(places[0].plot([], [], color="0.8", linestyle="--", linewidth=0.8)[0])
+    figure.legend(
+        handles, [*names, "B ∝ a"], frameon=False, fontsize=8, loc="outside lower center", ncols=min(6, len(names) + 1)
+    )
+    return figure
+
+
+def sweeps(
+    sigmas: Sequence[float],
+    rules: Mapping[str, tuple[Sequence[Sequence[float]], Sequence[Sequence[float]]]],
+    zero: Sequence[float],
+    *,
+    title: str,
+    judged: float,
+) -> Figure:
+    """Draws the measured errors of each rule's seeds as dots, and what the bound of each predicts as lines.
+
+    ``rules`` holds (measured, predicted), one row a seed. Grey: the error of answering 0. Only to the right of
+    ``judged`` is a bound expected to explain the error.
+    """
+    across = min(3, len(rules))
+    down = -(-len(rules) // across)
+    figure = Figure(figsize=(3.4 * across + 0.4, 3.1 * down + 0.7), layout="constrained", dpi=150)
+    figure.suptitle(title, fontsize=10)
+    places = figure.subplots(down, across, squeeze=False, sharey=True)
+    floor = min(value for measured, _ in rules.values() for row in measured for value in row) / 2
+    for number, (axes, (rule, (measured, predicted))) in enumerate(zip(places.flat, rules.items(), strict=False)):
+        hue = INKS[number % len(INKS)]
+        axes.plot(sigmas, zero, color="0.6", linestyle=(0, (4, 2)), linewidth=1, label="answer 0")
+        axes.axvline(judged, color="0.5", linestyle=":", linewidth=1)
+        for seed, row in enumerate(predicted):
+            axes.plot(sigmas, row, color=hue, linewidth=1.2, label="predicted from B" if not seed else None)
+        for seed, row in enumerate(measured):
+            axes.plot(sigmas, row, "o", color=hue, markersize=3.5, fillstyle="none", label=None if seed else "measured")
+        axes.set(yscale="log", ylim=(floor, None), title=rule, xlabel=NAMES["sigma_f"])
+        finish(axes, "")
+    for axes in places.flat[len(rules) :]:
+        axes.remove()
+    for row in places:
+        row[0].set_ylabel("mean squared error")
+    handles, names = places.flat[0].get_legend_handles_labels()
+    figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=3)
+    return figure
