@@ -32,15 +32,19 @@ THIS = "prompt"  # the frame of the prompt itself; the others are called after t
 
 @dataclass(frozen=True)
 class Window:
-    """Which layers and heads are shown, and how many queries, counted from the end."""
+    """Which layers and heads are shown, and how many queries, counted from the end (none: all)."""
 
     layers: list[int]
     heads: list[int]
-    last: int
+    last: int | None = None
+
+    def rows(self, t: int) -> int:
+        """The queries that are shown of ``t`` tokens."""
+        return min(self.last or t, t)
 
     def cells(self, t: int) -> int:
         """The cells of all maps of a prompt of ``t`` tokens, hidden ones included."""
-        return len(self.layers) * len(self.heads) * min(self.last, t) * t
+        return len(self.layers) * len(self.heads) * self.rows(t) * t
 
 
 @dataclass(frozen=True)
@@ -101,11 +105,11 @@ def window(runs: Sequence[Run], asked: Asked, layers: str = "", heads: str = "",
             raise BadValue(f"two runs side by side need the same layers x heads, got {shapes}.")
         fits(run.spec, tasks.build(run.spec.task), asked.length)
     t = asked.prompt.tokens.shape[1]
-    made = Window(_chosen("layer", layers, first.model.layers), _chosen("head", heads, first.model.heads), last or t)
+    made = Window(_chosen("layer", layers, first.model.layers), _chosen("head", heads, first.model.heads), last)
     if (cells := len(runs) * made.cells(t)) > CELLS:
         raise BadValue(
-            f"{cells:,} cells are more than the {CELLS:,} that a page holds; show fewer: --layers 0 or --heads 0,1 (now "
-            f"{len(made.layers)} x {len(made.heads)}), or --last 32 for the last queries (now {min(made.last, t)})."
+            f"{cells:,} cells are more than the {CELLS:,} that a page holds; show fewer: --layers 0 or --heads 0,1 "
+            f"(now {len(made.layers)} x {len(made.heads)}), or --last 32 for the last queries (now {made.rows(t)})."
         )
     return made
 
@@ -125,7 +129,8 @@ def look(runs: Sequence[Run], lab: Lab, asked: Asked, shown: Window, means: int)
             model = ready(run, lab)
 
         def watch(prompt: Any, model: Any = model) -> Maps:
-            return maps(model, prompt, shown.layers, shown.heads, shown.last, lab.device)
+            rows = shown.rows(prompt.tokens.shape[1])
+            return maps(model, prompt, shown.layers, shown.heads, rows, lab.device)
 
         frames[0].maps.append(watch(asked.prompt))
         answers = task.answered(frames[0].maps[-1].outputs, asked.prompt)
@@ -250,7 +255,7 @@ def _planned(runs: Sequence[Run], task: Task, asked: Asked) -> Iterator[tuple[st
     for axis, values in task.axes["thin"].items():
         lengths = [int(value) if axis == "length" else asked.length for value in values]
         plans = [
-            (axis, float(value), length, {} if axis == "length" else {axis: float(value)})
+            (axis, float(value), length, task.home | ({} if axis == "length" else {axis: float(value)}))
             for value, length in zip(values, lengths, strict=True)
             if task.tokens(length) <= TOKENS and all(_fits(run.spec, task, length) for run in runs)
         ]
@@ -285,9 +290,10 @@ def _chosen(what: str, text: str, count: int) -> list[int]:
 def _names(runs: Sequence[Run]) -> list[str]:
     """The rules; where two runs share one, with what tells them apart."""
     names = [run.name for run in runs]
-    for tell in (lambda run: f"{run.name} seed {run.seed}", lambda run: f"{run.name} {run.spec.hash} seed {run.seed}"):
-        if len(set(names)) < len(runs):
-            names = [tell(run) for run in runs]
+    if len(set(names)) < len(runs):
+        names = [f"{run.name} seed {run.seed}" for run in runs]
+    if len(set(names)) < len(runs):
+        names = [f"{run.name} {run.spec.preset}-{run.spec.hash} seed {run.seed}" for run in runs]
     return names
 
 

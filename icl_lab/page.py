@@ -188,7 +188,7 @@ def html(
 
 
 def render(template: str, **fields: object) -> str:
-    """Returns a page from a file in ``templates``, whatever stands in its fields written as text and never as markup."""
+    """Returns a page from a file in ``templates``; its fields are written as text, never as markup."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("icl_lab"), autoescape=True, undefined=jinja2.StrictUndefined
     )

@@ -13,7 +13,7 @@ from icl_lab.grid import Grid
 from icl_lab.store import Store
 
 # Commands that tests let write or read a results folder: never the repository's own.
-RESULTS = ("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff")
+RESULTS = ("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff", "attention")
 SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
 
 

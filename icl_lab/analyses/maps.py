@@ -41,7 +41,6 @@ def maps(
     b, t = prompt.tokens.shape[:2]
     first = max(0, t - last)
     weights, squares, scores = torch.zeros(3, len(layers), len(heads), t - first, t, dtype=torch.float64)
-    outputs = []
 
     def see(layer: int, w: Tensor, z: Tensor) -> None:
         if layer in layers:
@@ -53,7 +52,7 @@ def maps(
             scores[at] += z.sum(0) / b
 
     size = max(1, int(MEMORY / (2 * model.bytes_a_prompt(t))))
-    for start in range(0, b, size):
-        outputs.append(model(prompt.tokens[start : start + size].to(device), watch=see).cpu())
+    pieces: tuple[Tensor, ...] = torch.split(prompt.tokens, size)
+    outputs = [model(piece.to(device), watch=see).cpu() for piece in pieces]
     spread = (squares - weights.square()).clamp(min=0).sqrt()
     return Maps(weights.float(), spread.float(), scores.float(), torch.cat(outputs))

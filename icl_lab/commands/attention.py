@@ -15,8 +15,12 @@ from icl_lab.runs import models
 @click.option("--layers", default="", help="Layers to show, from 0, e.g. 0,1.  [default: all]")
 @click.option("--heads", default="", help="Heads to show, from 0.  [default: all]")
 @click.option("--last", type=click.IntRange(min=1), help="Show only the last queries.  [default: all]")
-@click.option("--means", default=64, show_default=True, type=click.IntRange(min=0), help="Prompts of the means; 0: none.")
-@click.option("--name", default="", help="Folder in the results folder.  [default: attention, task, preset, rules, prompt]")
+@click.option(
+    "--means", default=64, show_default=True, type=click.IntRange(min=0), help="Prompts of the means; 0: none."
+)
+@click.option(
+    "--name", default="", help="Folder in the results folder.  [default: attention, task, preset, rules, prompt]"
+)
 def attention_(
     prompt: str, function: str, layers: str, heads: str, last: int | None, means: int, name: str, **where: Any
 ) -> None:

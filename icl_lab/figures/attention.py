@@ -55,7 +55,9 @@ def attention(
             below, left = number * l + at == len(runs) * l - 1, to == 0
             axes.set_xticks(shown, [labels[key] for key in shown] if below else [], fontsize=6.5, rotation=90)
             rows = [key for key in shown if key >= t - r]
-            axes.set_yticks([key - (t - r) for key in rows], [labels[key] for key in rows] if left else [], fontsize=6.5)
+            axes.set_yticks(
+                [key - (t - r) for key in rows], [labels[key] for key in rows] if left else [], fontsize=6.5
+            )
             axes.tick_params(length=2 if below or left else 0)
     if image is not None:
         figure.colorbar(image, ax=list(places.flat), label="attention weight", pad=0.01, shrink=0.8)

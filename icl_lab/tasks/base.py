@@ -13,7 +13,6 @@ from torch import Tensor
 
 from icl_lab.errors import BadValue, UnknownOption
 
-
 NORMAL_RANGE = 2.576  # 99 of 100 standard normal numbers are smaller in size
 
 

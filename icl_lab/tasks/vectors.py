@@ -104,8 +104,9 @@ class VectorNeedle(Task):
     def marks(self, prompt: Prompt) -> list[Mark]:
         """Vectors have no text; the value that is asked for is the needle."""
         t, needle = prompt.tokens.shape[1], int(prompt.targets[0, -1])
-        role = lambda at: "query" if at == t - 1 else "needle" if at == needle else ("key", "value")[at % 2]  # noqa: E731
-        return [Mark(role(at), 1 if at == t - 1 else at // 2 + 1, "") for at in range(t)]
+        roles = [("key", "value")[at % 2] for at in range(t)]
+        roles[needle], roles[-1] = "needle", "query"
+        return [Mark(role, 1 if role == "query" else at // 2 + 1, "") for at, role in enumerate(roles)]
 
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
         """The first numbers of both vectors."""

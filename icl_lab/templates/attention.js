@@ -82,7 +82,8 @@ function sortable(key, query) { // the number that a key is sorted by; a label o
 }
 
 function order() {
-  const keys = frame().tokens.map((_, key) => key), query = cell()[0];
+  // Not by the query under the pointer: columns would run away from it.
+  const keys = frame().tokens.map((_, key) => key), query = state.query ?? keys.length - 1;
   if (state.sort === "position" || !valued()) return keys;
   const by = keys.map(key => sortable(key, query));
   return keys.sort((a, b) => by[a] - by[b] || a - b);
@@ -230,7 +231,7 @@ function drawMap(pen, map) {
       pen.text(left - 5, top + (row + 0.5) * side, tokens[row + first].label, tone(row + first), { align: "end" });
   pen.box(left, top + (query - first) * side, wide, side, css("--mark"));
   if (key !== null) pen.box(left + keys.indexOf(key) * side, top, side, high, css("--mark"));
-  drawBar(pen, map, left, top + high + 16, Math.min(220, Math.max(160, wide)));
+  drawBar(pen, map, left, top + high + 16, Math.min(240, Math.max(190, wide)));
 }
 
 function drawBar(pen, map, x, y, wide) {
@@ -241,7 +242,7 @@ function drawBar(pen, map, x, y, wide) {
   };
   for (let step = 0; step < steps; step++)
     pen.rect(Math.floor(x + wide * step / steps), y, Math.ceil(wide / steps) + (step < steps - 1), 12, `rgb(${colour(value((step + 0.5) / steps), map.run, map.end)})`);
-  for (const part of [0, 0.25, 0.5, 0.75, 1]) {
+  for (const part of state.log ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]) {
     pen.line(x + part * wide, y + 12, x + part * wide, y + 16, css("--soft"));
     const least = state.log && (sides ? part === 0.5 : part === 0);
     const text = (least ? "≤ " : "") + String(+value(part).toPrecision(2)).replace("-", "−");
@@ -274,7 +275,7 @@ function points() {
 }
 
 function ticks(low, high) {
-  const rough = (high - low) / 5 || 1, base = 10 ** Math.floor(Math.log10(rough));
+  const rough = (high - low) / 8 || 1, base = 10 ** Math.floor(Math.log10(rough));
   const step = base * [1, 2, 5, 10].find(times => times * base >= rough), found = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++) found.push(at * step);
   return found;
@@ -293,7 +294,7 @@ function drawPoints(pen, width, height) {
   const inside = x => Math.min(width - right, Math.max(left, X(x)));
   if (valued() && data.reach.x) {
     pen.rect(inside(-data.reach.x), up, inside(data.reach.x) - inside(-data.reach.x), down - up, css("--band"));
-    pen.text((inside(-data.reach.x) + inside(data.reach.x)) / 2, up + 8, "training", soft, { align: "center" });
+    pen.text((inside(-data.reach.x) + inside(data.reach.x)) / 2, up - 7, "training", soft, { align: "center" });
     for (const [role, dash] of [["x", [5, 3]], ["y", [1, 3]]]) for (const sign of [-1, 1]) {
       const x = data.reach[role] && X(sign * data.reach[role]);
       if (x > left && x < width - right) pen.line(x, up, x, down, soft, dash);
@@ -373,10 +374,10 @@ function fillTables() {
 
 function tell() {
   const [query, key] = cell(), { tokens } = frame(), { layer, head } = state;
-  if (key === null) { $("readout").textContent = `Query ${tokens[query].label}. Point at a cell, or press Shift and an arrow key.`; return; }
+  if (key === null) { $("readout").textContent = `From ${tokens[query].label}. Point at a cell, or press Shift and an arrow key.`; return; }
   const each = run => `${names[run]} ${short(shown(frame(), run, layer, head, query, key))}`;
   const more = key > query ? "" : ` Scores: ${data.runs.map((_, run) => short(raw(frame(), run, "scores", layer, head, query, key))).join(", ")}.`;
-  $("readout").textContent = `Query ${tokens[query].label}, key ${tokens[key].label}: ${names.map((_, run) => each(run)).join("; ")}.${more}`
+  $("readout").textContent = `From ${tokens[query].label} to ${tokens[key].label}: ${names.map((_, run) => each(run)).join("; ")}.${more}`
     + (state.query === null ? "" : " Kept.");
 }
 
@@ -421,7 +422,7 @@ function build() {
       const at = under(event);
       if (!at || at[1] > at[0]) return;
       [state.query, state.key] = state.query === at[0] && state.key === at[1] ? [null, null] : at;
-      look();
+      draw();
     };
     box.append(canvas); $("maps").append(box);
   }
@@ -468,6 +469,7 @@ function look() { // what hangs on the cell that is looked at
   const width = Math.min(720, $("row").clientWidth || 720);
   drawPoints(fit($("scatter"), width, 300), width, 300);
   $("scatter").setAttribute("aria-label", `${$("show").selectedOptions[0].text} of ${frame().tokens[cell()[0]].label} against the number of the key`);
+  $("against").textContent = `Against the ${valued() ? "input value" : "place of the key"}`;
   $("band").textContent = valued() && data.reach.x ? `Shaded: 99 of 100 training inputs, up to ${short(data.reach.x)} in size`
     + (data.reach.y ? `; dotted: labels, up to ${short(data.reach.y)}.` : ".") : frame().runs[0].spread ? "Bars: one standard deviation over the prompts." : "";
   tell(); fillRow(); fillTables(); remember();
@@ -476,7 +478,7 @@ function look() { // what hangs on the cell that is looked at
 function move(event) {
   const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
   const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
-  if (event.key === "Escape") { [state.query, state.key] = [null, null]; look(); return; }
+  if (event.key === "Escape") { [state.query, state.key] = [null, null]; draw(); return; }
   if (!steps) return;
   event.preventDefault();
   if (event.shiftKey) {
@@ -484,7 +486,7 @@ function move(event) {
     state.query = clamp(query + steps[0], frame().first, last);
     const places = keys.filter(each => each <= state.query), at = places.indexOf(key);
     state.key = places[at < 0 ? places.length - 1 : clamp(at + steps[1], 0, places.length - 1)];
-    look(); return;
+    draw(); return;
   }
   state.layer = clamp(state.layer + steps[0], 0, layers.length - 1);
   state.head = clamp(state.head + steps[1], 0, heads.length - 1);
