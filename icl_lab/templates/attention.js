@@ -51,7 +51,8 @@ const valued = () => frame().tokens.some(token => token.value !== null);
 function cell() { // the cell that is looked at: kept, under the pointer, or the last query
   const last = frame().tokens.length - 1;
   if (state.query !== null) return [Math.min(state.query, last), Math.min(state.key, last)];
-  return over ?? [last, null];
+  const here = over && over[0] >= frame().first && Math.max(...over) <= last; // a slider may have shortened the prompt
+  return here ? over : [last, null];
 }
 
 function recall() {
@@ -201,12 +202,13 @@ function svgPen(out) {
 // ---- One large map: labels, cells, cross hairs and colour bar.
 
 const ruler = document.createElement("canvas").getContext("2d");
+const clipped = text => text.length > 28 ? text.slice(0, 27) + "…" : text;
 const BAR = 64; // height of the colour bar with its numbers
 
 function plan(run, room) {
   ruler.font = FONT;
   const { tokens, first } = frame(), rows = tokens.length - first;
-  const words = Math.max(...tokens.map(token => ruler.measureText(token.label).width)) + 10;
+  const words = Math.max(...tokens.map(token => ruler.measureText(clipped(token.label)).width)) + 10;
   const side = Math.max(2, Math.min(40, (room - words - 4) / tokens.length, Math.max(4, 640 / rows)));
   const keys = order(), left = words, above = words + 24;
   return { run, keys, rows, side, left, top: above, end: limit(run, state.layer, state.head),
@@ -221,14 +223,14 @@ function drawMap(pen, map) {
   pen.cells(map);
   const tone = token => token === query || token === key ? css("--mark") : tokens[token].quiet ? soft : ink;
   keys.forEach((token, column) => {
-    if (column % every === 0) pen.text(left + (column + 0.5) * side, top - 5, tokens[token].label, tone(token), { up: true });
+    if (column % every === 0) pen.text(left + (column + 0.5) * side, top - 5, clipped(tokens[token].label), tone(token), { up: true });
     if (side >= 6) for (let row = 0; row < rows; row++)
       if (exact(shown(frame(), run, state.layer, state.head, row + first, token), run))
         pen.dot(left + (column + 0.5) * side, top + (row + 0.5) * side, Math.min(2, side / 6), ink);
   });
   for (let row = 0; row < rows; row++)
     if ((rows - 1 - row) % every === 0)
-      pen.text(left - 5, top + (row + 0.5) * side, tokens[row + first].label, tone(row + first), { align: "end" });
+      pen.text(left - 5, top + (row + 0.5) * side, clipped(tokens[row + first].label), tone(row + first), { align: "end" });
   pen.box(left, top + (query - first) * side, wide, side, css("--mark"));
   if (key !== null) pen.box(left + keys.indexOf(key) * side, top, side, high, css("--mark"));
   drawBar(pen, map, left, top + high + 16, Math.min(240, Math.max(190, wide)));
