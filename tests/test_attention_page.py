@@ -217,6 +217,9 @@ def test_the_slider_goes_through_the_means(visit, pair):
         point(tab, 0, t - 1, 0)
         shown = float(tab.inner_text("#readout").split("softmax ")[1].split(";")[0])
         assert shown == pytest.approx(frame.maps[0].weights[0, 0, -1, 0].item(), abs=2e-5)
+    point(tab, 0, 70, 3, "click")
+    tab.locator("#step").fill("0")
+    assert "query" not in state(tab)  # the shorter prompt has no such query
     assert "one standard deviation" in tab.inner_text("#band")
     assert tab.locator("#sort").is_disabled()  # a mean has no values to sort by
     ends = tab.evaluate("[0, 1, 2].map(step => (state.step = step, draw(), maps[0].end))")

@@ -50,7 +50,7 @@ const valued = () => frame().tokens.some(token => token.value !== null);
 
 function cell() { // the cell that is looked at: kept, under the pointer, or the last query
   const last = frame().tokens.length - 1;
-  if (state.query !== null) return [Math.min(state.query, last), Math.min(state.key, last)];
+  if (state.query !== null) return [state.query, state.key];
   const here = over && over[0] >= frame().first && Math.max(...over) <= last; // a slider may have shortened the prompt
   return here ? over : [last, null];
 }
@@ -432,8 +432,10 @@ function build() {
 }
 
 function draw() { // everything: after a change of numbers, colours, head or size
-  const steps = along(), keys = order();
+  const steps = along();
   state.step = Math.min(state.step, steps.length - 1);
+  if (state.query !== null && !(state.query >= frame().first && state.query < frame().tokens.length)) state.query = state.key = null;
+  const keys = order();
   for (const name of ["axis", "show", "scale", "sort"]) $(name).value = state[name];
   $("log").checked = !!state.log; $("rows").checked = !!state.rows;
   $("sort").disabled = !valued();
