@@ -27,6 +27,8 @@ JOBS    ?= 1
 DEVICE  ?= auto
 RESULTS ?= results
 WHAT    ?= normalizers
+PROMPT  ?=
+FUNCTION ?=
 ARGS    ?=
 
 LAB   = $(PYTHON) -m icl_lab
@@ -37,7 +39,7 @@ MODELS = $(if $(RUN),$(foreach run,$(RUN),--run "$(run)") $(WHERE),$(RUNS))
 # the needle is sought where there is one, unless another task is named
 needle: TASK = $(if $(filter command environment,$(origin TASK)),$(TASK),needle)
 
-.PHONY: help sweep compare deviant needle fading law saturation heads boundary ablate tradeoff experiment claims train functions costs list doctor index test check
+.PHONY: help sweep compare deviant attention needle fading law saturation heads boundary ablate tradeoff experiment claims train functions costs list doctor index test check
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
@@ -47,6 +49,8 @@ compare: $(READY) ## compare normalizers, paired over seeds (TASK= ATTN="softmax
 	@$(LAB) compare $(RUNS) --jobs $(JOBS) $(ARGS)
 deviant: $(READY) ## multiply one number of the prompt: Table 5 and beyond (as compare; ARGS="--position 5")
 	@$(LAB) deviant $(RUNS) --jobs $(JOBS) $(ARGS)
+attention: $(READY) ## every head on a prompt, as a page (TASK= ATTN="softmax ssa" PROMPT="1,-2,3,70" or random:sigma=10 FUNCTION=)
+	@$(LAB) attention $(MODELS) --prompt "$(PROMPT)" --function "$(FUNCTION)" $(ARGS)
 needle: $(READY) ## score heads by their attention to the needle (ATTN= SEEDS=, or RUN= the folder of a run)
 	@$(LAB) needle $(MODELS) $(ARGS)
 fading: $(READY) ## follow every head as prompts grow (TASK= ATTN= SEEDS=, or RUN=)

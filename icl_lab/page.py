@@ -170,11 +170,9 @@ def html(
     title: str = "",
 ) -> str:
     """Returns one self-contained page: no file beside it, no request to anywhere, readable on a phone."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("icl_lab"), autoescape=True, undefined=jinja2.StrictUndefined
-    )
     titles = {"curves": "Along the shift", "maps": "Over both axes", "ratios": "Against the baseline"}
-    return environment.get_template("comparison.html").render(
+    return render(
+        "comparison.html",
         title=title or f"{spec.task}: {', '.join(study.grids)}",
         conditions=conditions(study, spec),
         notes=[ONE_SEED.capitalize() + "." if study.seeds == 1 else COVERAGE, PROMPTS[bool(study.errors)]],
@@ -187,6 +185,14 @@ def html(
         command=command,
         origin=origin,
     )
+
+
+def render(template: str, **fields: object) -> str:
+    """Returns a page from a file in ``templates``; its fields are written as text, never as markup."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("icl_lab"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template(template).render(**fields)
 
 
 def _axis(study: Study) -> str:

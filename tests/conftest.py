@@ -1,6 +1,7 @@
 """One thread for everything: tiny tensors gain nothing from two, and results must not hang on the machine."""
 
 import os
+import shutil
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -34,3 +35,15 @@ def lab(tmp_path):
     laboratory = Lab(Store(tmp_path / "results"), torch.device("cpu"), said.append)
     object.__setattr__(laboratory, "said", said)
     return laboratory
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium, without the network."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or pytest.skip("no chromium on this machine")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=flags)
+        yield browser
+        browser.close()

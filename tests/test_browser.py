@@ -1,7 +1,5 @@
 """Pages in a real browser: nothing is fetched, no script fails, nothing is cut on a phone."""
 
-import shutil
-
 import pytest
 
 from icl_lab import page, tasks
@@ -9,11 +7,6 @@ from icl_lab.compare import Study
 from icl_lab.grid import Grid
 from icl_lab.page import Row, Section, Table
 from icl_lab.spec import resolve
-
-CHROMIUM = shutil.which("chromium")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-
 
 RULES = {"softmax": 1.0, "ssa": 0.5, "lssa": 0.9}
 
@@ -26,15 +19,6 @@ def grid(rule, factor, seed):
     ]
     who = {"task": "linear", "preset": "lite", "spec": "0", "seed": seed, "metric": "mse-code", "count": 64}
     return Grid.of(rows, ["sigma_x", "sigma_f", "length"], **who)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from icl_lab.store import Store
 # Commands that tests let write or read a results folder: never the repository's own.
 RESULTS = (
     *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff"),
-    *("saturation", "heads", "ablate", "boundary"),
+    *("saturation", "heads", "ablate", "boundary", "attention"),
 )
 SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
 
@@ -406,6 +406,33 @@ def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
     assert (folder / "boundary.csv").read_bytes() == before
 
 
+FIGURE_2 = ["attention", "--prompt", "1,-2,3,70", "--means", "2"]
+
+
+def test_attention_from_the_command_line(run, tmp_path):
+    """From nothing to a page; then by the folders of the runs, with the same numbers."""
+    which = ["--task", "every", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
+    code, out, _ = run(*FIGURE_2, *which)
+    assert code == 0
+    assert "| x₄ = 70 | False |" in out
+    folder = tmp_path / "results" / "attention-every-smoke-softmax-ssa-1,-2,3,70"
+    *_, wrote, following = out.splitlines()
+    assert wrote.startswith(f"wrote {folder}: attention.html, weights.csv")
+    assert following == f"next: open {folder / 'attention.html'}"
+    before = (folder / "weights.csv").read_bytes()
+    places = [next((tmp_path / "results" / "runs").glob(f"every/{rule}/*/seed-0")) for rule in ("softmax", "ssa")]
+    code, out, err = run(*FIGURE_2, "--run", str(places[0]), "--run", str(places[1]), "--name", "again")
+    assert code == 0
+    assert "train" not in err
+    assert (tmp_path / "results" / "again" / "weights.csv").read_bytes() == before
+    code, _, err = run(*FIGURE_2, "--run", str(places[0]).replace("softmax", "sofmax"))
+    assert code == 2
+    assert f"Did you mean '{places[0]}'" in err
+
+
+EVERY = ["--task", "every", "--attn", "softmax"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -416,6 +443,16 @@ def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
         (["boundary", "--attn", "ssa", "--contexts", "4"], "at least 16 contexts, got 4"),
         (["boundary", "--attn", "ssa", "--reach", "5"], "at least 6 times the spread of training y, 8.49, got 5"),
         (["boundary", "--attn", "sssa"], "Did you mean 'ssa'?"),
+        (["attention", *EVERY, "--prompt", ""], "a prompt is a list of numbers such as 1,-2,3,70"),
+        (["attention", *EVERY, "--prompt", "1,two"], "got 'two'"),
+        (["attention", *EVERY, "--prompt", "random:length=300"], "the prompt is too long"),
+        (["attention", *EVERY], "Missing option '--prompt'"),
+        ([*FIGURE_2, *EVERY, "--layers", "2"], "no layer '2': layers are counted from 0 to 1"),
+        ([*FIGURE_2, *EVERY, "--heads", "4"], "no head '4': heads are counted from 0 to 3"),
+        ([*FIGURE_2, *EVERY, "--seeds", "3"], "one run, or two side by side, got 3"),
+        ([*FIGURE_2, *EVERY, "--function", "1,0"], "every has no function to choose"),
+        ([*FIGURE_2, "--task", "needle", "--attn", "softmax"], "reads no list of numbers; take random"),
+        ([*FIGURE_2, "--run", "nowhere/seed-0"], "nowhere/seed-0"),
         (["needle"], "name the models: --task and --attn, or --run"),
         (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),
         (["needle", "--task", "linear", "--attn", "ssa"], "needle scores are for the task needle, got linear"),

@@ -27,14 +27,16 @@ NAMES = {
 INKS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
+# No date inside, so that redrawing a stored grid does not look like a change.
+UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
 matplotlib.rcParams.update({"svg.hashsalt": "icl_lab", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 10})
 
 
 def encode(figure: Figure, kind: str) -> bytes:
     """Returns a figure as ``png``, ``svg`` or ``pdf``; the same figure gives the same bytes."""
     with io.BytesIO() as file, io.BytesIO() as small:
-        # No date inside, so that redrawing a stored grid does not look like a change.
-        figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else {})
+        figure.savefig(file, format=kind, metadata=UNDATED.get(kind, {}))
         if kind != "png":
             return file.getvalue()
         # 256 colours are plenty for lines and maps, and a third of the bytes that a page carries. Other methods than

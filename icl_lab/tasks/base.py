@@ -13,6 +13,8 @@ from torch import Tensor
 
 from icl_lab.errors import BadValue, UnknownOption
 
+NORMAL_RANGE = 2.576  # 99 of 100 standard normal numbers are smaller in size
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -40,6 +42,33 @@ class Prompt:
         return type(self)(self.tokens.to(device), self.targets.to(device), self.scored.to(device))
 
 
+@dataclass(frozen=True)
+class Mark:
+    """One token of a prompt in words: its role and index (from 1, as in x_1), its text, its number if it has one."""
+
+    role: str
+    index: int
+    text: str
+    value: float | None = None
+    quiet: bool = False  # a filler, which pictures grey
+
+    @property
+    def label(self) -> str:
+        """``x₁ = −2``; the index as a subscript, so that it is not taken for a factor."""
+        name = self.role + "".join("₀₁₂₃₄₅₆₇₈₉"[int(digit)] for digit in str(self.index))
+        return f"{name} = {self.text}" if self.text else name
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is answered at a token, beside the truth; ``error`` as the task scores it."""
+
+    token: int
+    answer: str
+    truth: str
+    error: float
+
+
 Predictor = Callable[[Prompt], Tensor]  # prompts -> outputs (b t c)
 Axes = Mapping[str, Sequence[float]]  # an axis of the shift grid -> its values
 
@@ -63,6 +92,7 @@ class Task(ABC):
     deviants: ClassVar[Sequence[float]] = ()  # factors by which one number is stretched; none: it cannot be
     facets: ClassVar[tuple[str, ...]] = ()  # axes of which training has met every value: a summary is their mean
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
+    parameters: ClassVar[tuple[str, ...]] = ()  # numbers of a function that labels follow from, beside the inputs
 
     @property
     def answers(self) -> slice:
@@ -127,6 +157,38 @@ class Task(ABC):
         """Errors (b L) without and with deviants -> metrics of each prompt, (b), NaN where one does not count."""
         raise NotImplementedError
 
+    def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
+        """Returns one prompt of these inputs, with the labels that follow, up to the last input: the query.
+
+        ``parameters`` are those of the task's function. Raises ``BadValue`` where prompts are not lists of numbers.
+        """
+        raise BadValue(f"{type(self).__name__} reads no list of numbers; take random, random:length=40 or the like.")
+
+    def marks(self, prompt: Prompt) -> list[Mark]:
+        """Returns the tokens of the first prompt in words."""
+        roles = ("x", "y")[: self.roles]
+        return [
+            Mark(roles[t % self.roles], t // self.roles + 1, plain(value), value)
+            for t, value in enumerate(prompt.tokens[0, :, 0].tolist())
+        ]
+
+    def answered(self, outputs: Tensor, prompt: Prompt) -> list[Answer]:
+        """Outputs (b t c) -> the answers to the first prompt, token by token."""
+        at = range(prompt.tokens.shape[1])[self.answers]
+        errors = self.errors(outputs, prompt)[0].tolist()
+        return [Answer(t, *self.words(outputs, prompt, t), error) for t, error in zip(at, errors, strict=True)]
+
+    def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
+        """Outputs (b t c) -> the answer to the first prompt at token ``t`` and the truth, in words."""
+        return plain(outputs[0, t, 0].item()), plain(prompt.targets[0, t].item())
+
+    def reach(self, **shift: float) -> dict[str, float]:
+        """Returns, by role, the size that 99 of 100 numbers of a training prompt stay below; ``shift`` as in training.
+
+        Only roles of which it is known.
+        """
+        return {}
+
     def suites(self) -> dict[str, "Task"]:
         """Returns the test sets: a prefix for the metric names -> the task that draws them."""
         return {"": self}
@@ -146,6 +208,11 @@ class Task(ABC):
     def home(self) -> dict[str, float]:
         """The shifts of training: every axis but length at 1."""
         return {axis: 1.0 for axis in self.axes["full"] if axis != "length"}
+
+
+def plain(value: float) -> str:
+    """Returns a number in up to four digits, with the minus sign of print."""
+    return f"{value:.4g}".replace("-", "−")
 
 
 def published_inputs(prompts: int, length: int) -> Tensor:

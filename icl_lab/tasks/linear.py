@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Predictor, Prompt, Task, interleave, published_inputs, whole
+from icl_lab.tasks.base import NORMAL_RANGE, Axes, Predictor, Prompt, Task, interleave, published_inputs, whole
 
 # |y| of a training prompt exceeds this once in a hundred: y given x is N(0, 1 + x^2), x is N(0, 1).
 TRAINING_RANGE = 4.19
@@ -36,6 +36,7 @@ class Linear(Task):
     medians: ClassVar[tuple[str, ...]] = ("median-code",)
     deviants: ClassVar[Sequence[float]] = (1, *range(10, 101, 10))
     heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")
+    parameters: ClassVar[tuple[str, ...]] = ("a", "b")
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"sigma_x": range(1, 11), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
         "thin": {"sigma_x": (1, 3, 10), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
@@ -104,6 +105,16 @@ class Linear(Task):
     def disturbed(self, before: Tensor, after: Tensor, prompt: Prompt, at: Sequence[int]) -> dict[str, Tensor]:
         """``mse`` is the mean over the indices from 3 on that come after every deviant."""
         return {"mse": after[:, max(3, max(at) + 1) :].mean(1)}
+
+    def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
+        a, b = (torch.tensor([[parameters[name]]]) for name in self.parameters)
+        prompt = _prompt(torch.tensor([list(numbers)]), a, b)
+        return prompt.first(prompt.tokens.shape[1] - 1)
+
+    def reach(self, **shift: float) -> dict[str, float]:
+        """Labels are known where inputs are standard normal: their law is no normal one that could be stretched."""
+        sigma_x, sigma_f = self.sigmas(shift)
+        return {"x": NORMAL_RANGE * sigma_x} | ({"y": TRAINING_RANGE * sigma_f} if sigma_x == 1 else {})
 
     def references(self) -> dict[str, Predictor]:
         return {

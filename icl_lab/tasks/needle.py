@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from icl_lab.errors import BadValue
 from icl_lab.names import require
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Predictor, Prompt, Task
+from icl_lab.tasks.base import Axes, Mark, Predictor, Prompt, Task
 
 
 @registry.add("needle")
@@ -194,6 +194,28 @@ class Needle(Task):
         body = ids[:, : -self.question]
         key = torch.full_like(ids[:, :1], self.alphabet) if self.keys == 1 else ids[:, -m].unsqueeze(1)
         return (body == key).float().argmax(1, keepdim=True) + 1 + torch.arange(m, device=ids.device)
+
+    def marks(self, prompt: Prompt) -> list[Mark]:
+        """Symbols are letters and keys K1, K2 ...; what is neither needle nor question is quiet."""
+        places = self.values(prompt)[0].tolist()
+        t = prompt.tokens.shape[1]
+        roles = {places[0] - 1: "key"} | dict.fromkeys(places, "needle")
+        roles |= dict.fromkeys(range(t - self.question, t), "query")
+        count: dict[str, int] = {}
+        found = []
+        for at, token in enumerate(prompt.tokens[0].argmax(1).tolist()):
+            role = roles.get(at, "noise")
+            count[role] = count.get(role, 0) + 1
+            found.append(Mark(role, count[role], self._spelled(token), quiet=role == "noise"))
+        return found
+
+    def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
+        return self._spelled(int(outputs[0, t].argmax())), self._spelled(int(prompt.targets[0, t]))
+
+    def _spelled(self, token: int) -> str:
+        if token >= self.alphabet:
+            return "?" if token == self.alphabet + self.keys else f"K{token - self.alphabet + 1}"
+        return chr(ord("a") + token) if self.alphabet <= 26 else f"s{token + 1}"
 
     def _exact(self, prompt: Prompt) -> Tensor:
         """The whole answer, read where it stands."""

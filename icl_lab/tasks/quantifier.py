@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Predictor, Prompt, Task, interleave, published_inputs
+from icl_lab.tasks.base import NORMAL_RANGE, Axes, Mark, Predictor, Prompt, Task, interleave, plain, published_inputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +117,28 @@ class Quantifier(Task):
             "flip-with": flip.where(agrees, torch.nan),
             "flip-against": flip.where(~agrees, torch.nan),
         }
+
+    def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
+        """The running truth follows from the numbers, whatever ``balance`` would draw."""
+        prompt = self._prompt(torch.tensor([list(numbers)]))
+        return prompt.first(prompt.tokens.shape[1] - 1)
+
+    def marks(self, prompt: Prompt) -> list[Mark]:
+        """Labels read True and False, as in Figure 2 of the paper."""
+        marks = super().marks(prompt)
+        hidden = self.labels == "hidden"
+        words = {1.0: "True", -1.0: "False", 0.0: "hidden"}
+        return [
+            replace(mark, text=words[mark.value or 0.0], quiet=hidden) if mark.role == "y" else mark for mark in marks
+        ]
+
+    def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
+        logit = outputs[0, t, 0].item()
+        return f"{logit > 0} (logit {plain(logit)})", str(prompt.targets[0, t].item() > 0)
+
+    def reach(self, **shift: float) -> dict[str, float]:
+        (sigma,) = self.sigmas(shift)
+        return {"x": NORMAL_RANGE * sigma}
 
     def suites(self) -> dict[str, Task]:
         """The task's own prompts; natural draws hold too few true prompts to balance, so they get a second set."""

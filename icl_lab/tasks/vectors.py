@@ -10,7 +10,7 @@ from torch import Tensor
 from icl_lab.errors import BadValue
 from icl_lab.names import require
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Predictor, Prompt, Task
+from icl_lab.tasks.base import Axes, Mark, Predictor, Prompt, Task, plain
 
 
 @registry.add("needle-vectors")
@@ -100,6 +100,19 @@ class VectorNeedle(Task):
 
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
         return {"error": errors[:, 0]}
+
+    def marks(self, prompt: Prompt) -> list[Mark]:
+        """Vectors have no text; the value that is asked for is the needle."""
+        t, needle = prompt.tokens.shape[1], int(prompt.targets[0, -1])
+        roles = [("key", "value")[at % 2] for at in range(t)]
+        roles[needle], roles[-1] = "needle", "query"
+        return [Mark(role, 1 if role == "query" else at // 2 + 1, "") for at, role in enumerate(roles)]
+
+    def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
+        """The first numbers of both vectors."""
+        truth = prompt.tokens[0, int(prompt.targets[0, -1])]
+        shown = [", ".join(plain(x) for x in vector[:3].tolist()) for vector in (outputs[0, t], truth)]
+        return shown[0] + ", …" * (self.dim > 3), shown[1] + ", …" * (self.dim > 3)
 
     def references(self) -> dict[str, Predictor]:
         return {

@@ -1,0 +1,75 @@
+"""Attention maps for print: every layer and head of each run."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.colors import Normalize, TwoSlopeNorm
+from matplotlib.figure import Figure
+
+from icl_lab.figures.base import MAP
+
+SIGNED = "RdBu_r"  # as the maps of effects: blue below 0, red above
+
+
+def attention(
+    runs: Mapping[str, np.ndarray],
+    labels: Sequence[str],
+    layers: Sequence[int],
+    heads: Sequence[int],
+    *,
+    title: str,
+    notes: Sequence[str] = (),
+) -> Figure:
+    """Draws weights (l h r t) of each run, queries down and keys across; rows are the last queries.
+
+    One colour scale for all. Keys that a query does not see are hatched; a weight that is exactly 0 is marked by a dot.
+    """
+    l, h, r, t = next(iter(runs.values())).shape
+    hidden = np.triu(np.ones((r, t), dtype=bool), t - r + 1)
+    top = max(1e-9, max(float(np.nanmax(np.abs(weights))) for weights in runs.values()))
+    signed = any((weights < 0).any() for weights in runs.values())
+    scale = TwoSlopeNorm(0.0, -top, top) if signed else Normalize(0.0, top)
+    side = min(2.4, max(1.5, 0.17 * t))
+    named = t <= 16  # beyond that the words would be smaller than print allows
+    figure = Figure(
+        figsize=(h * side + (1.6 if named else 1.0) + 0.9, len(runs) * l * side * max(0.4, r / t) + 1.6 + 0.2 * l),
+        layout="constrained",
+        dpi=150,
+    )
+    figure.suptitle("\n".join([title, *notes]), fontsize=9)
+    places = figure.subplots(len(runs) * l, h, squeeze=False)
+    shown = list(range(t)) if named else [*range(0, t, -(-t // 8))]
+    image = None
+    for number, (name, weights) in enumerate(runs.items()):
+        for at, to in np.ndindex(l, h):
+            axes = places[number * l + at, to]
+            axes.set_facecolor("0.92")
+            axes.patch.set(hatch="////", edgecolor="0.75", linewidth=0)
+            values = np.where(hidden, np.nan, weights[at, to])
+            image = axes.imshow(values, cmap=SIGNED if signed else MAP, norm=scale, interpolation="nearest")
+            zeros = np.argwhere((values == 0) & ~hidden)
+            if len(zeros):
+                axes.scatter(zeros[:, 1], zeros[:, 0], s=max(0.5, 40 / t), c="black" if signed else "white", marker=".")
+            axes.set_title(f"{name}, layer {layers[at]}, head {heads[to]}", fontsize=7)
+            below, left = number * l + at == len(runs) * l - 1, to == 0
+            axes.set_xticks(shown, [labels[key] for key in shown] if below else [], fontsize=6.5, rotation=90)
+            rows = [key for key in shown if key >= t - r]
+            axes.set_yticks(
+                [key - (t - r) for key in rows], [labels[key] for key in rows] if left else [], fontsize=6.5
+            )
+            axes.tick_params(length=2 if below or left else 0)
+    if image is not None:
+        figure.colorbar(image, ax=list(places.flat), label="attention weight", pad=0.01, shrink=0.8)
+    figure.supxlabel("key", fontsize=8)
+    figure.supylabel("query", fontsize=8)
+    return figure
+
+
+def ramps() -> dict[str, bytes]:
+    """Returns the colour maps of the figures as 256 RGB triples each, so that a page shows the same colours."""
+    steps = np.linspace(0, 1, 256)
+    return {
+        name: (matplotlib.colormaps[colors](steps)[:, :3] * 255).round().astype(np.uint8).tobytes()
+        for name, colors in (("plain", MAP), ("signed", SIGNED))
+    }
