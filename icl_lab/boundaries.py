@@ -12,7 +12,7 @@ import numpy as np
 from icl_lab import clips, tasks
 from icl_lab.analyses import boundary as detector
 from icl_lab.analyses.extrapolation import EXAMPLES, Line, extrapolate, truths
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, Stopped
 from icl_lab.grid import Grid
 from icl_lab.measure import Subject
 from icl_lab.names import require
@@ -167,6 +167,8 @@ def follow(
                 if not who.startswith("reference:"):
                     curves += _curve(where, truth, answers)
                 found += _found(where, truth, answers, end)
+                if lab.stopping():
+                    raise Stopped("stopped; nothing was written, and the same command begins anew.")
             done += 1
             lab.tick("boundary", done, len(runs) + len(task.references()), who)
     return Boundaries(Grid.of(curves, [*AXES, "target"]), Grid.of(found, [*AXES, "side"]))

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from icl_lab.console import model_options, numbers
+from icl_lab.console import model_options, numbers, tell
 from icl_lab.runs import Order, complete, models
 
 
@@ -33,6 +33,4 @@ def boundary(
     spec = runs[0].spec
     folder = lab.store.root / f"boundary-{filename(spec.task)}-{spec.preset}"
     text, files = boundary_report.publish(found, boundaries.sweeps(found, groups), spec, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'boundary.png'}")
+    tell(text, folder, files, "boundary.png")

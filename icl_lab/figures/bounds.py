@@ -91,7 +91,7 @@ def control(
             axes.plot(np.repeat(x * nudge, table.shape[1]), table.ravel(), ".", color=hue, markersize=5)
         axes.set(xscale="log", yscale="log", title=name, xlabel="size of the slope a")
     low, high = places[0].get_ylim()
-    low, high = min(low, 0.8 * high / 4), max(high, 4 * low)
+    low = min(low, high / 5)  # so that flat looks flat
     for axes in places:
         for start in np.geomspace(low / x.max(), high / x.min(), 9):
             axes.plot(x, start * x, color="0.8", linestyle="--", linewidth=0.8, zorder=0)
