@@ -248,8 +248,9 @@ def publish(found: Attention, html: str, folder: Path, command: str) -> tuple[st
     text, drawn, weights = markdown(found, command), figure(found), weights_csv(found).encode()
     files = {"attention.html": html, "answers.csv": answers_csv(found), "table.md": text}
     data = {name: content.encode() for name, content in files.items()}
-    # As readable for pandas, and a tenth of the bytes; without a time inside, so that the same numbers are the same file.
-    data |= {"weights.csv": weights} if len(weights) < LONG else {"weights.csv.gz": gzip.compress(weights, mtime=0)}
+    # Without a time inside, so that the same numbers are the same file.
+    packed = gzip.compress(weights, 6, mtime=0) if len(weights) >= LONG else None
+    data |= {"weights.csv": weights} if packed is None else {"weights.csv.gz": packed}
     data |= {f"attention.{kind}": encode(drawn, kind) for kind in ("png", "svg", "pdf")}
     for name, content in data.items():
         write(folder / name, content)
