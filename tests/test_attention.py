@@ -309,6 +309,14 @@ def test_rounded_means_keep_their_zeros_and_three_digits(tiny, lab, monkeypatch)
     )
 
 
+def test_what_is_small_is_not_rounded_to_exactly_nothing():
+    small = np.array([0.0, 1e-9, 0.5, 1.0], dtype="<f4")
+    held = viewer._levels(small, "<u2")
+    assert list(np.frombuffer(base64.b64decode(held["bytes"]), "<u2")) == [0, 1, 32768, 65535]
+    below = viewer._levels(np.array([-1.0, 0.0, 1.0], dtype="<f4"), "<u1")
+    assert (below["low"], below["step"]) == (-1, pytest.approx(2 / 255))
+
+
 def test_the_training_range_follows_the_training_law():
     linear, every = tasks.build("linear"), tasks.build("every")
     x = torch.randn(100_000, generator=stream(0, "range"))
