@@ -118,8 +118,31 @@ def test_with_transformers_it_stands_first(monkeypatch, quick):
     monkeypatch.setattr(step, "SIDE", 8)
     rows = list(step.against_others(step.Size("tiny", TINY, steps=2), quick[0]))
     assert [row.against for row in rows] == ["Hugging Face GPT-2", "a second", "float32 matrix product"]
-    tokens = rows[1]
-    assert tokens.ratio == pytest.approx(2 * 80 / tokens.seconds)
+
+
+def test_whose_time_is_divided_by_whose(monkeypatch, quick):
+    """Times that are written down: two of our steps take 4 s, the product 0.5 s, two of their steps 8 s."""
+    pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
+    kinds = []
+
+    def alternate(jobs, pairs, device):
+        kinds.extend(type(job()) for job in jobs)
+        kinds.append(type(jobs[2]()[0]))
+        return [[4.0], [0.5], [8.0]]
+
+    monkeypatch.setattr(step, "BATCH", 2)
+    monkeypatch.setattr(step, "SIDE", 8)
+    monkeypatch.setattr(step, "alternate", alternate)
+    others, tokens, share = step.against_others(step.Size("tiny", TINY, steps=2), quick[0])
+    assert kinds == [list, torch.Tensor, list, float]
+    assert (others.ratio, others.seconds) == (2.0, 2.0)
+    assert tokens.ratio == 2 * 80 / 2.0
+    reading = Reading(1, 1, 2, 80)
+    work = step.operations(TINY, reading, 2, 80, 40, keys=40.5)
+    assert share.ratio == pytest.approx(work * 0.5 / (step.PRODUCTS * 2 * 8**3) / 2.0)
+    monkeypatch.setattr(step, "alternate", lambda jobs, pairs, device: [[2.0], [3.0]])
+    slower = step.against_softmax("ssa", quick[0], steps=1)
+    assert (slower.ratio, slower.seconds) == (1.5, 3.0)
 
 
 def test_all_three_roads_of_the_grid_give_the_same_cells(monkeypatch, quick):
@@ -264,6 +287,8 @@ def test_start_compares_processes_that_do_less(monkeypatch, quick):
     rows = list(start.measure(quick[0]))
     assert {row.case: row.against for row in rows} == start.AGAINST
     assert set(asked) == set(start.STARTS.values())
+    monkeypatch.setattr(start, "alternate", lambda jobs, pairs, device: [[0.5], [2.0], [1.0], [8.0]])
+    assert [(row.ratio, row.seconds) for row in start.measure(quick[0])] == [(0.5, 1.0), (0.25, 8.0)]
 
 
 def test_set_up_is_left_out_where_there_is_no_repository(monkeypatch, quick, tmp_path):
@@ -298,11 +323,13 @@ def test_rows_survive_csv_and_json():
 
 
 def test_the_table_says_bounds_and_ranges():
-    text = "\n".join(book.table(rows()))
+    text = "\n".join(book.table([*rows(), Row("quality", "every", "paper", math.nan, "x as soon", note="too early")]))
     assert "2L / Hugging Face" in text
     assert "1.6 x as fast" in text
     assert "1.5 to 1.7" in text
     assert ">= 8 x as soon" in text
+    assert "every / paper" in text
+    assert "too early" in text
     assert "nan" not in text
 
 
@@ -310,6 +337,8 @@ def test_a_part_measured_again_takes_the_place_of_its_own_rows_only():
     new = [Row("step", "2L", "Hugging Face", 2.0, "x as fast"), Row("step", "2L", "", 3.0, "x", device="cuda")]
     merged = book.merge([*rows(), Row("step", "gone", "", 1.0, "x")], new)
     assert [(row.part, row.ratio) for row in merged] == [("quality", 8.0), ("step", 2.0), ("step", 3.0)]
+    again = book.merge(merged, new[:1])
+    assert [(row.device, row.ratio) for row in again] == [("cpu", 8.0), ("cuda", 3.0), ("cpu", 2.0)]
 
 
 def test_every_part_has_its_file():

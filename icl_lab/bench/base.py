@@ -50,7 +50,7 @@ class Bench:
 
     device: torch.device
     pairs: int = 5
-    minutes: float = 0.75  # of training, for each recipe and task
+    minutes: float = 0.5  # of training, for each recipe and task
     setup: bool = False  # whether to install the laboratory afresh, which downloads
     say: Callable[[str], object] = lambda text: None
     tick: Callable[[str, int, int, str], object] = lambda part, done, total, note: None

@@ -23,6 +23,7 @@ def table(rows: Sequence[Row]) -> list[str]:
         for row in group:
             case = f"{row.case} / {row.against}" if row.against else row.case
             number = f"{row.bound + ' ' if row.bound else ''}{short(row.ratio)} {row.unit}"
+            number = "none" if math.isnan(row.ratio) else number
             ranged = "" if math.isnan(row.low) else f"{short(row.low)} to {short(row.high)}"
             own = "" if math.isnan(row.seconds) else f"{short(row.seconds)} s"
             lines.append(f"  {case:58} {number:38} {ranged:18} {own:10} {row.note}".rstrip())

@@ -14,7 +14,7 @@ from icl_lab.console import Bar, say, typed, write
 @click.option("--pairs", default=5, show_default=True, type=click.IntRange(min=1), help="Timed pairs, A B A B ...")
 @click.option(
     "--minutes",
-    default=0.75,
+    default=0.5,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     help="Part quality: the most training of each recipe on each task.",
