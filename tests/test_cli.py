@@ -302,6 +302,7 @@ def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
     orders = {
         "spec": msgspec.to_builtins(spec),
         "seed": 4,
+        "swap": "",
         "results": str(tmp_path),
         "device": "cpu",
         "threads": 1,
