@@ -222,8 +222,15 @@ def test_the_slider_goes_through_the_means(visit, pair):
     assert "query" not in state(tab)  # the shorter prompt has no such query
     assert "one standard deviation" in tab.inner_text("#band")
     assert tab.locator("#sort").is_disabled()  # a mean has no values to sort by
+    tab.select_option("#show", "scores")
     ends = tab.evaluate("[0, 1, 2].map(step => (state.step = step, draw(), maps[0].end))")
-    assert len(set(ends)) == 1  # colours do not change their meaning on the way
+    visible = [torch.ones(len(frame.marks), len(frame.marks)).tril() for frame in frames]
+    greatest = [
+        max((maps.scores * seen).abs().max().item() for maps in frame.maps)
+        for frame, seen in zip(frames, visible, strict=True)
+    ]
+    assert len(set(greatest)) == 3
+    assert ends == pytest.approx([max(greatest)] * 3, rel=1e-3)  # colours do not change their meaning on the way
 
 
 def test_keys_are_sorted_and_the_address_remembers_it(visit, pair):
@@ -296,6 +303,7 @@ def test_hidden_zero_small_and_signed_cells_look_different(visit, laboratory, tm
     zero = (weights == 0) & ~hidden
     assert zero.any()
     grey = pixels[zero][0, :3]
+    assert "#" + "".join(f"{part:02x}" for part in grey) == tab.evaluate("css('--zero')")
     assert (pixels[zero][:, :3] == grey).all()
     assert not (pixels[(weights > 0) & ~hidden][:, :3] == grey).all(-1).any()
     support = tab.locator("#row tbody tr").first.inner_text().split("\t")[4]
