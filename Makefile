@@ -39,7 +39,7 @@ MODELS = $(if $(RUN),$(foreach run,$(RUN),--run "$(run)") $(WHERE),$(RUNS))
 # the needle is sought where there is one, unless another task is named
 needle: TASK = $(if $(filter command environment,$(origin TASK)),$(TASK),needle)
 
-.PHONY: help sweep compare deviant attention needle fading law saturation heads boundary ablate tradeoff experiment claims train functions costs list doctor index test check
+.PHONY: help sweep compare deviant attention needle fading law saturation heads boundary ablate tradeoff experiment claims train functions costs bench list doctor index test check
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
@@ -79,6 +79,8 @@ functions: $(READY) ## draw what each normalizer does to scores: who fades, who 
 	@$(LAB) functions --results "$(RESULTS)" $(ARGS)
 costs: $(READY) ## measure time and memory of each normalizer beside softmax (DEVICE= ARGS="--lengths 256,1024")
 	@$(LAB) costs --device $(DEVICE) --results "$(RESULTS)" $(ARGS)
+bench: $(READY) ## measure speed: against Hugging Face, the machine's limit, and one another (DEVICE= ARGS="--only step")
+	@$(LAB) bench --device $(DEVICE) --results "$(RESULTS)" $(ARGS)
 doctor: $(READY) ## say what this machine offers
 	@$(LAB) doctor --results "$(RESULTS)"
 index: $(READY) ## write the README's tables from the docstrings

@@ -1,6 +1,7 @@
 """Attention maps of one or two trained models on one prompt: from finished runs to frames, files and a figure."""
 
 import csv
+import gzip
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from icl_lab.tasks.base import Answer, Mark, Task, plain
 
 CELLS = 4_000_000  # of all maps of a page: more make it slow to open and to draw
 TOKENS = 128  # the longest prompts of which a page holds the mean over prompts
+LONG = 8_000_000  # bytes of a table of weights beyond which it is compressed
 THIS = "prompt"  # the frame of the prompt itself; the others are called after the axis along which they lie
 
 
@@ -188,15 +190,17 @@ def markdown(found: Attention, command: str) -> str:
 
 
 def weights_csv(found: Attention) -> str:
-    """Returns every visible cell of the prompt's maps, one a row; layers, heads and tokens counted from 0."""
+    """Returns every visible cell of the prompt's maps, one a row; layers, heads and tokens counted from 0.
+
+    What a run is beyond its rule and seed stands in the page and in its folder: here it would double a long file.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("task", "attn", "preset", "spec", "seed", "layer", "head", "query", "key", "query_token", "key_token")
-    writer.writerow([*names, "weight", "score"])
+    names = ("attn", "seed", "layer", "head", "query", "key", "query_token", "key_token", "weight", "score")
+    writer.writerow(names)
     labels = [mark.label for mark in found.frames[0].marks]
     for shown, seen in zip(found.runs, found.frames[0].maps, strict=True):
-        spec = shown.run.spec
-        who = (spec.task, shown.run.name, spec.preset, spec.hash, shown.run.seed)
+        who = (shown.run.name, shown.run.seed)
         for at, layer in enumerate(found.window.layers):
             for to, head in enumerate(found.window.heads):
                 weights, scores = seen.weights[at, to].tolist(), seen.scores[at, to].tolist()
@@ -241,9 +245,12 @@ def folder_name(runs: Sequence[Run], asked: Asked) -> str:
 
 def publish(found: Attention, html: str, folder: Path, command: str) -> tuple[str, list[str]]:
     """Writes page, tables and figure; returns the tables as text and the names of the files."""
-    text, drawn = markdown(found, command), figure(found)
-    files = {"attention.html": html, "weights.csv": weights_csv(found), "answers.csv": answers_csv(found)}
-    data = {name: content.encode() for name, content in ({**files, "table.md": text}).items()}
+    text, drawn, weights = markdown(found, command), figure(found), weights_csv(found).encode()
+    files = {"attention.html": html, "answers.csv": answers_csv(found), "table.md": text}
+    data = {name: content.encode() for name, content in files.items()}
+    # Without a time inside, so that the same numbers are the same file.
+    packed = gzip.compress(weights, 6, mtime=0) if len(weights) >= LONG else None
+    data |= {"weights.csv": weights} if packed is None else {"weights.csv.gz": packed}
     data |= {f"attention.{kind}": encode(drawn, kind) for kind in ("png", "svg", "pdf")}
     for name, content in data.items():
         write(folder / name, content)

@@ -40,6 +40,7 @@ def gather(
         "needle": _from_needles,
         "law": _from_laws,
         "saturation": _from_saturation,
+        "boundary": _from_boundary,
     }
     return readers[experiment.analysis](place)
 
@@ -146,6 +147,24 @@ def _from_saturation(place: Path) -> Found:
         return value
 
     return read, _seeds(heads.where(attn=heads.values("attn")[0]))
+
+
+def _from_boundary(place: Path) -> Found:
+    """The mean over both sides and the slopes asked for, in contexts as in training; usually of ``clip``.
+
+    That is the B for which min(t, B) is nearest to the curve: it exists for curves of every class.
+    """
+    grid = _grid(place / "boundary.csv")
+    if grid is None:
+        return _nothing, []
+    rules = [name for name in grid.values("attn") if not name.startswith("reference:")]
+
+    def read(side: Quantity, metric: str, seed: int) -> float:
+        who = {} if side.of.startswith("reference:") else {"seed": seed}
+        asked = {"metric": metric or "clip", "slope": side.cells["slope"], "scale": 1.0, **who}
+        return float(grid.where(attn=side.of, **asked).frame["value"].mean())
+
+    return read, _seeds(grid.where(attn=rules[0]))
 
 
 def _grid(path: Path) -> Grid | None:

@@ -80,7 +80,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     variants: list[Variant]
     claims: list[Claim]
     conditions: str
-    analysis: Literal["compare", "deviant", "needle", "law", "saturation"] = "compare"
+    analysis: Literal["compare", "deviant", "needle", "law", "saturation", "boundary"] = "compare"
     draws: Literal["ours", "paper"] = "ours"
     set: list[str] = []
     printed: Printed | None = None

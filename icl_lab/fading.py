@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -176,8 +176,6 @@ def _learned(grid: Grid, rule: str) -> list[str]:
 
 
 def _median(values: Sequence[float]) -> float:
-    known = sorted(value for value in values if not math.isnan(value))
-    middle = len(known) // 2
-    if not known:
-        return math.nan
-    return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+    """The median of what is known."""
+    known = [value for value in values if not math.isnan(value)]
+    return median(known) if known else math.nan

@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from icl_lab import deviants, evidence, experiments, laws, needles, saturations, tasks
+from icl_lab import boundaries, boundary_report, deviants, evidence, experiments, laws, needles, saturations, tasks
+from icl_lab.analyses.extrapolation import lines
 from icl_lab.errors import BadValue
 from icl_lab.experiments import Claim, Experiment, Finding
 from icl_lab.figures.base import short
@@ -21,6 +22,7 @@ from icl_lab.sweep import Lab
 DEVIANT_PROMPTS = 1024
 NEEDLE_TRIALS = 100
 SATURATION_PROMPTS = 128
+SLOPES, CONTEXTS = [1.0, 9.0, 10.0], 32  # of Figures 1 and 9 of arXiv 2508.14685
 
 
 def groups(
@@ -129,6 +131,9 @@ def _analysis(
         return partial(deviants.publish, deviants.disturb(members, lab, [0], [], DEVIANT_PROMPTS))
     if experiment.analysis == "needle":
         return partial(needles.publish, needles.search(members, lab, None, NEEDLE_TRIALS))
+    if experiment.analysis == "boundary":
+        bounds = boundaries.follow(members, lab, lines(SLOPES, [0.0], [1.0]), CONTEXTS, None)
+        return partial(boundary_report.publish, bounds, boundaries.sweeps(bounds, members))
     if experiment.analysis == "saturation":
         found = saturations.stretch(members, lab, 0, saturations.FACTORS, SATURATION_PROMPTS)
         return partial(saturations.publish, found)

@@ -4,6 +4,8 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,15 @@ def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return f"{device} ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
+
+
+def seconds(job: Callable[[], object], device: torch.device) -> float:
+    """Does the job, and returns how long it took, the device's own queue included."""
+    _wait(device)
+    start = time.perf_counter()
+    job()
+    _wait(device)
+    return time.perf_counter() - start
 
 
 def environment(device: torch.device, command: str) -> dict[str, Any]:
@@ -75,6 +86,11 @@ def commit() -> str:
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _installed(name: str) -> bool:

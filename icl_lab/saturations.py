@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -119,7 +119,7 @@ def markdown(found: Saturation, spec: RunSpec, command: str) -> str:
         text += ["", f"| {words}, median over heads | {head} |", rule_line]
         for rule in found.rules:
             lines = found.lines(rule, metric)
-            cells = [short(_median([line[place][1] for line in lines])) for place in range(len(found.factors))]
+            cells = [short(median([line[place][1] for line in lines])) for place in range(len(found.factors))]
             text.append(f"| `{rule}` | {' | '.join(cells)} |")
     text += ["", f"| share of the error that calm attention recovers (all heads at once) | {head} |", rule_line]
     for rule in found.rules:
@@ -183,9 +183,3 @@ def _recovery(found: Saturation, rule: str, factor: float) -> str:
 
 def _seeds(found: Saturation) -> int:
     return len(found.heads.where(attn=found.rules[0]).values("seed"))
-
-
-def _median(values: Sequence[float]) -> float:
-    known = sorted(values)
-    middle = len(known) // 2
-    return known[middle] if len(known) % 2 else fmean(known[middle - 1 : middle + 1])

@@ -115,17 +115,7 @@ def train(
             model.swap_rule(spec.switch_to)
             adam = optimizer(model, adam)
         length, rate = spec.length_at(step), spec.rate_at(step)
-        prompt = task.sample(stream(seed, "train", step), spec.batch, length, **spec.shift).to(device)
-        for group in adam.param_groups:
-            group["lr"] = rate
-        places = stream(seed, "places", step)
-        loss = task.loss(model(prompt.tokens, answers=task.answers, rng=places), prompt)
-        adam.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        if spec.clip:
-            torch.nn.utils.clip_grad_norm_(adam.param_groups[0]["params"], spec.clip)
-        adam.step()
-        pending.append(loss.detach())
+        pending.append(advance(model, task, adam, spec, seed, step))
         done = step + 1
         if done % ROW == 0 or done == spec.steps:
             # Read in groups, so that a GPU need not wait at every step; nothing is kept before it is read.
@@ -140,6 +130,22 @@ def train(
                 raise Stopped(f"stopped at step {done} of {spec.steps}; the same command goes on from there.")
     model.eval()
     return history
+
+
+def advance(model: GPT2, task: Task, adam: torch.optim.Adam, spec: TrainSpec, seed: int, step: int) -> Tensor:
+    """Does one step of Adam on the prompts of ``step``, and returns their loss, for which nobody has waited yet."""
+    device = next(model.parameters()).device
+    prompt = task.sample(stream(seed, "train", step), spec.batch, spec.length_at(step), **spec.shift).to(device)
+    for group in adam.param_groups:
+        group["lr"] = spec.rate_at(step)
+    places = stream(seed, "places", step)
+    loss = task.loss(model(prompt.tokens, answers=task.answers, rng=places), prompt)
+    adam.zero_grad(set_to_none=True)
+    torch.autograd.backward(loss)
+    if spec.clip:
+        torch.nn.utils.clip_grad_norm_(adam.param_groups[0]["params"], spec.clip)
+    adam.step()
+    return loss.detach()
 
 
 def optimizer(model: GPT2, before: torch.optim.Adam | None = None) -> torch.optim.Adam:

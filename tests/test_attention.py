@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import gzip
 import hashlib
 import html
 import io
@@ -11,6 +12,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from icl_lab import attention, prompts, tasks, viewer
 from icl_lab.analyses.maps import maps
@@ -307,6 +309,14 @@ def test_rounded_means_keep_their_zeros_and_three_digits(tiny, lab, monkeypatch)
     )
 
 
+def test_what_is_small_is_not_rounded_to_exactly_nothing():
+    small = np.array([0.0, 1e-9, 0.5, 1.0], dtype="<f4")
+    held = viewer._levels(small, "<u2")
+    assert list(np.frombuffer(base64.b64decode(held["bytes"]), "<u2")) == [0, 1, 32768, 65535]
+    below = viewer._levels(np.array([-1.0, 0.0, 1.0], dtype="<f4"), "<u1")
+    assert (below["low"], below["step"]) == (-1, pytest.approx(2 / 255))
+
+
 def test_the_training_range_follows_the_training_law():
     linear, every = tasks.build("linear"), tasks.build("every")
     x = torch.randn(100_000, generator=stream(0, "range"))
@@ -348,6 +358,17 @@ def test_files_hold_the_numbers_and_no_date(tiny, lab):
     drawn = (folder / "attention.pdf").read_bytes()
     assert drawn[:4] == b"%PDF"
     assert b"CreationDate" not in drawn
+
+
+def test_a_long_table_of_weights_is_compressed(tiny, lab, monkeypatch):
+    found = found_of(tiny, lab, "softmax", text="1,-2")
+    monkeypatch.setattr(attention, "figure", lambda found: Figure())
+    monkeypatch.setattr(attention, "LONG", 100)
+    _, files = attention.publish(found, "the page", lab.store.root / "maps", "icl-lab attention")
+    assert "weights.csv" not in files
+    packed = (lab.store.root / "maps" / "weights.csv.gz").read_bytes()
+    assert gzip.decompress(packed).decode() == attention.weights_csv(found)
+    assert packed[4:8] == b"\0\0\0\0"  # no time
 
 
 def test_the_figure_hatches_what_is_hidden_and_dots_what_is_0(tiny, lab, monkeypatch):

@@ -417,7 +417,7 @@ def test_attention_from_the_command_line(run, tmp_path):
     assert "| x₄ = 70 | False |" in out
     folder = tmp_path / "results" / "attention-every-smoke-softmax-ssa-1,-2,3,70"
     *_, wrote, following = out.splitlines()
-    assert wrote.startswith(f"wrote {folder}: attention.html, weights.csv")
+    assert wrote.startswith(f"wrote {folder}: attention.html, answers.csv")
     assert following == f"next: open {folder / 'attention.html'}"
     before = (folder / "weights.csv").read_bytes()
     places = [next((tmp_path / "results" / "runs").glob(f"every/{rule}/*/seed-0")) for rule in ("softmax", "ssa")]

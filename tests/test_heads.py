@@ -526,3 +526,24 @@ def test_claims_about_saturation_are_read_from_its_files(tmp_path):
     (tmp_path / "patches.csv").write_text(Grid.of(patches, axes, **who).csv())
     with pytest.raises(KeyError, match="changed no answer"):
         evidence._from_saturation(tmp_path)[0](where, "recovered", 0)
+
+
+def test_claims_about_bounds_are_read_from_its_file(tmp_path):
+    from icl_lab import evidence
+    from icl_lab.experiments import Quantity
+
+    who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0, "attn": "ssa"}
+    rows = [
+        {"slope": a, "intercept": 0, "scale": c, "side": side, "metric": metric, "value": a + side + c, "count": 16}
+        | {"stderr": 0}
+        for a in (9.0, 10.0)
+        for c in (1.0, 0.3)
+        for side in (-1.0, 1.0)
+        for metric in ("clip", "onset")
+    ]
+    assert evidence._from_boundary(tmp_path)[1] == []
+    grid = Grid.of(rows, ["slope", "intercept", "scale", "side"], **who)
+    (tmp_path / "boundary.csv").write_text(grid.csv())
+    read, seeds = evidence._from_boundary(tmp_path)
+    assert seeds == [0]
+    assert read(Quantity(of="ssa", cells={"slope": [9.0, 10.0]}), "", 0) == pytest.approx(10.5)  # both sides, scale 1

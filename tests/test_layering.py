@@ -13,7 +13,7 @@ ROOT = Path(icl_lab.__file__).parent
 FLOORS = [
     "",
     "errors",
-    "names streams curriculum published gelu",
+    "names streams curriculum published gelu hugging_face",
     "statistics",
     "grid tasks normalizers positions",
     "blocks figures",
@@ -30,7 +30,7 @@ FLOORS = [
     "page",
     "console",
     "runs studies deviants needles fading laws saturations heads clips",
-    "tradeoff boundaries attention",
+    "tradeoff boundaries attention bench",
     "boundary_report",
     "evidence viewer",
     "ledger",
@@ -62,7 +62,7 @@ DOORS = {
     "jinja2": {"page"},
     "filelock": {"store"},
     "safetensors": {"store"},
-    "transformers": set(),
+    "transformers": {"hugging_face"},
 }
 WITHOUT_TORCH = {"errors", "names", "grid", "figures", "published", "statistics", "curriculum"}
 

@@ -5,7 +5,6 @@ measured ratios are of the whole ``attend``, each by the road that it takes here
 """
 
 import statistics
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from icl_lab import normalizers, published
 from icl_lab.analyses import rules
 from icl_lab.grid import Grid
+from icl_lab.machine import seconds as elapsed
 from icl_lab.normalizers.base import Normalizer, causal
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
@@ -194,7 +194,7 @@ def _compare(choice: str, length: int, pairs: int, device: torch.device) -> dict
         for job in jobs:
             job()  # warms up, and fills the caches of masks, which belong to no rule
         bytes_ = [peak(job) for job in jobs]
-        seconds = [[_seconds(job, device) for job in jobs] for _ in range(pairs)]
+        seconds = [[elapsed(job, device) for job in jobs] for _ in range(pairs)]
         ratios = [ours / theirs for theirs, ours in seconds]
         found |= {
             name: statistics.median(ratios),
@@ -221,16 +221,3 @@ def _both(rule: Normalizer, q: Tensor, k: Tensor, v: Tensor) -> None:
     o = rule.attend(q, k, v, causal(q.shape[-2], q.device))
     wanted = [q, k, v, *(p for p in rule.parameters() if p.requires_grad)]
     torch.autograd.grad(o, wanted, torch.ones_like(o), allow_unused=True)
-
-
-def _seconds(job: Callable[[], object], device: torch.device) -> float:
-    _wait(device)
-    start = time.perf_counter()
-    job()
-    _wait(device)
-    return time.perf_counter() - start
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -113,12 +113,14 @@ const ramps = Object.fromEntries(Object.entries(data.ramps).map(
 const DECADES = 4; // that the logarithmic scale shows
 const signed = run => run === DIFFERENCE || state.show === "scores" || negative;
 
-function colour(value, run, end) {
+function shade(value, run, end) { // where on its ramp
   const size = Math.min(1, Math.abs(value) / end);
   const far = state.log ? Math.max(0, 1 + Math.log10(size) / DECADES) : size;
-  const at = 3 * Math.round(255 * (signed(run) ? 0.5 + 0.5 * Math.sign(value) * far : far));
-  return ramps[signed(run) ? "signed" : "plain"].subarray(at, at + 3);
+  return 3 * Math.round(255 * (signed(run) ? 0.5 + 0.5 * Math.sign(value) * far : far));
 }
+
+const ramp = run => ramps[signed(run) ? "signed" : "plain"];
+const colour = (value, run, end) => ramp(run).subarray(shade(value, run, end), shade(value, run, end) + 3);
 
 const exact = (value, run) => value === 0 && state.show !== "scores" && run !== DIFFERENCE;
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -129,11 +131,12 @@ function picture(run, layer, head, keys) { // one pixel a cell: hidden ones clea
   const t = frame().tokens.length, rows = t - frame().first, end = limit(run, layer, head);
   const canvas = Object.assign(document.createElement("canvas"), { width: t, height: rows });
   const pen = canvas.getContext("2d"), image = pen.createImageData(t, rows);
-  const zero = css("--zero").slice(1).match(/../g).map(pair => parseInt(pair, 16));
-  for (let row = 0; row < rows; row++) for (let column = 0; column < t; column++) {
+  const zero = css("--zero").slice(1).match(/../g).map(pair => parseInt(pair, 16)), colours = ramp(run);
+  for (let row = 0, to = 0; row < rows; row++) for (let column = 0; column < t; column++, to += 4) {
     const value = shown(frame(), run, layer, head, row + frame().first, keys[column]);
     if (value === undefined || Number.isNaN(value)) continue;
-    image.data.set([...(exact(value, run) ? zero : colour(value, run, end)), 255], 4 * (row * t + column));
+    const [from, at] = exact(value, run) ? [zero, 0] : [colours, shade(value, run, end)];
+    image.data[to] = from[at]; image.data[to + 1] = from[at + 1]; image.data[to + 2] = from[at + 2]; image.data[to + 3] = 255;
   }
   pen.putImageData(image, 0, 0);
   return canvas;
@@ -385,7 +388,7 @@ function tell() {
 
 // ---- The page.
 
-let maps = [];
+let maps = [], thumbs = "";
 
 function build() {
   for (const run of data.runs.keys()) {
@@ -443,11 +446,15 @@ function draw() { // everything: after a change of numbers, colours, head or siz
   $("step").max = steps.length - 1; $("step").value = state.step;
   $("along").textContent = data.axes[state.axis] ?? ""; $("stepped").textContent = short(frame().value);
   $("chosen").textContent = `Layer ${layers[state.layer]}, head ${heads[state.head]}`;
+  const face = JSON.stringify([{ ...state, layer: 0, head: 0, rows: 0, query: 0, key: 0 }, keys, css("--zero")]);
+  const stale = thumbs !== face;
+  thumbs = face;
   for (const button of $("grid").querySelectorAll("button")) {
     const [run, layer, head] = ["run", "layer", "head"].map(name => Number(button.dataset[name])), canvas = button.firstChild;
     const chosen = layer === state.layer && head === state.head;
     button.setAttribute("aria-pressed", chosen);
     button.tabIndex = chosen ? 0 : -1;
+    if (!stale) continue;
     const image = picture(run, layer, head, keys), pen = canvas.getContext("2d");
     Object.assign(canvas, { width: 140, height: Math.max(12, Math.round(140 * image.height / image.width)) });
     canvasPen(pen).hatch(0, 0, canvas.width, canvas.height);

@@ -1,0 +1,20 @@
+"""How fast it is: ratios within one run, against what a user would run instead and against the machine's own limit.
+
+A part is the file of its name in this folder, with one function ``measure``. Nothing heavy is imported before a part is
+asked for.
+"""
+
+import importlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from icl_lab.bench.base import Bench, Row
+
+PARTS = ("step", "grid", "quality", "jobs", "memory", "start")
+
+
+def measure(parts: Iterable[str], bench: "Bench") -> Iterator["Row"]:
+    """Yields the rows of each part, measured here and now."""
+    for part in parts:
+        yield from importlib.import_module(f"{__name__}.{part}").measure(bench)

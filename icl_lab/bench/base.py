@@ -1,0 +1,109 @@
+"""Rows of numbers, and times that are taken in turns.
+
+A busy machine is slow now and then, for everybody alike. So what is compared runs in turns, A B A B ..., and only the
+quotients of neighbours are believed: their median, and their range.
+"""
+
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import icl_lab
+from icl_lab.errors import RunFailed
+from icl_lab.machine import seconds
+
+HOME = Path(icl_lab.__file__).parent.parent  # the folder that holds the package
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number: ``ratio`` of a case to what it is held against, in words of ``unit``, from ``count`` pairs.
+
+    ``low`` and ``high`` are the ends of its range, ``seconds`` the median time of the case itself; each is NaN where
+    there is none. ``bound`` is ``>=`` where the number is only a lower bound.
+    """
+
+    part: str
+    case: str
+    against: str
+    ratio: float
+    unit: str
+    low: float = math.nan
+    high: float = math.nan
+    seconds: float = math.nan
+    count: int = 1
+    bound: str = ""
+    note: str = ""
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What the parts are told: where to run, how many pairs to time, how long a training may take, whom to tell."""
+
+    device: torch.device
+    pairs: int = 5
+    minutes: float = 0.5  # of training, for each recipe and task
+    setup: bool = False  # whether to install the laboratory afresh, which downloads
+    say: Callable[[str], object] = lambda text: None
+    tick: Callable[[str, int, int, str], object] = lambda part, done, total, note: None
+
+    def row(self, part: str, case: str, against: str, ratio: float, unit: str, **more: float | int | str) -> Row:
+        """Returns a row of this device."""
+        return Row(part, case, against, ratio, unit, device=self.device.type, **more)  # type: ignore[arg-type]
+
+    def quotient(
+        self, part: str, case: str, against: str, unit: str, over: Sequence[float], under: Sequence[float], **more: str
+    ) -> Row:
+        """Returns the row of the quotients ``over`` / ``under``, pair by pair; ``under`` are the case's own seconds."""
+        median, low, high = spread([a / b for a, b in zip(over, under, strict=True)])
+        own = statistics.median(under)
+        return self.row(part, case, against, median, unit, low=low, high=high, seconds=own, count=len(under), **more)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Returns the median, the least and the greatest.
+
+    >>> spread([3.0, 1.0, 2.0])
+    (2.0, 1.0, 3.0)
+    """
+    return statistics.median(values), min(values), max(values)
+
+
+def alternate(
+    jobs: Sequence[Callable[[], object]],
+    pairs: int,
+    device: torch.device,
+    *,
+    warm: bool = True,
+) -> list[list[float]]:
+    """Does the jobs in turns, A B A B ..., and returns the seconds of each, a list a job.
+
+    With ``warm`` each is done once before, which does not count: the first time pays for what is built once.
+    """
+    for job in jobs if warm else ():
+        job()
+    rounds = [[seconds(job, device) for job in jobs] for _ in range(pairs)]
+    return [list(times) for times in zip(*rounds, strict=True)]
+
+
+def child(*words: str) -> str:
+    """Runs Python on ``words`` in a process of its own that finds this very package; returns its standard output.
+
+    Raises ``RunFailed`` with the last line of its complaint.
+    """
+    path = os.pathsep.join(filter(None, (str(HOME), os.environ.get("PYTHONPATH", ""))))
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    if done.returncode:
+        complaint = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
+        raise RunFailed(f"python {' '.join(words)} failed with exit code {done.returncode}: {complaint}")
+    return done.stdout

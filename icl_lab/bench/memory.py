@@ -1,0 +1,113 @@
+"""Memory and time of ``attend`` against ``weights @ v``, forward and backward, for one rule of each family."""
+
+import math
+import re
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from icl_lab import normalizers
+from icl_lab.bench.base import Bench, Row, alternate, child
+from icl_lab.normalizers.base import Normalizer, causal, veil
+
+PART = "memory"
+FAMILIES = {"ssmax": "scaled query", "ssa": "warped", "entmax": "sparse", "sigmoid": "element-wise"}
+LENGTHS = (512, 2048, 8192)
+HEADS, HEAD_DIM = 1, 64
+PAIRS = 2  # at most: the longest take seconds
+ROUTES = ("attend", "weights")
+MIB = 2**20
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """Yields, for each family and length, how much less memory and time ``attend`` takes, and how its memory grows."""
+    total = len(FAMILIES) * len(LENGTHS)
+    for row, (rule, family) in enumerate(FAMILIES.items()):
+        peaks: list[float] = []
+        for column, tokens in enumerate(LENGTHS):
+            bench.tick(PART, row * len(LENGTHS) + column, total, f"{rule} at {tokens}")
+            case = f"{rule} ({family}), {tokens} tokens"
+            ours, whole = (peak(rule, route, tokens, bench.device) for route in ROUTES)
+            peaks.append(ours)
+            note = f"{ours / MIB:.1f} MiB against {whole / MIB:.1f}"
+            yield bench.row(PART, case, "weights @ v", whole / ours, "x less memory", note=note)
+            attend, weigh = alternate(
+                [work(rule, route, tokens, bench.device) for route in ROUTES], min(PAIRS, bench.pairs), bench.device
+            )
+            yield bench.quotient(PART, case, "weights @ v", "x as fast", weigh, attend)
+        yield bench.row(PART, f"{rule} ({family}), attend", "tokens", power(peaks), "power law of memory")
+    bench.tick(PART, total, total, "")
+
+
+def power(peaks: list[float]) -> float:
+    """The exponent of memory in the length between the two longest: 1 is linear, 2 is a whole matrix.
+
+    >>> power([1.0, 3.0, 48.0])  # of 512, 2,048 and 8,192 tokens
+    2.0
+    """
+    return math.log(peaks[-1] / peaks[-2]) / math.log(LENGTHS[-1] / LENGTHS[-2])
+
+
+def peak(rule: str, route: str, tokens: int, device: torch.device) -> float:
+    """The bytes that ``work`` takes at its height, above what there was before, in a process of its own."""
+    words = ", ".join(repr(word) for word in (rule, route, tokens, str(device)))
+    script = f"from icl_lab.bench.memory import probe; print(probe({words}, threads={torch.get_num_threads()}))"
+    return float(child("-c", script))
+
+
+def probe(rule: str, route: str, tokens: int, where: str, threads: int) -> int:
+    """Measures one route in this process, which must be a fresh one: freed memory that it kept would not be counted.
+
+    On a CPU the high-water mark of resident memory, which sees what a fused kernel needs inside itself; never below 1.
+    """
+    torch.set_num_threads(threads)
+    device = torch.device(where)
+    work(rule, route, 16, device)()  # code, threads and thread-local buffers belong to no rule
+    job = work(rule, route, tokens, device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        job()
+        return max(1, torch.cuda.max_memory_allocated(device) - before)
+    before = lowered()
+    job()
+    return max(1, highest() - before)
+
+
+def work(rule: str, route: str, tokens: int, device: torch.device) -> Callable[[], object]:
+    """Returns a job: forward and backward of one route, on inputs that are there before."""
+    built: Normalizer = normalizers.build(rule, heads=HEADS, head_dim=HEAD_DIM, train_tokens=LENGTHS[0]).to(device)
+    rng = torch.Generator().manual_seed(tokens)
+    q, k, v, slope = (torch.randn(1, HEADS, tokens, HEAD_DIM, generator=rng).to(device) for _ in range(4))
+    wanted = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]
+    wanted += [p for p in built.parameters() if p.requires_grad]
+    # Masks are made once for each length and shared by all layers: they belong to no route.
+    visible = causal(tokens, device)
+    veil(visible, q.dtype)
+
+    def run() -> object:
+        o = built.attend(q, k, v, visible) if route == "attend" else built.weights(q, k, visible) @ v
+        return torch.autograd.grad(o, wanted, slope, allow_unused=True)
+
+    return run
+
+
+def lowered() -> int:
+    """Sets the high-water mark of resident memory to what is resident now, where the system can, and returns it."""
+    with suppress(OSError):  # Linux; elsewhere the mark is that of the start, and small peaks hide below it
+        Path("/proc/self/clear_refs").write_text("5")
+    return highest()
+
+
+def highest() -> int:
+    """The most bytes that were resident at once."""
+    with suppress(OSError):
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        if found:
+            return int(found[1]) * 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024

@@ -1,0 +1,129 @@
+"""Time to quality: minutes of training until a model is good, by the lite recipe and by the published one."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from icl_lab import tasks
+from icl_lab.bench.base import Bench, Row
+from icl_lab.errors import Stopped
+from icl_lab.measure import TestSpec
+from icl_lab.measure import measure as cells
+from icl_lab.model import GPT2, Reading
+from icl_lab.presets import PAPER, PRESETS
+from icl_lab.streams import stream
+from icl_lab.sweep import subject
+from icl_lab.train import Progress, TrainSpec, train
+
+PART = "quality"
+BOUT = 5.0  # seconds of training between two looks
+LENGTH, PROMPTS = 40, 1024
+RECIPES = {"lite recipe": PRESETS["lite"].train, "paper recipe": PAPER}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is good: every metric of a task whose name begins so, at most ``bar``, in training conditions."""
+
+    task: str
+    metrics: str
+    bar: float
+
+    def __str__(self) -> str:
+        return f"{self.task}, {self.metrics} <= {self.bar:g}"
+
+
+GOALS = (Goal("linear", "mse-code", 0.01), Goal("every:balance=half", "balanced-", 0.01))
+
+
+class Attempt:
+    """One training of the lite model by a recipe, in bouts, each taken up where the last one stopped."""
+
+    def __init__(self, goal: Goal, recipe: TrainSpec, device: torch.device) -> None:
+        self.goal, self.recipe, self.device = goal, recipe, device
+        self.task = tasks.build(goal.task)
+        tokens = self.task.tokens(recipe.longest)
+        reading = Reading(self.task.width, self.task.outputs, self.task.roles, tokens)
+        self.model = GPT2(PRESETS["lite"].model, reading, "softmax", stream(0, "init")).to(device)
+        self.progress = Progress()
+        self.seconds, self.before = 0.0, 0.0  # of training: up to the last look, and up to the one before it
+        self.worst = math.inf
+        self.over = False
+
+    @property
+    def good(self) -> bool:
+        """Whether the last look found it good."""
+        return self.worst <= self.goal.bar
+
+    def bout(self, seconds: float) -> None:
+        """Trains for so long, or to the end, and looks; the look costs no time of training."""
+        began = time.monotonic()
+        kept: list[Progress] = []
+        try:
+            train(
+                self.model,
+                self.task,
+                self.recipe,
+                0,
+                self.progress,
+                keep=kept.append,
+                stopping=lambda: time.monotonic() - began >= seconds,
+            )
+            self.over = True
+        except Stopped:
+            self.progress = kept[-1]
+        self.before, self.seconds = self.seconds, self.seconds + time.monotonic() - began
+        self.worst = self.look()
+
+    def look(self) -> float:
+        """The worst of the goal's metrics on test prompts in training conditions."""
+        axes = {axis: [1.0] for axis in self.task.home} | {"length": [float(LENGTH)]}
+        test = TestSpec(prompts=PROMPTS, axes=axes)
+        rows = cells({"model": subject(self.model, self.task, self.device)}, self.task, test).cells
+        return max(float(row["value"]) for row in rows if row["metric"].startswith(self.goal.metrics))
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """Yields, for each goal, the minutes of each recipe and their ratio, or bounds of them where time ran out.
+
+    The recipes train in turns, a few seconds each, so that a busy machine is busy for both.
+    """
+    cap = 60 * bench.minutes
+    for goal in GOALS:
+        attempts = {name: Attempt(goal, recipe, bench.device) for name, recipe in RECIPES.items()}
+        while going := [a for a in attempts.values() if not (a.good or a.over or a.seconds >= cap)]:
+            for attempt in going:
+                attempt.bout(min(BOUT, cap - attempt.seconds))
+            done = min(cap, max(attempt.seconds for attempt in attempts.values()))
+            bench.tick(PART, int(done), int(cap) + 1, str(goal))
+        for name, attempt in attempts.items():
+            yield minutes(name, attempt, bench)
+        yield sooner(goal, attempts["lite recipe"], attempts["paper recipe"], bench)
+    bench.tick(PART, int(cap) + 1, int(cap) + 1, "")
+
+
+def minutes(name: str, attempt: Attempt, bench: Bench) -> Row:
+    """How long one recipe took; it became good between ``low`` and ``high``, or not at all within the time it had."""
+    note = f"{attempt.progress.step if not attempt.over else attempt.recipe.steps} steps, at {attempt.worst:.3g}"
+    row: dict[str, str | float] = {"seconds": attempt.seconds, "note": note}
+    if attempt.good:
+        row |= {"low": attempt.before / 60, "high": attempt.seconds / 60}
+    else:
+        row |= {"bound": ">=", "note": f"{note}, not there{' when it ended' if attempt.over else ''}"}
+    return bench.row(PART, f"{attempt.goal}: {name}", "", attempt.seconds / 60, "minutes", **row)
+
+
+def sooner(goal: Goal, lite: Attempt, paper: Attempt, bench: Bench) -> Row:
+    """How much sooner the lite recipe is there: a bound where only it was, and nothing where it was not."""
+    row: dict[str, str | float] = {"seconds": lite.seconds}
+    if not lite.good:
+        row["note"] = "no ratio: the lite recipe had too little time (--minutes)"
+    elif not paper.good:
+        row["bound"] = ">="
+    else:
+        row |= {"low": paper.before / lite.seconds, "high": paper.seconds / max(lite.before, 1e-9)}
+    ratio = paper.seconds / lite.seconds if lite.good else math.nan
+    return bench.row(PART, f"{goal}: lite recipe", "paper recipe", ratio, "x as soon", **row)

@@ -1,0 +1,136 @@
+"""The training step: against Hugging Face, against the machine's own matrix product, and of every rule."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from icl_lab import hugging_face, normalizers, tasks
+from icl_lab.bench.base import Bench, Row, alternate
+from icl_lab.curriculum import Staircase
+from icl_lab.model import GPT2, ModelSpec, Reading
+from icl_lab.presets import PRESETS
+from icl_lab.streams import stream
+from icl_lab.train import TrainSpec, advance, optimizer
+
+PART = "step"
+BATCH, PAIRS = 64, 40
+SIDE = 1024  # of the square matrices whose product is taken for the peak: large enough for it, small enough to be quick
+PRODUCTS = 16  # the most of them in one timing
+BASELINE = "softmax"
+WRAPPED = ("lssa+reweight:p=3",)  # a wrapper has no name of its own
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model by its published name, and how many of its steps one timing holds."""
+
+    name: str
+    model: ModelSpec
+    steps: int = 1
+
+
+SIZES = (
+    Size("2L4AH d=64", ModelSpec(layers=2, heads=4, width=64), steps=5),
+    Size("6L4AH d=128", ModelSpec(layers=6, heads=4, width=128)),
+    Size("12L8AH d=256", ModelSpec(layers=12, heads=8, width=256)),
+)
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """Yields our step against that of transformers, its tokens a second and its share of the peak; then each rule's."""
+    rules = [*normalizers.names(), *WRAPPED]
+    total = len(SIZES) + len(rules)
+    if not hugging_face.available():
+        bench.say(f"{PART}: transformers is not here, so nothing is held against it: pip install 'icl_lab[hf]'")
+    for done, size in enumerate(SIZES):
+        bench.tick(PART, done, total, size.name)
+        yield from against_others(size, bench)
+    for done, rule in enumerate(rules, len(SIZES)):
+        bench.tick(PART, done, total, rule)
+        yield against_softmax(rule, bench)
+    bench.tick(PART, total, total, "")
+
+
+def against_others(size: Size, bench: Bench) -> Iterator[Row]:
+    """Our softmax step, in turns with matrix products and, where it is here, with the step of transformers."""
+    model, device = size.model, bench.device
+    ours = Steps(model, BASELINE, BATCH, PAIRS, device)
+    work = operations(model, ours.reading, BATCH, 2 * PAIRS, PAIRS, keys=(2 * PAIRS + 1) / 2)
+    products = min(PRODUCTS, max(1, round(size.steps * work / (2 * SIDE**3))))
+    jobs = [ours.times(size.steps), lambda: multiply(products, device)]
+    if hugging_face.available():
+        theirs = hugging_face.Loop(model.layers, model.heads, model.width, BATCH, PAIRS, device)
+        jobs.append(lambda: [theirs() for _ in range(size.steps)])
+    mine, peak, *others = alternate(jobs, bench.pairs, device)
+    mine = [seconds / size.steps for seconds in mine]
+    at_peak = [seconds * work / (products * 2 * SIDE**3) for seconds in peak]
+    if others:
+        there = [seconds / size.steps for seconds in others[0]]
+        yield bench.quotient(PART, size.name, "Hugging Face GPT-2", "x as fast", there, mine)
+    tokens = [float(BATCH * 2 * PAIRS)] * len(mine)
+    yield bench.quotient(PART, size.name, "a second", "tokens", tokens, mine)
+    note = f"{work / 1e9:.2f} billion operations a step"
+    yield bench.quotient(PART, size.name, "float32 matrix product", "of its rate", at_peak, mine, note=note)
+
+
+def against_softmax(rule: str, bench: Bench, steps: int = 2) -> Row:
+    """The step of a rule in turns with that of softmax, at the size of preset lite and its longest prompts."""
+    lite = PRESETS["lite"]
+    base, other = (
+        Steps(lite.model, attn, lite.train.batch, lite.train.longest, bench.device).times(steps)
+        for attn in (BASELINE, rule)
+    )
+    theirs, own = alternate([base, other], bench.pairs, bench.device)
+    row = bench.quotient(PART, f"{rule}, lite", BASELINE, "x as long", own, theirs)
+    return dataclasses.replace(row, seconds=sorted(own)[len(own) // 2] / steps)
+
+
+class Steps:
+    """Our own training, step after step, at one length."""
+
+    def __init__(self, model: ModelSpec, attn: str, batch: int, pairs: int, device: torch.device) -> None:
+        self.task = tasks.build("linear")
+        self.spec = TrainSpec(batch=batch, rate=1e-4, curriculum=Staircase(start=pairs, stop=pairs))
+        self.reading = Reading(self.task.width, self.task.outputs, self.task.roles, self.task.tokens(pairs))
+        self.model = GPT2(model, self.reading, attn, stream(0, "init")).to(device).train()
+        self.adam = optimizer(self.model)
+        self.step = 0
+
+    def __call__(self) -> torch.Tensor:
+        """Does the next step and returns its loss."""
+        self.step += 1
+        return advance(self.model, self.task, self.adam, self.spec, 0, self.step - 1)
+
+    def times(self, steps: int) -> Callable[[], object]:
+        """Returns a job of several steps."""
+        return lambda: [self() for _ in range(steps)]
+
+
+def multiply(products: int, device: torch.device) -> torch.Tensor:
+    """Multiplies two square matrices, ``products`` times: the most that float32 arithmetic can hope for here."""
+    a = torch.ones(SIDE, SIDE, device=device)
+    b = torch.ones(SIDE, SIDE, device=device)
+    out = torch.empty_like(a)
+    for _ in range(products):
+        torch.mm(a, b, out=out)
+    return out
+
+
+def operations(model: ModelSpec, reading: Reading, batch: int, tokens: int, answers: int, keys: float) -> float:
+    """The floating operations of the matrix products of one training step, a multiplication and an addition apart.
+
+    Formula: n = b t tokens, m = b a answers, d the width, l layers, w numbers in a token, c in an answer, k keys a row:
+    forward 2 n w d + l (8 n d^2 + 4 n k d) + 16 d^2 ((l - 1) n + m) + 2 m d c; backward twice as many, for the weights
+    and for what was read, but for the read-in, whose input wants no gradient
+
+    k = t is the whole square of scores; a causal row needs (t + 1) / 2 keys in the mean. The last block's MLP reads the
+    answers only. What else a step does (norms, softmax, gelu, Adam, scores that a fused kernel computes again) counts
+    for nothing here.
+    """
+    n, m, d, layers = batch * tokens, batch * answers, model.width, model.layers
+    read_in = 2.0 * n * reading.width * d
+    attention = layers * (8.0 * n * d**2 + 4.0 * n * keys * d)
+    mlp = 16.0 * d**2 * ((layers - 1) * n + m)
+    return 2 * read_in + 3 * (attention + mlp + 2.0 * m * d * reading.outputs)
