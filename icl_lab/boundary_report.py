@@ -54,6 +54,8 @@ def markdown(found: Boundaries, sweeps: Sweeps, spec: RunSpec, command: str) -> 
                 cells = [_each(found, rule, line, side, place) for side in SIDES]
                 cells += [f"{side * found.values(rule, line, side, 'far')[place]:.3g}" for side in SIDES]
                 text.append(_pipes([f"`{rule}`", f"{seed:g}", str(line), *cells]))
+    if len(found.rules) > 1 and len(found.seeds(found.rules[0])) > 1:
+        text += ["", f"### Against `{found.rules[0]}`", "", *_against(found)]
     text += ["", "### Is it the output that is bounded?", "", *_control(found)]
     if sweeps:
         text += [
@@ -153,6 +155,31 @@ def _claims(found: Boundaries, rule: str, line: Line, side: int) -> list[str]:
     return cells
 
 
+def _against(found: Boundaries) -> list[str]:
+    """Each rule's bounds over those of the first, paired over the seeds that both have."""
+    first, *others = found.rules
+    rows = [
+        "Ratio of the medians over slopes and sides, paired over training seeds, with Student's 95 % interval.",
+        "",
+        *_head(["rule", "B", "clip B", "seeds"]),
+    ]
+    for rule in others:
+        shared = [seed for seed in found.seeds(first) if seed in found.seeds(rule)]
+        cells = []
+        for metric in ("bound", "clip"):
+            a, b = (
+                [found.typical(name, found.seeds(name).index(seed), metric) for seed in shared]
+                for name in (first, rule)
+            )
+            if shared and all(value > 0 for value in (*a, *b)):
+                ratio, low, high = paired(a, b).ratio
+                cells.append(f"{ratio:.3g}" + ("" if math.isnan(low) else f" [{low:.3g}, {high:.3g}]"))
+            else:
+                cells.append("none")
+        rows.append(_pipes([f"`{rule}`", *cells, str(len(shared))]))
+    return rows
+
+
 def _each(found: Boundaries, rule: str, line: Line, side: int, place: int) -> str:
     kind = found.kinds(rule, line, side)[place]
     at = {
@@ -195,7 +222,7 @@ def _control(found: Boundaries) -> list[str]:
                 [
                     f"`{rule}`" if rule in found.rules else rule,
                     *cells,
-                    *("" if each is None else _spoken(each) for each in exponents),
+                    *("" if each is None else _power(each) for each in exponents),
                     _reading(exponents[0]),
                 ]
             )
@@ -223,6 +250,11 @@ def _both(found: Boundaries, rule: str, slope: float, scale: float) -> list[floa
 def _over(values: Sequence[float]) -> Comparison | None:
     known = [value for value in values if not math.isnan(value)]
     return paired([0.0] * len(known), known, "difference") if known and len(known) == len(values) else None
+
+
+def _power(mean: Comparison) -> str:
+    effect, low, high = (round(each, 2) + 0.0 for each in (mean.effect, mean.low, mean.high))
+    return f"{effect:.2f}" + ("" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]")
 
 
 def _spoken(mean: Comparison) -> str:

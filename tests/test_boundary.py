@@ -347,6 +347,21 @@ def test_a_claim_over_seeds():
     assert boundary_report._each(planted([math.nan]), "softmax", Line(1), -1, 0) == "> 40 (90%)"
 
 
+def test_rules_are_compared_over_the_seeds_that_both_have():
+    first, other = planted([8.0, 10.0, 12.0]), planted([16.0, 20.0, 27.0], rule="ssa")
+    grid = Grid.join([first.found, other.found])
+    # log ratios log 2, log 2, log 2.25: mean 0.7324, t(2) sd / sqrt 3 = 4.303 * 0.0680 / 1.732 = 0.1690
+    assert (
+        boundary_report._against(boundaries.Boundaries(grid, grid))[-1]
+        == "| `ssa` | 2.08 [1.76, 2.46] | 1 [1, 1] | 3 |"
+    )
+    uneven = Grid.join([first.found, planted([16.0, 30.0], rule="ssa").found])
+    # log 2 and log 3: their mean is log sqrt 6
+    assert boundary_report._against(boundaries.Boundaries(uneven, uneven))[-1].startswith("| `ssa` | 2.45 [")
+    missing = Grid.join([first.found, planted([math.nan, 8.0], rule="ssa").found])
+    assert boundary_report._against(boundaries.Boundaries(missing, missing))[-1].startswith("| `ssa` | none | 1 ")
+
+
 @pytest.mark.parametrize(
     ("law", "alpha", "gamma", "reading"),
     [
