@@ -178,7 +178,7 @@ function canvasPen(pen) {
 function svgPen(out) {
   const escape = text => String(text).replace(/[&<>"]/g, letter => `&#${letter.charCodeAt(0)};`);
   return {
-    rect(x, y, w, h, fill) { out.push(`<rect x="${x}" y="${y}" width="${w}" height="${h}" fill="${fill}"/>`); },
+    rect(x, y, w, h, fill) { out.push(`<rect x="${x}" y="${y}" width="${w}" height="${h}" fill="${fill}" shape-rendering="crispEdges"/>`); },
     box(x, y, w, h, ink) { out.push(`<rect x="${x}" y="${y}" width="${w}" height="${h}" fill="none" stroke="${ink}"/>`); },
     line(x, y, u, v, ink, dash = []) {
       out.push(`<line x1="${x}" y1="${y}" x2="${u}" y2="${v}" stroke="${ink}" stroke-dasharray="${dash}"/>`);
@@ -239,6 +239,8 @@ function drawMap(pen, map) {
   drawBar(pen, map, left, top + high + 16, Math.min(240, Math.max(190, wide)));
 }
 
+const what = () => ({ weights: "attention weight", scores: "score q·k / √d", times: "weight × visible keys n" })[state.show];
+
 function drawBar(pen, map, x, y, wide) {
   const sides = signed(map.run), steps = 128;
   const value = part => { // the number that stands at a part of the bar
@@ -253,8 +255,7 @@ function drawBar(pen, map, x, y, wide) {
     const text = (least ? "≤ " : "") + String(+value(part).toPrecision(2)).replace("-", "−");
     pen.text(x + part * wide, y + 23, text, css("--soft"), { align: part === 0 ? "start" : part === 1 ? "end" : "center" });
   }
-  const what = { weights: "attention weight", scores: "score q·k / √d", times: "weight × visible keys n" }[state.show];
-  pen.text(x, y + 38, map.run === DIFFERENCE ? `difference of ${what}` : what, css("--soft"));
+  pen.text(x, y + 38, map.run === DIFFERENCE ? `difference of ${what()}` : what(), css("--soft"));
 }
 
 function fit(canvas, width, height) {
@@ -287,7 +288,7 @@ function ticks(low, high) {
 }
 
 function drawPoints(pen, width, height) {
-  const all = points(), ink = css("--ink"), soft = css("--soft"), [left, right, up, down] = [58, 12, 30, height - 40];
+  const all = points(), ink = css("--ink"), soft = css("--soft"), [left, right, up, down] = [70, 12, 40, height - 40];
   const xs = all.map(point => point.x), far = Math.max(1, ...xs.map(Math.abs));
   const bent = valued() && far > 12; // inputs that span decades stand on a logarithmic axis with 0 in its middle
   const bend = x => bent ? Math.sign(x) * Math.log10(1 + Math.abs(x)) : x;
@@ -314,6 +315,7 @@ function drawPoints(pen, width, height) {
       pen.line(X(x), down, X(x), down + 4, soft); pen.text(X(x), down + 12, short(x), soft, { align: "center" }); taken = X(x);
     }
   pen.text((left + width) / 2, height - 8, valued() ? "number of the key" : "place of the key", ink, { align: "center" });
+  pen.text(12, (up + down) / 2, what(), ink, { align: "center", up: true });
   const inks = [css("--one"), css("--two")], [, held] = cell();
   for (const { x, y, run, role, wide, key } of all) {
     if (wide) pen.line(X(x), Y(y - wide), X(x), Y(y + wide), inks[run]);
