@@ -1,5 +1,6 @@
 """Memory and time of ``attend`` against ``weights @ v``, forward and backward, for one rule of each family."""
 
+import ctypes
 import math
 import re
 import resource
@@ -97,7 +98,9 @@ def work(rule: str, route: str, tokens: int, device: torch.device) -> Callable[[
 
 
 def lowered() -> int:
-    """Sets the high-water mark of resident memory to what is resident now, where the system can, and returns it."""
+    """Sets the high-water mark of resident memory to what is in use now, where the system can, and returns it."""
+    with suppress(OSError, AttributeError):  # glibc: what was freed, and would be used again unseen, goes back first
+        ctypes.CDLL(None).malloc_trim(0)
     with suppress(OSError):  # Linux; elsewhere the mark is that of the start, and small peaks hide below it
         Path("/proc/self/clear_refs").write_text("5")
     return highest()
