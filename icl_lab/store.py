@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -244,9 +245,10 @@ class Store:
         )
 
     def at(self, place: Path) -> Run:
-        """Returns the run in a folder ``.../seed-K``; raises ``UnknownName`` with the runs there are."""
+        """Returns the run in a folder ``.../seed-K``; raises ``UnknownName`` with the nearest runs there are."""
         if not (place / "spec.json").exists() or not place.name.startswith("seed-"):
-            raise UnknownName("run", str(place), [str(run.folder) for run in self.runs()])
+            there = [str(run.folder) for run in self.runs()]
+            raise UnknownName("run", str(place), get_close_matches(str(place), there, n=5, cutoff=0))
         return Run(place, _spec(place / "spec.json"), int(place.name.removeprefix("seed-")))
 
     def runs(self) -> Iterator[Run]:
