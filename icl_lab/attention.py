@@ -127,8 +127,7 @@ def look(runs: Sequence[Run], lab: Lab, asked: Asked, shown: Window, means: int)
     frames += [Frame(axis, value, [], []) for axis, value, _, _ in planned]
     seen = []
     for number, (name, run) in enumerate(zip(_names(runs), runs, strict=True)):
-        with run.alone(lab.say, lab.stopping):
-            model = ready(run, lab)
+        model = ready(run, lab)
 
         def watch(prompt: Any, model: Any = model) -> Maps:
             rows = shown.rows(prompt.tokens.shape[1])

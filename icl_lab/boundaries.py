@@ -153,8 +153,7 @@ def follow(
     done = 0
     for number, (name, run) in enumerate(runs):
         task, spec = _linear(run.spec), run.spec
-        with run.alone(lab.say, lab.stopping):
-            model = ready(run, lab)
+        model = ready(run, lab)
         subjects = {name: subject(model, task, lab.device)}
         if number == 0:  # the references are the same beside every model
             subjects |= {f"reference:{other}": Subject(rule) for other, rule in task.references().items()}

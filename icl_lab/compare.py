@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ class Study:
         """The names of the reference predictors, ``reference:`` in front."""
         return [name for name in self.grids[self.baseline][0].values("attn") if name.startswith("reference:")]
 
-    @property
+    @cached_property
     def averaged(self) -> dict[str, int]:
         """The facets over which a line is a mean, each with the number of its values."""
         return {facet: len({cell[facet] for cell in self.cells()}) for facet in self.task.facets}

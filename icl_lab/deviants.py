@@ -82,15 +82,14 @@ def disturb(
     positions: list[dict[str, Any]] = []
     for number, (name, run) in enumerate(runs):
         spec, task = run.spec, tasks.build(run.spec.task)
-        with run.alone(lab.say, lab.stopping):
-            model = ready(run, lab)
+        model = ready(run, lab)
         subjects = {name: subject(model, task, lab.device)}
         if number == 0:  # the references are the same beside every model
             subjects |= {f"reference:{other}": Subject(rule) for other, rule in task.references().items()}
         axes = {axis: [value] for axis, value in home(task, spec).items()}
         test = TestSpec(prompts=prompts, axes=axes, draws=spec.test.draws)
         found = analysis.deviant(subjects, task, test, at=at, factors=factors)
-        who = {"task": spec.task, "preset": spec.preset, "spec": spec.hash, "seed": run.seed}
+        who = run.labels
         cells += [{**who, **row} for row in found.cells]
         positions += [{**who, **row} for row in found.positions]
         lab.tick("deviants", number + 1, len(runs), name)

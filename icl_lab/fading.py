@@ -76,9 +76,8 @@ def follow(groups: Mapping[str, Sequence[Run]], lab: Lab, lengths: Sequence[int]
     runs = [(name, run) for name, seeds in groups.items() for run in seeds]
     for number, (name, run) in enumerate(runs):
         spec = run.spec
-        with run.alone(lab.say, lab.stopping):
-            model = ready(run, lab)
-        who = {"task": spec.task, "attn": name, "preset": spec.preset, "spec": spec.hash, "seed": run.seed}
+        model = ready(run, lab)
+        who = {**run.labels, "attn": name}
 
         def tick(done: int, total: int, before: int = number, name: str = name) -> None:
             lab.tick("attention", before * total + done, len(runs) * total, name)

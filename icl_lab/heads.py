@@ -64,9 +64,8 @@ def gather(groups: Mapping[str, Sequence[Run]], lab: Lab, prompts: int) -> Habit
     here = home(tasks.build(first.task), first)
     for number, (name, run) in enumerate(runs):
         spec, task = run.spec, tasks.build(run.spec.task)
-        with run.alone(lab.say, lab.stopping):
-            model = ready(run, lab)
-        who = {"task": spec.task, "attn": name, "preset": spec.preset, "spec": spec.hash, "seed": run.seed}
+        model = ready(run, lab)
+        who = {**run.labels, "attn": name}
         suite = list(task.suites().values())[-1]
         for cell in cells(spec, here):
             length = int(cell["length"])

@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab.analyses.law import Fit, fits
-from icl_lab.blocks import Attention, Block
 from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
@@ -46,9 +45,8 @@ def learn(runs: Sequence[Run], lab: Lab) -> list[Learned]:
     found = []
     for number, run in enumerate(runs):
         check(run.spec)
-        with run.alone(lab.say, lab.stopping):
-            model = ready(run, lab)
-        rules = [cast(SSMaxFree, cast(Attention, cast(Block, block).attention).rule) for block in model.blocks]
+        model = ready(run, lab)
+        rules = [cast(SSMaxFree, rule) for rule in model.rules]
         p = rules[0].p.detach().double().cpu().numpy()[FEWEST - 1 :]
         s, b = (np.array([getattr(rule, name).tolist() for rule in rules]) for name in ("s", "b"))
         found.append(Learned(run.seed, p, fits(p, FEWEST), s, b))

@@ -209,12 +209,12 @@ def draw(task: Task, length: int, test: TestSpec, shift: Mapping[str, float]) ->
 
 def predict(subject: Subject, prompt: Prompt) -> Tensor:
     """Returns the outputs (b t c) on the CPU, from as many prompts at once as memory allows."""
-    size = max(1, int(MEMORY / subject.bytes_of(prompt.tokens.shape[1])))
-    pieces = [
-        Prompt(*(getattr(prompt, part)[start : start + size] for part in ("tokens", "targets", "scored")))
-        for start in range(0, len(prompt.tokens), size)
-    ]
-    return torch.cat([subject.predict(piece).cpu() for piece in pieces])
+    return torch.cat([subject.predict(piece).cpu() for piece in fitting(prompt, subject.bytes_of)])
+
+
+def fitting(prompt: Prompt, bytes_of: Callable[[int], float]) -> Iterator[Prompt]:
+    """Yields the prompts in pieces that memory allows, at so many bytes for a prompt of t tokens."""
+    return prompt.pieces(max(1, int(MEMORY / bytes_of(prompt.tokens.shape[1]))))
 
 
 def _passes(

@@ -158,17 +158,22 @@ class GPT2(nn.Module):
         spec = self.spec
         return 4.0 * t * (5 * spec.heads * t + 12 * spec.width)
 
+    @property
+    def rules(self) -> list[Normalizer]:
+        """Each layer's own rule; none in a model without attention."""
+        attentions = [cast(Block, block).attention for block in self.blocks]
+        return [attention.rule for attention in attentions if attention is not None]
+
     def learned(self) -> dict[str, float]:
         """What the heads' rules have learned, by formula name, layer and head: ``{"s 0.1": 0.43}``.
 
         A parameter that all layers share (a vector over n) is left out.
         """
         found: dict[str, float] = {}
-        for layer, block in enumerate(self.blocks):
-            attention = cast(Block, block).attention
-            for name in attention.rule.learned if attention is not None else ():
-                if attention is not None and name not in attention.rule.shared:
-                    values = cast(Tensor, getattr(attention.rule, name)).detach().reshape(-1).tolist()
+        for layer, rule in enumerate(self.rules):
+            for name in rule.learned:
+                if name not in rule.shared:
+                    values = cast(Tensor, getattr(rule, name)).detach().reshape(-1).tolist()
                     found |= {f"{name} {layer}.{head}": value for head, value in enumerate(values)}
         return found
 

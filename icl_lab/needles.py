@@ -68,12 +68,11 @@ def search(groups: Mapping[str, Sequence[Run]], lab: Lab, length: int | None, tr
     runs = [(name, run) for name, seeds in groups.items() for run in seeds]
     for number, (name, run) in enumerate(runs):
         task, spec = check(run.spec), run.spec
-        with run.alone(lab.say, lab.stopping):
-            model = ready(run, lab)
+        model = ready(run, lab)
         tokens = length or STRETCH * spec.train.longest
         prompt = draw(task, tokens, TestSpec(prompts=trials, axes={"length": [float(tokens)]}), {}).take(trials)
         found = retrieve(model, task, prompt, lab.device)
-        who = {"task": spec.task, "attn": name, "preset": spec.preset, "spec": spec.hash, "seed": run.seed}
+        who = {**run.labels, "attn": name}
         who["length"] = tokens
         spread = found.scores.std(0) / len(found.scores) ** 0.5
         for layer in range(len(found.heads)):

@@ -87,13 +87,12 @@ def stretch(
     runs = [(name, run) for name, seeds in groups.items() for run in seeds]
     for number, (name, run) in enumerate(runs):
         spec, task = run.spec, tasks.build(run.spec.task)
-        with run.alone(lab.say, lab.stopping):
-            model = ready(run, lab)
+        model = ready(run, lab)
         suite, here = list(task.suites().values())[-1], home(task, spec)
         length = int(here["length"])
         test = TestSpec(prompts=prompts, axes={axis: [value] for axis, value in here.items()})
         calm = draw(suite, length, test, {axis: value for axis, value in here.items() if axis != "length"})
-        who = {"task": spec.task, "attn": name, "preset": spec.preset, "spec": spec.hash, "seed": run.seed}
+        who = {**run.labels, "attn": name}
         found = analysis.saturation(model, suite, calm, at, factors, lab.device)
         heads += [{**who, **row} for row in found[0]]
         errors += [{**who, **row} for row in found[1]]

@@ -54,6 +54,11 @@ class Run:
         return f"{self.spec.attn}->{self.swap}" if self.swap else self.spec.attn
 
     @property
+    def labels(self) -> dict[str, Any]:
+        """What a row of any grid says of the run that it comes from."""
+        return {"task": self.spec.task, "preset": self.spec.preset, "spec": self.spec.hash, "seed": self.seed}
+
+    @property
     def place(self) -> Path:
         """The folder of what was measured: the run's own, or one inside it for a test with another rule."""
         return self.folder / f"swap-{filename(self.swap)}" if self.swap else self.folder

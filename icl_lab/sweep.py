@@ -47,14 +47,13 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     with run.alone(lab.say, lab.stopping):
         if run.finished:  # by the process that we waited for
             return run.grid()
-        model, task = ready(run, lab), tasks.build(spec.task)
+        model, task = _ready(run, lab), tasks.build(spec.task)
         subjects = {run.name: subject(model, task, lab.device)}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
         measured = measure(subjects, task, spec.test, lab.tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
-        who = {"task": spec.task, "preset": spec.preset, "spec": spec.hash, "seed": seed}
-        grid = Grid.of(measured.cells, [*shifts, "length"], **who)
-        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **who), measured.errors)
+        grid = Grid.of(measured.cells, [*shifts, "length"], **run.labels)
+        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **run.labels), measured.errors)
         return grid
 
 
@@ -89,7 +88,13 @@ def trained(run: Run, lab: Lab) -> GPT2:
 
 
 def ready(run: Run, lab: Lab) -> GPT2:
-    """Returns the run's model as it is tested: with the rule and the position code that stand in for the trained."""
+    """Returns the run's model as it is tested, trained where missing; another process on the run is waited for."""
+    with run.alone(lab.say, lab.stopping):
+        return _ready(run, lab)
+
+
+def _ready(run: Run, lab: Lab) -> GPT2:
+    """The model with the rule and the position code that stand in for the trained; the run is held already."""
     model = trained(run, lab)
     if run.swap:
         model.swap_rule(run.swap)

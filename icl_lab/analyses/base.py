@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from icl_lab.measure import MEMORY
+from icl_lab.measure import fitting
 from icl_lab.model import GPT2
 from icl_lab.tasks.base import Prompt
 
@@ -21,13 +21,15 @@ class Look:
     scores: Tensor
 
 
+def watchable(model: GPT2, prompt: Prompt) -> Iterator[Prompt]:
+    """Yields the prompts in pieces that leave room for weights and scores beside a forward pass."""
+    return fitting(prompt, lambda t: 2 * model.bytes_a_prompt(t))
+
+
 @torch.no_grad()
 def looks(model: GPT2, prompt: Prompt, row: int, device: torch.device) -> Iterator[Look]:
     """Yields what token ``row`` attends to, for as many prompts at once as memory allows; all tensors on the CPU."""
-    t = prompt.tokens.shape[1]
-    size = max(1, int(MEMORY / (2 * model.bytes_a_prompt(t))))
-    for start in range(0, len(prompt.tokens), size):
-        piece = Prompt(*(part[start : start + size] for part in (prompt.tokens, prompt.targets, prompt.scored)))
+    for piece in watchable(model, prompt):
         weights: list[Tensor] = []
         scores: list[Tensor] = []
 

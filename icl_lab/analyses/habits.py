@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icl_lab.analyses.base import entropy, shares
-from icl_lab.measure import MEMORY, summary
+from icl_lab.analyses.base import entropy, shares, watchable
+from icl_lab.measure import summary
 from icl_lab.model import GPT2
 from icl_lab.tasks.base import Prompt
 
@@ -48,15 +48,14 @@ def habits(
 ) -> list[Row]:
     """Measures the rows of some tokens in every layer and head; ``places`` maps an index of the grid to its token."""
     found: dict[tuple[int, int, str], list[Tensor]] = {}
-    size = max(1, int(MEMORY / (2 * model.bytes_a_prompt(prompt.tokens.shape[1]))))
 
     def see(layer: int, weights: Tensor, scores: Tensor) -> None:
         for index, token in places.items():
             for metric, values in statistics(weights[:, :, token, : token + 1].cpu(), roles).items():
                 found.setdefault((layer, index, metric), []).append(values)
 
-    for start in range(0, len(prompt.tokens), size):
-        model(prompt.tokens[start : start + size].to(device), see)
+    for piece in watchable(model, prompt):
+        model(piece.tokens.to(device), see)
     rows: list[Row] = []
     for (layer, index, metric), pieces in found.items():
         values = torch.cat(pieces)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from icl_lab.measure import MEMORY
+from icl_lab.analyses.base import watchable
 from icl_lab.model import GPT2
 from icl_lab.tasks.base import Prompt
 
@@ -51,8 +51,6 @@ def maps(
             squares[at] += w.square().sum(0) / b
             scores[at] += z.sum(0) / b
 
-    size = max(1, int(MEMORY / (2 * model.bytes_a_prompt(t))))
-    pieces: tuple[Tensor, ...] = torch.split(prompt.tokens, size)
-    outputs = [model(piece.to(device), watch=see).cpu() for piece in pieces]
+    outputs = [model(piece.tokens.to(device), watch=see).cpu() for piece in watchable(model, prompt)]
     spread = (squares - weights.square()).clamp(min=0).sqrt()
     return Maps(weights.float(), spread.float(), scores.float(), torch.cat(outputs))

@@ -5,14 +5,13 @@ of the error that goes away is what the attention pattern caused; what stays cam
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from icl_lab.analyses.base import entropy, looks, shares
-from icl_lab.blocks import Attention, Block
 from icl_lab.measure import Subject, predict, summary
 from icl_lab.model import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
@@ -56,7 +55,7 @@ def saturation(
             found["distance"].append((p - p0).abs().sum(-1) / 2)
             found["deviant"].append(p[..., own].sum(-1))
             found["theory"].append(
-                torch.stack([_theory(rule, gap[:, layer], row + 1) for layer, rule in _rules(model)], 1)
+                torch.stack([_theory(rule, gap[:, layer], row + 1) for layer, rule in enumerate(model.rules)], 1)
             )
         for metric, pieces in found.items():
             values = torch.cat(pieces)
@@ -117,11 +116,6 @@ def point(factors: Sequence[float], largest: Sequence[float]) -> float:
     if largest[0] >= BEFORE:
         return float("nan")
     return next((factor for factor, weight in zip(factors, largest, strict=True) if weight > AFTER), float("nan"))
-
-
-def _rules(model: GPT2) -> list[tuple[int, Normalizer]]:
-    blocks = [cast(Attention, cast(Block, block).attention) for block in model.blocks]
-    return list(enumerate(block.rule for block in blocks))
 
 
 def _others(scores: Tensor, own: slice) -> Tensor:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from icl_lab.console import model_options
+from icl_lab.console import model_options, tell
 from icl_lab.runs import models
 
 
@@ -34,6 +34,4 @@ def attention_(
     folder = lab.store.root / (name or attention.folder_name(runs, asked))
     html = viewer.page(found, lab.command, machine.origin()).html
     text, files = attention.publish(found, html, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'attention.html'}")
+    tell(text, folder, files, "attention.html")

@@ -4,7 +4,7 @@ Nothing here knows that a transformer exists: a predictor is anything that maps 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -36,6 +36,12 @@ class Prompt:
     def take(self, b: int) -> Self:
         """Returns the first ``b`` prompts."""
         return type(self)(self.tokens[:b], self.targets[:b], self.scored[:b])
+
+    def pieces(self, b: int) -> Iterator[Self]:
+        """Yields the prompts in order, at most ``b`` at a time."""
+        for start in range(0, len(self.tokens), b):
+            parts = (self.tokens, self.targets, self.scored)
+            yield type(self)(*(part[start : start + b] for part in parts))
 
     def to(self, device: torch.device) -> Self:
         """Returns the prompts on ``device``."""
