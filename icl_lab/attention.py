@@ -12,14 +12,15 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses.maps import Maps, maps
-from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.fading import parameters
 from icl_lab.figures import attention as pictures
-from icl_lab.figures.base import encode, short
+from icl_lab.figures.base import short
 from icl_lab.measure import TEST_SEED
 from icl_lab.names import filename
 from icl_lab.prompts import Asked, fits
+from icl_lab.publishing import KINDS
+from icl_lab.publishing import publish as save
 from icl_lab.spec import RunSpec
 from icl_lab.store import Run
 from icl_lab.streams import stream
@@ -250,10 +251,7 @@ def publish(found: Attention, html: str, folder: Path, command: str) -> tuple[st
     # Without a time inside, so that the same numbers are the same file.
     packed = gzip.compress(weights, 6, mtime=0) if len(weights) >= LONG else None
     data |= {"weights.csv": weights} if packed is None else {"weights.csv.gz": packed}
-    data |= {f"attention.{kind}": encode(drawn, kind) for kind in ("png", "svg", "pdf")}
-    for name, content in data.items():
-        write(folder / name, content)
-    return text, list(data)
+    return text, save(folder, data, {"attention": drawn}, (*KINDS, "pdf"))
 
 
 def _planned(runs: Sequence[Run], task: Task, asked: Asked) -> Iterator[tuple[str, float, int, dict[str, float]]]:

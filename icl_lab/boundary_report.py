@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 from icl_lab import clips, tasks
 from icl_lab.analyses.extrapolation import Line
 from icl_lab.boundaries import SIDES, Boundaries
-from icl_lab.console import write
 from icl_lab.figures import bounds as pictures
-from icl_lab.figures.base import encode
 from icl_lab.measure import TestSpec, draw
+from icl_lab.publishing import publish as save
 from icl_lab.spec import RunSpec
 from icl_lab.statistics import Comparison, paired
 
@@ -77,12 +76,7 @@ def publish(
     """Writes the grids, the tables and the figures; returns the tables as text and the names of the files."""
     text = markdown(found, sweeps, spec, command) + more
     files = {"curves.csv": found.curves.csv(), "boundary.csv": found.found.csv(), "table.md": text}
-    data = {name: content.encode() for name, content in files.items()}
-    for name, drawn in figures(found, sweeps, spec).items():
-        data |= {f"{name}.{kind}": encode(drawn, kind) for kind in ("png", "svg")}
-    for name, content in data.items():
-        write(folder / name, content)
-    return text, list(data)
+    return text, save(folder, files, figures(found, sweeps, spec))
 
 
 def figures(found: Boundaries, sweeps: Sweeps, spec: RunSpec) -> dict[str, Figure]:

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 from icl_lab import published, tasks
 from icl_lab.analyses import deviant as analysis
-from icl_lab.console import write
 from icl_lab.figures import lines
-from icl_lab.figures.base import encode, short
+from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.measure import Subject, TestSpec
+from icl_lab.publishing import publish as save
 from icl_lab.report import home
 from icl_lab.spec import RunSpec
 from icl_lab.statistics import paired
@@ -120,11 +120,7 @@ def publish(found: Disturbance, spec: RunSpec, folder: Path, command: str, more:
     place = found.cells.values("position")[0]
     drawn = figure(found, f"{spec.task}, {spec.preset}: the number at index {place:g} stretched")
     files = {"deviant.csv": found.cells.csv(), "positions.csv": found.positions.csv(), "table.md": text}
-    data = {name: content.encode() for name, content in files.items()}
-    data |= {f"deviant.{kind}": encode(drawn, kind) for kind in ("png", "svg")}
-    for name, content in data.items():
-        write(folder / name, content)
-    return text, list(data)
+    return text, save(folder, files, {"deviant": drawn})
 
 
 def figure(found: Disturbance, title: str) -> Figure:

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import fading as analysis
-from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
-from icl_lab.figures.base import NAMES, encode, short
+from icl_lab.figures.base import NAMES, short
 from icl_lab.grid import Grid
 from icl_lab.model import GPT2
+from icl_lab.publishing import publish as save
 from icl_lab.spec import RunSpec, change, check
 from icl_lab.store import Run
 from icl_lab.sweep import Lab, ready
@@ -44,11 +44,7 @@ class Fading:
 
     def lines(self, rule: str, metric: str) -> list[list[tuple[float, float]]]:
         """For each head of each seed of a rule: (keys, value) along the length."""
-        frame = self.curves.where(attn=rule, metric=metric).frame
-        return [
-            list(zip(part["keys"], part["value"], strict=True))
-            for _, part in frame.groupby(["seed", "layer", "head"], sort=True)
-        ]
+        return self.curves.where(attn=rule, metric=metric).lines("keys", "seed", "layer", "head")
 
     def slopes(self, rule: str) -> list[float]:
         """For each head of each seed: the slope of log(largest weight) on log n."""
@@ -135,12 +131,8 @@ def publish(found: Fading, spec: RunSpec, folder: Path, command: str) -> tuple[s
     files = {"fading.csv": found.curves.csv(), "table.md": text}
     if found.learned is not None:
         files["learned.csv"] = found.learned.csv()
-    data = {name: content.encode() for name, content in files.items()}
     drawn = figure(found, f"{spec.task}, {spec.preset}: attention of the last asked token", spec)
-    data |= {f"fading.{kind}": encode(drawn, kind) for kind in ("png", "svg")}
-    for name, content in data.items():
-        write(folder / name, content)
-    return text, list(data)
+    return text, save(folder, files, {"fading": drawn})
 
 
 def figure(found: Fading, title: str, spec: RunSpec) -> Figure:

@@ -59,6 +59,11 @@ class Grid:
         """Returns the distinct labels of a column, in order of appearance."""
         return list(self.frame[column].drop_duplicates())
 
+    def lines(self, along: str, *by: str) -> list[list[tuple[float, float]]]:
+        """Returns (label, value) along one axis, one list for each combination of the labels ``by``, in their order."""
+        groups = self.frame.groupby(list(by), sort=True)
+        return [list(zip(part[along], part["value"], strict=True)) for _, part in groups]
+
     def table(self, rows: str, columns: str, column: str = "value") -> pd.DataFrame:
         """Returns one metric spread out, ``rows`` down and ``columns`` across; ``KeyError`` if a cell is not unique."""
         if self.frame.duplicated([rows, columns]).any():

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import habits as analysis
-from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
-from icl_lab.figures.base import encode, short
+from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.measure import TestSpec, draw
+from icl_lab.publishing import publish as save
 from icl_lab.report import home
 from icl_lab.spec import RunSpec
 from icl_lab.store import Run
@@ -45,9 +45,7 @@ class Habits:
 
     def lines(self, rule: str, metric: str) -> list[list[tuple[float, float]]]:
         """In training conditions, for each head of each seed: (index, value)."""
-        frame = self.grid.where(attn=rule, metric=metric, **self.home).frame
-        groups = frame.groupby(["seed", "layer", "head"], sort=True)
-        return [list(zip(part["index"], part["value"], strict=True)) for _, part in groups]
+        return self.grid.where(attn=rule, metric=metric, **self.home).lines("index", "seed", "layer", "head")
 
 
 def check(spec: RunSpec) -> None:
@@ -114,12 +112,9 @@ def markdown(found: Habits, spec: RunSpec, command: str) -> str:
 def publish(found: Habits, spec: RunSpec, folder: Path, command: str) -> tuple[str, list[str]]:
     """Writes the grid, a table and the figure; returns the table as text and the names of the files."""
     text = markdown(found, spec, command)
-    data = {"heads.csv": found.grid.csv().encode(), "table.md": text.encode()}
+    files = {"heads.csv": found.grid.csv(), "table.md": text}
     drawn = figure(found, f"{spec.task}, {spec.preset}: what heads look at, as in training")
-    data |= {f"heads.{kind}": encode(drawn, kind) for kind in ("png", "svg")}
-    for name, content in data.items():
-        write(folder / name, content)
-    return text, list(data)
+    return text, save(folder, files, {"heads": drawn})
 
 
 def figure(found: Habits, title: str) -> Figure:

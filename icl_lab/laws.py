@@ -11,11 +11,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab.analyses.law import Fit, fits
-from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
-from icl_lab.figures.base import encode
 from icl_lab.normalizers.ssmax_free import SSMaxFree
+from icl_lab.publishing import publish as save
 from icl_lab.spec import RunSpec
 from icl_lab.store import Run
 from icl_lab.sweep import Lab, ready
@@ -88,12 +87,9 @@ def publish(
     writer.writerows(
         [each.seed, FEWEST + place, f"{value:.8g}"] for each in found for place, value in enumerate(each.p)
     )
-    data = {"p.csv": table.getvalue().encode(), "table.md": text.encode()}
+    files = {"p.csv": table.getvalue(), "table.md": text}
     drawn = figure(found, f"{spec.task}, {spec.preset}: the learned factor p_n")
-    data |= {f"law.{kind}": encode(drawn, kind) for kind in ("png", "svg")}
-    for name, content in data.items():
-        write(folder / name, content)
-    return text, list(data)
+    return text, save(folder, files, {"law": drawn})
 
 
 def figure(found: Sequence[Learned], title: str) -> Figure:

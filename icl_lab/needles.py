@@ -9,13 +9,13 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses.needle import OUTCOMES, retrieve
-from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.figures import ranks
-from icl_lab.figures.base import encode, short
+from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.measure import TestSpec, draw
 from icl_lab.names import require
+from icl_lab.publishing import publish as save
 from icl_lab.spec import RunSpec
 from icl_lab.store import Run
 from icl_lab.sweep import Lab, ready
@@ -121,12 +121,8 @@ def publish(found: Search, spec: RunSpec, folder: Path, command: str, more: str 
     """Writes the grids, the table and the figure; returns the table as text and the names of the files."""
     text = markdown(found, spec, command) + more
     files = {"heads.csv": found.heads.csv(), "trials.csv": found.trials.csv(), "table.md": text}
-    data = {name: content.encode() for name, content in files.items()}
     drawn = figure(found, f"{spec.task}, {spec.preset}: {found.heads.values('length')[0]:g} tokens")
-    data |= {f"needle.{kind}": encode(drawn, kind) for kind in ("png", "svg")}
-    for name, content in data.items():
-        write(folder / name, content)
-    return text, list(data)
+    return text, save(folder, files, {"needle": drawn})
 
 
 def figure(found: Search, title: str) -> Figure:

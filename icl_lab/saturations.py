@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import saturation as analysis
-from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
-from icl_lab.figures.base import encode, short
+from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.measure import TestSpec, draw
+from icl_lab.publishing import publish as save
 from icl_lab.report import home
 from icl_lab.spec import RunSpec
 from icl_lab.statistics import paired
@@ -52,9 +52,7 @@ class Saturation:
 
     def lines(self, rule: str, metric: str) -> list[list[tuple[float, float]]]:
         """For each head of each seed of a rule: (factor, value)."""
-        frame = self.heads.where(attn=rule, metric=metric).frame
-        groups = frame.groupby(["seed", "layer", "head"], sort=True)
-        return [list(zip(part["factor"], part["value"], strict=True)) for _, part in groups]
+        return self.heads.where(attn=rule, metric=metric).lines("factor", "seed", "layer", "head")
 
     def points(self, rule: str) -> list[float]:
         """The saturation point of each head of each seed; NaN where a head has none in range."""
@@ -141,21 +139,20 @@ def publish(found: Saturation, spec: RunSpec, folder: Path, command: str, more: 
     """Writes the grids, the tables and the figure; returns the tables as text and the names of the files."""
     text = markdown(found, spec, command) + more
     files = {"heads.csv": found.heads.csv(), "errors.csv": found.errors.csv(), "patches.csv": found.patches.csv()}
-    data = {name: content.encode() for name, content in {**files, "table.md": text}.items()}
+    files["table.md"] = text
     drawn = figure(found, f"{spec.task}, {spec.preset}: one number growing")
-    data |= {f"saturation.{kind}": encode(drawn, kind) for kind in ("png", "svg")}
-    for name, content in data.items():
-        write(folder / name, content)
-    return text, list(data)
+    return text, save(folder, files, {"saturation": drawn})
 
 
 def figure(found: Saturation, title: str) -> Figure:
     """Draws what heads do over the factor, the error beside it, and what the causal test recovers."""
     panels = {words: {rule: found.lines(rule, metric) for rule in found.rules} for metric, words in WORDS.items()}
     metric = "mse" if "mse" in found.errors.values("metric") else "last"
-    panels[f"error ({metric})"] = {rule: _by_seed(found.errors.where(attn=rule, metric=metric)) for rule in found.rules}
+    panels[f"error ({metric})"] = {
+        rule: found.errors.where(attn=rule, metric=metric).lines("factor", "seed") for rule in found.rules
+    }
     panels["error recovered by calm attention"] = {
-        rule: _by_seed(found.patches.where(attn=rule, layer=-1, head=-1)) for rule in found.rules
+        rule: found.patches.where(attn=rule, layer=-1, head=-1).lines("factor", "seed") for rule in found.rules
     }
     return pictures.curves(
         panels,
@@ -164,11 +161,6 @@ def figure(found: Saturation, title: str) -> Figure:
         scales={"effective keys": "xy", "error (mse)": "xy"},
         limits={"error recovered by calm attention": (-2.0, 1.1)},
     )
-
-
-def _by_seed(grid: Grid) -> list[list[tuple[float, float]]]:
-    groups = grid.frame.groupby("seed", sort=True)
-    return [list(zip(part["factor"], part["value"], strict=True)) for _, part in groups]
 
 
 def _recovery(found: Saturation, rule: str, factor: float) -> str:

@@ -4,14 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icl_lab.console import write
-
 if TYPE_CHECKING:
     from icl_lab.compare import Study
     from icl_lab.page import Section
     from icl_lab.store import Run
-
-KINDS = ("png", "svg")  # what figures are published as
 
 
 def by_rule(runs: Sequence["Run"]) -> dict[str, list["Run"]]:
@@ -46,15 +42,15 @@ def publish(
     """Writes table, tidy comparison, figures and page; returns the table as text and the names of the files."""
     from icl_lab import machine, page
     from icl_lab.compare import compare, tidy
-    from icl_lab.figures.base import encode
+    from icl_lab.publishing import publish as save
 
     spec = runs[0].spec
     text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study)
     commits = sorted({str(run.env()["commit"]) for run in runs})
     origin = f"{machine.origin()} Runs: {len(runs)}, trained at commit {', '.join(commits)}."
-    files = {"comparison.csv": tidy(study, compare(study)).encode(), "table.md": text.encode()}
-    files |= {f"{name}.{kind}": encode(figure, kind) for name, (figure, _) in drawn.items() for kind in KINDS}
-    files["report.html"] = page.html(study, spec, drawn, command, origin, sections, title).encode()
-    for name, data in files.items():
-        write(folder / name, data)
-    return text, list(files)
+    tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
+    written = save(folder, tables, {name: figure for name, (figure, _) in drawn.items()})
+    # The page last: it says of the whole study where it comes from.
+    return text, written + save(
+        folder, {"report.html": page.html(study, spec, drawn, command, origin, sections, title)}, {}
+    )

@@ -14,12 +14,11 @@ from statistics import fmean
 
 from icl_lab import tasks
 from icl_lab.compare import model_name
-from icl_lab.console import write
 from icl_lab.errors import BadValue
 from icl_lab.figures import scatter
-from icl_lab.figures.base import encode
 from icl_lab.grid import Grid
 from icl_lab.needles import STRETCH
+from icl_lab.publishing import publish as save
 from icl_lab.spec import resolve
 from icl_lab.statistics import Comparison, paired
 from icl_lab.store import Store
@@ -104,11 +103,8 @@ def publish(points: Sequence[Point], folder: Path, preset: str, task: str, comma
         down=LABELS["deviant"],
         title=f"Needle far out against one deviant in {task}, preset {preset}",
     )
-    data = {"tradeoff.csv": table.getvalue().encode(), "table.md": text.encode()}
-    data |= {f"tradeoff.{kind}": encode(drawn, kind) for kind in ("png", "svg")}
-    for name, content in data.items():
-        write(folder / name, content)
-    return text, list(data)
+    files = {"tradeoff.csv": table.getvalue(), "table.md": text}
+    return text, save(folder, files, {"tradeoff": drawn})
 
 
 def markdown(points: Sequence[Point], preset: str, task: str, command: str) -> str:

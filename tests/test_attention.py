@@ -263,7 +263,7 @@ def test_means_and_their_spread_are_those_of_the_single_prompts(tiny, lab, monke
     (run,) = runs_of(tiny, lab, "ssa")
     model, task = ready(run, lab), tasks.build("every")
     prompt = task.sample(stream(0, "x"), 6, 5)
-    monkeypatch.setattr("icl_lab.analyses.maps.MEMORY", 2 * 4 * model.bytes_a_prompt(10))  # 4 prompts at once, then 2
+    monkeypatch.setattr("icl_lab.measure.MEMORY", 2 * 4 * model.bytes_a_prompt(10))  # 4 prompts at once, then 2
     mean = maps(model, prompt, [0], [0, 1], 10, CPU)
     single = [maps(model, task.sample(stream(0, "x"), 6, 5).take(n + 1), [0], [0, 1], 10, CPU) for n in range(6)]
     running = torch.stack([each.weights for each in single])  # the mean over the first n + 1
