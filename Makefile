@@ -39,7 +39,7 @@ MODELS = $(if $(RUN),$(foreach run,$(RUN),--run "$(run)") $(WHERE),$(RUNS))
 # the needle is sought where there is one, unless another task is named
 needle: TASK = $(if $(filter command environment,$(origin TASK)),$(TASK),needle)
 
-.PHONY: help sweep compare deviant attention needle fading law saturation heads boundary ablate tradeoff experiment claims train functions costs bench list doctor index test check
+.PHONY: help sweep compare deviant attention needle fading law saturation probe heads boundary ablate tradeoff experiment claims train functions costs bench list doctor index test check
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
@@ -65,6 +65,8 @@ law: $(READY) ## which law of n a free-form factor has learned (TASK= SEEDS=; ru
 	@$(LAB) law --task "$(TASK)" --seeds $(SEEDS) $(WHERE) $(ARGS)
 saturation: $(READY) ## let one number grow: heads, errors, and whether attention is the cause (TASK= ATTN= SEEDS=)
 	@$(LAB) saturation $(MODELS) $(ARGS)
+probe: $(READY) ## are the single numbers of a disturbed prompt still known? (TASK=every ATTN= SEEDS=, or RUN=)
+	@$(LAB) probe $(MODELS) $(ARGS)
 heads: $(READY) ## what heads look at, by place and shift (TASK= ATTN= SEEDS=, or RUN=)
 	@$(LAB) heads $(MODELS) $(ARGS)
 ablate: $(READY) ## one part of the model left out at a time (TASK= ATTN= SEEDS= JOBS=)

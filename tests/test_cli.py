@@ -15,7 +15,7 @@ from icl_lab.store import Store
 # Commands that tests let write or read a results folder: never the repository's own.
 RESULTS = (
     *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff"),
-    *("saturation", "heads", "ablate", "boundary", "attention"),
+    *("saturation", "probe", "heads", "ablate", "boundary", "attention"),
 )
 SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
 
@@ -484,6 +484,18 @@ def test_heads_are_looked_at_from_the_command_line(run, tmp_path, command):
     code, _, err = run(command, *small, "--set", "model.attention=no")
     assert code == 2
     assert "a model without attention has no heads" in err
+
+
+def test_single_numbers_are_asked_for_from_the_command_line(run, tmp_path):
+    small = ["--task", "every:balance=half", "--attn", "ssa", "--preset", "smoke", *SMALL, "--factors", "10"]
+    code, out, err = run("probe", *small)
+    assert code == 0, err
+    assert "| `ssa` | the growing number alone |" in out
+    folder = tmp_path / "results" / "probe-every-balance=half-smoke"
+    assert {"probe.csv", "table.md", "probe.png"} <= {path.name for path in folder.iterdir()}
+    code, out, err = run("probe", "--task", "linear", "--attn", "ssa", "--preset", "smoke")
+    assert (code, out) == (2, "")
+    assert "linear has no answer to a single number; take every or some." in err
 
 
 def test_ablations_from_the_command_line(run, tmp_path):

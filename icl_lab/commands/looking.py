@@ -116,6 +116,28 @@ def saturation(position: int, factors: str, prompts: int, **where: Any) -> None:
     tell(text, folder, files, "saturation.png")
 
 
+@click.command()
+@model_options
+@click.option("--position", default=0, show_default=True, type=click.IntRange(min=0), help="Index of the number.")
+@click.option("--factors", default="", help="What it is multiplied by, from 1 on.  [default: 1 to 1,000]")
+@click.option("--prompts", default=1024, show_default=True, type=click.IntRange(min=2), help="Test prompts.")
+def probe(position: int, factors: str, prompts: int, **where: Any) -> None:
+    """Ask for each number of a disturbed prompt by itself: is it the parts that fail, or the putting together?"""
+    from icl_lab import probes, saturations
+    from icl_lab.names import filename
+    from icl_lab.studies import by_rule
+
+    stretches = sorted({1.0, *numbers(factors, "--factors")}) if factors else saturations.FACTORS
+    runs, lab = models(**where)
+    for run in runs:
+        probes.check(run.spec, position)
+    found = probes.examine(by_rule(runs), lab, position, stretches, prompts)
+    spec = runs[0].spec
+    folder = lab.store.root / f"probe-{filename(spec.task)}-{spec.preset}"
+    text, files = probes.publish(found, spec, folder, lab.command)
+    tell(text, folder, files, "probe.png")
+
+
 @click.command("heads")
 @model_options
 @click.option("--prompts", default=64, show_default=True, type=click.IntRange(min=2), help="Prompts in each cell.")

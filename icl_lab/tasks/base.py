@@ -163,6 +163,13 @@ class Task(ABC):
         """Errors (b L) without and with deviants -> metrics of each prompt, (b), NaN where one does not count."""
         raise NotImplementedError
 
+    def singly(self, prompt: Prompt) -> Prompt:
+        """Returns each number of the prompts (b t w) as a prompt of its own, in order, (b L) of them in a row.
+
+        Raises ``BadValue`` where a single number has no answer.
+        """
+        raise BadValue(f"{type(self).__name__.lower()} has no answer to a single number; take every or some.")
+
     def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
         """Returns one prompt of these inputs, with the labels that follow, up to the last input: the query.
 
@@ -236,6 +243,11 @@ def whole(sigma: float) -> int:
     if sigma != int(sigma):
         raise BadValue(f"the published evaluation set exists for whole sigmas, got {sigma:g}.")
     return int(sigma)
+
+
+def by_class(values: Tensor, classes: Tensor) -> Tensor:
+    """Values, classes (b) -> (b 2): the value in the column of its class (true, false), NaN in the other."""
+    return torch.stack([values.where(classes, torch.nan), values.where(~classes, torch.nan)], dim=1)
 
 
 def interleave(x: Tensor, y: Tensor) -> Tensor:

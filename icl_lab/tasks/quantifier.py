@@ -11,7 +11,18 @@ from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import NORMAL_RANGE, Axes, Mark, Predictor, Prompt, Task, interleave, plain, published_inputs
+from icl_lab.tasks.base import (
+    NORMAL_RANGE,
+    Axes,
+    Mark,
+    Predictor,
+    Prompt,
+    Task,
+    by_class,
+    interleave,
+    plain,
+    published_inputs,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +103,8 @@ class Quantifier(Task):
         final, each = prompt.targets[:, -1] > 0, prompt.targets[:, self.answers][:, 3:] > 0
         return {
             **plain,
-            "balanced-any": _by_class(any_wrong, final),
-            "balanced-last": _by_class(last, final),
+            "balanced-any": by_class(any_wrong, final),
+            "balanced-last": by_class(last, final),
             "balanced-position": torch.stack([_mean_where(late, each), _mean_where(late, ~each)], dim=1),
         }
 
@@ -113,10 +124,13 @@ class Quantifier(Task):
         truth = prompt.targets[:, -1] > 0
         agrees = (prompt.tokens[:, self.roles * min(at), 0] > 0) == truth
         return {
-            "balanced-last": _by_class(last, truth),
+            "balanced-last": by_class(last, truth),
             "flip-with": flip.where(agrees, torch.nan),
             "flip-against": flip.where(~agrees, torch.nan),
         }
+
+    def singly(self, prompt: Prompt) -> Prompt:
+        return self._prompt(prompt.tokens[:, :: self.roles, 0].reshape(-1, 1))
 
     def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
         """The running truth follows from the numbers, whatever ``balance`` would draw."""
@@ -222,11 +236,6 @@ def _answers(rule: Callable[[Tensor], Tensor]) -> Predictor:
         return interleave(logits, torch.zeros_like(logits)).unsqueeze(-1)
 
     return predict
-
-
-def _by_class(values: Tensor, truth: Tensor) -> Tensor:
-    """values, truth (b) -> (b 2): the value in the column of its class, NaN in the other."""
-    return torch.stack([values.where(truth, torch.nan), values.where(~truth, torch.nan)], dim=1)
 
 
 def _mean_where(values: Tensor, chosen: Tensor) -> Tensor:
