@@ -62,6 +62,16 @@ def test_a_model_that_knows_signs_is_right_alone_and_wrong_together():
     assert inverted.at(metric="alone-others", factor=1.0) == 1
 
 
+def test_only_the_number_that_grows_grows():
+    """A model that takes the sign of a number beyond 20 for the opposite errs there, and there alone."""
+    model = sign_reader()
+    read = model.forward
+    model.forward = lambda tokens, *rest, **more: torch.where(tokens.abs() > 20, -tokens, read(tokens, *rest, **more))
+    grid = table(model, at=3, factors=(1.0, 1e6))
+    assert [grid.at(metric="alone-deviant", factor=factor) for factor in (1.0, 1e6)] == [0, 1]
+    assert [grid.at(metric="alone-others", factor=factor) for factor in (1.0, 1e6)] == [0, 0]
+
+
 def test_both_classes_weigh_the_same_however_rare_one_is():
     """Index 0 is negative in one prompt of 24: a model that always says positive is wrong half of the time there."""
     model = sign_reader(through=0.0)
