@@ -64,8 +64,8 @@ def check(spec: RunSpec, at: int) -> None:
     task = tasks.build(spec.task)
     task.singly(task.sample(stream(TEST_SEED, "probe"), 1, spec.train.longest))
     length = int(home(task, spec)["length"])
-    if not 0 <= at < length - 1:
-        raise BadValue(f"the growing number stands at an index from 0 to {length - 2}, got {at}.")
+    if not 0 <= at < length:
+        raise BadValue(f"the growing number stands at an index from 0 to {length - 1}, got {at}.")
 
 
 def examine(groups: Mapping[str, Sequence[Run]], lab: Lab, at: int, factors: Sequence[float], prompts: int) -> Probes:

@@ -46,16 +46,15 @@ def probe(
         where = {"layer": layer, "factor": factor, "metric": metric}
         rows.append(where | summary(by_class(wrong.flatten(), classes.flatten())))
 
+    classes = _classes(task, calm)
+    others = torch.arange(classes.shape[1]) != at
+    alone = _alone(reader, task, calm)  # but for the one that grows, the same for every factor
     for factor in factors:
         stirred = task.deviate(calm, [at], factor)
-        classes = _classes(task, stirred)
-        others = torch.arange(classes.shape[1]) != at
         answers = task.errors(predict(reader, stirred), stirred)[:, -1]
         told("together", factor, answers, stirred.targets[:, task.asking(classes.shape[1])] > 0)
-        single = task.singly(stirred)
-        wrong = task.errors(predict(reader, single), single).view_as(classes)
-        told("alone-deviant", factor, wrong[:, at], classes[:, at])
-        told("alone-others", factor, wrong[:, others], classes[:, others])
+        told("alone-deviant", factor, _alone(reader, task, _example(stirred, at, task.roles)), classes[:, at])
+        told("alone-others", factor, alone[:, others], classes[:, others])
         for layer, (weights, states) in enumerate(zip(maps, numbers(model, task, stirred, device), strict=True)):
             wrong = ((_lengthen(states) @ weights > 0) != classes).double()
             told("probe-deviant", factor, wrong[:, at], classes[:, at], layer)
@@ -101,6 +100,18 @@ def fit(states: Tensor, classes: Tensor) -> Tensor:
     gram += RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
     solved: Tensor = torch.linalg.solve(gram, x.T @ (weight * y))
     return solved
+
+
+def _alone(reader: Subject, task: Task, prompt: Prompt) -> Tensor:
+    """The error of the answer to each number when it stands alone, (b L)."""
+    single = task.singly(prompt)
+    return task.errors(predict(reader, single), single).view(len(prompt.tokens), -1)
+
+
+def _example(prompt: Prompt, at: int, roles: int) -> Prompt:
+    """The tokens of one example of each prompt."""
+    own = slice(roles * at, roles * (at + 1))
+    return Prompt(prompt.tokens[:, own], prompt.targets[:, own], prompt.scored[:, own])
 
 
 def _classes(task: Task, prompt: Prompt) -> Tensor:

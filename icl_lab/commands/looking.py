@@ -133,7 +133,8 @@ def probe(position: int, factors: str, prompts: int, **where: Any) -> None:
         probes.check(run.spec, position)
     found = probes.examine(by_rule(runs), lab, position, stretches, prompts)
     spec = runs[0].spec
-    folder = lab.store.root / f"probe-{filename(spec.task)}-{spec.preset}"
+    place = f"-at-{position}" if position else ""
+    folder = lab.store.root / f"probe-{filename(spec.task)}-{spec.preset}{place}"
     text, files = probes.publish(found, spec, folder, lab.command)
     tell(text, folder, files, "probe.png")
 
