@@ -24,10 +24,10 @@ from icl_lab.sweep import Lab, ready
 
 WORDS = {
     "together": "the whole prompt",
-    "alone-deviant": "the growing number alone",
-    "alone-others": "the other numbers alone",
-    "probe-deviant": "a probe at the growing number",
-    "probe-others": "a probe at the others",
+    "alone-deviant": "growing number, alone",
+    "alone-others": "others, alone",
+    "probe-deviant": "growing number, by probe",
+    "probe-others": "others, by probe",
 }
 LESSONS = 512  # prompts that a probe learns from
 
@@ -105,7 +105,7 @@ def markdown(found: Probes, spec: RunSpec, command: str) -> str:
 
 def words(metric: str, layer: float) -> str:
     """What was read, in words."""
-    depth = "" if layer == analysis.NOWHERE else f", after layer {layer:g}" if layer else ", as read in"
+    depth = "" if layer == analysis.NOWHERE else f" after layer {layer:g}" if layer else " as read in"
     return WORDS[metric] + depth
 
 
@@ -120,7 +120,7 @@ def figure(found: Probes, title: str) -> Figure:
     """Draws each reading over the factor: the whole prompt, its numbers alone, and the probes at the last layer."""
     last = max(layer for _, layer in found.places())
     places = [place for place in found.places() if place[1] in (analysis.NOWHERE, last)]
-    panels = {words(*place): {rule: found.lines(rule, *place) for rule in found.rules} for place in places}
+    panels = {f"error: {words(*place)}": {rule: found.lines(rule, *place) for rule in found.rules} for place in places}
     return pictures.curves(
         panels,
         title=title,

@@ -490,7 +490,7 @@ def test_single_numbers_are_asked_for_from_the_command_line(run, tmp_path):
     small = ["--task", "every:balance=half", "--attn", "ssa", "--preset", "smoke", *SMALL, "--factors", "10"]
     code, out, err = run("probe", *small)
     assert code == 0, err
-    assert "| `ssa` | the growing number alone |" in out
+    assert "| `ssa` | growing number, alone |" in out
     folder = tmp_path / "results" / "probe-every-balance=half-smoke"
     assert {"probe.csv", "table.md", "probe.png"} <= {path.name for path in folder.iterdir()}
     code, out, err = run("probe", "--task", "linear", "--attn", "ssa", "--preset", "smoke")

@@ -135,8 +135,8 @@ def test_probes_of_finished_runs(tiny, lab):
     assert len(found.places()) == 3 + 2 * 2
     text, files = probes.publish(found, runs["ssa"][0].spec, lab.store.root / "p", "icl-lab probe")
     assert set(files) == {"probe.csv", "table.md", "probe.png", "probe.svg"}
-    assert "| `ssa` | a probe at the others, after layer 1 |" in text
-    assert "| `ssa` | a probe at the others, as read in |" in text
+    assert "| `ssa` | others, by probe after layer 1 |" in text
+    assert "| `ssa` | others, by probe as read in |" in text
     assert Grid.read(lab.store.root / "p" / "probe.csv").axes == ["layer", "factor"]
 
 
