@@ -8,7 +8,7 @@ from statistics import fmean
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab import clips, tasks
+from icl_lab import clips, tables, tasks
 from icl_lab.analyses.extrapolation import Line
 from icl_lab.boundaries import SIDES, Boundaries
 from icl_lab.figures import bounds as pictures
@@ -33,11 +33,13 @@ def markdown(found: Boundaries, sweeps: Sweeps, spec: RunSpec, command: str) -> 
         "",
         "Means over seeds with Student's 95 % interval, where every seed has the number.",
         "",
-        *_head(["rule", "f(x)", "side", "class (seeds)", "onset", "B", "clip B"]),
+        *tables.head(["rule", "f(x)", "side", "class (seeds)", "onset", "B", "clip B"]),
     ]
     for rule in found.rules:
         for line in found.plain:
-            text += [_pipes([f"`{rule}`", str(line), _sign(side), *_claims(found, rule, line, side)]) for side in SIDES]
+            text += [
+                tables.row([f"`{rule}`", str(line), _sign(side), *_claims(found, rule, line, side)]) for side in SIDES
+            ]
     text += [
         "",
         "### Each run",
@@ -45,14 +47,14 @@ def markdown(found: Boundaries, sweeps: Sweeps, spec: RunSpec, command: str) -> 
         "B with the 95 % interval over contexts, and the share of resampled contexts of the same class where it is not "
         "all of them; the answer at the farthest query.",
         "",
-        *_head(["rule", "seed", "f(x)", "B-", "B+", "far -", "far +"]),
+        *tables.head(["rule", "seed", "f(x)", "B-", "B+", "far -", "far +"]),
     ]
     for rule in found.rules:
         for place, seed in enumerate(found.seeds(rule)):
             for line in found.plain:
                 cells = [_each(found, rule, line, side, place) for side in SIDES]
                 cells += [f"{side * found.values(rule, line, side, 'far')[place]:.3g}" for side in SIDES]
-                text.append(_pipes([f"`{rule}`", f"{seed:g}", str(line), *cells]))
+                text.append(tables.row([f"`{rule}`", f"{seed:g}", str(line), *cells]))
     if len(found.rules) > 1 and len(found.seeds(found.rules[0])) > 1:
         text += ["", f"### Against `{found.rules[0]}`", "", *_against(found)]
     text += ["", "### Is it the output that is bounded?", "", *_control(found)]
@@ -155,7 +157,7 @@ def _against(found: Boundaries) -> list[str]:
     rows = [
         "Ratio of the medians over slopes and sides, paired over training seeds, with Student's 95 % interval.",
         "",
-        *_head(["rule", "B", "clip B", "seeds"]),
+        *tables.head(["rule", "B", "clip B", "seeds"]),
     ]
     for rule in others:
         shared = [seed for seed in found.seeds(first) if seed in found.seeds(rule)]
@@ -170,7 +172,7 @@ def _against(found: Boundaries) -> list[str]:
                 cells.append(f"{ratio:.3g}" + ("" if math.isnan(low) else f" [{low:.3g}, {high:.3g}]"))
             else:
                 cells.append("none")
-        rows.append(_pipes([f"`{rule}`", *cells, str(len(shared))]))
+        rows.append(tables.row([f"`{rule}`", *cells, str(len(shared))]))
     return rows
 
 
@@ -201,7 +203,7 @@ def _control(found: Boundaries) -> list[str]:
         "the bound follows the examples. The references show what is known: clip is bounded in its output, the nearest "
         "neighbour by its examples, least squares by nothing.",
         "",
-        *_head(head),
+        *tables.head(head),
     ]
     for rule in [*found.rules, *found.references]:
         cells = []
@@ -212,7 +214,7 @@ def _control(found: Boundaries) -> list[str]:
         growth = found.growth(rule)
         exponents = [_over([each[place] for each in growth]) for place in (0, 1)]
         rows.append(
-            _pipes(
+            tables.row(
                 [
                     f"`{rule}`" if rule in found.rules else rule,
                     *cells,
@@ -262,11 +264,3 @@ def _reach(found: Boundaries) -> float:
 
 def _sign(side: int) -> str:
     return "t > 0" if side > 0 else "t < 0"
-
-
-def _head(cells: Sequence[str]) -> list[str]:
-    return [_pipes(cells), _pipes(["---"] * len(cells))]
-
-
-def _pipes(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

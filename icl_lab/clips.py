@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from icl_lab import report, tasks
+from icl_lab import report, tables, tasks
 from icl_lab.compare import Labels, model_name, scored_targets
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
@@ -80,12 +80,12 @@ def _line(spec: RunSpec, grid: Grid) -> list[Labels]:
 def table(sweeps: Sequence[tuple[Sweep, float, float]]) -> list[str]:
     """Lines of a table: each run's B and clip B from its curves, and the B that fits its sweep, with residuals."""
     head = ["rule", "seed", "B of the curves", "residual", "clip B of the curves", "residual", "B of the sweep"]
-    rows = [f"| {' | '.join([*head, 'residual'])} |", f"|{' --- |' * (len(head) + 1)}"]
+    rows = tables.head([*head, "residual"])
     for sweep, bound, clip in sweeps:
         best = sweep.best
         cells = [f"`{sweep.rule}`", str(sweep.seed), _cell(bound), _cell(sweep.residual(bound)), _cell(clip)]
         cells += [_cell(sweep.residual(clip)), _cell(best.bound if best else math.nan)]
-        rows.append(f"| {' | '.join([*cells, _cell(best.residual if best else math.nan)])} |")
+        rows.append(tables.row([*cells, _cell(best.residual if best else math.nan)]))
     return rows
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from icl_lab import published, tasks
+from icl_lab import published, tables, tasks
 from icl_lab.analyses import deviant as analysis
 from icl_lab.figures import lines
 from icl_lab.figures.base import short
@@ -102,15 +102,15 @@ def markdown(found: Disturbance, task: str, command: str) -> str:
     seeds = f"{found.seeds} training seed{'s' * (found.seeds > 1)}"
     text = [f"Task {task}: the number at index {first:g} multiplied by a factor; {seeds}."]
     for metric in found.cells.values("metric"):
-        text += ["", f"### {WORDS[metric].capitalize()}", "", _pipes(["rule", *(f"x{f:g}" for f in found.factors)])]
-        text.append(_pipes(["---"] * (len(found.factors) + 1)))
+        text += ["", f"### {WORDS[metric].capitalize()}", ""]
+        text += tables.head(["rule", *(f"x{factor:g}" for factor in found.factors)])
         for name in [*found.rules, *found.references]:
             row = [_cell(found.mean(name, metric, factor)) for factor in found.factors]
-            text.append(_pipes([f"`{name}`" if name in found.rules else name, *row]))
+            text.append(tables.row([f"`{name}`" if name in found.rules else name, *row]))
         if metric == "mse" and first == 0:
-            text.append(_pipes(["printed (Table 5: 12L8AH, softmax)", *map(_printed, found.factors)]))
+            text.append(tables.row(["printed (Table 5: 12L8AH, softmax)", *map(_printed, found.factors)]))
         if metric != "recovery" and found.seeds > 1:
-            text += [_pipes(row) for row in _against(found, metric)]
+            text += [tables.row(row) for row in _against(found, metric)]
     return "\n".join([*text, "", f"Made by `{command}`.", ""])
 
 
@@ -159,7 +159,3 @@ def _printed(factor: float) -> str:
 
 def _cell(value: float) -> str:
     return "not in the prompt" if math.isnan(value) else short(value)
-
-
-def _pipes(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from icl_lab import tasks
+from icl_lab import tables, tasks
 from icl_lab.analyses import fading as analysis
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
@@ -110,16 +110,16 @@ def markdown(found: Fading, spec: RunSpec, command: str) -> str:
             *(f"n {n:g}" for n in keys),
             *(["slope: median", "least", "greatest"] * (metric == "largest")),
         ]
-        text += ["", f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+        text += ["", *tables.head(head)]
         for rule in found.rules:
             lines = found.lines(rule, metric)
             cells = [short(_median([value for line in lines for n, value in line if n == there])) for there in keys]
             if metric == "largest":
                 slopes = found.slopes(rule)
                 cells += [f"{value:.2f}" for value in (_median(slopes), min(slopes), max(slopes))]
-            text.append(f"| `{rule}` | {' | '.join(cells)} |")
+            text.append(tables.row([f"`{rule}`", *cells]))
     if found.learned is not None:
-        text += ["", "| learned | layer | heads of seed 0 | mean over seeds |", "| --- | --- | --- | --- |"]
+        text += ["", *tables.head(["learned", "layer", "heads of seed 0", "mean over seeds"])]
         for rule in found.learned.values("attn"):
             text += _learned(found.learned.where(attn=rule), rule)
     return "\n".join([*text, "", f"Made by `{command}`.", ""])
@@ -162,7 +162,7 @@ def _learned(grid: Grid, rule: str) -> list[str]:
             part = grid.where(metric=metric, layer=layer)
             first = part.where(seed=part.values("seed")[0]).frame["value"]
             cells = ", ".join(f"{value:.2f}" for value in first)
-            rows.append(f"| `{rule}` {metric} | {layer:g} | {cells} | {fmean(part.frame['value']):.2f} |")
+            rows.append(tables.row([f"`{rule}` {metric}", f"{layer:g}", cells, f"{fmean(part.frame['value']):.2f}"]))
     return rows
 
 

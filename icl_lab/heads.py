@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from icl_lab import tasks
+from icl_lab import tables, tasks
 from icl_lab.analyses import habits as analysis
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
@@ -93,8 +93,7 @@ def markdown(found: Habits, spec: RunSpec, command: str) -> str:
     ]
     axes = [axis for axis in found.home if len(found.grid.values(axis)) > 1]
     metrics = [metric for metric in WORDS if metric in found.grid.values("metric")]
-    text += ["", f"| rule | where | {' | '.join(WORDS[metric] for metric in metrics)} |"]
-    text.append(f"| --- | --- | {' | '.join('---' for _ in metrics)} |")
+    text += ["", *tables.head(["rule", "where", *(WORDS[metric] for metric in metrics)])]
     for rule in found.rules:
         places = [("as in training", found.home)]
         for axis in axes:
@@ -105,7 +104,7 @@ def markdown(found: Habits, spec: RunSpec, command: str) -> str:
             ]
         for words, cell in places:
             shown = [short(_last(found.grid.where(attn=rule, metric=metric, **cell))) for metric in metrics]
-            text.append(f"| `{rule}` | {words} | {' | '.join(shown)} |")
+            text.append(tables.row([f"`{rule}`", words, *shown]))
     return "\n".join([*text, "", f"Made by `{command}`.", ""])
 
 

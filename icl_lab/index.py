@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from icl_lab import normalizers, positions, tasks
+from icl_lab import normalizers, positions, tables, tasks
 from icl_lab.names import Registry
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.presets import PRESETS
@@ -54,7 +54,7 @@ def fill(readme: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         what = match["what"]
-        rows = [f"| {' | '.join(row)} |" for row in _rows(what)]
+        rows = [tables.row(row) for row in _rows(what)]
         below = ["", LEGEND] if what == "normalizers" else []
         return "\n".join([match["open"], *rows, *below, match["close"]])
 

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 from matplotlib.figure import Figure
 
+from icl_lab import tables
 from icl_lab.analyses.law import Fit, fits
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
@@ -60,15 +61,13 @@ def markdown(found: Sequence[Learned], spec: RunSpec, command: str) -> str:
         f"{FEWEST + len(found[0].p) - 1}. Lower AIC is better; a difference below 2 decides nothing. A factor and a "
         "shift of p can be moved into s and b, so only the shape of a law means something.",
         "",
-        "| seed | law | p_n | explained | AIC - best |",
-        "| --- | --- | --- | --- | --- |",
+        *tables.head(["seed", "law", "p_n", "explained", "AIC - best"]),
     ]
     for each in found:
         for fit in each.fits:
             told = f"{fit.shift:.3g}" if fit.law == "constant" else f"{fit.slope:.3g} {fit.law} + {fit.shift:.3g}"
-            text.append(
-                f"| {each.seed} | {fit.law} | {told} | {fit.explained:.2f} | {fit.aic - each.fits[0].aic:.1f} |"
-            )
+            cells = [str(each.seed), fit.law, told, f"{fit.explained:.2f}", f"{fit.aic - each.fits[0].aic:.1f}"]
+            text.append(tables.row(cells))
     text += ["", "Printed (12 layers, 12 heads, 25,000 iterations): 0.0283 log n + 0.394.", ""]
     for each in found:
         for layer, (s, b) in enumerate(zip(each.s, each.b, strict=True)):

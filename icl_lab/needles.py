@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from icl_lab import tasks
+from icl_lab import tables, tasks
 from icl_lab.analyses.needle import OUTCOMES, retrieve
 from icl_lab.errors import BadValue
 from icl_lab.figures import ranks
@@ -96,10 +96,7 @@ def markdown(found: Search, spec: RunSpec, command: str) -> str:
         "The needle score of a head is its attention mass on the needle's value, read where the first symbol of the "
         "answer is wanted. The best head of a trial: mean over the trials that ended so.",
         "",
-        "| rule | best heads (layer.head: score) | "
-        + " | ".join(OUTCOMES[::-1])
-        + " | best head of a trial that ended so |",
-        "| --- | --- | " + " | ".join("---" for _ in OUTCOMES) + " | --- |",
+        *tables.head(["rule", "best heads (layer.head: score)", *OUTCOMES[::-1], "best head of a trial that ended so"]),
     ]
     for rule in found.rules:
         frame = found.heads.where(attn=rule).frame.sort_values("value", ascending=False).head(3)
@@ -113,7 +110,7 @@ def markdown(found: Search, spec: RunSpec, command: str) -> str:
         counts = [ends.count(outcome) for outcome in (2, 1, 0)]
         means = [[top for top, end in zip(tops, ends, strict=True) if end == outcome] for outcome in (2, 1, 0)]
         spoken = ", ".join(short(sum(scores) / len(scores)) if scores else "none" for scores in means)
-        text.append(f"| `{rule}` | {best} | {' | '.join(f'{n} of {len(ends)}' for n in counts)} | {spoken} |")
+        text.append(tables.row([f"`{rule}`", best, *(f"{n} of {len(ends)}" for n in counts), spoken]))
     return "\n".join([*text, "", f"Made by `{command}`.", ""])
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import jinja2
 from matplotlib.figure import Figure
 
+from icl_lab import tables
 from icl_lab.compare import Labels, Study, clip_model
 from icl_lab.figures import lines, maps
 from icl_lab.figures.base import encode, short
@@ -102,11 +103,11 @@ def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Secti
 
 def markdown_rows(made: Table) -> list[str]:
     """Returns a table as the lines of a Markdown table."""
-    text = [_pipes(made.head), _pipes(["---"] * len(made.head))]
+    text = tables.head(made.head)
     for row in made.rows:
         name, *cells = row.cells
         marked = [f"**{cell}**" if place in row.best else cell for place, cell in enumerate(cells, 1)]
-        text.append(_pipes([name if row.reference or made.words else f"`{name}`", *marked]))
+        text.append(tables.row([name if row.reference or made.words else f"`{name}`", *marked]))
     return text
 
 
@@ -238,7 +239,3 @@ def _mean(values: Sequence[float]) -> float:
 
 def _number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3g}"
-
-
-def _pipes(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

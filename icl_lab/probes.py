@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from icl_lab import tasks
+from icl_lab import tables, tasks
 from icl_lab.analyses import probe as analysis
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
@@ -92,14 +92,13 @@ def markdown(found: Probes, spec: RunSpec, command: str) -> str:
         f"Task {spec.task}, preset {spec.preset}: error rates, the mean over numbers that make the answer alone true "
         f"and false (the whole prompt: over its truth); {seeds} training seeds, medians.",
         "",
-        f"| rule | what is asked | {' | '.join(f'x{factor:g}' for factor in found.factors)} |",
-        f"| --- | --- | {' | '.join('---' for _ in found.factors)} |",
+        *tables.head(["rule", "what is asked", *(f"x{factor:g}" for factor in found.factors)]),
     ]
     for rule in found.rules:
         for metric, layer in found.places():
             lines = found.lines(rule, metric, layer)
             cells = [short(median([line[place][1] for line in lines])) for place in range(len(found.factors))]
-            text.append(f"| `{rule}` | {words(metric, layer)} | {' | '.join(cells)} |")
+            text.append(tables.row([f"`{rule}`", words(metric, layer), *cells]))
     return "\n".join([*text, "", f"Made by `{command}`.", ""])
 
 

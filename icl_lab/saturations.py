@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from icl_lab import tasks
+from icl_lab import tables, tasks
 from icl_lab.analyses import saturation as analysis
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
@@ -104,34 +104,29 @@ def stretch(
 
 def markdown(found: Saturation, spec: RunSpec, command: str) -> str:
     """Returns errors, saturation points, and what the causal test recovers, for each rule."""
-    head = " | ".join(f"x{factor:g}" for factor in found.factors)
-    rule_line = f"| --- | {' | '.join('---' for _ in found.factors)} |"
+    across = [f"x{factor:g}" for factor in found.factors]
     text = [f"Task {spec.task}, preset {spec.preset}: one number growing, {_seeds(found)} training seeds."]
     metric = "mse" if "mse" in found.errors.values("metric") else "last"
-    text += ["", f"| error ({metric}) | {head} |", rule_line]
+    text += ["", *tables.head([f"error ({metric})", *across])]
     for rule in found.rules:
         rows = [found.errors.where(attn=rule, metric=metric, factor=factor).frame["value"] for factor in found.factors]
-        text.append(f"| `{rule}` | {' | '.join(short(float(values.mean())) for values in rows)} |")
+        text.append(tables.row([f"`{rule}`", *(short(float(values.mean())) for values in rows)]))
     for metric, words in WORDS.items():
-        text += ["", f"| {words}, median over heads | {head} |", rule_line]
+        text += ["", *tables.head([f"{words}, median over heads", *across])]
         for rule in found.rules:
             lines = found.lines(rule, metric)
             cells = [short(median([line[place][1] for line in lines])) for place in range(len(found.factors))]
-            text.append(f"| `{rule}` | {' | '.join(cells)} |")
-    text += ["", f"| share of the error that calm attention recovers (all heads at once) | {head} |", rule_line]
+            text.append(tables.row([f"`{rule}`", *cells]))
+    text += ["", *tables.head(["share of the error that calm attention recovers (all heads at once)", *across])]
     for rule in found.rules:
-        text.append(f"| `{rule}` | | {' | '.join(_recovery(found, rule, factor) for factor in found.factors[1:])} |")
-    text += [
-        "",
-        "| rule | heads that saturate (largest weight from below 0.5 to above 0.9) | first at |",
-        "| --- | --- | --- |",
-    ]
+        text.append(tables.row([f"`{rule}`", "", *(_recovery(found, rule, factor) for factor in found.factors[1:])]))
+    told = "heads that saturate (largest weight from below 0.5 to above 0.9)"
+    text += ["", *tables.head(["rule", told, "first at"])]
     for rule in found.rules:
         points = found.points(rule)
         known = [value for value in points if not math.isnan(value)]
-        text.append(
-            f"| `{rule}` | {len(known)} of {len(points)} | {f'x{min(known):g}' if known else 'none in range'} |"
-        )
+        first = f"x{min(known):g}" if known else "none in range"
+        text.append(tables.row([f"`{rule}`", f"{len(known)} of {len(points)}", first]))
     return "\n".join([*text, "", f"Made by `{command}`.", ""])
 
 

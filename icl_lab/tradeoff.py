@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from icl_lab import tasks
+from icl_lab import tables, tasks
 from icl_lab.compare import model_name
 from icl_lab.errors import BadValue
 from icl_lab.figures import scatter
@@ -113,12 +113,11 @@ def markdown(points: Sequence[Point], preset: str, task: str, command: str) -> s
         f"Preset {preset}. {LABELS['needle'].capitalize()}; {LABELS['deviant']}, task {task}. 95 % intervals over "
         "training seeds; one seed has none.",
         "",
-        "| rule | needles found | error after a deviant | seeds |",
-        "| --- | --- | --- | --- |",
+        *tables.head(["rule", "needles found", "error after a deviant", "seeds"]),
     ]
     for point in sorted(points, key=lambda point: -point.needle.effect):
         cells = [_words(_span(point.needle)), _words(_span(point.deviant, math.exp))]
-        text.append(f"| `{point.rule}` | {' | '.join(cells)} | {point.needle.seeds}, {point.deviant.seeds} |")
+        text.append(tables.row([f"`{point.rule}`", *cells, f"{point.needle.seeds}, {point.deviant.seeds}"]))
     if len(points) > 2:
         rho = correlation(points)
         text += [

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from icl_lab import __version__
 from icl_lab.analyses.maps import Maps
-from icl_lab.attention import THIS, Attention, Frame, answers_table
+from icl_lab.attention import THIS, Attention, Frame
+from icl_lab.attention_report import answers_table
 from icl_lab.figures.attention import ramps
 from icl_lab.figures.base import NAMES, short
 from icl_lab.page import render

@@ -14,7 +14,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from icl_lab import attention, prompts, tasks, viewer
+from icl_lab import attention, attention_report, prompts, tasks, viewer
 from icl_lab.analyses.maps import maps
 from icl_lab.errors import BadValue, UnknownName, UnknownOption
 from icl_lab.normalizers.base import causal
@@ -330,7 +330,7 @@ def test_the_training_range_follows_the_training_law():
 
 def test_answers_stand_beside_the_truth(tiny, lab):
     found = found_of(tiny, lab, "softmax", "ssa")
-    head, rows = attention.answers_table(found)
+    head, rows = attention_report.answers_table(found)
     assert head == ["token", "truth", "softmax", "softmax: error", "ssa", "ssa: error"]
     assert [row[:2] for row in rows] == [
         ["x₁ = 1", "True"], ["x₂ = −2", "False"], ["x₃ = 3", "False"], ["x₄ = 70", "False"],
@@ -345,7 +345,7 @@ def test_answers_stand_beside_the_truth(tiny, lab):
 def test_files_hold_the_numbers_and_no_date(tiny, lab):
     found = found_of(tiny, lab, "softmax", "ssa", text="random:length=6")
     folder = lab.store.root / "maps"
-    text, files = attention.publish(found, "the page", folder, "icl-lab attention")
+    text, files = attention_report.publish(found, "the page", folder, "icl-lab attention")
     assert set(files) == {
         "attention.html", "weights.csv", "answers.csv", "table.md", "attention.png", "attention.svg", "attention.pdf",
     }  # fmt: skip
@@ -362,19 +362,19 @@ def test_files_hold_the_numbers_and_no_date(tiny, lab):
 
 def test_a_long_table_of_weights_is_compressed(tiny, lab, monkeypatch):
     found = found_of(tiny, lab, "softmax", text="1,-2")
-    monkeypatch.setattr(attention, "figure", lambda found: Figure())
-    monkeypatch.setattr(attention, "LONG", 100)
-    _, files = attention.publish(found, "the page", lab.store.root / "maps", "icl-lab attention")
+    monkeypatch.setattr(attention_report, "figure", lambda found: Figure())
+    monkeypatch.setattr(attention_report, "LONG", 100)
+    _, files = attention_report.publish(found, "the page", lab.store.root / "maps", "icl-lab attention")
     assert "weights.csv" not in files
     packed = (lab.store.root / "maps" / "weights.csv.gz").read_bytes()
-    assert gzip.decompress(packed).decode() == attention.weights_csv(found)
+    assert gzip.decompress(packed).decode() == attention_report.weights_csv(found)
     assert packed[4:8] == b"\0\0\0\0"  # no time
 
 
 def test_the_figure_hatches_what_is_hidden_and_dots_what_is_0(tiny, lab, monkeypatch):
     monkeypatch.setattr(attention, "ready", sharp)
     found = found_of(tiny, lab, "sparsemax", "softmax", text="5,-9,30,-70,40")
-    figure = attention.figure(found)
+    figure = attention_report.figure(found)
     panels = [axes for axes in figure.axes if axes.images]
     assert len(panels) == 2 * 1 * 2
     shown = panels[0].images[0].get_array()

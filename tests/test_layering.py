@@ -13,7 +13,7 @@ ROOT = Path(icl_lab.__file__).parent
 FLOORS = [
     "",
     "errors",
-    "names streams curriculum published gelu hugging_face",
+    "names streams curriculum published gelu hugging_face tables",
     "statistics",
     "grid tasks normalizers positions",
     "blocks figures",
@@ -32,7 +32,7 @@ FLOORS = [
     "publishing",
     "runs studies deviants needles fading laws saturations probes heads clips",
     "tradeoff boundaries attention bench",
-    "boundary_report",
+    "boundary_report attention_report",
     "evidence viewer",
     "ledger",
     "commands",
@@ -56,7 +56,7 @@ DOORS = {
         "probes",
         "heads",
         "boundary_report",
-        "attention",
+        "attention_report",
     },  # the others name the type that they return
     "PIL": {"figures"},
     "click": {"cli", "commands", "console", "runs"},
@@ -67,7 +67,7 @@ DOORS = {
     "safetensors": {"store"},
     "transformers": {"hugging_face"},
 }
-WITHOUT_TORCH = {"errors", "names", "grid", "figures", "published", "statistics", "curriculum"}
+WITHOUT_TORCH = {"errors", "names", "grid", "figures", "published", "statistics", "curriculum", "tables"}
 
 
 def modules():

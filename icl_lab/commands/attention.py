@@ -25,7 +25,7 @@ def attention_(
     prompt: str, function: str, layers: str, heads: str, last: int | None, means: int, name: str, **where: Any
 ) -> None:
     """Show what every head attends to in a prompt, as a page; trains what is missing."""
-    from icl_lab import attention, machine, prompts, viewer
+    from icl_lab import attention, attention_report, machine, prompts, viewer
 
     runs, lab = models(**where)
     asked = prompts.read(prompt, runs[0].spec, function)
@@ -33,5 +33,5 @@ def attention_(
     found = attention.look(runs, lab, asked, shown, means)
     folder = lab.store.root / (name or attention.folder_name(runs, asked))
     html = viewer.page(found, lab.command, machine.origin()).html
-    text, files = attention.publish(found, html, folder, lab.command)
+    text, files = attention_report.publish(found, html, folder, lab.command)
     tell(text, folder, files, "attention.html")
