@@ -81,7 +81,7 @@ def advance(stack: Stack, adam: torch.optim.Adam, spec: TrainSpec, seeds: Sequen
     """
     for group in adam.param_groups:
         group["lr"] = spec.rate_at(step)
-    losses = stack(*stack.draw(spec, seeds, step))
+    losses: Tensor = stack(*stack.draw(spec, seeds, step))
     adam.zero_grad(set_to_none=True)
     torch.autograd.backward(losses.sum())
     if spec.clip:
