@@ -33,9 +33,10 @@ class Stack(nn.Module):
             nn.Parameter(torch.stack([p.detach() for p in row]), requires_grad=row[0].requires_grad)
             for row in zip(*(model.parameters() for model in models), strict=True)
         )
-        self.task, self.code = task, models[0].positions
-        # As a part of this module its own parameters would count beside the stacked ones.
+        self.task, code = task, models[0].positions
+        # Functions, not modules: the parameters of a part of this module would count beside the stacked ones.
         self.model = partial(functional_call, models[0])
+        self.where = code.where if code.random else None
 
     def forward(self, tokens: Tensor, targets: Tensor, scored: Tensor, places: Tensor | None) -> Tensor:
         """Tokens (s b t w), targets and scored (s b t), places of the tokens (s t) or none -> losses (s)."""
@@ -61,10 +62,10 @@ class Stack(nn.Module):
             torch.stack([getattr(prompt, part) for prompt in prompts]).to(device)
             for part in ("tokens", "targets", "scored")
         )
-        if not self.code.random:
+        if self.where is None:  # the same for every prompt of this many tokens
             return tokens, targets, scored, None
-        where = [self.code.where(tokens.shape[2], stream(seed, "places", step), device) for seed in seeds]
-        return tokens, targets, scored, torch.stack(where)
+        places = [self.where(tokens.shape[2], stream(seed, "places", step), device) for seed in seeds]
+        return tokens, targets, scored, torch.stack(places)
 
     @torch.no_grad()
     def unload(self, models: Sequence[GPT2]) -> None:

@@ -17,7 +17,7 @@ PAIRS = 2  # at most: a pair takes a minute
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """Yields the wall time of ``icl-lab sweep`` with ``--jobs 1`` over those of other ways: two at once, on a GPU more."""
+    """Yields how long ``icl-lab sweep`` takes with ``--jobs 1`` over that of other ways: two at once, on a GPU more."""
     pairs, runs = min(PAIRS, bench.pairs), count()
     ways = [("--jobs", "1"), ("--jobs", str(AT_ONCE))]
     if bench.device.type == "cuda":
