@@ -20,6 +20,8 @@ from icl_lab.cli import main
 from icl_lab.crew import Member
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.model import GPT2
+from icl_lab.normalizers.sparse import entmax
+from icl_lab.normalizers.ssa import Power
 from icl_lab.stacked import Stack, advance, clip, stacked_adam
 from icl_lab.store import Store
 from icl_lab.streams import stream
@@ -115,6 +117,33 @@ def test_a_rule_that_cannot_be_stacked_says_so_and_cannot(tiny, lab):
     for refused in (spec, late, tiny("linear", "entmax:alpha=3+reweight:p=3")):
         with pytest.raises(BadValue, match=told.replace("=3'", r"=3(\+reweight:p=3)?'")):
             together.groups([lab.store.run(refused, seed) for seed in SEEDS])
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_written_slopes_map_over_any_axis(at):
+    """Of SSA's power, its n and b stacked or common, and of entmax: as one after another."""
+    rng = stream(0, "axis")
+    z = torch.randn(2, 4, 5, 5, generator=rng, dtype=torch.float64)  # (b h t t)
+    stack = torch.stack([z, 2 * z, -z], at).requires_grad_()
+    n, b = (1 + torch.rand(4, 3, 1, 1, generator=rng, dtype=torch.float64) for _ in range(2))
+    visible = torch.ones(5, 5, dtype=torch.bool).tril()
+
+    def power(z, n, b):
+        return Power.apply(z, n, b)[0] * z
+
+    for function, numbers, dims in (
+        (power, (n, b), (1, 1)),
+        (power, (n[:, 0], b), (None, 1)),
+        (lambda z: entmax(z, visible, 1.5) * z, (), ()),
+    ):
+        mapped = torch.func.vmap(function, in_dims=(at, *dims))(stack, *numbers)
+        singles = [
+            function(z, *(x if dim is None else x.select(dim, k) for x, dim in zip(numbers, dims, strict=True)))
+            for k, z in enumerate(stack.unbind(at))
+        ]
+        torch.testing.assert_close(mapped, torch.stack(singles))
+        slopes = [torch.autograd.grad(torch.stack(list(each)).square().sum(), stack)[0] for each in (mapped, singles)]
+        torch.testing.assert_close(*slopes)
 
 
 def test_each_seed_is_clipped_by_its_own_norm():

@@ -19,7 +19,7 @@ PAIRS = 2  # at most: a pair takes a minute
 def measure(bench: Bench) -> Iterator[Row]:
     """Yields how long ``icl-lab sweep`` takes with ``--jobs 1`` over that of other ways: two at once, on a GPU more."""
     pairs, runs = min(PAIRS, bench.pairs), count()
-    ways = [("--jobs", "1"), ("--jobs", str(AT_ONCE))]
+    ways: list[tuple[str, ...]] = [("--jobs", "1"), ("--jobs", str(AT_ONCE))]
     if bench.device.type == "cuda":
         ways += [
             ("--jobs", str(SEEDS)),
