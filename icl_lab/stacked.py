@@ -100,9 +100,14 @@ def clip(gradients: Sequence[Tensor], bound: float) -> None:
 
 
 def stacked_adam(stack: Stack, states: Sequence[dict[str, Any] | None]) -> torch.optim.Adam:
-    """Adam over the stacked numbers, from the state of each seed's own Adam; all stand at the same step."""
+    """Adam over the stacked numbers, from the state of each seed's own Adam; all stand at the same step.
+
+    Raises ``ValueError`` where only some have moved: the kernel would read what is not there.
+    """
     adam = optimizer(stack)
     known = [state["state"] for state in states if state is not None]
+    if len(known) not in (0, len(states)):
+        raise ValueError(f"{len(known)} of {len(states)} seeds have a state of Adam")
     if known:
         whole = {
             number: {

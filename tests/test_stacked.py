@@ -20,7 +20,7 @@ from icl_lab.cli import main
 from icl_lab.crew import Member
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.model import GPT2
-from icl_lab.normalizers.sparse import entmax
+from icl_lab.normalizers.sparse import Projection
 from icl_lab.normalizers.ssa import Power
 from icl_lab.stacked import Stack, advance, clip, stacked_adam
 from icl_lab.store import Store
@@ -126,7 +126,6 @@ def test_written_slopes_map_over_any_axis(at):
     z = torch.randn(2, 4, 5, 5, generator=rng, dtype=torch.float64)  # (b h t t)
     stack = torch.stack([z, 2 * z, -z], at).requires_grad_()
     n, b = (1 + torch.rand(4, 3, 1, 1, generator=rng, dtype=torch.float64) for _ in range(2))
-    visible = torch.ones(5, 5, dtype=torch.bool).tril()
 
     def power(z, n, b):
         return Power.apply(z, n, b)[0] * z
@@ -134,7 +133,7 @@ def test_written_slopes_map_over_any_axis(at):
     for function, numbers, dims in (
         (power, (n, b), (1, 1)),
         (power, (n[:, 0], b), (None, 1)),
-        (lambda z: entmax(z, visible, 1.5) * z, (), ()),
+        (lambda z: Projection.apply(z, 1.5)[0] * z, (), ()),
     ):
         mapped = torch.func.vmap(function, in_dims=(at, *dims))(stack, *numbers)
         singles = [
@@ -160,6 +159,15 @@ def test_each_seed_is_clipped_by_its_own_norm():
     for k, parameters in enumerate(alone):
         for p, part in zip(parameters, gradients, strict=True):
             torch.testing.assert_close(part[k], p.grad)
+
+
+def test_seeds_that_do_not_stand_together_are_no_stack(tiny):
+    spec, task = tiny(), wide("linear")
+    one, other = members(spec, task, (0, 1))
+    crew.train([one], task, msgspec.structs.replace(spec.train, steps=1))
+    stack = Stack([one.model, other.model], task)
+    with pytest.raises(ValueError, match="1 of 2 seeds"):
+        stacked_adam(stack, [one.progress.optimizer, other.progress.optimizer])
 
 
 def sizes(monkeypatch):
@@ -238,6 +246,7 @@ def test_on_disk_a_stacked_seed_is_a_seed(tiny, lab, attn):
         assert same(one, other, 1e-4)
         for ours, theirs in zip(*(run.history() for run in pair), strict=True):
             assert ours == pytest.approx(theirs, rel=1e-4)
+            assert ("n 0.1" in ours) == (attn == "ssa")
         assert list(grid.frame.columns) == list(alone.frame.columns)
         assert grid.frame["value"].tolist() == pytest.approx(alone.frame["value"].tolist(), rel=1e-3, nan_ok=True)
         env = pair[0].env()
