@@ -71,11 +71,14 @@ class Power(torch.autograd.Function):
         _, u, signed = output
         ctx.save_for_backward(*inputs, u, signed)
         ctx.mark_non_differentiable(u, signed)
-        ctx.set_materialize_grads(False)  # two matrices of zeros, for slopes that nobody reads
+        if not torch.compiler.is_compiling():  # which leaves them out by itself, and does not know the word
+            ctx.set_materialize_grads(False)  # two matrices of zeros, for slopes that nobody reads
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor, *_: None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, slope: Tensor | None, *_: None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        if slope is None:  # nothing that was asked for hangs on these scores
+            return None, None, None
         z, n, b, u, signed = ctx.saved_tensors
         share = slope / u
         for_n = (slope * signed).sum_to_size(n.shape) if ctx.needs_input_grad[1] else None
