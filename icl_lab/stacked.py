@@ -109,10 +109,11 @@ def stacked_adam(stack: Stack, states: Sequence[dict[str, Any] | None]) -> torch
     if len(known) not in (0, len(states)):
         raise ValueError(f"{len(known)} of {len(states)} seeds have a state of Adam")
     if known:
+        device = stack.numbers[0].device  # states that were read from disk lie elsewhere
         whole = {
             number: {
                 # How often Adam has moved a number is one count for all seeds.
-                name: value if name == "step" else torch.stack([seed[number][name] for seed in known])
+                name: value if name == "step" else torch.stack([seed[number][name].to(device) for seed in known])
                 for name, value in first.items()
             }
             for number, first in known[0].items()
