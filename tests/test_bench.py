@@ -236,6 +236,18 @@ def test_jobs_are_the_same_command_but_for_their_number(monkeypatch, quick):
     assert (row.part, row.unit) == ("jobs", "x as fast")
 
 
+def test_on_a_gpu_the_stack_is_held_against_processes(monkeypatch):
+    asked = []
+    monkeypatch.setattr(jobs, "child", lambda *words: asked.append(words) or "")
+    monkeypatch.setattr(
+        jobs, "alternate", lambda ways, pairs, device, warm: [[way() or 8.0 / 2**k] for k, way in enumerate(ways)]
+    )
+    rows = list(jobs.measure(Bench(torch.device("cuda"), pairs=1)))
+    assert [row.case for row in rows] == ["4 seeds, --jobs 2", "4 seeds, --jobs 4", "4 seeds, --stack"]
+    assert [(row.ratio, row.seconds) for row in rows] == [(2.0, 4.0), (4.0, 2.0), (8.0, 1.0)]
+    assert ["--stack" in words for words in asked if "sweep" in words] == [False, False, False, True]
+
+
 def test_a_child_that_fails_says_why():
     assert base.child("-c", "print(7)") == "7\n"
     with pytest.raises(RunFailed, match=r"exit code 1: ValueError: no"):
