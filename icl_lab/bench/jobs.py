@@ -21,10 +21,8 @@ def measure(bench: Bench) -> Iterator[Row]:
     pairs, runs = min(PAIRS, bench.pairs), count()
     ways: list[tuple[str, ...]] = [("--jobs", "1"), ("--jobs", str(AT_ONCE))]
     if bench.device.type == "cuda":
-        ways += [
-            ("--jobs", str(SEEDS)),
-            ("--stack",),
-        ]  # what a CPU has too few cores for, and what it gains nothing from
+        # A CPU has too few cores for the one, and gains nothing from the other.
+        ways += [("--jobs", str(SEEDS)), ("--stack",)]
     names = [" ".join(way) for way in ways]
     bench.tick(PART, 0, 1, f"{SEEDS} seeds, {pairs} times each: {', '.join(names)}")
     with tempfile.TemporaryDirectory(prefix="icl-lab-bench-") as folder:
