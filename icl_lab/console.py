@@ -36,7 +36,7 @@ def where_options(command: Command) -> Command:
 
 
 def crowd_options(command: Command) -> Command:
-    """Adds the options of commands that may do many runs: at once here, or one part of them here."""
+    """Adds the options of commands that may do many runs: at once here, as one, or one part of them here."""
     jobs = click.option(
         "--jobs",
         default=1,
@@ -44,10 +44,13 @@ def crowd_options(command: Command) -> Command:
         type=click.IntRange(min=1),
         help="Runs at once; threads are divided.",
     )
+    stack = click.option(
+        "--stack", is_flag=True, help="Train the seeds of a normalizer as one stack: for a GPU; a CPU gains nothing."
+    )
     shard = click.option(
         "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."
     )
-    return jobs(shard(command))
+    return jobs(stack(shard(command)))
 
 
 def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:

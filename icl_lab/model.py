@@ -90,6 +90,7 @@ class GPT2(nn.Module):
         watch: Watch | None = None,
         answers: slice = EVERYWHERE,
         rng: torch.Generator | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
         """Tokens (b t w) -> outputs (b t c).
 
@@ -97,7 +98,8 @@ class GPT2(nn.Module):
         be used.
 
         Where only some tokens are asked for an answer, ``answers`` spares the rest what nobody reads: the last block's
-        MLP and the read-out. Their outputs are 0. In training ``rng`` draws the places of a code with random ones.
+        MLP and the read-out. Their outputs are 0. In training ``rng`` draws the places of a code with random ones,
+        or whoever has drawn them hands over ``places`` (t).
 
         Raises ``BadValue`` when there are more tokens than the position code can tell apart.
         """
@@ -112,7 +114,7 @@ class GPT2(nn.Module):
         x = self.read_in(tokens)
         if self.roles is not None:
             x = x + self.roles.repeat(math.ceil(t / len(self.roles)), 1)[:t]
-        where = self.positions.where(t, rng, tokens.device)
+        where = self.positions.where(t, rng, tokens.device) if places is None else places
         x = self.positions.place(x, where)
         turn = lambda q, k: self.positions.turn(q, k, where)  # noqa: E731
         for layer, block in enumerate(self.blocks):

@@ -69,12 +69,20 @@ def laboratory(results: Path, device: str, threads: int | None) -> "Lab":
 
 @dataclass(frozen=True)
 class Order:
-    """How many runs at once, which part of them, and whether to repeat them or only to say what would be done."""
+    """How many runs at once, which part of them, and whether to repeat them or only to say what would be done.
+
+    With ``stack`` the seeds of a specification are trained in this process as one.
+    """
 
     jobs: int = 1
+    stack: bool = False
     shard: tuple[int, int] = (1, 1)
     force: bool = False
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.stack and self.jobs > 1:
+            raise click.UsageError("--stack trains seeds in one process and --jobs in several: choose one of them.")
 
     @classmethod
     def of(cls, words: dict[str, Any]) -> "Order":
@@ -92,6 +100,8 @@ def complete(
     """Finishes the runs of this shard; returns whether all runs are finished, so that something can be made of them.
 
     ``after`` is called with each run as it is there, and whether it was there already.
+
+    Raises ``RunFailed`` when runs failed, once the others are finished.
     """
     part, parts = order.shard
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
@@ -101,6 +111,8 @@ def complete(
         say(
             f"{done} of {len(mine)} runs are finished; the rest would take about {duration(seconds)} one after another."
         )
+        if order.stack:
+            stack(mine, lab, dry_run=True)
         return False
     if order.force:
         for run in mine:
@@ -108,9 +120,13 @@ def complete(
                 run.clear()
     if order.jobs > 1:
         at_once(mine, lab, order.jobs)
+    failed = stack(mine, lab) if order.stack else {}
     for run in mine:
-        announce(run, lab)
-        after(run, finish(run, lab))
+        if run.folder not in failed:
+            announce(run, lab)
+            after(run, finish(run, lab))
+    if failed:
+        raise RunFailed(f"{len(failed)} of {len(mine)} runs failed, see above; the others are finished.")
     left = [run for run in runs if not run.finished]
     if left:
         say(f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard.")
@@ -162,6 +178,25 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
         raise Stopped("stopped; the same command goes on where each run stands.")
     if "failed" in states:
         raise RunFailed(f"{states.count('failed')} of {len(states)} runs failed, see above; the others are finished.")
+
+
+def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> dict[Path, str]:
+    """Trains what is missing, the seeds of each specification as one; returns why runs failed, by their folder."""
+    from icl_lab import machine
+    from icl_lab.together import groups, train_together
+
+    found, failed = groups(runs), dict[Path, str]()
+    if not found:
+        say("nothing to stack: no specification has two seeds left to train.")
+    for group in found:
+        seeds, spec = ", ".join(str(run.seed) for run in group), group[0].spec
+        what = f"{spec.task} | {spec.attn} | {spec.preset} | seeds {seeds} on {machine.describe(lab.device)}"
+        say(f"{what}: trained as one stack of {len(group)}{' (dry run)' if dry_run else ''}")
+        if not dry_run:
+            failed |= train_together(group, lab)
+    for folder, reason in failed.items():
+        say(f"failed: {folder} ({reason})")
+    return failed
 
 
 def announce(run: "Run", lab: "Lab", dry_run: bool = False) -> float:

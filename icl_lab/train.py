@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import torch
 from msgspec import Meta
-from torch import Tensor
+from torch import Tensor, nn
 
 from icl_lab.curriculum import Staircase
 from icl_lab.errors import RunFailed, Stopped
@@ -114,13 +114,11 @@ def train(
         if spec.switch_to and step == spec.switch_step:
             model.swap_rule(spec.switch_to)
             adam = optimizer(model, adam)
-        length, rate = spec.length_at(step), spec.rate_at(step)
         pending.append(advance(model, task, adam, spec, seed, step))
         done = step + 1
         if done % ROW == 0 or done == spec.steps:
             # Read in groups, so that a GPU need not wait at every step; nothing is kept before it is read.
-            row = {"step": done, "loss": fmean(read(pending, done)), "length": length, "rate": rate}
-            history.append(row | model.learned())
+            history.append(row(model, spec, done, read(pending, done)))
             pending = []
             tick(done, history[-1]["loss"])
         if done < spec.steps and (stopping() or time.monotonic() - kept > CHECKPOINT_SECONDS):
@@ -148,7 +146,19 @@ def advance(model: GPT2, task: Task, adam: torch.optim.Adam, spec: TrainSpec, se
     return loss.detach()
 
 
-def optimizer(model: GPT2, before: torch.optim.Adam | None = None) -> torch.optim.Adam:
+def row(model: GPT2, spec: TrainSpec, done: int, losses: list[float]) -> dict[str, float]:
+    """What the history says of the last steps up to ``done``: their mean loss, and what the rules have learned."""
+    last = done - 1
+    return {
+        "step": done,
+        "loss": fmean(losses),
+        "length": spec.length_at(last),
+        "rate": spec.rate_at(last),
+        **model.learned(),
+    }
+
+
+def optimizer(model: nn.Module, before: torch.optim.Adam | None = None) -> torch.optim.Adam:
     """Adam over what can be learned. What ``before`` knows of parameters that are still there is taken over."""
     adam = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], fused=True)
     if before is not None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
 from icl_lab import bench, hugging_face, tasks
-from icl_lab.bench import base, book, grid, jobs, memory, quality, start, step
+from icl_lab.bench import base, book, grid, jobs, memory, quality, stack, start, step
 from icl_lab.bench.base import Bench, Row
 from icl_lab.commands.bench import bench as command
 from icl_lab.errors import RunFailed
@@ -236,6 +236,18 @@ def test_jobs_are_the_same_command_but_for_their_number(monkeypatch, quick):
     assert (row.part, row.unit) == ("jobs", "x as fast")
 
 
+def test_on_a_gpu_the_stack_is_held_against_processes(monkeypatch):
+    asked = []
+    monkeypatch.setattr(jobs, "child", lambda *words: asked.append(words) or "")
+    monkeypatch.setattr(
+        jobs, "alternate", lambda ways, pairs, device, warm: [[way() or 8.0 / 2**k] for k, way in enumerate(ways)]
+    )
+    rows = list(jobs.measure(Bench(torch.device("cuda"), pairs=1)))
+    assert [row.case for row in rows] == ["4 seeds, --jobs 2", "4 seeds, --jobs 4", "4 seeds, --stack"]
+    assert [(row.ratio, row.seconds) for row in rows] == [(2.0, 4.0), (4.0, 2.0), (8.0, 1.0)]
+    assert ["--stack" in words for words in asked if "sweep" in words] == [False, False, False, True]
+
+
 def test_a_child_that_fails_says_why():
     assert base.child("-c", "print(7)") == "7\n"
     with pytest.raises(RunFailed, match=r"exit code 1: ValueError: no"):
@@ -342,8 +354,8 @@ def test_a_part_measured_again_takes_the_place_of_its_own_rows_only():
 
 
 def test_every_part_has_its_file():
-    assert bench.PARTS == ("step", "grid", "quality", "jobs", "memory", "start")
-    for part in (step, grid, quality, jobs, memory, start):
+    assert bench.PARTS == ("step", "grid", "quality", "jobs", "stack", "memory", "start")
+    for part in (step, grid, quality, jobs, stack, memory, start):
         assert part.PART in bench.PARTS
         assert part.__name__ == f"icl_lab.bench.{part.PART}"
 
@@ -416,7 +428,7 @@ def test_the_slopes_of_ssa_are_those_of_its_formula(heads):
     inputs = [part.requires_grad_() for part in (z, n, b)]
     assert torch.autograd.gradcheck(Power.apply, inputs)
     plain = n * z.sign() * torch.log1p(b * z.abs())
-    torch.testing.assert_close(Power.apply(*inputs), plain, rtol=0, atol=1e-14)
+    torch.testing.assert_close(Power.apply(*inputs)[0], plain, rtol=0, atol=1e-14)
     zero = torch.zeros(1, 2, 1, 1, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(Power.apply(zero, n, b).sum(), zero)
+    (slope,) = torch.autograd.grad(Power.apply(zero, n, b)[0].sum(), zero)
     assert torch.allclose(slope, (n * b).expand(2, 1, 1))

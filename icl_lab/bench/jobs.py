@@ -1,7 +1,7 @@
-"""Many runs: the wall time of four seeds, one at a time against two at a time, threads divided."""
+"""Many runs: the wall time of four seeds, one at a time, two at a time with the threads divided, and as one stack."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -17,25 +17,29 @@ PAIRS = 2  # at most: a pair takes a minute
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """Yields the wall time of ``icl-lab sweep`` with ``--jobs 1`` over that with ``--jobs 2``."""
+    """Yields how long ``icl-lab sweep`` takes with ``--jobs 1`` over that of other ways: two at once, on a GPU more."""
     pairs, runs = min(PAIRS, bench.pairs), count()
-    bench.tick(PART, 0, 1, f"{SEEDS} seeds, {pairs} times one by one and {pairs} times {AT_ONCE} at once")
+    ways: list[tuple[str, ...]] = [("--jobs", "1"), ("--jobs", str(AT_ONCE))]
+    if bench.device.type == "cuda":
+        # A CPU has too few cores for the one, and gains nothing from the other.
+        ways += [("--jobs", str(SEEDS)), ("--stack",)]
+    names = [" ".join(way) for way in ways]
+    bench.tick(PART, 0, 1, f"{SEEDS} seeds, {pairs} times each: {', '.join(names)}")
     with tempfile.TemporaryDirectory(prefix="icl-lab-bench-") as folder:
-        jobs = [partial(sweep, Path(folder), runs, at_once, bench.device) for at_once in (1, AT_ONCE)]
+        jobs = [partial(sweep, Path(folder), runs, way, bench.device) for way in ways]
         child("-m", "icl_lab", "--help")  # what is warmed up is the disk; a whole run more would take too long
-        one, several = alternate(jobs, pairs, bench.device, warm=False)
-    case = f"{SEEDS} seeds, --jobs {AT_ONCE}"
-    threads = torch.get_num_threads()
-    note = f"{STEPS} steps each, {threads} threads in all"
-    yield bench.quotient(PART, case, "--jobs 1", "x as fast", one, several, note=note)
+        one, *others = alternate(jobs, pairs, bench.device, warm=False)
+    note = f"{STEPS} steps each, {torch.get_num_threads()} threads in all"
+    for name, times in zip(names[1:], others, strict=True):
+        yield bench.quotient(PART, f"{SEEDS} seeds, {name}", names[0], "x as fast", one, times, note=note)
     bench.tick(PART, 1, 1, "")
 
 
-def sweep(folder: Path, runs: Iterator[int], at_once: int, device: torch.device) -> None:
+def sweep(folder: Path, runs: Iterator[int], way: Sequence[str], device: torch.device) -> None:
     """Trains and tests the seeds from the command line, in a results folder that nobody has used."""
     settings = [f"train.steps={STEPS}", "test.prompts=64", "test.axes.length=40", "test.axes.sigma_x=1"]
     settings.append("test.axes.sigma_f=1")
     words = ["--results", str(folder / str(next(runs))), "--device", str(device)]
-    words += ["--threads", str(torch.get_num_threads()), "--jobs", str(at_once), "--seeds", str(SEEDS)]
+    words += ["--threads", str(torch.get_num_threads()), *way, "--seeds", str(SEEDS)]
     words += [word for setting in settings for word in ("--set", setting)]
     child("-m", "icl_lab", "sweep", "--task", "linear", "--attn", "softmax", *words)

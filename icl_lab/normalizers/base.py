@@ -52,6 +52,7 @@ class Normalizer(nn.Module, ABC):
     sums_to_one: bool = True
     non_negative: bool = True
     prefix_consistent: bool = True  # row i does not depend on how long the prompt goes on
+    stackable: bool = True  # ``torch.func.vmap`` can map the rule over the seeds of a stack
     ordered: bool = False  # the weights depend on where a key stands, not only on what it is
     learned: tuple[str, ...] = ()  # attributes that hold the parameters under the names of the formula
     shared: tuple[str, ...] = ()  # parameters that all layers hold in common

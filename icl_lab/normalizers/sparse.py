@@ -47,6 +47,7 @@ class Entmax(Scored):
             raise BadValue("alpha = 1 is softmax: choose 'softmax', or an alpha above 1.")
         require(alpha > 1, "alpha must be > 1", alpha)
         self.alpha = alpha
+        self.stackable = alpha <= 2  # the bisection of the package cannot be mapped
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         return entmax(scores(q, k), visible, self.alpha)
@@ -97,7 +98,7 @@ class Projection(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, alpha: float) -> tuple[Tensor]:
+    def forward(z: Tensor, alpha: float) -> tuple[Tensor]:
         """Scores (.. t), hidden ones minus infinity -> weights (.. t)."""
         p = 1 / (alpha - 1)
         x = (z - z.amax(-1, keepdim=True)).mul_(alpha - 1)
@@ -111,9 +112,12 @@ class Projection(torch.autograd.Function):
                 break
         w = _power((x - tau).clamp_(min=0), p)
         w /= w.sum(-1, keepdim=True)
-        ctx.save_for_backward(w)
-        ctx.alpha = alpha
         return (w,)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor]) -> None:
+        ctx.save_for_backward(*output)
+        ctx.alpha = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
@@ -121,6 +125,11 @@ class Projection(torch.autograd.Function):
         (w,) = ctx.saved_tensors
         s = _power(w, 2 - ctx.alpha)
         return s * (slope - (s * slope).sum(-1, keepdim=True) / s.sum(-1, keepdim=True)), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], z: Tensor, alpha: float) -> Any:
+        """Row by row: a stack is a larger tensor."""
+        return Projection.apply(z.movedim(in_dims[0], 0), alpha), (0,)  # type: ignore[no-untyped-call]
 
 
 def _power(r: Tensor, p: float) -> Tensor:

@@ -47,7 +47,7 @@ class SSA(WarpedScore):
         return F.softplus(self.raw_b)
 
     def warp(self, z: Tensor, n: Tensor) -> Tensor:
-        warped: Tensor = Power.apply(z, self.n.view(-1, 1, 1), self.b.view(-1, 1, 1))  # type: ignore[no-untyped-call]
+        warped: Tensor = Power.apply(z, self.n.view(-1, 1, 1), self.b.view(-1, 1, 1))[0]  # type: ignore[no-untyped-call]
         return warped
 
 
@@ -60,18 +60,37 @@ class Power(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, n: Tensor, b: Tensor) -> Tensor:
-        """z (.. h t t), n and b (h 1 1) or (1 1 1) -> g, of the shape of z."""
+    def forward(z: Tensor, n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """z (.. h t t), n and b (h 1 1) or (1 1 1) -> g, 1 + b|z| and g / n, of the shape of z."""
         u = z.abs().mul_(b)
         signed = torch.log1p(u).copysign_(z)
-        ctx.save_for_backward(z, n, b, u.add_(1), signed)
-        return signed * n
+        return signed * n, u.add_(1), signed
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        _, u, signed = output
+        ctx.save_for_backward(*inputs, u, signed)
+        ctx.mark_non_differentiable(u, signed)
+        if not torch.compiler.is_compiling():  # which leaves them out by itself, and does not know the word
+            ctx.set_materialize_grads(False)  # two matrices of zeros, for slopes that nobody reads
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, slope: Tensor | None, *_: None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        if slope is None:  # nothing that was asked for hangs on these scores
+            return None, None, None
         z, n, b, u, signed = ctx.saved_tensors
         share = slope / u
         for_n = (slope * signed).sum_to_size(n.shape) if ctx.needs_input_grad[1] else None
         for_b = (share * z).sum_to_size(b.shape) * n if ctx.needs_input_grad[2] else None
         return share.mul_(n * b), for_n, for_b
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], z: Tensor, n: Tensor, b: Tensor) -> Any:
+        """A stack stands before the prompts: z (s .. h t t), n and b (s 1 .. h 1 1)."""
+        parts = zip((z, n, b), in_dims, strict=True)
+        z, n, b = (
+            part.expand(info.batch_size, *part.shape) if at is None else part.movedim(at, 0) for part, at in parts
+        )
+        n, b = (part.view(len(part), *[1] * (z.ndim - part.ndim), *part.shape[1:]) for part in (n, b))
+        return Power.apply(z, n, b), (0, 0, 0)  # type: ignore[no-untyped-call]
