@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from icl_lab.bench.base import Bench, Row
 
-PARTS = ("step", "grid", "quality", "jobs", "memory", "start")
+PARTS = ("step", "engines", "grid", "quality", "jobs", "memory", "flex", "start")
 
 
 def measure(parts: Iterable[str], bench: "Bench") -> Iterator["Row"]:
