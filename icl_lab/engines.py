@@ -69,28 +69,35 @@ class Eager:
 
 
 class Compiled(Eager):
-    """The loss and its gradients as code made by ``torch.compile``, once for prompts of all lengths.
+    """The loss and its gradients as code made by ``torch.compile``, once for each length of the prompts.
 
-    The code is made here, before the first step and always for the longest prompts, from which its shape follows: so a
-    training that is taken up at another length runs the same code, and ends with the same bits.
+    Code for a length knows nothing of the lengths before it, so a training that is taken up again runs the same code
+    and ends with the same bits. Code for all lengths at once is made in the time of one, but what it is hangs on the
+    length it was made at.
 
-    Raises ``BadValue`` where the rule, the position code or the task cannot be compiled, or nothing can.
+    The longest prompts are compiled here, before the first step: raises ``BadValue`` where the rule, the position code
+    or the task cannot be, or nothing can.
     """
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
-        self.loss = torch.compile(own_code(self.loss), backend=BACKEND, fullgraph=True)
+        self.plain, self.loss = self.loss, self._compiled
+        self.made: dict[int, Loss] = {}
         device = next(work.model.parameters()).device
         prompt = work.task.sample(stream(0, "compile"), work.batch, work.longest).to(device)
         where = work.model.places(prompt.tokens.shape[1], stream(0, "compile"), device)
-        inputs = (prompt.tokens, prompt.targets, prompt.scored, causal(len(where), device), where)
-        for part, axes in zip(inputs, ((1,), (1,), (1,), (0, 1), (0,)), strict=True):
-            torch._dynamo.mark_dynamic(part, axes)  # the number of tokens
-        wanted = work.adam.param_groups[0]["params"]
         try:
-            torch.autograd.grad(self.loss(*inputs), wanted, allow_unused=True)
+            loss = self.loss(prompt.tokens, prompt.targets, prompt.scored, causal(len(where), device), where)
+            torch.autograd.grad(loss, work.adam.param_groups[0]["params"], allow_unused=True)
         except RuntimeError as error:
             raise BadValue(f"train.engine=compiled is not possible here: {told(work.model, error)}") from error
+
+    def _compiled(self, tokens: Tensor, targets: Tensor, scored: Tensor, visible: Tensor, where: Tensor) -> Tensor:
+        length = len(where)
+        if length not in self.made:
+            code = own_code(self.plain)
+            self.made[length] = torch.compile(code, backend=BACKEND, fullgraph=True, dynamic=False)
+        return self.made[length](tokens, targets, scored, visible, where)
 
 
 @dataclass(frozen=True)
@@ -178,7 +185,7 @@ def loss_of(model: GPT2, task: Task, precision: Precision) -> Loss:
 
 
 def own_code(loss: Loss) -> Loss:
-    """Returns the function with code of its own: torch gives up after eight compilations of one and the same code."""
+    """Returns the function with code of its own: torch counts compilations by code, and gives up after eight."""
     made = cast(FunctionType, loss)
     copy = FunctionType(made.__code__.replace(), made.__globals__, made.__name__, made.__defaults__, made.__closure__)
     return cast(Loss, copy)
@@ -218,5 +225,6 @@ def cuda_recorder() -> Recorder:
 
 def told(model: GPT2, error: RuntimeError) -> str:
     """What of a complaint of torch fits into one line."""
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return f"{model.attn} with positions {model.spec.positions}: {line} (train.engine=eager takes every rule.)"
+    cause = getattr(error, "inner_exception", error)  # a backend's own complaint is wrapped in that of the compiler
+    line = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+    return f"{model.attn}, positions {model.spec.positions}: {line.rstrip('.')}. train.engine=eager takes every rule."
