@@ -195,7 +195,7 @@ def test_flex_attention_is_left_out_on_a_cpu_and_said(quick):
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns that this road, which computes every score, is for tests
-@pytest.mark.parametrize("choice", ["ssmax", "ssmax:s=0.3", "ssa", "ssa:n=2,b=0.5", "ssa:per=layer"])
+@pytest.mark.parametrize("choice", ["ssmax", "ssmax:s=0.3", "ssa", "ssa:n=2,b=0.5"])
 @pytest.mark.parametrize("tokens", [5, 130])
 def test_flex_attention_with_the_warp_of_a_rule_gives_its_outputs(choice, tokens):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -236,7 +236,7 @@ def test_the_warps_of_flex_attention_have_the_slopes_of_the_rules(choice):
 
 
 def test_flex_rows_are_shares_ratios_and_differences(monkeypatch, quick):
-    """Numbers that are written down: outputs 1 in 10 apart, a parameter's gradient 1 in 4, memory 3 to 1, time 2 to 1."""
+    """Numbers that are written down: outputs 1 in 10 apart, the gradient of a parameter 1 in 4, memory 3 to 1."""
     whole = tuple(torch.tensor([10.0, -4.0]) for _ in range(5))
     off = (torch.tensor([9.0, -4.0]), *whole[1:4], torch.tensor([10.0, -1.5]))
     jobs = (lambda: off, lambda: whole)

@@ -91,7 +91,7 @@ def warp_of_ssmax(rule: SSMax, tokens: int) -> Warp:
 
 
 def warp_of_ssa(rule: SSA, tokens: int) -> Warp:
-    """n sgn(z) log(1 + b|z|), the sign as a constant: so that the slope at 0 is n b, as it should."""
+    """n sgn(z) log(1 + b|z|), n and b of each head; the sign is a constant, so that the slope at 0 is n b."""
     n, b = rule.n, rule.b
 
     def g(z: Tensor, prompt: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
