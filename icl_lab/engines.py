@@ -1,5 +1,6 @@
 """How one step of training is executed: as it is written, with compiled arithmetic, or recorded whole and replayed."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -211,7 +212,9 @@ def cuda_recorder() -> Recorder:
     def record(job: Job) -> tuple[Callable[[], object], Tensor]:
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        with torch.cuda.stream(aside), warnings.catch_warnings():
+            # Of Adam, that here it runs without a recording; it is about to.
+            warnings.filterwarnings("ignore", "This instance was constructed with capturable=True")
             for _ in range(WARM):
                 job()
         torch.cuda.current_stream().wait_stream(aside)

@@ -36,8 +36,8 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``engine`` says how a step is executed: ``eager`` as it is written; ``compiled`` with the loss and its gradients as
     code made by ``torch.compile``, which takes a while before the first step; ``graph`` recorded whole for each length
-    and replayed, on CUDA only. ``precision=bf16`` takes the products inside the blocks in half precision. Engines
-    differ by rounding, but rounding is amplified by training, so both are part of what a run is.
+    and replayed, on CUDA only. ``precision=bf16`` takes the products inside the blocks in half precision, in training
+    and not in tests. Engines differ by rounding, but training amplifies rounding, so both are part of what a run is.
     """
 
     steps: Positive = 6000
