@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,6 +33,11 @@ def norm(shape: Shape) -> nn.Module:
     if not shape.norm:
         return nn.Identity()
     return nn.RMSNorm(shape.width, eps=1e-5) if shape.llama else nn.LayerNorm(shape.width)
+
+
+def plainly(x: Tensor) -> torch.autocast:
+    """Switches autocast off where ``x`` lies: what comes in is computed in the precision that it has."""
+    return torch.autocast(x.device.type, enabled=False)
 
 
 class Block(nn.Module):
@@ -71,8 +77,10 @@ class Attention(nn.Module):
         b, t, d = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = turn(self.norm_q(q), self.norm_k(k))
-        other = None if see is None else see(self.rule.weights(q, k, visible), scores(q, k))
-        o = self.rule.attend(q, k, v, visible) if other is None else other @ v
+        # A rule widens what it must; autocast would narrow the scores again, in the middle of its formula.
+        with plainly(x):
+            other = None if see is None else see(self.rule.weights(q, k, visible), scores(q, k))
+            o = self.rule.attend(q, k, v, visible) if other is None else other @ v
         return cast(Tensor, self.project(o.transpose(1, 2).reshape(b, t, d)))
 
 

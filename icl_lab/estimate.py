@@ -4,14 +4,19 @@ import time
 
 import torch
 
-from icl_lab import tasks
+from icl_lab import engines, tasks
 from icl_lab.model import GPT2
 from icl_lab.spec import RunSpec
 from icl_lab.streams import stream
 
 
 def estimate(spec: RunSpec, device: torch.device) -> tuple[float, int]:
-    """Returns the seconds that training will take here, from a few steps at full length, and the working parameters."""
+    """Returns the seconds that training will take here, from a few steps at full length, and the working parameters.
+
+    The steps are eager ones in single precision, whatever the engine: to compile would take longer than to estimate.
+    Raises ``BadValue`` where the device is not one for the engine.
+    """
+    engines.check(spec.train.engine, device)
     task = tasks.build(spec.task)
     model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device)
     lengths = [spec.train.length_at(step) for step in range(spec.train.steps)]

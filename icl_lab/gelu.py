@@ -21,7 +21,7 @@ def gelu_new(x: Tensor) -> Tensor:
 
     Not differentiable twice on a CPU.
     """
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or torch.compiler.is_compiling():  # a compiler fuses it with what stands around
         return F.gelu(x, approximate="tanh")
     if not (x.requires_grad and torch.is_grad_enabled()):
         return x * (x * x).mul_(C3).add_(C1).mul_(x).sigmoid_()

@@ -12,7 +12,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from icl_lab import normalizers, positions
-from icl_lab.blocks import Attention, Block, Shape, norm
+from icl_lab.blocks import Attention, Block, Shape, norm, plainly
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, causal
 
@@ -89,7 +89,6 @@ class GPT2(nn.Module):
         tokens: Tensor,
         watch: Watch | None = None,
         answers: slice = EVERYWHERE,
-        rng: torch.Generator | None = None,
         places: Tensor | None = None,
     ) -> Tensor:
         """Tokens (b t w) -> outputs (b t c).
@@ -98,29 +97,45 @@ class GPT2(nn.Module):
         be used.
 
         Where only some tokens are asked for an answer, ``answers`` spares the rest what nobody reads: the last block's
-        MLP and the read-out. Their outputs are 0. In training ``rng`` draws the places of a code with random ones,
-        or whoever has drawn them hands over ``places`` (t).
+        MLP and the read-out. Their outputs are 0. ``places`` (t) says where the tokens stand, if not one after another.
 
         Raises ``BadValue`` when there are more tokens than the position code can tell apart.
         """
-        t = tokens.shape[1]
+        where = self.places(tokens.shape[1], None, tokens.device) if places is None else places
+        return self.think(tokens, causal(tokens.shape[1], tokens.device), where, watch, answers)
+
+    def places(self, t: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
+        """Returns the places (t) at which the position code sets the tokens; in training ``rng`` draws random ones.
+
+        Raises ``BadValue`` when there are more tokens than the position code can tell apart.
+        """
         limit = self.positions.limit
         if limit is not None and t > limit:
             raise BadValue(
                 f"{t} tokens do not fit into the {limit} places of {self.spec.positions}; shorten the prompt or take "
                 "another position code."
             )
-        visible = causal(t, tokens.device)
-        x = self.read_in(tokens)
+        return self.positions.where(t, rng, device)
+
+    def think(
+        self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None = None, answers: slice = EVERYWHERE
+    ) -> Tensor:
+        """As ``forward``, of tensors alone: tokens (b t w), the mask ``causal`` of their number, their places (t).
+
+        Where a caller has autocast on, numbers are still read in and out as they are: half a precision is enough for
+        the blocks, not for the digits of a prompt.
+        """
+        with plainly(tokens):
+            x = self.read_in(tokens)
         if self.roles is not None:
-            x = x + self.roles.repeat(math.ceil(t / len(self.roles)), 1)[:t]
-        where = self.positions.where(t, rng, tokens.device) if places is None else places
+            x = x + self.roles.repeat(-(-tokens.shape[1] // len(self.roles)), 1)[: tokens.shape[1]]
         x = self.positions.place(x, where)
         turn = lambda q, k: self.positions.turn(q, k, where)  # noqa: E731
         for layer, block in enumerate(self.blocks):
             seen = None if watch is None else partial(watch, layer)
             x = block(x, visible, turn, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE)
-        read = self.read_out(self.norm(x))
+        with plainly(tokens):
+            read = self.read_out(self.norm(x))
         if answers == EVERYWHERE:
             return cast(Tensor, read)
         outputs = read.new_zeros(*tokens.shape[:2], read.shape[2])

@@ -74,7 +74,10 @@ def _member(run: Run, lab: Lab) -> Member | None:
 
 
 def _check(spec: RunSpec) -> None:
-    """Raises ``BadValue`` for a rule that cannot be stacked."""
+    """Raises ``BadValue`` for a rule that cannot be stacked, and for other engines than the one as written."""
+    if (spec.train.engine, spec.train.precision) != ("eager", "float32"):
+        told = f"train.engine={spec.train.engine}, train.precision={spec.train.precision}"
+        raise BadValue(f"a stack is trained eagerly in float32, got {told}; leave one or the other.")
     site = {"heads": spec.model.heads, "head_dim": spec.model.width // spec.model.heads}
     tokens = spec.reading(tasks.build(spec.task)).train_tokens
     for attn in filter(None, (spec.attn, spec.train.switch_to)):

@@ -12,6 +12,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from icl_lab import engines
 from icl_lab.curriculum import Staircase
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.model import GPT2
@@ -32,6 +33,11 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``switch_step`` on (0: never) the rule ``switch_to`` stands in the place of the first one, its parameters at their
     start, and the rate rises anew: variant f of arXiv 2501.19399. ``shift`` holds the standard deviations (axes of the
     task's shift grid) of the training prompts that are not 1: a wider training law.
+
+    ``engine`` says how a step is executed: ``eager`` as it is written; ``compiled`` with the loss and its gradients as
+    code made by ``torch.compile``, which takes a while before the first step; ``graph`` recorded whole for each length
+    and replayed, on CUDA only. ``precision=bf16`` takes the products inside the blocks in half precision, in training
+    and not in tests. Engines differ by rounding, but training amplifies rounding, so both are part of what a run is.
     """
 
     steps: Positive = 6000
@@ -44,6 +50,8 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     switch_step: Annotated[int, Meta(ge=0)] = 0
     switch_to: str = ""
     shift: dict[str, float] = {}
+    engine: engines.Name = "eager"
+    precision: engines.Precision = "float32"
 
     def __post_init__(self) -> None:
         if bool(self.switch_step) != bool(self.switch_to):
@@ -101,12 +109,13 @@ def train(
     ``CHECKPOINT_SECONDS`` and before leaving early; ``tick`` after each row.
 
     Raises ``RunFailed`` at the first loss that is not finite, with its step and value, and keeps nothing from after it;
-    raises ``Stopped`` when ``stopping()`` turns true.
+    raises ``Stopped`` when ``stopping()`` turns true, and ``BadValue`` where the engine cannot do this training.
     """
     device = next(model.parameters()).device
     adam = optimizer(model)
     if progress.optimizer is not None:
         adam.load_state_dict(progress.optimizer)
+    engine = prepare(model, task, adam, spec)
     history, pending = list(progress.history), [torch.tensor(loss, device=device) for loss in progress.pending]
     kept = time.monotonic()
     model.train()
@@ -114,7 +123,8 @@ def train(
         if spec.switch_to and step == spec.switch_step:
             model.swap_rule(spec.switch_to)
             adam = optimizer(model, adam)
-        pending.append(advance(model, task, adam, spec, seed, step))
+            engine = prepare(model, task, adam, spec)
+        pending.append(advance(engine, spec, seed, step))
         done = step + 1
         if done % ROW == 0 or done == spec.steps:
             # Read in groups, so that a GPU need not wait at every step; nothing is kept before it is read.
@@ -130,20 +140,19 @@ def train(
     return history
 
 
-def advance(model: GPT2, task: Task, adam: torch.optim.Adam, spec: TrainSpec, seed: int, step: int) -> Tensor:
+def prepare(model: GPT2, task: Task, adam: torch.optim.Adam, spec: TrainSpec) -> engines.Eager:
+    """Returns the engine that does the steps of a training; raises ``BadValue`` where it cannot."""
+    work = engines.Work(model, task, adam, spec.clip, spec.precision, spec.batch, spec.longest)
+    return engines.build(spec.engine, work)
+
+
+def advance(engine: engines.Eager, spec: TrainSpec, seed: int, step: int) -> Tensor:
     """Does one step of Adam on the prompts of ``step``, and returns their loss, for which nobody has waited yet."""
+    model, task = engine.work.model, engine.work.task
     device = next(model.parameters()).device
     prompt = task.sample(stream(seed, "train", step), spec.batch, spec.length_at(step), **spec.shift).to(device)
-    for group in adam.param_groups:
-        group["lr"] = spec.rate_at(step)
-    places = stream(seed, "places", step)
-    loss = task.loss(model(prompt.tokens, answers=task.answers, rng=places), prompt)
-    adam.zero_grad(set_to_none=True)
-    torch.autograd.backward(loss)
-    if spec.clip:
-        torch.nn.utils.clip_grad_norm_(adam.param_groups[0]["params"], spec.clip)
-    adam.step()
-    return loss.detach()
+    where = model.places(prompt.tokens.shape[1], stream(seed, "places", step), device)
+    return engine.step(prompt, where, spec.rate_at(step))
 
 
 def row(model: GPT2, spec: TrainSpec, done: int, losses: list[float]) -> dict[str, float]:

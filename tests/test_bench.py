@@ -11,11 +11,11 @@ import torch
 from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
-from icl_lab import bench, hugging_face, tasks
-from icl_lab.bench import base, book, grid, jobs, memory, quality, stack, start, step
+from icl_lab import bench, hugging_face, normalizers, tasks
+from icl_lab.bench import base, book, engines, flex, grid, jobs, memory, quality, stack, start, step
 from icl_lab.bench.base import Bench, Row
 from icl_lab.commands.bench import bench as command
-from icl_lab.errors import RunFailed
+from icl_lab.errors import BadValue, RunFailed
 from icl_lab.gelu import PIECE, gelu_new
 from icl_lab.model import GPT2, ModelSpec, Reading
 from icl_lab.normalizers.base import causal, count
@@ -143,6 +143,109 @@ def test_whose_time_is_divided_by_whose(monkeypatch, quick):
     monkeypatch.setattr(step, "alternate", lambda jobs, pairs, device: [[2.0], [3.0]])
     slower = step.against_softmax("ssa", quick[0], steps=1)
     assert (slower.ratio, slower.seconds) == (1.5, 3.0)
+
+
+def refused(*ways):
+    """As ``engines.made``, at a tiny size and without compiling; these ways are not possible here."""
+
+    def made(way, size, told):
+        if str(way) in ways:
+            raise BadValue("there is none.")
+        return base.Steps(TINY, "softmax", 2, 3, CPU, "eager", way.precision)
+
+    return made
+
+
+def test_engines_are_told_against_eager_steps_and_those_that_are_none_are_said(monkeypatch, quick):
+    told, said = quick
+    monkeypatch.setattr(engines, "made", refused("graph float32", "graph bf16"))
+    rows = list(engines.measure(told))
+    assert said == [f"engines: graph {precision}, lite: there is none." for precision in ("float32", "bf16")]
+    compiled = ["compiled float32, lite", "compiled bf16, lite"]
+    assert [row.case for row in rows if row.unit.startswith("seconds")] == compiled
+    speeds = [row.case for row in rows if row.against == "a second"]
+    assert speeds == ["eager float32, lite", compiled[0], "eager bf16, lite", compiled[1]]
+    assert [row.case for row in rows if row.against == "eager float32"] == speeds[1:]
+    assert all(row.ratio > 0 for row in rows)
+
+
+def test_steps_a_second_and_the_minutes_of_a_published_training(monkeypatch, quick):
+    """Times that are written down: two steps of 0.2 s each a timing, and the compiled ones take half of it."""
+    monkeypatch.setattr(engines, "made", refused("graph float32", "graph bf16", "eager bf16", "compiled bf16"))
+    asked = iter([[[0.2]], [[0.4], [0.2]]])
+    monkeypatch.setattr(engines, "alternate", lambda jobs, pairs, device: next(asked))
+    _, eager, compiled, ratio = engines.measure(quick[0])
+    assert (eager.ratio, eager.seconds, compiled.ratio) == pytest.approx((5, 0.2, 10))
+    assert eager.note == "500,000 steps: 1,667 minutes"
+    assert (ratio.case, ratio.ratio) == ("compiled float32, lite", 2)
+
+
+def test_the_engines_of_the_bench_are_those_of_training(quick):
+    lite = engines.Size("tiny", TINY, 2, 3)
+    half = engines.made(engines.Way("eager", "bf16"), lite, quick[0])
+    assert (half.spec.engine, half.spec.precision, half.spec.batch, half.spec.longest) == ("eager", "bf16", 2, 3)
+    with pytest.raises(BadValue, match="CUDA graphs"):
+        engines.made(engines.Way("graph", "float32"), lite, quick[0])
+
+
+def test_flex_attention_is_left_out_on_a_cpu_and_said(quick):
+    told, said = quick
+    assert list(flex.measure(told)) == []
+    assert said == ["flex: flex_attention has no backward on the CPU; nothing is measured."]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns that this road, which computes every score, is for tests
+@pytest.mark.parametrize("choice", ["ssmax", "ssmax:s=0.3", "ssa", "ssa:n=2,b=0.5"])
+@pytest.mark.parametrize("tokens", [5, 130])
+def test_flex_attention_with_the_warp_of_a_rule_gives_its_outputs(choice, tokens):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    rule = normalizers.build(choice, heads=2, head_dim=16, train_tokens=64).requires_grad_(False)
+    rng = stream(0, "flex", tokens)
+    for p in rule.parameters():
+        p += torch.randn(p.shape, generator=rng) / 4  # heads that differ
+    q, k, v = (2 * torch.randn(1, 2, tokens, 16, generator=rng) for _ in range(3))
+    blocks = create_block_mask(flex.earlier, None, None, tokens, tokens, device="cpu")
+    o = flex_attention(q, k, v, score_mod=flex.warp(rule, tokens), block_mask=blocks)
+    torch.testing.assert_close(o, rule.weights(q, k, causal(tokens)) @ v, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("choice", flex.RULES)
+def test_the_warps_of_flex_attention_have_the_slopes_of_the_rules(choice):
+    """Of scores and of what is learned, at 0 too; there is no backward through flex_attention itself on a CPU."""
+    rule = normalizers.build(choice, heads=2, head_dim=16, train_tokens=64)
+    q, k = (torch.randn(1, 2, 6, 16, generator=stream(0, "slopes", name), dtype=torch.float32) for name in "qk")
+    q[:, :, 3] = 0
+    wanted = [q.requires_grad_(), k.requires_grad_(), *rule.parameters()]
+    visible = causal(6)
+    weights = rule.weights(q, k, visible)
+    slope = torch.randn(weights.shape, generator=stream(0, "slopes"))
+    ours = torch.autograd.grad(weights, wanted, slope)
+    z, one = q @ k.mT / 4, flex.warp(rule, 6)
+    none = torch.tensor(0)
+    g = torch.stack(
+        [
+            torch.stack([torch.stack([one(z[0, h, i, j], none, h, i, j) for j in range(6)]) for i in range(6)])
+            for h in range(2)
+        ]
+    )
+    warped = torch.autograd.grad(g.masked_fill(~visible, -math.inf).softmax(-1).unsqueeze(0), wanted, slope)
+    for a, b in zip(warped, ours, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    assert ours[0][:, :, 3].abs().sum() > 0, "the slope at 0 is part of what is compared"
+
+
+def test_flex_rows_are_shares_ratios_and_differences(monkeypatch, quick):
+    """Numbers that are written down: outputs 1 in 10 apart, the gradient of a parameter 1 in 4, memory 3 to 1."""
+    whole = tuple(torch.tensor([10.0, -4.0]) for _ in range(5))
+    off = (torch.tensor([9.0, -4.0]), *whole[1:4], torch.tensor([10.0, -1.5]))
+    jobs = (lambda: off, lambda: whole)
+    monkeypatch.setattr(flex, "work", lambda name, tokens, device: jobs)
+    monkeypatch.setattr(flex, "allocated", lambda job, device: 100 if job is jobs[0] else 300)
+    monkeypatch.setattr(flex, "alternate", lambda asked, pairs, device: [[1.0], [2.0]])
+    rows = list(flex.compare("ssa", 512, quick[0]))
+    assert [row.ratio for row in rows] == pytest.approx([0.1, 0.0, 0.25, 3.0, 2.0])
+    assert [row.note for row in rows[:3]] == ["checked"] * 3
 
 
 def test_all_three_roads_of_the_grid_give_the_same_cells(monkeypatch, quick):
@@ -287,6 +390,13 @@ def test_memory_is_a_ratio_and_a_power(monkeypatch, quick):
     assert len(asked) == 6
 
 
+def test_a_gpu_is_measured_in_this_process(monkeypatch):
+    monkeypatch.setattr(memory, "child", lambda *words: pytest.fail("another process"))
+    monkeypatch.setattr(memory, "probe", lambda *asked: asked)
+    cuda = torch.device("cuda")
+    assert memory.peak("ssa", "attend", 8, cuda) == ("ssa", "attend", 8, "cuda", torch.get_num_threads())
+
+
 def test_the_keys_of_a_causal_row_need_no_matrix():
     mask = causal(9)
     assert torch.equal(count(mask), count(mask.clone()))
@@ -354,8 +464,8 @@ def test_a_part_measured_again_takes_the_place_of_its_own_rows_only():
 
 
 def test_every_part_has_its_file():
-    assert bench.PARTS == ("step", "grid", "quality", "jobs", "stack", "memory", "start")
-    for part in (step, grid, quality, jobs, stack, memory, start):
+    assert bench.PARTS == ("step", "engines", "grid", "quality", "jobs", "stack", "memory", "flex", "start")
+    for part in (step, engines, grid, quality, jobs, stack, memory, flex, start):
         assert part.PART in bench.PARTS
         assert part.__name__ == f"icl_lab.bench.{part.PART}"
 

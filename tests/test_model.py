@@ -113,7 +113,7 @@ def test_random_places_are_drawn_afresh_in_training_and_once_in_a_test(code):
     assert not torch.equal(places[0], places[2])
     x = tokens(t=12)
     assert torch.equal(model(x), model(x))
-    assert not torch.equal(model(x), model(x, rng=stream(0, "places", 1)))
+    assert not torch.equal(model(x), model(x, places=model.places(x.shape[1], stream(0, "places", 1), x.device)))
     assert not model.prefix_consistent
     with pytest.raises(BadValue, match="41 tokens do not fit into the 40 places"):
         model(tokens(t=41))

@@ -16,8 +16,13 @@ from pathlib import Path
 import torch
 
 import icl_lab
+from icl_lab import engines, tasks
+from icl_lab.curriculum import Staircase
 from icl_lab.errors import RunFailed
 from icl_lab.machine import seconds
+from icl_lab.model import GPT2, ModelSpec, Reading
+from icl_lab.streams import stream
+from icl_lab.train import TrainSpec, advance, optimizer, prepare
 
 HOME = Path(icl_lab.__file__).parent.parent  # the folder that holds the package
 
@@ -68,6 +73,41 @@ class Bench:
         return self.row(part, case, against, median, unit, low=low, high=high, seconds=own, count=len(under), **more)
 
 
+class Steps:
+    """Our own training, step after step, at one length.
+
+    Raises ``BadValue`` where the engine cannot do it here.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        attn: str,
+        batch: int,
+        pairs: int,
+        device: torch.device,
+        engine: engines.Name = "eager",
+        precision: engines.Precision = "float32",
+    ) -> None:
+        self.task = tasks.build("linear")
+        length = Staircase(start=pairs, stop=pairs)
+        self.spec = TrainSpec(batch=batch, rate=1e-4, curriculum=length, engine=engine, precision=precision)
+        self.reading = Reading(self.task.width, self.task.outputs, self.task.roles, self.task.tokens(pairs))
+        self.model = GPT2(model, self.reading, attn, stream(0, "init")).to(device).train()
+        self.adam = optimizer(self.model)
+        self.engine = prepare(self.model, self.task, self.adam, self.spec)
+        self.step = 0
+
+    def __call__(self) -> torch.Tensor:
+        """Does the next step and returns its loss."""
+        self.step += 1
+        return advance(self.engine, self.spec, 0, self.step - 1)
+
+    def times(self, steps: int) -> Callable[[], object]:
+        """Returns a job of several steps."""
+        return lambda: [self() for _ in range(steps)]
+
+
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
     """Returns the median, the least and the greatest.
 
@@ -92,6 +132,14 @@ def alternate(
         job()
     rounds = [[seconds(job, device) for job in jobs] for _ in range(pairs)]
     return [list(times) for times in zip(*rounds, strict=True)]
+
+
+def allocated(job: Callable[[], object], device: torch.device) -> int:
+    """Returns the bytes that the job takes of a GPU at its height, above what there was before; never below 1."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    job()
+    return max(1, torch.cuda.max_memory_allocated(device) - before)
 
 
 def child(*words: str) -> str:

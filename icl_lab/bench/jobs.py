@@ -18,11 +18,12 @@ PAIRS = 2  # at most: a pair takes a minute
 
 def measure(bench: Bench) -> Iterator[Row]:
     """Yields how long ``icl-lab sweep`` takes with ``--jobs 1`` over that of other ways: two at once, on a GPU more."""
-    pairs, runs = min(PAIRS, bench.pairs), count()
     ways: list[tuple[str, ...]] = [("--jobs", "1"), ("--jobs", str(AT_ONCE))]
+    pairs, runs = min(PAIRS, bench.pairs), count()
     if bench.device.type == "cuda":
         # A CPU has too few cores for the one, and gains nothing from the other.
         ways += [("--jobs", str(SEEDS)), ("--stack",)]
+        pairs = 1  # most of the wall time is that of starting processes, and once is enough to see it
     names = [" ".join(way) for way in ways]
     bench.tick(PART, 0, 1, f"{SEEDS} seeds, {pairs} times each: {', '.join(names)}")
     with tempfile.TemporaryDirectory(prefix="icl-lab-bench-") as folder:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from icl_lab import normalizers
-from icl_lab.bench.base import Bench, Row, alternate, child
+from icl_lab.bench.base import Bench, Row, allocated, alternate, child
 from icl_lab.normalizers.base import Normalizer, causal, veil
 
 PART = "memory"
@@ -54,26 +54,29 @@ def power(peaks: list[float]) -> float:
 
 
 def peak(rule: str, route: str, tokens: int, device: torch.device) -> float:
-    """The bytes that ``work`` takes at its height, above what there was before, in a process of its own."""
+    """The bytes that ``work`` takes at its height, above what there was before, in a process of its own.
+
+    A GPU counts what is in use, and not what was freed and kept: there this process will do, which is minutes sooner.
+    """
+    if device.type == "cuda":
+        return probe(rule, route, tokens, str(device), torch.get_num_threads())
     words = ", ".join(repr(word) for word in (rule, route, tokens, str(device)))
     script = f"from icl_lab.bench.memory import probe; print(probe({words}, threads={torch.get_num_threads()}))"
     return float(child("-c", script))
 
 
 def probe(rule: str, route: str, tokens: int, where: str, threads: int) -> int:
-    """Measures one route in this process, which must be a fresh one: freed memory that it kept would not be counted.
+    """Measures one route in this process.
 
-    On a CPU the high-water mark of resident memory, which sees what a fused kernel needs inside itself; never below 1.
+    On a CPU it must be a fresh one: freed memory that it kept would not be counted. There it is the high-water mark of
+    resident memory, which sees what a fused kernel needs inside itself; never below 1.
     """
     torch.set_num_threads(threads)
     device = torch.device(where)
     work(rule, route, 16, device)()  # code, threads and thread-local buffers belong to no rule
     job = work(rule, route, tokens, device)
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        job()
-        return max(1, torch.cuda.max_memory_allocated(device) - before)
+        return allocated(job, device)
     before = lowered()
     job()
     return max(1, highest() - before)

@@ -12,7 +12,7 @@ from icl_lab.model import GPT2, Reading
 from icl_lab.presets import PRESETS
 from icl_lab.stacked import Stack, advance, stacked_adam
 from icl_lab.streams import stream
-from icl_lab.train import TrainSpec, optimizer
+from icl_lab.train import TrainSpec, optimizer, prepare
 from icl_lab.train import advance as advance_one
 
 PART = "stack"
@@ -43,12 +43,13 @@ def jobs(rule: str, steps: int, device: torch.device) -> tuple[Callable[[], obje
     reading = Reading(task.width, task.outputs, task.roles, task.tokens(longest))
     models = [GPT2(lite.model, reading, rule, stream(seed, "init")).to(device).train() for seed in range(SEEDS)]
     stack = Stack(models, task)
-    adam, adams = stacked_adam(stack, []), [optimizer(model) for model in models]
+    adam = stacked_adam(stack, [])
+    engines = [prepare(model, task, optimizer(model), spec) for model in models]
 
     def alone() -> None:
-        for seed, (model, own) in enumerate(zip(models, adams, strict=True)):
+        for seed, engine in enumerate(engines):
             for step in range(steps):
-                advance_one(model, task, own, spec, seed, step)
+                advance_one(engine, spec, seed, step)
 
     def together() -> None:
         for step in range(steps):

@@ -1,18 +1,15 @@
 """The training step: against Hugging Face, against the machine's own matrix product, and of every rule."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
-from icl_lab import hugging_face, normalizers, tasks
-from icl_lab.bench.base import Bench, Row, alternate
-from icl_lab.curriculum import Staircase
-from icl_lab.model import GPT2, ModelSpec, Reading
+from icl_lab import hugging_face, normalizers
+from icl_lab.bench.base import Bench, Row, Steps, alternate
+from icl_lab.model import ModelSpec, Reading
 from icl_lab.presets import PRESETS
-from icl_lab.streams import stream
-from icl_lab.train import TrainSpec, advance, optimizer
 
 PART = "step"
 BATCH, PAIRS = 64, 40
@@ -85,27 +82,6 @@ def against_softmax(rule: str, bench: Bench, steps: int = 2) -> Row:
     theirs, own = alternate([base, other], bench.pairs, bench.device)
     row = bench.quotient(PART, f"{rule}, lite", BASELINE, "x as long", own, theirs)
     return dataclasses.replace(row, seconds=sorted(own)[len(own) // 2] / steps)
-
-
-class Steps:
-    """Our own training, step after step, at one length."""
-
-    def __init__(self, model: ModelSpec, attn: str, batch: int, pairs: int, device: torch.device) -> None:
-        self.task = tasks.build("linear")
-        self.spec = TrainSpec(batch=batch, rate=1e-4, curriculum=Staircase(start=pairs, stop=pairs))
-        self.reading = Reading(self.task.width, self.task.outputs, self.task.roles, self.task.tokens(pairs))
-        self.model = GPT2(model, self.reading, attn, stream(0, "init")).to(device).train()
-        self.adam = optimizer(self.model)
-        self.step = 0
-
-    def __call__(self) -> torch.Tensor:
-        """Does the next step and returns its loss."""
-        self.step += 1
-        return advance(self.model, self.task, self.adam, self.spec, 0, self.step - 1)
-
-    def times(self, steps: int) -> Callable[[], object]:
-        """Returns a job of several steps."""
-        return lambda: [self() for _ in range(steps)]
 
 
 def multiply(products: int, device: torch.device) -> torch.Tensor:

@@ -33,7 +33,7 @@ def bench(
     device: str,
     threads: int | None,
 ) -> None:
-    """Measure how fast this is, as ratios within one run: steps, grids, time to quality, jobs, stacked seeds, start."""
+    """Measure how fast this is, as ratios within one run: steps, engines, grids, time to quality, jobs ..."""
     import json
 
     import torch

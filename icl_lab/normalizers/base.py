@@ -137,7 +137,8 @@ def veil(visible: Tensor, dtype: torch.dtype) -> Tensor:
 
     Adding is one pass over the matrix and none backward; filling is two slow ones.
     """
-    if is_causal(visible):
+    # Compiled code makes it on the way, in the pass that reads it.
+    if is_causal(visible) and not torch.compiler.is_compiling():
         return _causal_veil(visible.shape[-1], visible.device, dtype)
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(~visible, -math.inf)
 
@@ -189,7 +190,7 @@ def widen(x: Tensor) -> Tensor:
 def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
     """The mask of plain causal attention, (t t) bool: row i sees keys up to and including i.
 
-    One tensor for each size, so that ``is_causal`` can know it by identity, and nobody compares t^2 entries a layer.
+    One tensor for each size, with a mark by which ``is_causal`` knows it, so that nobody compares t^2 entries a layer.
     """
     # "cuda", device("cuda") and device("cuda", 0) are one place and three keys: ask a tensor where it came to lie.
     return _causal(t, torch.empty(0, device=device).device)
@@ -199,7 +200,10 @@ def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
 def _causal(t: int, device: torch.device) -> Tensor:
     # A tensor first made in inference mode could never again take part in training.
     with torch.inference_mode(False):
-        return torch.ones(t, t, dtype=torch.bool, device=device).tril()
+        mask = torch.ones(t, t, dtype=torch.bool, device=device).tril()
+    # A copy of the mask, or a part of it, does not carry the mark on. A compiler can read it, unlike an identity.
+    mask.causal = True  # type: ignore[attr-defined]
+    return mask
 
 
 @lru_cache(maxsize=32)
@@ -210,8 +214,7 @@ def _causal_veil(t: int, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 def is_causal(visible: Tensor) -> bool:
     """Whether ``visible`` is the very mask that ``causal`` hands out (an equal copy takes the general road)."""
-    # A few rows of many keys are no causal mask: do not build a square one to find out.
-    return visible.shape[-2] == visible.shape[-1] and visible is causal(visible.shape[-1], visible.device)
+    return bool(getattr(visible, "causal", False))
 
 
 def softplus_inverse(y: float) -> float:
