@@ -461,6 +461,8 @@ def test_a_signal_stops_all_seeds_and_they_go_on(run, tmp_path, monkeypatch):
         (["--attn", "softmax", "--jobs", "2"], "--stack trains seeds in one process and --jobs in several"),
         (["--attn", "softmax", "--attn", "entmax:alpha=3"], "'entmax:alpha=3' cannot be stacked"),
         (["--attn", "entmax:alpha=3", "--dry-run"], "'entmax:alpha=3' cannot be stacked"),
+        (["--attn", "softmax", "--set", "train.precision=bf16"], "a stack is trained eagerly in float32, got"),
+        (["--attn", "softmax", "--set", "train.engine=compiled"], "train.engine=compiled, train.precision=float32"),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(run, tmp_path, words, told):
