@@ -78,7 +78,9 @@ def compare(size: Size, bench: Bench) -> Iterator[Row]:
         ways[way] = steps
         if way.engine != "eager":
             took = time.perf_counter() - began
-            yield bench.row(PART, f"{way}, {size.name}", "", took, "seconds before the second step", note="once for each length")
+            yield bench.row(
+                PART, f"{way}, {size.name}", "", took, "seconds before the second step", note="once for each length"
+            )
     base, *_ = (alternate([ways[BASE]], 1, bench.device))[0]
     many = max(1, round(SECONDS / base))
     times = alternate([steps.times(many) for steps in ways.values()], bench.pairs, bench.device)
