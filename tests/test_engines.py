@@ -30,6 +30,9 @@ SMALL = [
     "model.width=16",
     "model.heads=2",
 ]
+# How far a curve of losses may be off, as a share. It is 3e-8 where all is well; a constant of gelu that is 2 % off
+# shows as 5e-6, because most of the loss is nobody's to learn.
+DRIFT = 1e-6
 
 # Inside torch's own compiler.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -104,8 +107,16 @@ def same(one, other):
 
 
 @functools.cache
-def eager_losses(attn):
-    return [row["loss"] for row in trained(small(attn, "train.steps=1000"))[1]]
+def eager_rows(attn):
+    return trained(small(attn, "train.steps=1000"))[1]
+
+
+def losses(rows):
+    return [row["loss"] for row in rows]
+
+
+def by_formula(z, n, b):
+    return n * z.sign() * torch.log1p(b * z.abs())
 
 
 def furthest(losses, others):
@@ -116,11 +127,13 @@ def furthest(losses, others):
 def test_a_thousand_steps_follow_the_plain_definition(attn, monkeypatch):
     """Weights times values, torch's own gelu and Adam, answers of all tokens, against all our shorter roads."""
     spec = small(attn, "train.steps=1000")
-    fast = eager_losses(attn)
+    fast = eager_rows(attn)
     monkeypatch.setattr("icl_lab.blocks.gelu_new", lambda x: F.gelu(x, approximate="tanh"))
     model, task = setup(spec)
     for rule in model.rules:
         rule.attend = lambda q, k, v, visible, rule=rule: rule.weights(q, k, visible.clone()) @ v
+        if attn == "ssa":  # by its formula, and with torch's own slopes
+            rule.warp = lambda z, n, rule=rule: by_formula(z, *(x.view(-1, 1, 1) for x in (rule.n, rule.b)))
     adam = torch.optim.Adam(model.parameters(), foreach=True)
     plain = []
     for step in range(1000):
@@ -134,13 +147,17 @@ def test_a_thousand_steps_follow_the_plain_definition(attn, monkeypatch):
         plain.append(loss.item())
     rows = [fmean(plain[at : at + 50]) for at in range(0, 1000, 50)]
     assert rows[-1] < 0.7 * rows[0], "nothing was learned, so nothing could drift"
-    assert furthest(fast, rows) < 1e-3
+    assert furthest(losses(fast), rows) < DRIFT
+    learned = model.learned()  # by the rule itself, on which little of the loss hangs
+    assert {name: fast[-1][name] for name in learned} == pytest.approx(learned, rel=1e-3)
 
 
 @pytest.mark.parametrize("attn", RULES[1:])  # softmax is ssmax with another factor, and each takes its time to compile
 def test_a_thousand_compiled_steps_follow_the_eager_ones(attn, compiler):
     _, history = trained(small(attn, "train.steps=1000", "train.engine=compiled"))
-    assert 0 < furthest([row["loss"] for row in history], eager_losses(attn)) < 1e-3
+    wanted = eager_rows(attn)
+    assert 0 < furthest(losses(history), losses(wanted)) < DRIFT
+    assert history[-1] == pytest.approx(wanted[-1], rel=1e-3)
 
 
 def test_a_compiled_training_resumes_bit_for_bit(compiler):
@@ -270,16 +287,11 @@ def test_half_precision_learns_the_same_and_resumes_bit_for_bit(attn):
     """Losses within 2 %: products have 8 bits, and errors of 1 in 256 average out over a batch, though not wholly."""
     spec = small(attn, "train.steps=100", "train.precision=bf16")
     half, history = trained(spec)
-    losses, single = [row["loss"] for row in history], eager_losses_of(attn, 100)
-    assert 0 < furthest(losses, single) < 0.02
+    _, single = trained(small(attn, "train.steps=100"))
+    assert 0 < furthest(losses(history), losses(single)) < 0.02
     broken, again = resumed(spec, 50)
     assert same(half, broken)
     assert again == history
-
-
-@functools.cache
-def eager_losses_of(attn, steps):
-    return [row["loss"] for row in trained(small(attn, f"train.steps={steps}"))[1]]
 
 
 def test_half_precision_is_that_of_the_blocks_and_no_more():
