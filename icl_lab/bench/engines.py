@@ -65,7 +65,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 def compare(size: Size, bench: Bench) -> Iterator[Row]:
     """The engines that are possible here, in turns; those that are not are said."""
     ways: dict[Way, Steps] = {}
-    for way in (BASE, *OTHERS):
+    for way in (BASE, *possible(bench.device)):
         began = time.perf_counter()
         try:
             steps = made(way, size, bench)
@@ -91,6 +91,11 @@ def compare(size: Size, bench: Bench) -> Iterator[Row]:
         yield bench.quotient(PART, f"{way}, {size.name}", "a second", "steps", ones, own, note=note)
         if way != BASE:
             yield bench.quotient(PART, f"{way}, {size.name}", str(BASE), "x as fast", each[BASE], own)
+
+
+def possible(device: torch.device) -> list[Way]:
+    """The other ways that are worth their minute: what half precision costs a CPU is seen without a compiler."""
+    return [way for way in OTHERS if device.type == "cuda" or way != Way("compiled", "bf16")]
 
 
 def made(way: Way, size: Size, bench: Bench) -> Steps:
