@@ -141,8 +141,8 @@ def pictures(study: Study) -> dict[str, tuple[Figure, str]]:
     label = f"log2 (error / {study.baseline})" if study.task.log_scale else f"error - {study.baseline}"
     found["ratios"] = (
         maps.effects(effects, rows, columns, label=label),
-        f"Against {study.baseline}: blue is better, red worse. Hatched: the interval over seeds does not exclude a draw"
-        + (" (one seed has no interval, so all are)." if study.seeds == 1 else "."),
+        f"Against {study.baseline}: blue is better, red worse. Hatched: the interval does not exclude a draw"
+        + (" (of one seed: the interval over prompts, where their errors are kept)." if study.seeds == 1 else "."),
     )
     return found
 
