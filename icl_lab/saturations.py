@@ -29,6 +29,7 @@ WORDS = {
     "effective": "effective keys",
     "distance": "distance to the undisturbed row",
     "deviant": "weight on the deviant",
+    "theory": "weight on one key so far above equal ones",
 }
 
 
