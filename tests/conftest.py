@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import signal
+import sys
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -11,6 +13,12 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+
+# Commands that tests let write or read a results folder: never the repository's own.
+RESULTS = (
+    *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff"),
+    *("saturation", "probe", "heads", "ablate", "boundary", "attention"),
+)
 
 
 @pytest.fixture
@@ -35,6 +43,29 @@ def lab(tmp_path):
     laboratory = Lab(Store(tmp_path / "results"), torch.device("cpu"), said.append)
     object.__setattr__(laboratory, "said", said)
     return laboratory
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Runs a command line in this process, with its own results folder, and returns (code, stdout, stderr)."""
+    from icl_lab.cli import main
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+
+    def call(*words, results=tmp_path / "results"):
+        extra = ["--results", str(results)] if words and words[0] in RESULTS else []
+        monkeypatch.setattr(sys, "argv", ["icl-lab", *words, *extra])
+        try:
+            main()
+            code = 0
+        except SystemExit as left:
+            code = left.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    yield call
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

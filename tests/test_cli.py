@@ -8,37 +8,10 @@ import time
 
 import pytest
 
-from icl_lab.cli import main
 from icl_lab.grid import Grid
 from icl_lab.store import Store
 
-# Commands that tests let write or read a results folder: never the repository's own.
-RESULTS = (
-    *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff"),
-    *("saturation", "probe", "heads", "ablate", "boundary", "attention"),
-)
 SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Runs a command line in this process, with its own results folder, and returns (code, stdout, stderr)."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-
-    def call(*words, results=tmp_path / "results"):
-        extra = ["--results", str(results)] if words and words[0] in RESULTS else []
-        monkeypatch.setattr(sys, "argv", ["icl-lab", *words, *extra])
-        try:
-            main()
-            code = 0
-        except SystemExit as left:
-            code = left.code
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    yield call
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def sweep(*words):
