@@ -139,8 +139,7 @@ def finish(run: "Run", lab: "Lab") -> bool:
 
     already = run.finished
     sweep(run.spec, run.seed, lab, run.swap)
-    if not (run.place / "heat-map.svg").exists():
-        draw(run)
+    draw(run, afresh=not already)
     return already
 
 
@@ -230,15 +229,22 @@ def show(run: "Run", already: bool) -> None:
     click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {other} --preset {run.spec.preset}{repeat}")
 
 
-def draw(run: "Run") -> None:
-    """Draws the heat map and the learning curve of a finished run."""
+def draw(run: "Run", afresh: bool) -> None:
+    """Draws the heat map and the learning curve of a finished run; where they are not of new numbers, what is missing.
+
+    A picture that is kept beside the grid stays as it is, though another version would draw it with other bytes.
+    """
     from icl_lab import report, tasks
     from icl_lab.figures.base import encode
     from icl_lab.store import publish
 
+    places = [run.place / f"heat-map.{kind}" for kind in ("png", "svg")]
+    wanted = [place for place in places if afresh or not place.exists()]
+    if not wanted:
+        return
     figure = report.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
-    for kind in ("png", "svg"):
-        publish(run.place / f"heat-map.{kind}", encode(figure, kind))
+    for place in wanted:
+        publish(place, encode(figure, place.suffix[1:]))
     if not run.swap:
         draw_history(run)
 

@@ -62,6 +62,18 @@ def test_force_repeats(run, tmp_path):
     assert path.read_text() == before[1]
 
 
+def test_pictures_are_drawn_where_they_are_missing_or_of_new_numbers(run, tmp_path):
+    run(*sweep())
+    (picture,) = (tmp_path / "results").rglob("heat-map.png")
+    picture.write_bytes(b"as another version drew it")
+    picture.with_suffix(".svg").unlink()
+    run(*sweep())
+    assert picture.read_bytes() == b"as another version drew it"
+    assert picture.with_suffix(".svg").exists()
+    run(*sweep("--force"))
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
 def test_a_dry_run_writes_nothing(run, tmp_path):
     code, out, err = run(*sweep("--seeds", "2", "--attn", "softmax", "--dry-run"))
     assert code == 0
