@@ -112,15 +112,15 @@ class Boundaries:
         return made
 
 
-def check(runs: Sequence[Run], reach: float | None, contexts: int) -> None:
+def check(groups: Mapping[str, Sequence[Run]], reach: float | None, contexts: int) -> None:
     """Raises ``BadValue`` where there is no line to follow, two runs are alike, or a curve would be short or thin."""
     require(contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", contexts)
     seen: dict[tuple[str, int], Run] = {}
-    for run in runs:
+    for name, run in [(name, run) for name, seeds in groups.items() for run in seeds]:
         _linear(run.spec)
-        other = seen.setdefault((run.name, run.seed), run)
+        other = seen.setdefault((name, run.seed), run)
         if other is not run:
-            raise BadValue(f"{run.name}, seed {run.seed}, is there twice: {other.folder} and {run.folder}.")
+            raise BadValue(f"{name}, seed {run.seed}, is there twice: {other.folder} and {run.folder}.")
         least = LEAST * spread(run.spec)
         if reach is not None:
             bound = f"the range must be finite and at least {LEAST} times the spread of training y, {least:.3g}"
@@ -145,7 +145,7 @@ def follow(
 ) -> Boundaries:
     """Asks the models of each name, and the references, for values ever farther out, in contexts that all share."""
     runs = [(name, run) for name, seeds in groups.items() for run in seeds]
-    check([run for _, run in runs], reach, contexts)
+    check(groups, reach, contexts)
     end = reach or REACH * max(spread(run.spec) for _, run in runs) / math.sqrt(2)
     truth = truths(end)
     curves: list[dict[str, Any]] = []
@@ -179,7 +179,7 @@ def sweeps(found: Boundaries, groups: Mapping[str, Sequence[Run]]) -> list[tuple
     for rule, runs in groups.items():
         for place, run in enumerate(runs):
             bounds = found.typical(rule, place), found.typical(rule, place, "clip")
-            sweep = clips.sweep_of(run, bounds) if run.finished else None
+            sweep = clips.sweep_of(rule, run, bounds) if run.finished else None
             if sweep is not None:
                 made.append((sweep, *bounds))
     return made

@@ -40,8 +40,8 @@ class Sweep:
         return math.sqrt(sum(each**2 for each in logs) / len(logs)) if logs else math.nan
 
 
-def sweep_of(run: Run, bounds: Sequence[float]) -> Sweep | None:
-    """Sets what bounds predict beside the stored grid of a run; None where that has no cell of sigma_f >= 4.
+def sweep_of(rule: str, run: Run, bounds: Sequence[float]) -> Sweep | None:
+    """Sets what bounds predict beside the stored grid of a run, called ``rule``; None where no cell has sigma_f >= 4.
 
     Formula: mean (max(|y| - B, 0))^2 over the true y of each cell
     """
@@ -58,7 +58,7 @@ def sweep_of(run: Run, bounds: Sequence[float]) -> Sweep | None:
     far = [place for place, cell in enumerate(cells) if cell["sigma_f"] >= FAR]
     fit = clip_fit([targets[i] for i in far], [measured[i] for i in far]) if len(far) > 1 else None
     return Sweep(
-        run.name,
+        rule,
         run.seed,
         tuple(cell["sigma_f"] for cell in cells),
         tuple(measured),

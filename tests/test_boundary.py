@@ -415,7 +415,7 @@ def test_a_sweep_made_by_a_clip_is_predicted_by_its_bound(tiny, lab):
         rows.append({"attn": "softmax", **cell, "metric": "mse-code", "value": error, "stderr": 0, "count": 64})
     grid = Grid.of(rows, ["sigma_x", "sigma_f", "length"], task="linear", preset="smoke", spec="0", seed=0)
     (run.folder / "grid.csv").write_text(grid.csv())
-    found = clips.sweep_of(run, [3.0, math.nan, 6.0])
+    found = clips.sweep_of("softmax", run, [3.0, math.nan, 6.0])
     assert found.residual(3.0) == pytest.approx(0, abs=1e-6)
     assert found.residual(6.0) > 0.3
     assert math.isnan(found.residual(math.nan))
@@ -430,22 +430,24 @@ def test_a_sweep_made_by_a_clip_is_predicted_by_its_bound(tiny, lab):
 def test_a_sweep_without_far_functions_is_left_out(tiny, lab):
     spec = tiny("linear", "softmax", "train.steps=5", "test.axes.sigma_f=1,2", "test.axes.sigma_x=1")
     sweep(spec, 0, lab)
-    assert clips.sweep_of(lab.store.run(spec, 0), [3.0]) is None
+    assert clips.sweep_of("softmax", lab.store.run(spec, 0), [3.0]) is None
 
 
 def test_what_is_asked_in_vain_is_said(tiny, lab):
     runs = [lab.store.run(tiny("linear"), 0)]
-    boundaries.check(runs, None, 16)
+    boundaries.check({"softmax": runs}, None, 16)
+    shallow, deep = runs[0], lab.store.run(tiny("linear", "softmax", "model.layers=2"), 0)
+    boundaries.check({"softmax": [shallow], "softmax, deep": [deep]}, None, 16)  # one rule, two names
     other = lab.store.run(tiny("every"), 0)
     for asked, words in (
         (([other], None, 16), "looked for in the task linear, got every"),
         ((runs, None, 8), "at least 16 contexts, got 8"),
         ((runs, 5.0, 16), "at least 6 times the spread of training y, 8.49, got 5"),
         ((runs, math.inf, 16), "must be finite"),
-        (([*runs, lab.store.run(tiny("linear", "softmax", "model.layers=2"), 0)], None, 16), "is there twice"),
+        (([shallow, deep], None, 16), "is there twice"),
     ):
         with pytest.raises(BadValue, match=words):
-            boundaries.check(*asked)
+            boundaries.check({"softmax": asked[0]}, *asked[1:])
 
 
 def test_a_wider_training_law_asks_farther_out(tiny):

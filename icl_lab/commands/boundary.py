@@ -26,9 +26,9 @@ def boundary(
 
     asked = lines(numbers(slopes, "--slopes"), numbers(intercepts, "--intercepts"), numbers(scales, "--scales"))
     runs, lab = models(task=task or "linear", **where)
-    boundaries.check(runs, reach, contexts)
-    complete(runs, lab, Order())
     groups = by_rule(runs)
+    boundaries.check(groups, reach, contexts)
+    complete(runs, lab, Order())
     found = boundaries.follow(groups, lab, asked, contexts, reach)
     spec = runs[0].spec
     folder = lab.store.root / f"boundary-{filename(spec.task)}-{spec.preset}"
