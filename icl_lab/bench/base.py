@@ -54,7 +54,7 @@ class Bench:
     """What the parts are told: where to run, how many pairs to time, how long a training may take, whom to tell."""
 
     device: torch.device
-    pairs: int = 4
+    pairs: int = 3
     minutes: float = 0.5  # of training, for each recipe and task
     setup: bool = False  # whether to install the laboratory afresh, which downloads
     say: Callable[[str], object] = lambda text: None

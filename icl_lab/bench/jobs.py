@@ -13,7 +13,7 @@ from icl_lab.bench.base import Bench, Row, alternate, child
 PART = "jobs"
 SEEDS, AT_ONCE = 4, 2
 STEPS = 200  # each run long against the start of its process
-PAIRS = 2  # at most: a pair takes a minute
+PAIRS = 1  # at most: it takes a minute and more
 
 
 def measure(bench: Bench) -> Iterator[Row]:

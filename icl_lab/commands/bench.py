@@ -11,7 +11,7 @@ from icl_lab.console import Bar, say, typed, write
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(PARTS), help="Only this part; may be given again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON in place of the table.")
-@click.option("--pairs", default=4, show_default=True, type=click.IntRange(min=1), help="Timed pairs, A B A B ...")
+@click.option("--pairs", default=3, show_default=True, type=click.IntRange(min=1), help="Timed pairs, A B A B ...")
 @click.option(
     "--minutes",
     default=0.5,
