@@ -88,7 +88,7 @@ doctor: $(READY) ## say what this machine offers
 index: $(READY) ## write the README's tables from the docstrings
 	@$(LAB) index
 test: $(READY) ## run the tests (ARGS= for pytest)
-	@$(PYTHON) -m pytest -n auto --maxprocesses 4 $(ARGS)
+	@$(PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 check: $(READY) ## formatting, lint, types, layering and README in step
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
