@@ -127,7 +127,7 @@ def look(runs: Sequence[Run], lab: Lab, asked: Asked, shown: Window, means: int)
         answers = task.answered(frames[0].maps[-1].outputs, asked.prompt)
         seen.append(Shown(name, run, str(run.env()["model_sha256"]), parameters(model), answers))
         for done, (frame, (_, _, length, shift)) in enumerate(zip(frames[1:], planned, strict=True)):
-            suite = list(task.suites().values())[-1]  # the balanced one, where there is one
+            suite = task.balanced
             prompt = suite.sample(stream(TEST_SEED, "attention", "means", length), means, length, **shift)
             prompt = prompt.first(_cut(task, length))
             frame.marks[:] = [Mark(mark.role, mark.index, "", None, mark.quiet) for mark in suite.marks(prompt)]

@@ -100,7 +100,8 @@ class Crew:
         Who has one that is not finite goes no further. The rows of a stack do not touch one another: what is wrong with
         one of them has reached none of the rest.
         """
-        self.stack.unload([member.model for member in self.members])
+        if over:  # a row says what the rules have learned
+            self.stack.unload([member.model for member in self.members])
         for losses, member in zip(torch.stack(self.losses).cpu().unbind(1), self.members, strict=True):
             try:
                 pending = training.read(list(losses), done)

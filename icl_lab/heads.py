@@ -64,7 +64,7 @@ def gather(groups: Mapping[str, Sequence[Run]], lab: Lab, prompts: int) -> Habit
         spec, task = run.spec, tasks.build(run.spec.task)
         model = ready(run, lab)
         who = {**run.labels, "attn": name}
-        suite = list(task.suites().values())[-1]
+        suite = task.balanced
         for cell in cells(spec, here):
             length = int(cell["length"])
             shift = {axis: value for axis, value in cell.items() if axis != "length"}

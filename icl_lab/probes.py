@@ -75,7 +75,7 @@ def examine(groups: Mapping[str, Sequence[Run]], lab: Lab, at: int, factors: Seq
     for number, (name, run) in enumerate(runs):
         spec, task = run.spec, tasks.build(run.spec.task)
         model = ready(run, lab)
-        suite, here = list(task.suites().values())[-1], home(task, spec)
+        suite, here = task.balanced, home(task, spec)
         length = int(here.pop("length"))
         calm = draw(suite, length, TestSpec(prompts=prompts, axes={"length": [float(length)]}), here)
         taught = suite.sample(stream(TEST_SEED, "probe", length), LESSONS, length, **here)

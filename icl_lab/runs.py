@@ -236,9 +236,10 @@ def draw(run: "Run", afresh: bool) -> None:
     """
     from icl_lab import report, tasks
     from icl_lab.figures.base import encode
+    from icl_lab.publishing import KINDS
     from icl_lab.store import publish
 
-    places = [run.place / f"heat-map.{kind}" for kind in ("png", "svg")]
+    places = [run.place / f"heat-map.{kind}" for kind in KINDS]
     wanted = [place for place in places if afresh or not place.exists()]
     if not wanted:
         return

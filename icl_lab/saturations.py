@@ -87,7 +87,7 @@ def stretch(
     for number, (name, run) in enumerate(runs):
         spec, task = run.spec, tasks.build(run.spec.task)
         model = ready(run, lab)
-        suite, here = list(task.suites().values())[-1], home(task, spec)
+        suite, here = task.balanced, home(task, spec)
         length = int(here["length"])
         test = TestSpec(prompts=prompts, axes={axis: [value] for axis, value in here.items()})
         calm = draw(suite, length, test, {axis: value for axis, value in here.items() if axis != "length"})

@@ -47,7 +47,7 @@ def deviant(
     """
     length = test.lengths[-1]
     check(task, length, at)
-    suite = list(task.suites().values())[-1]  # the balanced one, where there is one
+    suite = task.balanced
     calm = draw(suite, length, test, task.home)
     shared: Row = {"position": min(at)}
     found = Deviants()

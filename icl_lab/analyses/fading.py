@@ -32,7 +32,7 @@ def fading(
     Metrics: ``largest`` weight; ``entropy`` / log n; ``effective`` keys, exp(entropy); ``temperature``, the effective
     inverse temperature. n is the number of keys that the row sees. Signed weights count by their size.
     """
-    suite = list(task.suites().values())[-1]  # the balanced one, where there is one
+    suite = task.balanced
     rows: list[Row] = []
     for done, length in enumerate(lengths):
         prompt = draw(suite, length, TestSpec(prompts=prompts, axes={"length": [float(length)]}), {})

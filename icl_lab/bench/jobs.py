@@ -23,7 +23,6 @@ def measure(bench: Bench) -> Iterator[Row]:
     if bench.device.type == "cuda":
         # A CPU has too few cores for the one, and gains nothing from the other.
         ways += [("--jobs", str(SEEDS)), ("--stack",)]
-        pairs = 1  # most of the wall time is that of starting processes, and once is enough to see it
     names = [" ".join(way) for way in ways]
     bench.tick(PART, 0, 1, f"{SEEDS} seeds, {pairs} times each: {', '.join(names)}")
     with tempfile.TemporaryDirectory(prefix="icl-lab-bench-") as folder:

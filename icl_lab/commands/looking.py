@@ -1,5 +1,6 @@
 """Commands that look into trained models."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -105,7 +106,7 @@ def saturation(position: int, factors: str, prompts: int, **where: Any) -> None:
     from icl_lab.names import filename
     from icl_lab.studies import by_rule
 
-    stretches = sorted({1.0, *numbers(factors, "--factors")}) if factors else saturations.FACTORS
+    stretches = _growing(factors)
     runs, lab = models(**where)
     for run in runs:
         saturations.check(run.spec, position)
@@ -123,11 +124,11 @@ def saturation(position: int, factors: str, prompts: int, **where: Any) -> None:
 @click.option("--prompts", default=1024, show_default=True, type=click.IntRange(min=2), help="Test prompts.")
 def probe(position: int, factors: str, prompts: int, **where: Any) -> None:
     """Ask for each number of a disturbed prompt by itself: is it the parts that fail, or the putting together?"""
-    from icl_lab import probes, saturations
+    from icl_lab import probes
     from icl_lab.names import filename
     from icl_lab.studies import by_rule
 
-    stretches = sorted({1.0, *numbers(factors, "--factors")}) if factors else saturations.FACTORS
+    stretches = _growing(factors)
     runs, lab = models(**where)
     for run in runs:
         probes.check(run.spec, position)
@@ -156,3 +157,10 @@ def heads_(prompts: int, **where: Any) -> None:
     folder = lab.store.root / f"heads-{filename(spec.task)}-{spec.preset}"
     text, files = heads.publish(found, spec, folder, lab.command)
     tell(text, folder, files, "heads.png")
+
+
+def _growing(factors: str) -> Sequence[float]:
+    """What a number that grows is multiplied by, from 1 on."""
+    from icl_lab.saturations import FACTORS
+
+    return sorted({1.0, *numbers(factors, "--factors")}) if factors else FACTORS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from icl_lab.console import Bar, typed, wholes, write
+from icl_lab.console import Bar, typed, wholes
 
 
 @click.command()
@@ -14,15 +14,13 @@ def functions(results: Path) -> None:
     from icl_lab.analyses import FAMILIES
     from icl_lab.analyses import functions as analysis
     from icl_lab.figures import rules
-    from icl_lab.figures.base import encode
+    from icl_lab.publishing import publish
 
     folder = results / "functions"
     grids = dict(analysis.everything())
-    for name, grid in grids.items():
-        write(folder / f"{name}.csv", grid.csv().encode())
-    for name, figure in rules.functions(grids, FAMILIES):
-        for kind in ("png", "svg"):
-            write(folder / f"{name}.{kind}", encode(figure, kind))
+    drawn = dict(rules.functions(grids, FAMILIES))
+    publish(folder, {f"{name}.csv": grid.csv() for name, grid in grids.items()}, drawn)
+    for name in drawn:
         click.echo(f"figure: {folder / name}.png")
     click.echo(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
     click.echo("next: icl-lab costs   (what each rule costs in time and memory)")
@@ -44,7 +42,7 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     from icl_lab import machine
     from icl_lab.analyses import costs as analysis
     from icl_lab.figures import rules
-    from icl_lab.figures.base import encode
+    from icl_lab.publishing import publish
 
     tokens = wholes(lengths, "--lengths")
     if threads is not None:
@@ -58,13 +56,9 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
         click.echo(line)
     for line in analysis.table(measured):
         click.echo(line)
-    write(folder / "poster-times.csv", printed.csv().encode())
-    write(folder / "operations.csv", counted.csv().encode())
-    write(folder / "measured.csv", measured.csv().encode())
-    write(
-        folder / "env.json", (json.dumps(machine.environment(here, typed()), indent=1, sort_keys=True) + "\n").encode()
-    )
-    for kind in ("png", "svg"):
-        write(folder / f"measured.{kind}", encode(rules.costs(measured), kind))
+    grids = {"poster-times": printed, "operations": counted, "measured": measured}
+    files = {f"{name}.csv": grid.csv() for name, grid in grids.items()}
+    files["env.json"] = json.dumps(machine.environment(here, typed()), indent=1, sort_keys=True) + "\n"
+    publish(folder, files, {"measured": rules.costs(measured)})
     click.echo(f"wrote {folder}: operations.csv, poster-times.csv, measured.csv, measured.png, measured.svg, env.json")
     click.echo("next: icl-lab functions   (what each rule does to scores)")

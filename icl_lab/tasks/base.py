@@ -206,6 +206,11 @@ class Task(ABC):
         """Returns the test sets: a prefix for the metric names -> the task that draws them."""
         return {"": self}
 
+    @property
+    def balanced(self) -> "Task":
+        """The task that draws the last test set: the one with balanced classes, where there is one."""
+        return list(self.suites().values())[-1]
+
     def tokens(self, length: int) -> int:
         """Returns the tokens in a prompt of ``length`` examples."""
         return self.roles * length
