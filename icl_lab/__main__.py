@@ -1,6 +1,6 @@
 """``python -m icl_lab``: the command line."""
 
-from icl_lab.cli import main
+from icl_lab.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -99,5 +99,11 @@ class Grid:
         return cls(pd.concat(frames, ignore_index=True))
 
 
+def model_name(grid: Grid) -> str:
+    """The one predictor of a run's grid that is no reference: the rule, or ``rule->swapped rule``."""
+    (name,) = (name for name in grid.values("attn") if not name.startswith("reference:"))
+    return str(name)
+
+
 def _tidy(value: object) -> str:
     return format(value, ".12g") if isinstance(value, int | float) else str(value)

@@ -1,39 +1,20 @@
 """The pass: task, prompt, model with its normalizer, training, shifted test, grid. Read this file first."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
-from icl_lab import machine, tasks
-from icl_lab.errors import Stopped
+from icl_lab import tasks
 from icl_lab.grid import Grid
-from icl_lab.measure import Subject, measure
-from icl_lab.model import GPT2
-from icl_lab.spec import RunSpec
-from icl_lab.store import Run, Store
-from icl_lab.streams import stream
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.rng import stream
+from icl_lab.runs import environment
+from icl_lab.runs.measure import Subject, measure
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Run
 from icl_lab.tasks.base import Task
-from icl_lab.train import train
-
-
-@dataclass(frozen=True)
-class Lab:
-    """Where a run is kept, what it runs on, and how it talks to whoever waits for it."""
-
-    store: Store
-    device: torch.device
-    say: Callable[[str], object] = print
-    tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None
-    stopping: Callable[[], bool] = lambda: False
-    command: str = ""  # what the user typed, kept beside the results
-
-    def tested(self, done: int, total: int) -> None:
-        """Shows how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""
-        self.tick("sweep", done, total, "")
-        if done < total and self.stopping():
-            raise Stopped("stopped while testing; the model is kept, and the same command tests it again.")
+from icl_lab.training.loop import train
 
 
 def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
@@ -44,10 +25,10 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     run = lab.store.run(spec, seed, swap)
     if run.finished:
         return run.grid()
-    with run.alone(lab.say, lab.stopping):
+    with run.locked(lab.say, lab.stopping):
         if run.finished:  # by the process that we waited for
             return run.grid()
-        model, task = _ready(run, lab), tasks.build(spec.task)
+        model, task = _load_or_train(run, lab), tasks.build(spec.task)
         subjects = {run.name: subject(model, task, lab.device)}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
         measured = measure(subjects, task, spec.test, lab.tested)
@@ -63,7 +44,7 @@ def trained(run: Run, lab: Lab) -> GPT2:
     model = GPT2(spec.model, spec.reading(task), spec.attn, stream(run.seed, "init"))
     run.begin()
     if not run.trained:
-        run.adopt(lab.say)
+        run.reuse_weights(lab.say)
     if run.trained:
         if spec.train.switch_to:
             model.swap_rule(spec.train.switch_to)
@@ -83,17 +64,17 @@ def trained(run: Run, lab: Lab) -> GPT2:
         tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}"),
     )
     pace = {"seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
-    run.keep_model(model, history, machine.environment(lab.device, lab.command) | pace)
+    run.keep_model(model, history, environment.environment(lab.device, lab.command) | pace)
     return model.eval()
 
 
-def ready(run: Run, lab: Lab) -> GPT2:
+def load_or_train(run: Run, lab: Lab) -> GPT2:
     """Returns the run's model as it is tested, trained where missing; another process on the run is waited for."""
-    with run.alone(lab.say, lab.stopping):
-        return _ready(run, lab)
+    with run.locked(lab.say, lab.stopping):
+        return _load_or_train(run, lab)
 
 
-def _ready(run: Run, lab: Lab) -> GPT2:
+def _load_or_train(run: Run, lab: Lab) -> GPT2:
     """The model with the rule and the position code that stand in for the trained; the run is held already."""
     model = trained(run, lab)
     if run.swap:

@@ -24,7 +24,7 @@ RESULTS = (
 @pytest.fixture
 def tiny():
     """A specification that trains in a second: one layer, a few steps, a grid of four cells."""
-    from icl_lab.spec import resolve
+    from icl_lab.runs.spec import resolve
 
     def build(task="linear", attn="softmax", *settings):
         small = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
@@ -36,8 +36,8 @@ def tiny():
 @pytest.fixture
 def lab(tmp_path):
     """A laboratory with its own results folder; what it says is collected in ``said``."""
-    from icl_lab.store import Store
-    from icl_lab.sweep import Lab
+    from icl_lab.runs.session import Lab
+    from icl_lab.runs.store import Store
 
     said = []
     laboratory = Lab(Store(tmp_path / "results"), torch.device("cpu"), said.append)
@@ -48,7 +48,7 @@ def lab(tmp_path):
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
     """Runs a command line in this process, with its own results folder, and returns (code, stdout, stderr)."""
-    from icl_lab.cli import main
+    from icl_lab.cli.main import main
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
 

@@ -6,11 +6,11 @@ from typing import Literal
 import pytest
 import torch
 
-from icl_lab.curriculum import Staircase
 from icl_lab.errors import BadValue, LabError, UnknownName, UnknownOption
 from icl_lab.grid import Grid
-from icl_lab.names import Choice, Registry
-from icl_lab.streams import stream
+from icl_lab.registry import Choice, Registry
+from icl_lab.rng import stream
+from icl_lab.training.curriculum import Staircase
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_options_are_read_by_the_types_of_the_constructor(registry):
 
 
 def test_one_spelling(registry):
-    assert str(registry.settle("lever: fixed=no , arm=2.0")) == "lever:arm=2,fixed=no"
+    assert str(registry.canonical("lever: fixed=no , arm=2.0")) == "lever:arm=2,fixed=no"
     assert str(Choice.parse("lever:arm=1e-3")) == "lever:arm=1e-3"
 
 
@@ -75,8 +75,8 @@ def test_a_name_is_announced_once(registry):
 
 
 def test_cards_are_read_from_docstrings(registry):
-    (card,) = (card for card in registry.cards() if card.name == "lever")
-    assert (card.line, card.formula, card.paper) == ("A lever.", "F l = G m", "Archimedes")
+    (entry,) = (entry for entry in registry.entries() if entry.name == "lever")
+    assert (entry.line, entry.formula, entry.paper) == ("A lever.", "F l = G m", "Archimedes")
 
 
 def test_an_address_repeats_and_two_differ():

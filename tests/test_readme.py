@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab import index
+from icl_lab.cli import index
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -31,10 +31,10 @@ def test_filling_writes_what_is_missing():
 @pytest.mark.parametrize("what", ["tasks", "normalizers", "positions"])
 def test_every_part_says_what_it_is_and_where_it_comes_from(what):
     for registry in index.KINDS[what]:
-        for card in registry.cards():
-            assert card.line.endswith((".", "?")), f"{card.name}: the first line is a sentence"
-            assert card.formula, f"{card.name} has no Formula: line"
-            assert re.search(r"\d{4}", card.paper), f"{card.name} has no Paper: line with a year"
+        for entry in registry.entries():
+            assert entry.line.endswith((".", "?")), f"{entry.name}: the first line is a sentence"
+            assert entry.formula, f"{entry.name} has no Formula: line"
+            assert re.search(r"\d{4}", entry.paper), f"{entry.name} has no Paper: line with a year"
 
 
 def test_links_and_named_files_exist():

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.errors import BadValue
-from icl_lab.measure import Subject, TestSpec, draw, predict, summary
+from icl_lab.runs.measure import Subject, TestSpec, draw, predict, summary
 from icl_lab.tasks.base import Prompt, Task
 
 Row = dict[str, Any]
@@ -48,7 +48,7 @@ def deviant(
     length = test.lengths[-1]
     check(task, length, at)
     suite = task.balanced
-    calm = draw(suite, length, test, task.home)
+    calm = draw(suite, length, test, task.training)
     shared: Row = {"position": min(at)}
     found = Deviants()
     for done, (name, subject) in enumerate(subjects.items()):

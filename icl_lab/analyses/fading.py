@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from icl_lab.analyses.base import entropy, looks, shares, temperature
-from icl_lab.measure import TestSpec, draw, summary
-from icl_lab.model import GPT2
+from icl_lab.analyses.observe import entropy, looks, shares, temperature
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.runs.measure import TestSpec, draw, summary
 from icl_lab.tasks.base import Task
 
 Row = dict[str, Any]

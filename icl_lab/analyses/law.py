@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from icl_lab.names import require
+from icl_lab.registry import require
 
 LAWS: Mapping[str, Callable[[np.ndarray], np.ndarray] | None] = {
     "constant": None,

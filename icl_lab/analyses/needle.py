@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from icl_lab.analyses.base import looks, shares
-from icl_lab.model import GPT2
+from icl_lab.analyses.observe import looks, shares
+from icl_lab.model.gpt2 import GPT2
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.needle import Needle
 

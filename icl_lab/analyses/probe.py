@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icl_lab.measure import Subject, fitting, predict, summary
-from icl_lab.model import GPT2
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.runs.measure import Subject, fitting, predict, summary
 from icl_lab.tasks.base import Prompt, Task, by_class
 
 Row = dict[str, Any]

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icl_lab.analyses.base import entropy, looks, shares
-from icl_lab.measure import Subject, predict, summary
-from icl_lab.model import GPT2
+from icl_lab.analyses.observe import entropy, looks, shares
+from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.runs.measure import Subject, predict, summary
 from icl_lab.tasks.base import Prompt, Task
 
 Row = dict[str, Any]

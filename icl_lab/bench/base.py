@@ -16,13 +16,14 @@ from pathlib import Path
 import torch
 
 import icl_lab
-from icl_lab import engines, tasks
-from icl_lab.curriculum import Staircase
+from icl_lab import tasks
 from icl_lab.errors import RunFailed
-from icl_lab.machine import seconds
-from icl_lab.model import GPT2, ModelSpec, Reading
-from icl_lab.streams import stream
-from icl_lab.train import TrainSpec, advance, optimizer, prepare
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
+from icl_lab.runs.environment import seconds
+from icl_lab.training import engines
+from icl_lab.training.curriculum import Staircase
+from icl_lab.training.loop import TrainSpec, advance, optimizer, prepare
 
 HOME = Path(icl_lab.__file__).parent.parent  # the folder that holds the package
 

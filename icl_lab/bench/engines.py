@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from icl_lab.bench.base import Bench, Row, Steps, alternate
-from icl_lab.engines import Name, Precision
 from icl_lab.errors import BadValue
-from icl_lab.model import ModelSpec
-from icl_lab.presets import PRESETS
+from icl_lab.model.gpt2 import ModelSpec
+from icl_lab.runs.presets import PRESETS
+from icl_lab.training.engines import Name, Precision
 
 PART = "engines"
 ATTN = "softmax"

@@ -8,11 +8,11 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.bench.base import Bench, Row, alternate
-from icl_lab.measure import BLOCK, Subject, TestSpec, draw, summary
-from icl_lab.measure import measure as cells
-from icl_lab.model import GPT2, Reading
-from icl_lab.presets import PRESETS
-from icl_lab.streams import stream
+from icl_lab.model.gpt2 import GPT2, Reading
+from icl_lab.rng import stream
+from icl_lab.runs.measure import BLOCK, Subject, TestSpec, draw, summary
+from icl_lab.runs.measure import measure as cells
+from icl_lab.runs.presets import PRESETS
 from icl_lab.tasks.base import Prompt, Task
 
 PART = "grid"

@@ -10,13 +10,13 @@ import torch
 from icl_lab import tasks
 from icl_lab.bench.base import Bench, Row
 from icl_lab.errors import Stopped
-from icl_lab.measure import TestSpec
-from icl_lab.measure import measure as cells
-from icl_lab.model import GPT2, Reading
-from icl_lab.presets import PAPER, PRESETS
-from icl_lab.streams import stream
+from icl_lab.model.gpt2 import GPT2, Reading
+from icl_lab.rng import stream
+from icl_lab.runs.measure import TestSpec
+from icl_lab.runs.measure import measure as cells
+from icl_lab.runs.presets import PAPER, PRESETS
 from icl_lab.sweep import subject
-from icl_lab.train import Progress, TrainSpec, train
+from icl_lab.training.loop import Progress, TrainSpec, train
 
 PART = "quality"
 BOUT = 5.0  # seconds of training between two looks
@@ -80,7 +80,7 @@ class Attempt:
 
     def look(self) -> float:
         """The worst of the goal's metrics on test prompts in training conditions."""
-        axes = {axis: [1.0] for axis in self.task.home} | {"length": [float(LENGTH)]}
+        axes = {axis: [1.0] for axis in self.task.training} | {"length": [float(LENGTH)]}
         test = TestSpec(prompts=PROMPTS, axes=axes)
         rows = cells({"model": subject(self.model, self.task, self.device)}, self.task, test).cells
         return max(float(row["value"]) for row in rows if row["metric"].startswith(self.goal.metrics))

@@ -7,13 +7,13 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.bench.base import Bench, Row, alternate
-from icl_lab.curriculum import Staircase
-from icl_lab.model import GPT2, Reading
-from icl_lab.presets import PRESETS
-from icl_lab.stacked import Stack, advance, stacked_adam
-from icl_lab.streams import stream
-from icl_lab.train import TrainSpec, optimizer, prepare
-from icl_lab.train import advance as advance_one
+from icl_lab.model.gpt2 import GPT2, Reading
+from icl_lab.rng import stream
+from icl_lab.runs.presets import PRESETS
+from icl_lab.training.curriculum import Staircase
+from icl_lab.training.ensemble import Stack, advance, stacked_adam
+from icl_lab.training.loop import TrainSpec, optimizer, prepare
+from icl_lab.training.loop import advance as advance_one
 
 PART = "stack"
 SEEDS = 8

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from icl_lab.bench.base import HOME, Bench, Row, alternate, child
 from icl_lab.errors import RunFailed
-from icl_lab.machine import seconds
+from icl_lab.runs.environment import seconds
 
 PART = "start"
 STARTS = {

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from icl_lab import hugging_face, normalizers
+from icl_lab import normalizers
+from icl_lab.bench import hugging_face
 from icl_lab.bench.base import Bench, Row, Steps, alternate
-from icl_lab.model import ModelSpec, Reading
-from icl_lab.presets import PRESETS
+from icl_lab.model.gpt2 import ModelSpec, Reading
+from icl_lab.runs.presets import PRESETS
 
 PART = "step"
 BATCH, PAIRS = 64, 40

@@ -22,11 +22,11 @@ def heat_map(
     label: str,
     log: bool = False,
     limits: tuple[float, float] | None = None,
-    home: Mapping[str, float] | None = None,
+    training: Mapping[str, float] | None = None,
 ) -> Figure:
     """Draws one metric, ``rows`` down and ``columns`` across, with its numbers where they fit.
 
-    ``limits`` shares one colour scale between pictures; ``home`` marks the cell of training.
+    ``limits`` shares one colour scale between pictures; ``training`` marks the cell of training.
     """
     table = grid.table(rows, columns)
     values = table.to_numpy(dtype=float)
@@ -46,8 +46,8 @@ def heat_map(
         bar.ax.yaxis.set_major_locator(LogLocator(numticks=6))
     if width <= 20:
         write_numbers(axes, values, scale)
-    if home is not None and home[columns] in table.columns and home[rows] in table.index:
-        x, y = list(table.columns).index(home[columns]), list(table.index).index(home[rows])  # type: ignore[arg-type]
+    if training is not None and training[columns] in table.columns and training[rows] in table.index:
+        x, y = list(table.columns).index(training[columns]), list(table.index).index(training[rows])  # type: ignore[arg-type]
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=2, zorder=3))
         axes.set_title(title + "\n(outlined: as in training)")
     return figure

@@ -4,8 +4,8 @@ import re
 
 from torch import nn
 
-from icl_lab.names import Registry
 from icl_lab.normalizers.base import Normalizer, Site
+from icl_lab.registry import Registry
 
 registry = Registry("normalizer", __name__)
 wrappers = Registry("wrapper of a normalizer", __name__)
@@ -40,10 +40,10 @@ def build_layers(choice: str, *, layers: int, heads: int, head_dim: int, train_t
     return nn.ModuleList(rules)
 
 
-def settle(choice: str) -> str:
+def canonical(choice: str) -> str:
     """Returns the one spelling of a choice (option order, number format); raises ``LabError`` if there is none."""
     first, *around = _split(choice)
-    return "+".join([str(registry.settle(first)), *(str(wrappers.settle(wrapper)) for wrapper in around)])
+    return "+".join([str(registry.canonical(first)), *(str(wrappers.canonical(wrapper)) for wrapper in around)])
 
 
 def _split(choice: str) -> list[str]:

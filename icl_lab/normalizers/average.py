@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from icl_lab.names import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Normalizer, Site, mean, uniform, widen
+from icl_lab.registry import require
 
 
 @registry.add("average")

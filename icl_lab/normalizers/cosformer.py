@@ -6,9 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from icl_lab.names import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, l1
+from icl_lab.registry import require
 
 
 @registry.add("cosformer")

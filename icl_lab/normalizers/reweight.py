@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from icl_lab.errors import BadValue
-from icl_lab.names import require
 from icl_lab.normalizers import wrappers
 from icl_lab.normalizers.base import Normalizer, Scored, Site, count, noise, ratio
+from icl_lab.registry import require
 
 FIRST = 3  # rows that see no more keys than this keep all of them
 

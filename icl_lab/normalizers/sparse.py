@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from icl_lab.errors import BadValue
-from icl_lab.names import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, count, scores, veil
+from icl_lab.registry import require
 
 STEPS = 100  # of Newton's method; it takes about ten, and up to a hundred where alpha is close to 1
 

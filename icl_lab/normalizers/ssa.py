@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from icl_lab.names import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Site, WarpedScore, softplus_inverse
+from icl_lab.registry import require
 
 
 @registry.add("ssa")

@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from icl_lab.names import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Site
+from icl_lab.registry import require
 
 
 @registry.add("ssmax")

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from icl_lab.names import Registry
+from icl_lab.registry import Registry
 from icl_lab.tasks.base import Task
 
 registry = Registry("task", __name__)
@@ -18,6 +18,6 @@ def build(choice: str) -> Task:
     return cast(Task, registry.build(choice))
 
 
-def settle(choice: str) -> str:
+def canonical(choice: str) -> str:
     """Returns the one spelling of a choice; raises ``LabError`` if there is none."""
-    return str(registry.settle(choice))
+    return str(registry.canonical(choice))

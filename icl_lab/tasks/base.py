@@ -218,12 +218,12 @@ class Task(ABC):
     def sigmas(self, shift: Mapping[str, float]) -> list[float]:
         """Returns the value of each axis other than length, in order, 1 where ``shift`` does not name it."""
         for axis in shift:
-            if axis not in self.home:
-                raise UnknownOption("The task", axis, self.home)
-        return [shift.get(axis, 1.0) for axis in self.home]
+            if axis not in self.training:
+                raise UnknownOption("The task", axis, self.training)
+        return [shift.get(axis, 1.0) for axis in self.training]
 
     @property
-    def home(self) -> dict[str, float]:
+    def training(self) -> dict[str, float]:
         """The shifts of training: every axis but length at 1."""
         return {axis: 1.0 for axis in self.axes["full"] if axis != "length"}
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
-from icl_lab.names import require
+from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Mark, Predictor, Prompt, Task
 
@@ -102,7 +102,7 @@ class Needle(Task):
         return False
 
     @property
-    def home(self) -> dict[str, float]:
+    def training(self) -> dict[str, float]:
         """The middle: training draws every depth alike."""
         return {"depth": 50.0}
 

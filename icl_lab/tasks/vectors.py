@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.errors import BadValue
-from icl_lab.names import require
+from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Mark, Predictor, Prompt, Task, plain
 
@@ -62,7 +62,7 @@ class VectorNeedle(Task):
         return self.dim
 
     @property
-    def home(self) -> dict[str, float]:
+    def training(self) -> dict[str, float]:
         """The middle: training draws every depth alike."""
         return {"depth": 50.0}
 

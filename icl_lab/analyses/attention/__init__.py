@@ -1,0 +1,1 @@
+"""What every head attends to in one prompt, as a page."""

@@ -1,0 +1,172 @@
+"""Attention maps as one self-contained page: numbers as base64, names as escaped text, for a browser or a notebook."""
+
+import base64
+import html as markup
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from icl_lab import __version__
+from icl_lab.analyses.attention.maps import Maps
+from icl_lab.analyses.attention.report import answers_table
+from icl_lab.analyses.attention.study import THIS, Attention, Frame
+from icl_lab.comparison.page import render
+from icl_lab.figures.attention import ramps
+from icl_lab.figures.base import NAMES, short
+from icl_lab.tasks.base import plain
+
+STATIC = 2_000  # cells of the table that is there without a script
+
+
+@dataclass(frozen=True)
+class AttentionPage:
+    """A page that shows itself in Jupyter, VS Code and exported notebooks: it needs nothing from around it."""
+
+    html: str
+    height: int = 1100
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, so that its styles and names meet no others."""
+        inside = markup.escape(self.html, quote=True)
+        return (
+            f'<iframe title="Attention maps" style="width:100%;height:{self.height}px;border:0" srcdoc="{inside}">'
+            "</iframe>"
+        )
+
+
+def page(found: Attention, command: str, origin: str) -> AttentionPage:
+    """Returns the page of some maps: no file beside it, no request to anywhere."""
+    head, rows = answers_table(found)
+    static_head, static_rows = _static(found)
+    return AttentionPage(
+        render(
+            "attention.html",
+            title=f"Attention: {found.spec.task}, {', '.join(shown.name for shown in found.runs)}",
+            intro=_intro(found),
+            notes=found.notes,
+            answers={"head": head, "rows": rows},
+            static={"head": static_head, "rows": static_rows},
+            runs=[_card(found, number) for number in range(len(found.runs))],
+            prompt=found.asked.origin,
+            version=__version__,
+            command=command,
+            origin=origin,
+            data=data(found),
+        )
+    )
+
+
+def data(found: Attention) -> dict[str, Any]:
+    """Returns what the script of the page reads.
+
+    Weights and scores of the prompt itself are the model's single-precision numbers, so that what is shown is what was
+    used; means over prompts have 65,536 levels and spreads 256. Only visible cells are there, row after row.
+    """
+    shift = found.spec.train.shift
+    return {
+        "task": found.spec.task,
+        "layers": found.window.layers,
+        "heads": found.window.heads,
+        "runs": [shown.name for shown in found.runs],
+        "frames": [_frame(frame) for frame in found.frames],
+        "axes": {frame.axis: NAMES.get(frame.axis, frame.axis) for frame in found.frames if frame.axis != THIS},
+        "means": found.means,
+        "reach": found.task.reach(**shift),
+        "ramps": {name: base64.b64encode(colors).decode() for name, colors in ramps().items()},
+    }
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    tokens = [
+        {"role": mark.role, "index": mark.index, "text": mark.text, "value": mark.value, "quiet": mark.quiet}
+        | {"label": mark.label}
+        for mark in frame.marks
+    ]
+    return {
+        "axis": frame.axis,
+        "value": frame.value,
+        "first": frame.maps[0].first,
+        "tokens": tokens,
+        "runs": [_packed(maps, whole=frame.axis == THIS) for maps in frame.maps],
+    }
+
+
+def _packed(maps: Maps, whole: bool) -> dict[str, Any]:
+    rows, t = maps.weights.shape[2:]
+    visible = np.tri(rows, t, t - rows, dtype=bool)
+
+    def seen(part: Tensor) -> np.ndarray:
+        return np.ascontiguousarray(part.numpy()[:, :, visible], dtype="<f4")
+
+    if whole:
+        return {"weights": _numbers(seen(maps.weights)), "scores": _numbers(seen(maps.scores))}
+    return {
+        "weights": _levels(seen(maps.weights), "<u2"),
+        "scores": _levels(seen(maps.scores), "<u2"),
+        "spread": _levels(seen(maps.spread), "<u1"),
+    }
+
+
+def _numbers(values: np.ndarray) -> dict[str, Any]:
+    return {"type": "f4", "bytes": base64.b64encode(values.tobytes()).decode()}
+
+
+def _levels(values: np.ndarray, kind: str) -> dict[str, Any]:
+    """Rounds values to the levels of an unsigned integer between the least (or 0) and the greatest."""
+    known = np.nan_to_num(values.astype(float))
+    low, high = min(0.0, float(known.min())), max(0.0, float(known.max()))
+    steps = np.iinfo(kind).max
+    # 0 stays exactly 0 where nothing is negative: the page tells it from what is small.
+    step = (high - low) / steps or 1.0
+    levels = ((known - low) / step).round()
+    if low == 0:
+        levels = np.where(known > 0, np.maximum(levels, 1), 0)
+    return {
+        "type": kind[1:],
+        "low": low,
+        "step": step,
+        "bytes": base64.b64encode(levels.astype(kind).tobytes()).decode(),
+    }
+
+
+def _intro(found: Attention) -> str:
+    marks = found.frames[0].marks
+    words = " ".join(mark.text or mark.label for mark in marks[:60]) + " …" * (len(marks) > 60)
+    return f"The prompt reads {words}. Rows are queries, columns the keys that they attend to."
+
+
+def _static(found: Attention) -> tuple[list[str], list[list[str]]]:
+    """The weights of the last query in every head: what stands in the page before its script runs."""
+    marks, seen = found.frames[0].marks, found.frames[0].maps
+    head = ["run", "layer.head", *(mark.label for mark in marks)]
+    rows = [
+        [shown.name, f"{layer}.{number}", *(short(weight) for weight in maps.weights[at, to, -1].tolist())]
+        for shown, maps in zip(found.runs, seen, strict=True)
+        for at, layer in enumerate(found.window.layers)
+        for to, number in enumerate(found.window.heads)
+    ]
+    return head, rows[: max(1, STATIC // len(head))]
+
+
+def _card(found: Attention, number: int) -> dict[str, Any]:
+    """What the foot of the page says of a run."""
+    shown = found.runs[number]
+    spec = shown.run.spec
+    learned: dict[tuple[str, int], list[str]] = {}
+    for row in shown.learned:
+        learned.setdefault((row["metric"], row["layer"]), []).append(plain(row["value"]))
+    return {
+        "name": shown.name,
+        "lines": [
+            ("run", f"{spec.task} / {spec.attn} / {spec.preset}-{spec.hash} / seed {shown.run.seed}"),
+            ("weights (sha256)", shown.sha),
+            ("rule", shown.run.name),
+            ("positions", spec.test.positions or spec.model.positions),
+            ("trained", f"{spec.train.steps:,} steps, prompts of up to {spec.train.longest} examples"),
+        ],
+        "learned": [
+            {"name": name, "layer": layer, "values": values} for (name, layer), values in sorted(learned.items())
+        ],
+    }

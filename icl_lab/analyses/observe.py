@@ -1,0 +1,72 @@
+"""The attention of a trained model at one token: its weights and scores in every layer and head."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.runs.measure import fitting
+from icl_lab.tasks.base import Prompt
+
+
+@dataclass(frozen=True)
+class Look:
+    """Some prompts, the model's outputs (b t c), and one row of each layer l: weights and scores (b l h t)."""
+
+    prompt: Prompt
+    outputs: Tensor
+    weights: Tensor
+    scores: Tensor
+
+
+def watchable(model: GPT2, prompt: Prompt) -> Iterator[Prompt]:
+    """Yields the prompts in pieces that leave room for weights and scores beside a forward pass."""
+    return fitting(prompt, lambda t: 2 * model.bytes_a_prompt(t))
+
+
+@torch.no_grad()
+def looks(model: GPT2, prompt: Prompt, row: int, device: torch.device) -> Iterator[Look]:
+    """Yields what token ``row`` attends to, for as many prompts at once as memory allows; all tensors on the CPU."""
+    for piece in watchable(model, prompt):
+        weights: list[Tensor] = []
+        scores: list[Tensor] = []
+
+        def see(
+            layer: int, w: Tensor, z: Tensor, weights: list[Tensor] = weights, scores: list[Tensor] = scores
+        ) -> None:
+            weights.append(w[:, :, row, : row + 1].cpu())
+            scores.append(z[:, :, row, : row + 1].cpu())
+
+        outputs = model(piece.tokens.to(device), watch=see).cpu()
+        yield Look(piece, outputs, torch.stack(weights, 1), torch.stack(scores, 1))
+
+
+def shares(weights: Tensor) -> Tensor:
+    """Weights (... t) of any sign -> |w| / sum |w|, which for a rule that averages are the weights themselves."""
+    sizes = weights.double().abs()
+    return sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """Weights (... t) -> the entropy of their shares in nats, (...)."""
+    found: Tensor = torch.special.entr(shares(weights)).sum(-1)
+    return found
+
+
+def temperature(weights: Tensor, scores: Tensor) -> Tensor:
+    """Weights and scores (... t) -> the effective inverse temperature, (...).
+
+    Formula: the least-squares slope of log w on the score z, over the keys with w > 0
+
+    1 for softmax, s log n for SSMax; for a warp its mean slope over the row. NaN where fewer than two keys have weight,
+    or all scores are alike.
+    """
+    there = weights > 0
+    n = there.sum(-1)
+    z, y = (torch.where(there, x.double(), 0.0) for x in (scores, weights.double().clamp(min=1e-300).log()))
+    z = torch.where(there, z - (z.sum(-1) / n).unsqueeze(-1), 0.0)
+    y = torch.where(there, y - (y.sum(-1) / n).unsqueeze(-1), 0.0)
+    spread = z.square().sum(-1)
+    return torch.where((n > 1) & (spread > 1e-12), (z * y).sum(-1) / spread, torch.nan)

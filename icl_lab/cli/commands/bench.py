@@ -1,0 +1,66 @@
+"""The command that measures how fast the laboratory is."""
+
+from pathlib import Path
+
+import click
+
+from icl_lab.bench import PARTS
+from icl_lab.cli.options import Bar, say, typed
+from icl_lab.files import write
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Only this part; may be given again.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON in place of the table.")
+@click.option("--pairs", default=3, show_default=True, type=click.IntRange(min=1), help="Timed pairs, A B A B ...")
+@click.option(
+    "--minutes",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Part quality: the most training of each recipe on each task.",
+)
+@click.option("--setup", is_flag=True, help="Part start: also install afresh with pip and uv, which downloads.")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+def bench(
+    only: tuple[str, ...],
+    as_json: bool,
+    pairs: int,
+    minutes: float,
+    setup: bool,
+    results: Path,
+    device: str,
+    threads: int | None,
+) -> None:
+    """Measure how fast this is, as ratios within one run: steps, engines, grids, time to quality, jobs ..."""
+    import json
+
+    import torch
+
+    from icl_lab.bench import base, book, measure
+    from icl_lab.runs import environment
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    here = environment.device(device)
+    folder = results / "bench"
+    table, about = folder / "bench.csv", folder / "env.json"
+    old = book.read(table.read_text()) if table.exists() else []
+    known = json.loads(about.read_text()) if about.exists() else {}
+    parts = [part for part in PARTS if part in (only or PARTS)]
+    rows = list(measure(parts, base.Bench(here, pairs, minutes, setup, say=say, tick=Bar())))
+    # Parts that were measured at other times keep their rows, and each its own environment.
+    env = environment.environment(here, typed())
+    known |= {f"{part} on {here.type}": env for part in parts}
+    write(table, book.as_csv(book.merge(old, rows)).encode())
+    write(about, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+    if as_json:
+        click.echo(book.as_json(rows))
+    else:
+        for line in book.table(rows):
+            click.echo(line)
+    done = say if as_json else click.echo
+    done(f"wrote {folder}: bench.csv, env.json")
+    done("next: icl-lab costs   (what each rule costs at other lengths)")

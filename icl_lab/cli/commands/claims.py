@@ -1,0 +1,80 @@
+"""Commands about published results: do them again, and say what held."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from icl_lab.cli.launch import Order, complete, laboratory
+from icl_lab.cli.options import crowd_options, tell, typed, where_options
+
+
+@click.command()
+@click.argument("name")
+@where_options
+@crowd_options
+@click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1.")
+@click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
+@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+@click.option("--force", is_flag=True, help="Repeat runs that are finished.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+def experiment(
+    name: str,
+    preset: str,
+    settings: tuple[str, ...],
+    results: Path,
+    device: str,
+    threads: int | None,
+    seeds: int,
+    overlay: bool,
+    files: Path,
+    **order: Any,
+) -> None:
+    """Do a published table or figure again: train what is missing, and write ours beside the printed numbers."""
+    from icl_lab.papers import claims, experiment
+
+    chosen = experiment.load(name, files)
+    lab = laboratory(results, device, threads)
+    groups = claims.groups(chosen, lab.store, preset, seeds, settings)
+    runs = [run for group in groups.values() for run in group]
+    if not complete(runs, lab, Order.of(order)):
+        return
+    folder = claims.folder(name, lab.store, preset)
+    text, written = claims.publish(chosen, groups, lab, preset, folder, overlay, settings)
+    click.echo(text)
+    click.echo(f"wrote {folder}: {', '.join(written)}")
+    click.echo("next: icl-lab claims   (what held and what did not, over all experiments)")
+
+
+@click.command()
+@click.option("--preset", default="lite", show_default=True, help="The scale at which to judge.")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+def claims(preset: str, results: Path, files: Path) -> None:
+    """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing."""
+    from icl_lab.papers import claims, experiment
+    from icl_lab.runs.store import Store
+
+    store = Store(results)
+    for name in experiment.names(files):
+        chosen = experiment.load(name, files)
+        found = claims.findings(chosen, store, preset, claims.folder(name, store, preset))
+        for line in claims.text(name, chosen, found):
+            click.echo(line)
+
+
+@click.command()
+@click.option("--preset", default="lite", show_default=True, help="The scale of the runs.")
+@click.option("--task", default="linear", show_default=True, help="The task of the deviants.")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+def tradeoff(preset: str, task: str, results: Path) -> None:
+    """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
+    from icl_lab import tasks
+    from icl_lab.papers import tradeoff as study
+    from icl_lab.runs.store import Store
+
+    task = tasks.canonical(task)
+    points = study.gather(Store(results), preset, task)
+    folder = results / f"tradeoff-{preset}"
+    text, files = study.publish(points, folder, preset, task, typed())
+    tell(text, folder, files, "tradeoff.png")

@@ -1,0 +1,64 @@
+"""Commands about normalizers by themselves, without training."""
+
+from pathlib import Path
+
+import click
+
+from icl_lab.cli.options import Bar, typed, wholes
+
+
+@click.command()
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+def functions(results: Path) -> None:
+    """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
+    from icl_lab.figures import rules
+    from icl_lab.files import publish_folder
+    from icl_lab.profiles import functions as analysis
+    from icl_lab.profiles.families import FAMILIES
+
+    folder = results / "functions"
+    grids = dict(analysis.everything())
+    drawn = dict(rules.functions(grids, FAMILIES))
+    publish_folder(folder, {f"{name}.csv": grid.csv() for name, grid in grids.items()}, drawn)
+    for name in drawn:
+        click.echo(f"figure: {folder / name}.png")
+    click.echo(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
+    click.echo("next: icl-lab costs   (what each rule costs in time and memory)")
+
+
+@click.command()
+@click.option("--lengths", default="256,512,1024,2048,4096", show_default=True, help="Tokens of a prompt.")
+@click.option("--attn", "attns", multiple=True, help="Only this normalizer; may be given again.  [default: all]")
+@click.option("--pairs", default=5, show_default=True, type=click.IntRange(min=1), help="Timed pairs with softmax.")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, device: str, threads: int | None) -> None:
+    """Count operations as the poster does, and measure time and memory of each normalizer beside softmax."""
+    import json
+
+    import torch
+
+    from icl_lab.figures import rules
+    from icl_lab.files import publish_folder
+    from icl_lab.profiles import costs as analysis
+    from icl_lab.runs import environment
+
+    tokens = wholes(lengths, "--lengths")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    here = environment.device(device)
+    folder = results / "costs"
+    counted = analysis.operations()
+    measured = analysis.measure(tokens, attns or None, pairs=pairs, device=here, tick=Bar())
+    printed = analysis.printed_times()
+    for line in (*analysis.counts(counted), "", "printed by the poster:", *analysis.table(printed), "", "here:"):
+        click.echo(line)
+    for line in analysis.table(measured):
+        click.echo(line)
+    grids = {"poster-times": printed, "operations": counted, "measured": measured}
+    files = {f"{name}.csv": grid.csv() for name, grid in grids.items()}
+    files["env.json"] = json.dumps(environment.environment(here, typed()), indent=1, sort_keys=True) + "\n"
+    publish_folder(folder, files, {"measured": rules.costs(measured)})
+    click.echo(f"wrote {folder}: operations.csv, poster-times.csv, measured.csv, measured.png, measured.svg, env.json")
+    click.echo("next: icl-lab functions   (what each rule does to scores)")

@@ -1,0 +1,115 @@
+"""What there is, read from the parts themselves: for ``list`` and for the README's tables."""
+
+import re
+from collections.abc import Iterable
+
+from icl_lab import markdown as md
+from icl_lab import normalizers, tasks
+from icl_lab.model import positions
+from icl_lab.normalizers.base import Normalizer
+from icl_lab.registry import Registry
+from icl_lab.runs.presets import PRESETS
+
+KINDS: dict[str, list[Registry]] = {
+    "tasks": [tasks.registry],
+    "normalizers": [normalizers.registry, normalizers.wrappers],
+    "positions": [positions.registry],
+}
+HEADS = 8  # of the rules whose parameters are counted
+TRAITS = {
+    "sums_to_one": "sums to 1",
+    "non_negative": "never negative",
+    "prefix_consistent": "prefix-consistent",
+    "ordered": "ordered",
+}
+# A column of a table has no room for words.
+MARKS = {"sums_to_one": "Σ", "non_negative": "+", "prefix_consistent": "p", "ordered": "o"}
+LEGEND = (
+    "Learned: numbers a head, as built without options. Traits: Σ the weights of a row sum to 1, + none is negative, "
+    "p a row does not change when the prompt goes on, o the order of the keys matters."
+)
+
+
+def listing(what: str) -> Iterable[str]:
+    """Yields lines for the terminal. ``what`` is ``tasks``, ``normalizers``, ``positions`` or ``presets``."""
+    if what == "presets":
+        for name, preset in PRESETS.items():
+            model, train = preset.model, preset.train
+            size = f"{model.layers} layers, {model.heads} heads, width {model.width}"
+            work = f"{train.steps:,} steps of {train.batch}"
+            yield f"{name:8} {size + ', ' + work:56} {preset.purpose}"
+        return
+    for registry in KINDS[what]:
+        for entry in registry.entries():
+            yield f"{entry.name}{_options(registry, entry.name)}"
+            yield f"    {entry.line}"
+            if entry.formula:
+                yield f"    {entry.formula}"
+            if what == "normalizers":
+                rule = _rule(registry, entry.name)
+                yield f"    learned a head: {_learned(rule)}; {_traits(rule, TRAITS, ', ')}"
+            yield f"    {entry.paper}"
+
+
+def fill(readme: str) -> str:
+    """Returns the README with the text between each pair of index marks written anew."""
+
+    def table(match: re.Match[str]) -> str:
+        what = match["what"]
+        rows = [md.row(row) for row in _rows(what)]
+        below = ["", LEGEND] if what == "normalizers" else []
+        return "\n".join([match["open"], *rows, *below, match["close"]])
+
+    return re.sub(r"(?P<open><!-- index (?P<what>\w+) -->)\n.*?(?P<close><!-- end -->)", table, readme, flags=re.DOTALL)
+
+
+def _rows(what: str) -> list[list[str]]:
+    if what == "presets":
+        head = [["preset", "layers, heads, width", "steps x batch", "for"], ["---"] * 4]
+        return head + [
+            [
+                f"`{name}`",
+                f"{p.model.layers}, {p.model.heads}, {p.model.width}",
+                f"{p.train.steps:,} x {p.train.batch}",
+                p.purpose,
+            ]
+            for name, p in PRESETS.items()
+        ]
+    more = ["learned", "traits"] if what == "normalizers" else []
+    names = ["name", "what it is", "formula", *more, "source"]
+    rows: list[list[str]] = [names, ["---"] * len(names)]
+    for registry in KINDS[what]:
+        for entry in registry.entries():
+            about: list[str] = [
+                f"`{entry.name}{_options(registry, entry.name)}`",
+                entry.line,
+                f"`{entry.formula}`".replace("``", "").replace("|", "\\|"),
+            ]
+            if more:
+                rule = _rule(registry, entry.name)
+                about += [_learned(rule), _traits(rule, MARKS, " ")]
+            rows.append([*about, entry.paper])
+    return rows
+
+
+def _options(registry: Registry, name: str) -> str:
+    options = registry.options(name)
+    return ":" + ",".join(options) if options else ""
+
+
+def _rule(registry: Registry, name: str) -> Normalizer:
+    """Builds a rule without options; a wrapper stands around softmax."""
+    choice = f"softmax+{name}" if registry is normalizers.wrappers else name
+    return normalizers.build(choice, heads=HEADS, head_dim=32, train_tokens=82)
+
+
+def _learned(rule: Normalizer) -> str:
+    """How many numbers a head learns, and how many more all layers learn together."""
+    sizes = {name: p.numel() for name, p in rule.named_parameters() if p.requires_grad}
+    together = sum(size for name, size in sizes.items() if name in rule.shared)
+    alone = (sum(sizes.values()) - together) / HEADS
+    return f"{alone:g}" + (f", and {together} shared by all layers" if together else "")
+
+
+def _traits(rule: Normalizer, words: dict[str, str], between: str) -> str:
+    return between.join(word for trait, word in words.items() if getattr(rule, trait)) or "none of the traits"

@@ -1,0 +1,49 @@
+"""The command line. Heavy imports stand inside the commands, so that ``--help`` answers at once."""
+
+import os
+import signal
+import sys
+
+import click
+
+from icl_lab import __version__
+from icl_lab.cli.commands import commands
+from icl_lab.cli.options import PREEMPTED, caught
+from icl_lab.errors import LabError, Stopped
+
+HELP = """Which attention normalizer generalises, where, and by how much?
+
+\b
+icl-lab sweep --task linear --attn ssa      train, then test under distribution shift
+icl-lab list normalizers                    what can stand in place of softmax
+"""
+
+
+@click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="icl-lab")
+def cli() -> None:
+    """The group of all commands."""
+
+
+for command in commands():
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Runs the command line, and turns complaints into one line and an exit code (0, 1, 2, 75 or 130)."""
+    try:
+        cli.main(standalone_mode=False)
+    except LabError as error:
+        click.echo(f"icl-lab: {error}", err=True)
+        preempted = isinstance(error, Stopped) and signal.SIGINT not in caught
+        sys.exit(PREEMPTED if preempted else error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("icl-lab: stopped.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has gone; there is nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,1 @@
+"""Normalizers against a baseline, paired over training seeds: statistics, tables, one page."""

@@ -1,0 +1,52 @@
+"""Finished runs side by side: a study, and the folder that it is published in."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from icl_lab.comparison.page import Section
+    from icl_lab.comparison.study import Study
+    from icl_lab.runs.store import Run
+
+
+def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "Study":
+    """Builds the study of finished runs, one group of seeds a rule; raises ``BadValue`` where they do not fit."""
+    from icl_lab import tasks
+    from icl_lab.comparison.study import Study
+    from icl_lab.runs import summary
+
+    grids = {name: [run.grid() for run in runs] for name, runs in groups.items()}
+    kept = {name: [run.errors() for run in runs] for name, runs in groups.items()}
+    # Intervals that include the prompts for some rules and not for others could not be compared.
+    known = {name: [each for each in errors if each is not None] for name, errors in kept.items()}
+    complete = all(len(known[name]) == len(grids[name]) for name in groups)
+    spec = next(iter(groups[baseline])).spec
+    task = tasks.build(spec.task)
+    return Study(task, grids, baseline, summary.training_cell(task, spec), known if complete else {})
+
+
+def publish(
+    study: "Study",
+    runs: Sequence["Run"],
+    folder: Path,
+    command: str,
+    sections: Sequence["Section"] = (),
+    title: str = "",
+) -> tuple[str, list[str]]:
+    """Writes table, tidy comparison, figures and page; returns the table as text and the names of the files."""
+    from icl_lab.comparison import page
+    from icl_lab.comparison.study import compare, tidy
+    from icl_lab.files import publish_folder as save
+    from icl_lab.runs import environment
+
+    spec = runs[0].spec
+    text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study)
+    commits = sorted({str(run.env()["commit"]) for run in runs})
+    origin = f"{environment.origin()} Runs: {len(runs)}, trained at commit {', '.join(commits)}."
+    tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
+    written = save(folder, tables, {name: figure for name, (figure, _) in drawn.items()})
+    # The page last: it says of the whole study where it comes from.
+    return text, written + save(
+        folder, {"report.html": page.html(study, spec, drawn, command, origin, sections, title)}, {}
+    )

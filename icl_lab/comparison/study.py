@@ -1,0 +1,269 @@
+"""Rules against a baseline, cell by cell, paired over training seeds: from finished grids, without training."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from icl_lab.comparison.statistics import (
+    ClipFit,
+    Effect,
+    Scale,
+    area_log,
+    clip_fit,
+    evaluation,
+    holm,
+    mean_beyond,
+    paired,
+    resampled,
+)
+from icl_lab.errors import BadValue
+from icl_lab.grid import Grid, model_name
+from icl_lab.runs.measure import Errors, TestSpec, draw
+from icl_lab.tasks.base import Task
+
+Labels = dict[str, float]
+Map = dict[tuple[float, float], float]  # (value down, value across) -> number
+
+
+@dataclass(frozen=True)
+class Study:
+    """The grids of several rules, each over the same training seeds, in the same cells.
+
+    ``grids`` holds one grid a seed for each rule, references included in each (they are the same in all, because every
+    run meets the same prompts). ``training`` is the cell of training. ``errors`` holds what each prompt adds, one a
+    seed for each rule, where all runs have kept it: intervals then include the luck of the prompts.
+    """
+
+    task: Task
+    grids: Mapping[str, Sequence[Grid]]
+    baseline: str
+    training: Labels
+    errors: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.grids) < 2:
+            raise BadValue(f"A comparison needs at least two normalizers, got {', '.join(self.grids) or 'none'}.")
+        if self.baseline not in self.grids:
+            raise BadValue(f"The baseline '{self.baseline}' is not among {', '.join(self.grids)}.")
+        first = self.grids[self.baseline]
+        for rule, grids in self.grids.items():
+            if [grid.values("seed") for grid in grids] != [grid.values("seed") for grid in first]:
+                raise BadValue(f"'{rule}' and '{self.baseline}' were not trained with the same seeds.")
+            if _cells(grids[0], self.task.headline) != _cells(first[0], self.task.headline):
+                raise BadValue(f"'{rule}' and '{self.baseline}' were not measured in the same cells.")
+
+    @property
+    def metric(self) -> str:
+        """The task's headline metric."""
+        return self.task.headline
+
+    @property
+    def scale(self) -> Scale:
+        """Ratios where the metric spans decades, differences where it is a rate."""
+        return "log-ratio" if self.task.log_scale else "difference"
+
+    @property
+    def seeds(self) -> int:
+        """How many training seeds each rule has."""
+        return len(self.grids[self.baseline])
+
+    def cells(self) -> list[Labels]:
+        """The cells that all rules were measured in."""
+        return _cells(self.grids[self.baseline][0], self.metric)
+
+    def values(self, rule: str, cell: Labels) -> list[float]:
+        """The metric of a rule in a cell, one number a seed; raises ``BadValue`` where there is a gap (NaN).
+
+        A cell without a label for one of the task's facets is the mean over it.
+        """
+        values = [self._mean(grid, model_name(grid), cell) for grid in self.grids[rule]]
+        for seed, value in enumerate(values):
+            if math.isnan(value):
+                raise BadValue(f"'{rule}', seed {seed}: {self.metric} is not a number at {cell}.")
+        return values
+
+    def count(self, cell: Labels) -> int:
+        """How many prompts a cell was measured on, for one seed."""
+        grid = self.grids[self.baseline][0]
+        cells = grid.where(attn=model_name(grid), metric=self.metric, **cell).frame
+        return int(cells["count"].iloc[0])
+
+    def reference(self, name: str, cell: Labels) -> float:
+        """The metric of a reference predictor, which is the same in every run."""
+        return self._mean(self.grids[self.baseline][0], name, cell)
+
+    def references(self) -> list[str]:
+        """The names of the reference predictors, ``reference:`` in front."""
+        return [name for name in self.grids[self.baseline][0].values("attn") if name.startswith("reference:")]
+
+    @cached_property
+    def averaged(self) -> dict[str, int]:
+        """The facets over which a line is a mean, each with the number of its values."""
+        return {facet: len({cell[facet] for cell in self.cells()}) for facet in self.task.facets}
+
+    def line(self, *axes: str) -> list[Labels]:
+        """The cells along one axis, or over several: facets left out, everything else as in training."""
+        fixed = {a: v for a, v in self.training.items() if a not in (*axes, *self.task.facets)}
+        left = [a for a in self.task.facets if a not in axes]
+        found = [cell for cell in self.cells() if all(cell[a] == v for a, v in fixed.items())]
+        lines = [{a: v for a, v in cell.items() if a not in left} for cell in found]
+        return [cell for number, cell in enumerate(lines) if cell not in lines[:number]]
+
+    def _mean(self, grid: Grid, name: str, cell: Labels) -> float:
+        values = grid.where(attn=name, metric=self.metric, **cell).frame["value"]
+        if len(values) != math.prod(n for facet, n in self.averaged.items() if facet not in cell):
+            raise KeyError(f"{len(values)} cells of {name} have {cell}")
+        return float(values.mean(skipna=False))
+
+    def map(self, rule: str) -> Map:
+        """The mean over seeds in every cell of the task's two main axes, everything else as in training."""
+        return {where: sum(self.values(rule, cell)) / self.seeds for where, cell in self._plane().items()}
+
+    def versus(self, rule: str, other: str, cell: Labels) -> Effect:
+        """Compares a rule with another in a cell: paired over seeds, widened by the luck of the prompts where known."""
+        return self._widened(paired(self.values(other, cell), self.values(rule, cell), self.scale), rule, other, [cell])
+
+    def overall(self, rule: str, other: str) -> Effect | None:
+        """Compares two rules by the declared summary; None where the test grid does not reach that far."""
+        sums = self.summary(other), self.summary(rule)
+        if any(map(math.isnan, sums[0])):
+            return None
+        return self._widened(paired(*sums, "difference"), rule, other, self.line(self._along))
+
+    def effects(self, rule: str) -> dict[tuple[float, float], tuple[float, bool]]:
+        """The effect against the baseline in every cell of the two main axes, and whether its interval excludes 0.
+
+        A log ratio is given in powers of two, a difference as it is.
+        """
+        unit = math.log(2) if self.scale == "log-ratio" else 1.0
+        found = {where: self.versus(rule, self.baseline, cell) for where, cell in self._plane().items()}
+        return {where: (comparison.effect / unit, comparison.clear) for where, comparison in found.items()}
+
+    def _widened(self, found: Effect, rule: str, other: str, cells: Sequence[Labels]) -> Effect:
+        """Adds what hangs on the prompts, for one cell or for the summary of a line of cells."""
+        if not self.errors:
+            return found
+        both = np.stack(
+            [[[kept.at(cell).numpy() for kept in self.errors[name]] for cell in cells] for name in (other, rule)]
+        )
+        means = resampled(both, seed=0)  # (resamples, 2, cells, seeds)
+        if self.scale == "log-ratio":
+            means = np.log(means)
+        weights = self._weights([cell[self._along] for cell in cells]) if len(cells) > 1 else np.ones(1)
+        effects = np.einsum("rcs,c->rs", means[:, 1] - means[:, 0], weights).mean(axis=1)
+        return found.widened(evaluation(effects, found.scale))
+
+    def _weights(self, where: Sequence[float]) -> np.ndarray:
+        """What each cell of the line adds to the declared summary, which is linear in (log) errors."""
+        units = np.eye(len(where))
+        if self.task.log_scale:
+            return np.array([area_log(where, np.exp(unit)) for unit in units])
+        return np.array([mean_beyond(where, unit, self.training["length"]) for unit in units])
+
+    @property
+    def _along(self) -> str:
+        """The axis of the declared summary."""
+        return "sigma_f" if self.task.log_scale else "length"
+
+    def _plane(self) -> dict[tuple[float, float], Labels]:
+        down, across = self.task.heat_map
+        return {(cell[down], cell[across]): cell for cell in self.line(down, across)}
+
+    def summary(self, rule: str) -> list[float]:
+        """The one declared number of each run, one a seed.
+
+        linear: the area under log MSE over sigma_f 2 .. 10, divided by its width (a mean log MSE). Quantifiers: the
+        mean error over the lengths beyond training. The other axes are as in training. NaN where the test grid does not
+        reach that far.
+        """
+        line = self.line(self._along)
+        columns = zip(*(self.values(rule, cell) for cell in line), strict=True)
+        where = [cell[self._along] for cell in line]
+        if not ({2.0, 10.0} <= set(where) if self.task.log_scale else max(where) > self.training["length"]):
+            return [math.nan] * self.seeds
+        if self.task.log_scale:
+            return [area_log(where, column) for column in columns]
+        return [mean_beyond(where, column, self.training["length"]) for column in columns]
+
+
+def compare(study: Study) -> list[dict[str, Any]]:
+    """Compares every rule with the baseline in every cell; p is adjusted over the cells of a rule (Holm).
+
+    Returns one row a rule and cell, and one a rule with an empty cell for the declared summary.
+    """
+    rows = []
+    for rule in study.grids:
+        if rule == study.baseline:
+            continue
+        found = [(cell, study.versus(rule, study.baseline, cell)) for cell in study.cells()]
+        adjusted = holm([comparison.p_t for _, comparison in found])
+        rows += [
+            _row(study, rule, cell, study.metric, comparison, float(p))
+            for (cell, comparison), p in zip(found, adjusted, strict=True)
+        ]
+        summary = study.overall(rule, study.baseline)
+        if summary is not None:
+            rows.append(_row(study, rule, {}, "summary", summary, summary.p_t))
+    return rows
+
+
+def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit | None:
+    """The bound B for which ``clip(y, -B, B)`` explains a rule's row over sigma_f >= 4 best, on the same prompts.
+
+    A rule that scores no better than a clip has learned the line and bounded it (arXiv 2508.14685, Table 1). Near the
+    training distribution the error is that of learning, not of a bound. None where fewer than two such cells exist.
+    """
+    line = [cell for cell in study.line("sigma_f") if cell["sigma_f"] >= 4]
+    if len(line) < 2:
+        return None
+    targets = [scored_targets(study.task, test, cell) for cell in line]
+    errors = [sum(study.values(rule, cell)) / study.seeds for cell in line]
+    return clip_fit(targets, errors)
+
+
+def scored_targets(task: Task, test: TestSpec, cell: Labels) -> np.ndarray:
+    """Returns the true y behind a cell of the headline of ``linear`` (index >= 3), on the prompts that measured it."""
+    shift = {axis: value for axis, value in cell.items() if axis != "length"}
+    prompt = draw(task, test.lengths[-1], test, shift).first(task.tokens(int(cell["length"])))
+    return prompt.targets[:, task.answers][:, 3:].numpy()
+
+
+def tidy(study: Study, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the rows of ``compare`` as CSV."""
+    text = io.StringIO()
+    axes = list(study.cells()[0])
+    columns = ["attn", "baseline", *axes, *(name for name in rows[0] if name not in ("attn", "baseline", *axes))]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _row(study: Study, rule: str, cell: Labels, metric: str, c: Effect, p: float) -> dict[str, Any]:
+    return {
+        "attn": rule,
+        "baseline": study.baseline,
+        **cell,
+        "metric": metric,
+        "scale": c.scale,
+        "seeds": c.seeds,
+        "effect": c.effect,
+        "low": c.low,
+        "high": c.high,
+        "iqm": c.middle,
+        "wins": c.wins,
+        "p_t": c.p_t,
+        "p_holm": p,
+        "p_flip": c.p_flip,
+    }
+
+
+def _cells(grid: Grid, metric: str) -> list[Labels]:
+    own = grid.where(attn=model_name(grid), metric=metric)
+    return [{axis: float(row[axis]) for axis in grid.axes} for row in own.frame.to_dict("records")]

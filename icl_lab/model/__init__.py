@@ -1,0 +1,1 @@
+"""A decoder-only transformer that reads numbers: blocks, position codes, activation."""

@@ -1,0 +1,119 @@
+"""One layer of a model: attention by a rule, then an MLP, each on a normalised residual stream."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from icl_lab.model.gelu import gelu_new
+from icl_lab.normalizers.base import Normalizer, scores
+
+Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
+# Is handed weights and scores, both (b h t t), and may return other weights, which are then used.
+See = Callable[[Tensor, Tensor], Tensor | None]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a block must know: its width and heads, of which family it is, and which parts are on."""
+
+    width: int
+    heads: int
+    llama: bool = False
+    mlp: bool = True
+    norm: bool = True
+    qk_norm: bool = False
+
+
+def norm(shape: Shape) -> nn.Module:
+    """Returns a fresh norm of the family, or none where norms are off."""
+    if not shape.norm:
+        return nn.Identity()
+    return nn.RMSNorm(shape.width, eps=1e-5) if shape.llama else nn.LayerNorm(shape.width)
+
+
+def plainly(x: Tensor) -> torch.autocast:
+    """Switches autocast off where ``x`` lies: what comes in is computed in the precision that it has."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+class Block(nn.Module):
+    """x + attention(norm x), then x + mlp(norm x); a part that is off is left out with its norm."""
+
+    def __init__(self, shape: Shape, rule: Normalizer | None) -> None:
+        super().__init__()
+        self.attention = Attention(shape, rule) if rule is not None else None
+        self.before_attention = norm(shape) if rule is not None else None
+        self.mlp = (SwiGLU(shape.width) if shape.llama else MLP(shape.width)) if shape.mlp else None
+        self.before_mlp = norm(shape) if shape.mlp else None
+
+    def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See | None, answers: slice) -> Tensor:
+        """x (b t d), visible (t t) -> (b t d), of which only the tokens of ``answers`` are returned."""
+        if self.attention is not None and self.before_attention is not None:
+            x = x + self.attention(self.before_attention(x), visible, turn, see)
+        x = x[:, answers]
+        if self.mlp is not None and self.before_mlp is not None:
+            x = x + self.mlp(self.before_mlp(x))
+        return x
+
+
+class Attention(nn.Module):
+    """Multi-head attention with the weights of a rule; ``qk_norm`` bounds the scores by norms of queries and keys."""
+
+    def __init__(self, shape: Shape, rule: Normalizer) -> None:
+        super().__init__()
+        self.heads = shape.heads
+        self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=not shape.llama)
+        self.project = nn.Linear(shape.width, shape.width, bias=not shape.llama)
+        self.rule = rule
+        d = shape.width // shape.heads
+        self.norm_q, self.norm_k = (nn.RMSNorm(d, eps=1e-5) if shape.qk_norm else nn.Identity() for _ in range(2))
+
+    def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See | None) -> Tensor:
+        """X (b t d), visible (t t) -> (b t d)."""
+        b, t, d = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k = turn(self.norm_q(q), self.norm_k(k))
+        # A rule widens what it must; autocast would narrow the scores again, in the middle of its formula.
+        with plainly(x):
+            other = None if see is None else see(self.rule.weights(q, k, visible), scores(q, k))
+            o = self.rule.attend(q, k, v, visible) if other is None else other @ v
+        return cast(Tensor, self.project(o.transpose(1, 2).reshape(b, t, d)))
+
+
+class MLP(nn.Module):
+    """Two layers, four times as wide in between.
+
+    Formula: W2 gelu(W1 x + b1) + b2
+    """
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.widen = nn.Linear(d, 4 * d)
+        self.project = nn.Linear(4 * d, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b t d) -> (b t d)."""
+        return cast(Tensor, self.project(gelu_new(self.widen(x))))
+
+
+class SwiGLU(nn.Module):
+    """A gated layer, 8/3 as wide in between (to the next 8), which has as many weights as four times without a gate.
+
+    Formula: W2 (silu(G x) * W1 x)
+    Paper: Shazeer 2020, arXiv 2002.05202
+    """
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        wide = -(-8 * d // 24) * 8
+        self.gate = nn.Linear(d, wide, bias=False)
+        self.widen = nn.Linear(d, wide, bias=False)
+        self.project = nn.Linear(wide, d, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b t d) -> (b t d)."""
+        return cast(Tensor, self.project(F.silu(self.gate(x)) * self.widen(x)))

@@ -1,0 +1,220 @@
+"""A small GPT-2 that reads numbers through a linear map."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal, cast
+
+import msgspec
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+
+from icl_lab import normalizers
+from icl_lab.errors import BadValue
+from icl_lab.model import positions
+from icl_lab.model.blocks import Attention, Block, Shape, norm, plainly
+from icl_lab.normalizers.base import Normalizer, causal
+
+# Is handed a layer, its weights and its scores q.k / sqrt(d), both (b h t t); what it returns is used as weights.
+Watch = Callable[[int, Tensor, Tensor], Tensor | None]
+Positive = Annotated[int, Meta(ge=1)]
+
+EVERYWHERE = slice(None)
+GPT2_VOCABULARY = 50_257  # rows of a token table that Hugging Face allocates and numeric prompts never touch
+
+
+class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The shape of a model. The three switches leave the residual stream as it is where a part is off.
+
+    ``block=llama`` is the block of arXiv 2501.19399: RMSNorm, SwiGLU of width 8d/3, no biases. ``qk_norm`` norms the
+    queries and keys of each head (arXiv 2010.04245), which bounds their scores.
+    """
+
+    layers: Positive = 2
+    heads: Positive = 4
+    width: Positive = 64
+    positions: str = "learned"
+    roles: Literal["shared", "tagged"] = "shared"
+    mlp: bool = True
+    attention: bool = True
+    norm: bool = True
+    block: Literal["gpt2", "llama"] = "gpt2"
+    qk_norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide width, got {self.heads} heads and width {self.width}")
+
+    @property
+    def shape(self) -> Shape:
+        """What a block must know."""
+        return Shape(self.width, self.heads, self.block == "llama", self.mlp, self.norm, self.qk_norm)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a task asks of a model: numbers in a token and in an answer, roles in turn, tokens of the longest prompt."""
+
+    width: int
+    outputs: int
+    roles: int
+    train_tokens: int
+
+
+class GPT2(nn.Module):
+    """Pre-LN decoder blocks between a linear read-in and a linear read-out (arXiv 2208.01066, 2508.14685).
+
+    As ``GPT2Model`` of Hugging Face transformers: gelu_new, final layer norm, weights N(0, 0.02), residual projections
+    N(0, 0.02 / sqrt(2 layers)), biases 0, no dropout. The read-in and read-out start as ``torch.nn.Linear`` does, as in
+    the published code. With ``roles=tagged`` the read-in adds a learned vector for each role (x, y), which otherwise
+    only the position tells apart.
+    """
+
+    def __init__(self, spec: ModelSpec, reading: Reading, attn: str, rng: torch.Generator) -> None:
+        super().__init__()
+        self.spec, self.reading, self.attn = spec, reading, attn
+        head_dim = spec.width // spec.heads
+        self.read_in = nn.Linear(reading.width, spec.width)
+        self.roles = nn.Parameter(torch.zeros(reading.roles, spec.width)) if spec.roles == "tagged" else None
+        self.positions = positions.build(spec.positions, spec.width, head_dim, reading.train_tokens)
+        rules = self._rules(attn) if spec.attention else [None] * spec.layers
+        self.blocks = nn.ModuleList(Block(spec.shape, rule) for rule in rules)
+        self.norm = norm(spec.shape)
+        self.read_out = nn.Linear(spec.width, reading.outputs)
+        self._start(spec.layers, rng)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        watch: Watch | None = None,
+        answers: slice = EVERYWHERE,
+        places: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens (b t w) -> outputs (b t c).
+
+        ``watch`` is handed each layer's attention weights and scores, both (b h t t), and may return other weights to
+        be used.
+
+        Where only some tokens are asked for an answer, ``answers`` spares the rest what nobody reads: the last block's
+        MLP and the read-out. Their outputs are 0. ``places`` (t) says where the tokens stand, if not one after another.
+
+        Raises ``BadValue`` when there are more tokens than the position code can tell apart.
+        """
+        where = self.places(tokens.shape[1], None, tokens.device) if places is None else places
+        return self.think(tokens, causal(tokens.shape[1], tokens.device), where, watch, answers)
+
+    def places(self, t: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
+        """Returns the places (t) at which the position code sets the tokens; in training ``rng`` draws random ones.
+
+        Raises ``BadValue`` when there are more tokens than the position code can tell apart.
+        """
+        limit = self.positions.limit
+        if limit is not None and t > limit:
+            raise BadValue(
+                f"{t} tokens do not fit into the {limit} places of {self.spec.positions}; shorten the prompt or take "
+                "another position code."
+            )
+        return self.positions.where(t, rng, device)
+
+    def think(
+        self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None = None, answers: slice = EVERYWHERE
+    ) -> Tensor:
+        """As ``forward``, of tensors alone: tokens (b t w), the mask ``causal`` of their number, their places (t).
+
+        Where a caller has autocast on, numbers are still read in and out as they are: half a precision is enough for
+        the blocks, not for the digits of a prompt.
+        """
+        with plainly(tokens):
+            x = self.read_in(tokens)
+        if self.roles is not None:
+            x = x + self.roles.repeat(-(-tokens.shape[1] // len(self.roles)), 1)[: tokens.shape[1]]
+        x = self.positions.place(x, where)
+        turn = lambda q, k: self.positions.turn(q, k, where)  # noqa: E731
+        for layer, block in enumerate(self.blocks):
+            seen = None if watch is None else partial(watch, layer)
+            x = block(x, visible, turn, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE)
+        with plainly(tokens):
+            read = self.read_out(self.norm(x))
+        if answers == EVERYWHERE:
+            return cast(Tensor, read)
+        outputs = read.new_zeros(*tokens.shape[:2], read.shape[2])
+        outputs[:, answers] = read
+        return cast(Tensor, outputs)
+
+    def swap_rule(self, attn: str) -> None:
+        """Puts another rule, with its parameters at their start, in the place of every layer's own."""
+        if not self.spec.attention:
+            raise BadValue(f"a model without attention has no rule to swap for {attn}.")
+        device = self.read_in.weight.device
+        for block, rule in zip(self.blocks, self._rules(attn), strict=True):
+            cast(Attention, cast(Block, block).attention).rule = rule.to(device)
+        self.attn = attn
+
+    def swap_positions(self, code: str) -> None:
+        """Reads prompts with another code than in training; raises ``BadValue`` where one has learned vectors."""
+        spec = self.spec
+        other = positions.exchange(
+            spec.positions, code, spec.width, spec.width // spec.heads, self.reading.train_tokens
+        )
+        self.positions = other.to(self.read_in.weight.device)
+
+    def _rules(self, attn: str) -> Sequence[Normalizer]:
+        spec = self.spec
+        site = {"heads": spec.heads, "head_dim": spec.width // spec.heads, "train_tokens": self.reading.train_tokens}
+        return [cast(Normalizer, rule) for rule in normalizers.build_layers(attn, layers=spec.layers, **site)]
+
+    @property
+    def prefix_consistent(self) -> bool:
+        """Whether an answer depends on nothing that comes after it, not even on how much does."""
+        parts = [part for part in self.modules() if isinstance(part, Normalizer | positions.Positions)]
+        return all(part.prefix_consistent for part in parts)
+
+    def bytes_a_prompt(self, t: int) -> float:
+        """What a forward pass without gradients holds at once for one prompt of ``t`` tokens, generously."""
+        spec = self.spec
+        return 4.0 * t * (5 * spec.heads * t + 12 * spec.width)
+
+    @property
+    def rules(self) -> list[Normalizer]:
+        """Each layer's own rule; none in a model without attention."""
+        attentions = [cast(Block, block).attention for block in self.blocks]
+        return [attention.rule for attention in attentions if attention is not None]
+
+    def learned(self) -> dict[str, float]:
+        """What the heads' rules have learned, by formula name, layer and head: ``{"s 0.1": 0.43}``.
+
+        A parameter that all layers share (a vector over n) is left out.
+        """
+        found: dict[str, float] = {}
+        for layer, rule in enumerate(self.rules):
+            for name in rule.learned:
+                if name not in rule.shared:
+                    values = cast(Tensor, getattr(rule, name)).detach().reshape(-1).tolist()
+                    found |= {f"{name} {layer}.{head}": value for head, value in enumerate(values)}
+        return found
+
+    def parameter_count(self) -> int:
+        """The working parameters: every number that training can move."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+    def parameter_count_of_paper(self) -> int:
+        """The working parameters and the unused token table, as arXiv 2508.14685 counts (22.5M for 9.6M)."""
+        return self.parameter_count() + GPT2_VOCABULARY * self.read_in.out_features
+
+    @torch.no_grad()
+    def _start(self, layers: int, rng: torch.Generator) -> None:
+        # The rules keep the start that they chose: a blanket initialisation would overwrite s, n and b.
+        for name, p in self.named_parameters():
+            if ".rule." in name:
+                continue
+            if name.startswith(("read_in", "read_out")):
+                bound = float(cast(nn.Linear, self.get_submodule(name.partition(".")[0])).in_features ** -0.5)
+                p.uniform_(-bound, bound, generator=rng)
+            elif name.endswith("project.weight"):
+                p.normal_(0, 0.02 / math.sqrt(2 * layers), generator=rng)
+            elif p.ndim == 2:
+                p.normal_(0, 0.02, generator=rng)
+            elif name.endswith("bias"):
+                p.zero_()

@@ -1,0 +1,1 @@
+"""Published tables and figures as files, their claims, and what the stored results say of them."""

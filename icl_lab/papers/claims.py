@@ -1,0 +1,193 @@
+"""Claims against stored results: what each experiment says, and what was seen at this scale."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+from icl_lab import tasks
+from icl_lab.analyses import deviants, laws, needles, saturations
+from icl_lab.analyses.boundary import report, study
+from icl_lab.analyses.boundary.extrapolation import lines
+from icl_lab.comparison.gather import gather
+from icl_lab.comparison.gather import publish as publish_study
+from icl_lab.comparison.page import Row, Section, Table, markdown_rows
+from icl_lab.errors import BadValue
+from icl_lab.figures.base import short
+from icl_lab.papers import experiment as experiments
+from icl_lab.papers import readers
+from icl_lab.papers.experiment import Claim, Experiment, Finding
+from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Run, Store
+
+DEVIANT_PROMPTS = 1024
+NEEDLE_TRIALS = 100
+SATURATION_PROMPTS = 128
+SLOPES, CONTEXTS = [1.0, 9.0, 10.0], 32  # of Figures 1 and 9 of arXiv 2508.14685
+
+
+def groups(
+    experiment: Experiment, store: Store, preset: str, seeds: int, settings: Sequence[str]
+) -> dict[str, list[Run]]:
+    """Returns the runs of each variant, seeds 0 to ``seeds`` - 1, finished or not."""
+    specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
+    rules = {variant.name: readers.rule(variant) for variant in experiment.variants}
+    return {name: [store.run(spec, seed, rules[name]) for seed in range(seeds)] for name, spec in specs.items()}
+
+
+def folder(experiment_name: str, store: Store, preset: str) -> Path:
+    """Where the results of an experiment are published."""
+    return store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
+
+
+def findings(
+    experiment: Experiment, store: Store, preset: str, place: Path, settings: Sequence[str] = ()
+) -> list[Finding]:
+    """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing."""
+    scale = readers.scale(experiment)
+    found = []
+    for claim in experiment.claims:
+        sides = (claim.left, claim.right)
+        read, seeds = readers.gather(experiment, store, preset, settings, place, sides)
+        if not seeds:
+            found.append(Finding(claim, "not run"))
+            continue
+        try:
+            left, right = ([read(side, claim.metric, seed) for seed in seeds] for side in sides)
+        except KeyError as reason:  # the preset's test grid has no such cell
+            found.append(Finding(claim, "not run", note=str(reason.args[0])))
+            continue
+        if scale == "log-ratio":
+            left, right = ([math.exp(value) for value in values] for values in (left, right))
+        found.append(experiments.judge(claim, left, right, scale))
+    return found
+
+
+def claims_section(found: Sequence[Finding], preset: str) -> Section:
+    """The claims with their verdicts, for a page or a file."""
+    rows = [
+        Row([f.claim.statement, f.claim.where, f.claim.published, f.words, f.verdict.upper() if f.found else f.verdict])
+        for f in found
+    ]
+    head = ["claim", "where", "published", f"here, at {preset}", "verdict at this scale"]
+    note = (
+        "Left over right, as the claim names them, over the training seeds that both have. Supported or contradicted: "
+        "the 95 % interval over seeds (not over prompts) excludes no difference. It says nothing about another scale."
+    )
+    scales = list(dict.fromkeys(f"Published at: {f.claim.scale}." for f in found if f.claim.scale))
+    return Section("Claims", Table(head, rows, words=True), [note, *scales])
+
+
+def printed_section(experiment: Experiment, ours: Mapping[str, Mapping[float, float]], overlay: bool) -> Section | None:
+    """Our numbers and the printed ones, row by row; the doubts about the printed ones below."""
+    theirs = experiments.printed(experiment, overlay)
+    if not theirs or experiment.printed is None:
+        return None
+    known = {at for cells in ours.values() for at in cells}
+    columns = sorted(known & {at for cells in theirs.values() for at in cells})
+    rows = []
+    for name, cells in theirs.items():
+        if name in ours:
+            rows.append(Row([name, "here", *(short(ours[name][at]) for at in columns)]))
+        rows.append(Row([name, "printed", *(cells.get(at, "") for at in columns)], reference=True))
+    head = ["", "", *(f"{experiment.printed.axis} {at:g}" for at in columns)]
+    notes = [experiment.conditions, *experiments.doubts(experiment)]
+    return Section("Beside the printed numbers", Table(head, rows), notes)
+
+
+def publish(
+    experiment: Experiment,
+    members: Mapping[str, Sequence[Run]],
+    lab: Lab,
+    preset: str,
+    place: Path,
+    overlay: bool,
+    settings: Sequence[str],
+) -> tuple[str, list[str]]:
+    """Writes the analysis of an experiment with the printed numbers and the claims; returns text and file names."""
+    runs = [run for group in members.values() for run in group]
+    if experiment.analysis != "compare":
+        spec, write = runs[0].spec, _analysis(experiment, members, lab)
+        write(spec, place, lab.command, "")  # the claims are read from its grids
+        section = claims_section(findings(experiment, lab.store, preset, place, settings), preset)
+        notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
+        ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
+        return write(spec, place, lab.command, "\n".join(ledger))
+    study = gather(members, experiment.baseline)
+    sections = [claims_section(findings(experiment, lab.store, preset, place, settings), preset)]
+    if experiment.printed is not None:
+        axis = experiment.printed.axis
+        line = study.line(axis)
+        ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
+        beside = printed_section(experiment, ours, overlay)
+        sections = [beside, *sections] if beside else sections
+    return publish_study(study, runs, place, lab.command, sections, f"{experiment.title} ({experiment.paper})")
+
+
+def _analysis(
+    experiment: Experiment, members: Mapping[str, Sequence[Run]], lab: Lab
+) -> Callable[[RunSpec, Path, str, str], tuple[str, list[str]]]:
+    """Does what an experiment asks of its models, and returns what publishes it."""
+    if experiment.analysis == "deviant":
+        return partial(deviants.publish, deviants.disturb(members, lab, [0], [], DEVIANT_PROMPTS))
+    if experiment.analysis == "needle":
+        return partial(needles.publish, needles.search(members, lab, None, NEEDLE_TRIALS))
+    if experiment.analysis == "boundary":
+        bounds = study.follow(members, lab, lines(SLOPES, [0.0], [1.0]), CONTEXTS, None)
+        return partial(report.publish, bounds, study.sweeps(bounds, members))
+    if experiment.analysis == "saturation":
+        found = saturations.stretch(members, lab, 0, saturations.FACTORS, SATURATION_PROMPTS)
+        return partial(saturations.publish, found)
+    return partial(laws.publish, laws.learn([run for group in members.values() for run in group], lab))
+
+
+def card(name: str, experiment: Experiment, store: Store) -> list[str]:
+    """The lines of one experiment for ``list``: what it is, its cost at each preset, and what is finished."""
+    lines = [name, f"    {experiment.title}", f"    {experiment.paper}"]
+    for preset in PRESETS:
+        try:
+            finished, there, operations = state(experiment, store, preset)
+        except BadValue as reason:  # not every variant fits every size
+            lines.append(f"    {preset:6} not at this size: {reason}")
+            continue
+        lines.append(f"    {preset:6} {finished} of {there} runs finished, {operations:.0e} operations a seed of all")
+    return lines
+
+
+def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, float]:
+    """Returns how many variants have a finished run, how many there are, and the operations of one seed of all."""
+    finished, operations = 0, 0.0
+    for variant in experiment.variants:
+        spec = experiment.spec(variant, preset)
+        finished += store.run(spec, 0, readers.rule(variant)).finished
+        operations += _operations(experiment, variant, preset)
+    return finished, len(experiment.variants), operations
+
+
+def _operations(experiment: Experiment, variant: experiments.Variant, preset: str) -> float:
+    """Six operations for each parameter and token, forward and backward; 12 d^2 parameters a layer."""
+    spec = experiment.spec(variant, preset)
+    examples = sum(spec.train.length_at(step) for step in range(0, spec.train.steps, 100)) * 100
+    tokens = spec.train.batch * tasks.build(experiment.task).tokens(examples)
+    return 6.0 * 12 * spec.model.layers * spec.model.width**2 * tokens
+
+
+def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[str]:
+    """The ledger's lines of one experiment, for the terminal."""
+    lines = [f"{name}: {experiment.title}"]
+    for finding in found:
+        lines.append(f"  {finding.verdict.upper():13} {_say(finding.claim)}")
+        if finding.words:
+            lines.append(f"  {'':13} here {finding.words}{_beside(finding.claim)}")
+    return lines
+
+
+def _say(claim: Claim) -> str:
+    return f"{claim.statement} ({claim.where})"
+
+
+def _beside(claim: Claim) -> str:
+    return f"; published {claim.published}" if claim.published else ""

@@ -1,0 +1,209 @@
+"""A published table or figure as a file: which runs, which analysis, what was claimed, and what was printed."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+import msgspec
+
+from icl_lab import normalizers, published
+from icl_lab.analyses.law import LAWS
+from icl_lab.comparison.statistics import Effect, Scale, paired
+from icl_lab.errors import BadValue, UnknownName
+from icl_lab.registry import require
+from icl_lab.runs.spec import RunSpec, resolve
+
+Verdict = Literal["supported", "contradicted", "inconclusive", "not run"]
+Cells = dict[str, list[float]]  # an axis -> its values; every combination is a cell, other axes as in training
+
+
+class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One row: a normalizer, and fields that differ from the preset. ``printed`` names its row in the printed table.
+
+    With ``swap`` that rule stands in the trained model when it is tested.
+    """
+
+    name: str
+    attn: str
+    set: list[str] = []
+    swap: str = ""
+    printed: str = ""
+
+
+class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The error of a variant (or ``reference:...``) over cells: the mean, or the mean logarithm for ratios."""
+
+    of: str
+    cells: Cells = {}
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A sentence that says that one quantity is below another, or above it."""
+
+    statement: str
+    where: str
+    left: Quantity
+    is_: Literal["below", "above"] = msgspec.field(name="is")
+    right: Quantity
+    published: str = ""
+    scale: str = ""
+    metric: str = ""  # the analysis' own, unless named
+
+
+class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the printed numbers stand: a table of ``icl_lab.published``, and which of its columns mean what.
+
+    ``shifted`` names rows whose column is in doubt, with the axis values that are to be added for the other reading.
+    Where several printed numbers belong to one cell, their mean stands there. ``errors``: they are accuracies, and one
+    minus them is shown.
+    """
+
+    table: str
+    row: str
+    axis: str
+    column: str
+    value: str
+    shifted: dict[str, float] = {}
+    errors: bool = False
+
+
+class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one file says. ``analysis`` is the command whose result the claims are read from."""
+
+    title: str
+    paper: str
+    task: str
+    baseline: str
+    variants: list[Variant]
+    claims: list[Claim]
+    conditions: str
+    analysis: Literal["compare", "deviant", "needle", "law", "saturation", "boundary"] = "compare"
+    draws: Literal["ours", "paper"] = "ours"
+    set: list[str] = []
+    printed: Printed | None = None
+
+    def spec(self, variant: Variant, preset: str, settings: Sequence[str] = ()) -> RunSpec:
+        """Resolves a variant; ``settings`` come last, so that a user's wish stands above the file."""
+        if variant.swap:
+            normalizers.canonical(variant.swap)  # a wrong name is said before anything is trained
+        return resolve(self.task, variant.attn, preset, [*self.set, *variant.set, *settings], self.draws)
+
+    def variant(self, name: str) -> Variant | None:
+        """Returns the variant of that name, or None for a reference predictor."""
+        return next((variant for variant in self.variants if variant.name == name), None)
+
+
+def names(folder: Path) -> list[str]:
+    """Returns the names of the experiments in a folder, sorted."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
+
+
+def load(name: str, folder: Path) -> Experiment:
+    """Reads an experiment by its name in ``folder``, or by the path of its own file.
+
+    Raises ``UnknownName`` with what exists, and ``BadValue`` with the field where a file is wrong.
+    """
+    path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
+    if not path.exists():
+        raise UnknownName("experiment", name, names(folder))
+    try:
+        made = msgspec.toml.decode(path.read_bytes(), type=Experiment)
+    except msgspec.DecodeError as error:
+        raise BadValue(f"{path}: {error}.") from None
+    names_of = [variant.name for variant in made.variants]
+    known = list(LAWS) if made.analysis == "law" else names_of  # what a claim may be about
+    require(len(set(names_of)) == len(names_of), f"{path}: each variant has a name of its own", names_of)
+    for claim in made.claims:
+        for side in (claim.left, claim.right):
+            if side.of not in known and not side.of.startswith("reference:"):
+                raise UnknownName(f"variant of {path.name}", side.of, known)
+    if made.baseline not in names_of:
+        raise UnknownName(f"variant of {path.name}", made.baseline, names_of)
+    return made
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a claim: the comparison over training seeds, and its verdict at this scale."""
+
+    claim: Claim
+    verdict: Verdict
+    found: Effect | None = None
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """The effect with its interval: a ratio, or a difference."""
+        if self.found is None:
+            return self.note
+        ratio = self.found.scale == "log-ratio"
+        effect, low, high = self.found.ratio if ratio else (self.found.effect, self.found.low, self.found.high)
+        interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
+        return f"{'ratio' if ratio else 'difference'} {effect:.3g} {interval}, {self.found.seeds} seeds"
+
+
+def judge(claim: Claim, left: Sequence[float], right: Sequence[float], scale: Scale) -> Finding:
+    """Compares two quantities, one number a seed each, paired by position; below means that ``left`` is smaller.
+
+    A claim is supported where the interval over seeds excludes no difference on the claimed side, contradicted where it
+    does so on the other, and inconclusive otherwise. One seed decides nothing.
+    """
+    found = paired(right, left, scale)
+    if not found.clear:
+        return Finding(claim, "inconclusive", found)
+    return Finding(claim, "supported" if (found.effect < 0) == (claim.is_ == "below") else "contradicted", found)
+
+
+def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:
+    """Returns the printed rows, variant -> axis value -> the number as it stands there.
+
+    With ``overlay`` the rows whose column is in doubt come a second time, moved, and say so in their name.
+    """
+    where = experiment.printed
+    if where is None:
+        return {}
+    table = published.load(where.table)
+    rows: dict[str, dict[float, str]] = {}
+    for variant in experiment.variants:
+        if not variant.printed:
+            continue
+        cells = _cells(table.where(**{where.row: variant.printed}), where)
+        rows[variant.name] = cells
+        if overlay and variant.printed in where.shifted:
+            shift = where.shifted[variant.printed]
+            rows[f"{variant.name}, columns moved by {shift:+g}"] = {at + shift: text for at, text in cells.items()}
+    return rows
+
+
+def _cells(rows: Sequence[published.Row], where: Printed) -> dict[float, str]:
+    """One printed row: axis value -> text."""
+    found: dict[float, list[published.Cell]] = {}
+    for row in rows:
+        found.setdefault(row[where.column].number, []).append(row[where.value])
+    if not where.errors and all(len(cells) == 1 for cells in found.values()):
+        return {at: cell.text for at, (cell,) in found.items()}
+    means = {at: fmean(cell.number for cell in cells) for at, cells in found.items()}
+    return {at: f"{1 - mean if where.errors else mean:.3g}" for at, mean in means.items()}
+
+
+def doubts(experiment: Experiment) -> list[str]:
+    """Returns the notes on the printed table and on the rows that are shown, each once."""
+    where = experiment.printed
+    if where is None:
+        return []
+    table = published.load(where.table)
+    shown = [variant.printed for variant in experiment.variants if variant.printed]
+    rows = [row for row in table.rows if row[where.row].text in shown]
+    notes = [f"{row[where.row]}: {note.text}" for row in rows for note in table.footnotes(row, where.value)]
+    return list(dict.fromkeys([*(note.text for note in table.remarks if not note.columns), *notes]))
+
+
+def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, float]) -> list[dict[str, float]]:
+    """Returns every combination of the named values, all other axes as in training."""
+    found = [dict(training)]
+    for axis, values in cells.items():
+        found = [{**cell, axis: value} for cell in found for value in values]
+    return found

@@ -1,0 +1,1 @@
+"""What a run is: its specification, its folder, its measurement, its environment."""

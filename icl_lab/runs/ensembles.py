@@ -1,0 +1,88 @@
+"""The seeds of a specification trained as one stack: from locks and checkpoints to trained models on disk."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from icl_lab import normalizers, tasks
+from icl_lab.errors import BadValue
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.normalizers.base import Normalizer
+from icl_lab.rng import stream
+from icl_lab.runs import environment
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Run
+from icl_lab.training import lockstep
+from icl_lab.training.lockstep import Member
+
+
+def groups(runs: Sequence[Run]) -> list[list[Run]]:
+    """Returns the trainings that are missing, by specification and in the order of their seeds; of one alone none.
+
+    Raises ``BadValue`` where a rule cannot be stacked.
+    """
+    missing: dict[Path, dict[int, Run]] = {}
+    for run in runs:
+        if not (run.finished or run.trained):
+            missing.setdefault(run.folder.parent, {})[run.seed] = run
+    found = [[seeds[seed] for seed in sorted(seeds)] for seeds in missing.values() if len(seeds) > 1]
+    for first, *_ in found:
+        _check(first.spec)
+    return found
+
+
+def train_together(runs: Sequence[Run], lab: Lab) -> dict[Path, str]:
+    """Trains the seeds of one specification together; returns why runs failed, by their folder.
+
+    The runs are held for this process all the while, taken in the order of ``runs``: where that is always the same, of
+    two processes that want several one waits for the other, and never each for the other.
+    """
+    with ExitStack() as held:
+        for run in runs:
+            held.enter_context(run.locked(lab.say, lab.stopping))
+        members = [(run, member) for run in runs if (member := _member(run, lab)) is not None]
+        if len(members) < 2:  # other processes have done the rest
+            return {}
+        spec, began = runs[0].spec, time.monotonic()
+        starts = [member.progress.step for _, member in members]
+        lockstep.train(
+            [member for _, member in members],
+            tasks.build(spec.task),
+            spec.train,
+            stopping=lab.stopping,
+            tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"mean loss {loss:.4g}"),
+        )
+        env = environment.environment(lab.device, lab.command)
+        env |= {"seconds": round(time.monotonic() - began, 1), "stacked": len(members)}
+        for (run, member), start in zip(members, starts, strict=True):
+            if not member.failed:
+                run.keep_model(member.model, member.progress.history, env | {"steps_timed": spec.train.steps - start})
+        return {run.folder: member.failed for run, member in members if member.failed}
+
+
+def _member(run: Run, lab: Lab) -> Member | None:
+    """Returns a run as far as it is trained by now; None where nothing is left to train."""
+    task = tasks.build(run.spec.task)
+    run.begin()
+    if not run.trained:
+        run.reuse_weights(lab.say)
+    if run.trained:
+        return None
+    model = GPT2(run.spec.model, run.spec.reading(task), run.spec.attn, stream(run.seed, "init"))
+    progress = run.resume(model, lambda text: lab.say(f"seed {run.seed}: {text}"))
+    return Member(run.seed, model.to(lab.device).train(), progress, lambda progress: run.keep(model, progress))
+
+
+def _check(spec: RunSpec) -> None:
+    """Raises ``BadValue`` for a rule that cannot be stacked, and for other engines than the one as written."""
+    if (spec.train.engine, spec.train.precision) != ("eager", "float32"):
+        told = f"train.engine={spec.train.engine}, train.precision={spec.train.precision}"
+        raise BadValue(f"a stack is trained eagerly in float32, got {told}; leave one or the other.")
+    site = {"heads": spec.model.heads, "head_dim": spec.model.width // spec.model.heads}
+    tokens = spec.reading(tasks.build(spec.task)).train_tokens
+    for attn in filter(None, (spec.attn, spec.train.switch_to)):
+        parts = normalizers.build(attn, **site, train_tokens=tokens).modules()
+        if not all(part.stackable for part in parts if isinstance(part, Normalizer)):
+            raise BadValue(f"'{attn}' cannot be stacked; train its seeds side by side: --jobs in the place of --stack.")

@@ -1,0 +1,244 @@
+"""A trained model under shift: every cell of a grid, with the task's references on the same prompts."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated, Any, Literal, Self
+
+import msgspec
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from icl_lab.rng import stream
+from icl_lab.tasks.base import Predictor, Prompt, Task
+
+TEST_SEED = 0  # not the training seed: all models, of all seeds, meet the same prompts
+BLOCK = 64  # prompts of one address, so that asking for more prompts keeps the first ones
+MEMORY = 256 * 2**20  # bytes that one forward pass may take, roughly; small enough to be kind to the caches
+
+
+class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The shift grid: the product of its axes, ``prompts`` in each cell (rounded up to whole blocks of 64).
+
+    ``draws=paper`` measures on the published evaluation set instead, which has its own number of prompts.
+    ``positions`` names the position code that the model reads with when tested, where it is not that of training.
+    """
+
+    __test__ = False  # not a test case, whatever its name suggests to pytest
+
+    prompts: Annotated[int, Meta(ge=1)]
+    axes: dict[str, list[float]]
+    draws: Literal["ours", "paper"] = "ours"
+    positions: str = ""
+
+    def __post_init__(self) -> None:
+        for axis, values in self.axes.items():
+            if not values:
+                raise ValueError(f"{axis} has no values")
+            low = 4 if axis == "length" else 0
+            for value in values:
+                if axis == "length" and not (value >= low and value == int(value)):
+                    raise ValueError(f"length must be whole numbers >= 4 (scores start at index 3), got {value:g}")
+                if axis != "length" and not 0 < value < math.inf:
+                    raise ValueError(f"{axis} must be finite and > 0, got {value:g}")
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths, in ascending order."""
+        return sorted(int(value) for value in self.axes["length"])
+
+    def shifts(self) -> list[dict[str, float]]:
+        """Every combination of the axes other than length."""
+        others = {axis: values for axis, values in self.axes.items() if axis != "length"}
+        return [dict(zip(others, values, strict=True)) for values in product(*others.values())]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows for ``grid.csv`` (axes: shifts, length); of the subject that was named first also the rows for
+    ``positions.csv`` (axes: shifts, index; at the greatest length) and what each prompt adds to the headline metric.
+    """
+
+    cells: list[dict[str, Any]]
+    positions: list[dict[str, Any]]
+    errors: "Errors"
+
+
+class Errors:
+    """What each prompt adds to the headline metric: one row a cell of the grid, one column a prompt.
+
+    The mean of a row is the value of its cell; paired between two models, row by row and prompt by prompt, it says how
+    far a difference hangs on the prompts that were drawn.
+    """
+
+    def __init__(self, axes: Sequence[str]) -> None:
+        self.axes = list(axes)
+        self.cells: dict[tuple[float, ...], Tensor] = {}
+
+    def at(self, cell: Mapping[str, float]) -> Tensor:
+        """Returns the shares of the prompts of a cell, (b); raises ``KeyError`` where it was not measured.
+
+        Without a label for some axis: the mean over its cells, which share their prompts.
+        """
+        wanted = tuple(cell.get(axis) for axis in self.axes)
+        if wanted in self.cells:
+            return self.cells[wanted]  # type: ignore[index]
+        found = [
+            kept
+            for labels, kept in self.cells.items()
+            if all(value is None or label == value for label, value in zip(labels, wanted, strict=True))
+        ]
+        if not found:
+            raise KeyError(f"no cell {dict(cell)} was measured")
+        return torch.stack(found).mean(0)
+
+    def add(self, cell: Mapping[str, float], values: Tensor) -> None:
+        """Keeps values (b) or (b g) of a cell."""
+        self.cells[tuple(float(cell[axis]) for axis in self.axes)] = shares(values).float()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns one tensor of shares (cells b), and one of labels (cells) for each axis."""
+        labels = torch.tensor(list(self.cells), dtype=torch.float64).reshape(len(self.cells), len(self.axes))
+        columns = {f"axis {number} {axis}": labels[:, number].clone() for number, axis in enumerate(self.axes)}
+        return {"errors": torch.stack(list(self.cells.values())), **columns}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Reads what ``tensors`` returned."""
+        columns = sorted(name for name in tensors if name.startswith("axis "))
+        made = cls([name.split(" ", 2)[2] for name in columns])
+        labels = zip(*(tensors[name].tolist() for name in columns), strict=True)
+        made.cells = dict(zip(labels, tensors["errors"], strict=True))
+        return made
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A predictor to be measured, whether one pass at the greatest length serves all, and the bytes a prompt takes."""
+
+    predict: Predictor
+    one_pass: bool = True
+    bytes_of: Callable[[int], float] = lambda t: 200.0 * t * t
+
+
+@torch.no_grad()
+def measure(
+    subjects: Mapping[str, Subject],
+    task: Task,
+    test: TestSpec,
+    tick: Callable[[int, int], object] = lambda done, total: None,
+) -> Measured:
+    """Measures each subject in every cell, on prompts that depend on nothing but the task and the cell.
+
+    Where shorter prompts are prefixes of longer ones and the subject is prefix-consistent, one pass at the greatest
+    length scores all lengths; otherwise there is one pass a length. Both ways give the same numbers.
+    """
+    shifts, first = test.shifts(), next(iter(subjects))
+    result = Measured([], [], Errors([*(axis for axis in test.axes if axis != "length"), "length"]))
+    for done, shift in enumerate(shifts):
+        # The published set is what it is: it has no second, balanced one.
+        for prefix, suite in (task.suites() if test.draws == "ours" else {"": task}).items():
+            for name, subject in subjects.items():
+                for length, views, errors in _passes(subject, suite, test, shift):
+                    # The published set is fixed: there is no luck of its prompts to be told.
+                    kept = name == first and test.draws == "ours"
+                    if kept and task.headline in views and task.headline.startswith(prefix):
+                        result.errors.add({**shift, "length": length}, views[task.headline])
+                    for metric, values in views.items():
+                        # A median over prompts that share their functions would be one of few numbers.
+                        asked = name == first or test.draws == "paper" or metric in task.beside
+                        if asked and metric.startswith(prefix) and (test.draws == "ours" or metric not in task.medians):
+                            row = {"attn": name, **shift, "length": length, "metric": metric}
+                            result.cells.append(row | summary(values, median=metric in task.medians))
+                    if name == first and length == test.lengths[-1]:
+                        for index, values in enumerate(errors.unbind(1)):
+                            row = {"attn": name, **shift, "index": index, "metric": f"{prefix}error"}
+                            result.positions.append(row | summary(values))
+        tick(done + 1, len(shifts))
+    return result
+
+
+def summary(values: Tensor, *, median: bool = False) -> dict[str, float]:
+    """Values (b) or (b g), NaN where a prompt does not count -> value, stderr and count of one cell.
+
+    The mean over classes of the mean over prompts. The standard error of a median is half the distance of the order
+    statistics one standard deviation of a fair coin to either side.
+    """
+    classes = [column[~column.isnan()].double() for column in values.reshape(len(values), -1).unbind(1)]
+    count = sum(len(column) for column in classes)
+    if median:
+        (column,) = (column.sort().values for column in classes)
+        reach = math.sqrt(count) / 2
+        low, high = max(0, math.floor((count - 1) / 2 - reach)), min(count - 1, math.ceil((count - 1) / 2 + reach))
+        stderr = (column[high] - column[low]).item() / 2 if count > 1 else math.nan
+        return _cell(column.quantile(0.5).item(), stderr, count)
+    # A class without prompts has no mean: the cell is a marked gap (NaN), not the mean of the other class.
+    means = [column.mean().item() for column in classes]
+    errors = [column.var().item() / len(column) if len(column) > 1 else math.nan for column in classes]
+    return _cell(sum(means) / len(means), math.sqrt(sum(errors)) / len(errors), count)
+
+
+def shares(values: Tensor) -> Tensor:
+    """Values (b) or (b g), NaN where a prompt does not count -> (b), whose mean is the value of the cell.
+
+    Formula: a prompt's value of class g times prompts / (classes * prompts of class g), summed over its classes
+    """
+    columns = values.reshape(len(values), -1)
+    counts = (~columns.isnan()).sum(0)
+    return (columns * (len(values) / (columns.shape[1] * counts))).nansum(1)
+
+
+def _cell(value: float, stderr: float, count: int) -> dict[str, float]:
+    # Digits beyond these are far below any standard error, and would double the size of every grid.
+    return {"value": float(f"{value:.8g}"), "stderr": float(f"{stderr:.4g}"), "count": count}
+
+
+def draw(task: Task, length: int, test: TestSpec, shift: Mapping[str, float]) -> Prompt:
+    """Draws test prompts by address: a length has its own prompts unless it is cut from the greatest."""
+    if test.draws == "paper":
+        return task.published(length, **shift)
+    address: tuple[str | int, ...] = ("test",) if task.prefixes else ("test", length)
+    blocks = [
+        task.sample(stream(TEST_SEED, *address, block), BLOCK, length, **shift)
+        for block in range(-(-test.prompts // BLOCK))
+    ]
+    return Prompt(*(torch.cat([getattr(p, part) for p in blocks]) for part in ("tokens", "targets", "scored")))
+
+
+def predict(subject: Subject, prompt: Prompt) -> Tensor:
+    """Returns the outputs (b t c) on the CPU, from as many prompts at once as memory allows."""
+    return torch.cat([subject.predict(piece).cpu() for piece in fitting(prompt, subject.bytes_of)])
+
+
+def fitting(prompt: Prompt, bytes_of: Callable[[int], float]) -> Iterator[Prompt]:
+    """Yields the prompts in pieces that memory allows, at so many bytes for a prompt of t tokens."""
+    return prompt.pieces(max(1, int(MEMORY / bytes_of(prompt.tokens.shape[1]))))
+
+
+def _passes(
+    subject: Subject, task: Task, test: TestSpec, shift: Mapping[str, float]
+) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
+    """Yields (length, views, errors) for every length, from as few passes as the subject and the task allow."""
+    lengths = test.lengths
+    if not task.prefixes:
+        for length in lengths:
+            yield from _score(subject, task, draw(task, length, test, shift), [length], shift)
+        return
+    # Drawn once at the greatest length and cut: a shorter draw from the same address would be other numbers.
+    longest = draw(task, lengths[-1], test, shift)
+    for group in [lengths] if subject.one_pass else [[length] for length in lengths]:
+        yield from _score(subject, task, longest.first(task.tokens(group[-1])), group, shift)
+
+
+def _score(
+    subject: Subject, task: Task, prompt: Prompt, lengths: Sequence[int], shift: Mapping[str, float]
+) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
+    outputs = predict(subject, prompt)
+    errors = task.errors(outputs, prompt)
+    for length in lengths:
+        t = task.tokens(length)
+        cut = prompt.first(t)
+        views = task.views(errors[:, :length], cut, **shift) | task.confidence(outputs[:, :t], cut)
+        yield length, views, errors[:, :length]

@@ -1,0 +1,53 @@
+"""The sizes a run comes in: one table."""
+
+from dataclasses import dataclass
+
+from icl_lab.model.gpt2 import ModelSpec
+from icl_lab.training.curriculum import Staircase
+from icl_lab.training.loop import TrainSpec
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A model, a training, and how thin the shift grid is (a key of ``Task.axes``), with prompts in each cell."""
+
+    purpose: str
+    model: ModelSpec
+    train: TrainSpec
+    grid: str
+    prompts: int
+
+
+# The published recipe: Adam at a constant 1e-4, no warm-up, no clipping (arXiv 2508.14685 and its code).
+PAPER = TrainSpec(steps=500_000, batch=64, rate=1e-4, schedule="constant", warmup=0, clip=0.0, curriculum=Staircase())
+
+PRESETS = {
+    "smoke": Preset(
+        "first contact and tests: seconds",
+        ModelSpec(layers=1, heads=2, width=32),
+        TrainSpec(steps=300, batch=32, rate=3e-3, warmup=20, curriculum=Staircase(run=0.01)),
+        grid="tiny",
+        prompts=64,
+    ),
+    "lite": Preset(
+        "laptops: at most five minutes on two cores",
+        ModelSpec(layers=2, heads=4, width=64),
+        TrainSpec(steps=6000, batch=32, rate=2e-3, warmup=100, curriculum=Staircase(run=0.03)),
+        grid="thin",
+        prompts=256,
+    ),
+    "small": Preset(
+        "row 3L4AH of the paper's Table 6, by the published recipe: hours",
+        ModelSpec(layers=3, heads=4, width=64),
+        PAPER,
+        grid="full",
+        prompts=6400,
+    ),
+    "paper": Preset(
+        "the paper's 12L8AH, 9.6M working parameters: a GPU",
+        ModelSpec(layers=12, heads=8, width=256),
+        PAPER,
+        grid="full",
+        prompts=6400,
+    ),
+}

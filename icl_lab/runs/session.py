@@ -1,0 +1,27 @@
+"""The session that a command opens: where runs are kept, what they run on, and who is told of progress."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from icl_lab.errors import Stopped
+from icl_lab.runs.store import Store
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where a run is kept, what it runs on, and how it talks to whoever waits for it."""
+
+    store: Store
+    device: torch.device
+    say: Callable[[str], object] = print
+    tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None
+    stopping: Callable[[], bool] = lambda: False
+    command: str = ""  # what the user typed, kept beside the results
+
+    def tested(self, done: int, total: int) -> None:
+        """Shows how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""
+        self.tick("sweep", done, total, "")
+        if done < total and self.stopping():
+            raise Stopped("stopped while testing; the model is kept, and the same command tests it again.")

@@ -1,0 +1,176 @@
+"""What a run is, resolved to the last field, and the text that changes a field."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from icl_lab import normalizers, tasks
+from icl_lab.errors import BadValue, UnknownName, UnknownOption
+from icl_lab.model import positions
+from icl_lab.model.gpt2 import ModelSpec, Reading
+from icl_lab.runs.measure import TestSpec
+from icl_lab.runs.presets import PRESETS
+from icl_lab.tasks.base import Task
+from icl_lab.training.loop import TrainSpec
+
+
+class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that a run's numbers depend on, but for the seed, the machine and the versions.
+
+    The hash leaves out every field that has its default, so a field that is new in a later version renames no finished
+    run. For the same reason the default of a field never changes; a preset may.
+    """
+
+    task: str
+    attn: str
+    preset: str
+    model: ModelSpec
+    train: TrainSpec
+    test: TestSpec
+
+    @property
+    def hash(self) -> str:
+        """Eight hexadecimal digits that name the run: equal for equal specifications, whatever the preset is called."""
+        fields = {name: value for name, value in _told(self).items() if name != "preset"}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
+
+    def whole(self) -> dict[str, Any]:
+        """Returns every field, those with their default included: what is written, and what can be changed."""
+        return dict(_whole(self))
+
+    def reading(self, task: Task) -> Reading:
+        """What the task asks of the model; the longest training prompt is the last that the curriculum reaches."""
+        return Reading(task.width, task.outputs, task.roles, task.tokens(self.train.longest))
+
+
+def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] = (), draws: str = "ours") -> RunSpec:
+    """Resolves names and ``a.b=value`` settings to a specification, and checks it before anything is computed.
+
+    Raises ``LabError`` on an unknown task, normalizer, option, preset or field, and on a value out of bounds.
+    """
+    if preset not in PRESETS:
+        raise UnknownName("preset", preset, PRESETS)
+    chosen = PRESETS[preset]
+    built = tasks.build(task)
+    axes = {axis: [float(value) for value in values] for axis, values in built.axes[chosen.grid].items()}
+    spec = RunSpec(
+        task=tasks.canonical(task),
+        attn=normalizers.canonical(attn),
+        preset=preset,
+        model=chosen.model,
+        train=chosen.train,
+        test=TestSpec(prompts=chosen.prompts, axes=axes),
+    )
+    if draws != "ours":
+        # The published functions were drawn for prompts of 40 points; quantifier prompts reach all lengths.
+        spec = change(spec, {"test.draws": draws} | ({"test.axes.length": "40"} if built.log_scale else {}))
+    spec = change(spec, built.usual)
+    spec = change(spec, dict(map(_pair, settings)))
+    if spec.train.switch_to:
+        spec = change(spec, {"train.switch_to": normalizers.canonical(spec.train.switch_to)})
+    check(spec, built)
+    return spec
+
+
+def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
+    """Returns ``spec`` with fields changed: ``{"train.steps": "2000", "test.axes.length": "10,20"}``.
+
+    ``model.rope_theta`` is short for ``test.positions=rotary:theta=...``: another base of the angles at test only.
+
+    Raises ``LabError`` on a field that does not exist and on a value out of bounds.
+    """
+    fields, training = spec.whole(), tasks.build(spec.task).training
+    for path, value in settings.items():
+        if path == "model.rope_theta":  # the papers' name for it
+            path, value = "test.positions", f"rotary:theta={value}"
+        # The task and the normalizer are not fields to be set: they have names and options of their own.
+        place: Any = {group: fields[group] for group in ("model", "train", "test")}
+        place["train"]["shift"] = {**training, **place["train"]["shift"]}
+        *parents, last = path.split(".")
+        for depth, key in enumerate((*parents, last)):
+            owner = ".".join(parents[:depth]) or "a run"
+            if not isinstance(place, dict):
+                raise BadValue(f"--set {path}: {owner} is a single value and has no field '{key}'.")
+            if key not in place:
+                raise UnknownOption(f"--set {path}: {owner}", key, place)
+            if depth < len(parents):
+                place = place[key]
+        if isinstance(place[last], dict):
+            raise BadValue(f"--set {path}: this is a group; name one of its fields: {', '.join(place[last])}.")
+        place[last] = _read(path, value, place[last]) if isinstance(value, str) else value
+    try:
+        made = msgspec.convert(fields, RunSpec, strict=False)
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at `$.")
+        field = where.rstrip("`")
+        asked = next((f" (got '{value}')" for path, value in settings.items() if field and path.startswith(field)), "")
+        raise BadValue(f"{field or 'the specification'}: {reason}{asked}.") from None
+    wider = {
+        axis: value for axis, value in made.train.shift.items() if value != training[axis]
+    }  # what need not be said
+    return msgspec.structs.replace(made, train=msgspec.structs.replace(made.train, shift=wider))
+
+
+def _whole(part: Any) -> Any:
+    if isinstance(part, msgspec.Struct):
+        return {name: _whole(value) for name, value in msgspec.structs.asdict(part).items()}
+    return dict(part) if isinstance(part, dict) else part
+
+
+def _told(part: msgspec.Struct) -> dict[str, Any]:
+    """The fields that do not equal their default (``omit_defaults`` of msgspec asks for the same object instead)."""
+    found = {}
+    for field in msgspec.structs.fields(part):
+        value = getattr(part, field.name)
+        made = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
+        if value != made:
+            found[field.name] = _told(value) if isinstance(value, msgspec.Struct) else value
+    return found
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    path, equals, value = (part.strip() for part in setting.partition("="))
+    if not (path and equals and value):
+        raise BadValue(f"--set '{setting}' is not of the form field=value, such as train.steps=2000.")
+    return path, value
+
+
+def _read(path: str, text: str, old: object) -> Any:
+    """Reads text as the kind of value that it replaces; bounds are checked when the specification is whole again."""
+    if isinstance(old, list):
+        return [_read(path, item, 0.0) for item in text.split(",")]
+    if isinstance(old, bool):
+        return {"yes": True, "no": False}.get(text, text)
+    if isinstance(old, int | float):
+        try:
+            finite = math.isfinite(float(text))
+        except ValueError:
+            finite = False
+        if not finite:
+            raise BadValue(f"--set {path}: it takes a finite number, got '{text}'.")
+    return text
+
+
+def check(spec: RunSpec, task: Task) -> None:
+    """Raises ``BadValue`` for what no single field can know."""
+    head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
+    for name, longest in (
+        (spec.model.positions, spec.train.longest),
+        (spec.test.positions or spec.model.positions, spec.test.lengths[-1]),
+    ):
+        code = positions.build(name, spec.model.width, head_dim, reading.train_tokens)
+        if code.limit is not None and task.tokens(longest) > code.limit:
+            tokens = task.tokens(longest)
+            raise BadValue(
+                f"prompts of {longest} examples are {tokens} tokens, more than the {code.limit} places of '{name}'; "
+                f"set model.positions=learned:rows={tokens}, none or rotary, or shorter lengths."
+            )
+    if spec.test.positions:
+        positions.exchange(spec.model.positions, spec.test.positions, spec.model.width, head_dim, reading.train_tokens)
+    for attn in (spec.attn, spec.train.switch_to):
+        if attn:
+            normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)

@@ -1,0 +1,132 @@
+"""Several seeds of one training as one: their models stacked, one pass and one Adam for all of them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.rng import stream
+from icl_lab.tasks.base import Prompt, Task
+from icl_lab.training.loop import TrainSpec, optimizer
+
+SMALL = 1e-6  # what torch.nn.utils.clip_grad_norm_ adds to a norm
+
+
+class Stack(nn.Module):
+    """Models of one shape, every parameter a row of a larger one, (s ..), so that one pass serves all s.
+
+    Formula: loss_i = loss(model(theta_i, tokens_i)) for i = 1 .. s, the model mapped over i by ``vmap``
+
+    The larger tensors cost a GPU little more than the single ones, which leave it idle; a CPU has nothing idle to give.
+    Autograd records below ``vmap``: the way back is that of plain tensors, and asks no rule of mapping.
+    """
+
+    def __init__(self, models: Sequence[GPT2], task: Task) -> None:
+        super().__init__()
+        self.names = [name for name, _ in models[0].named_parameters()]
+        self.numbers = nn.ParameterList(
+            nn.Parameter(torch.stack([p.detach() for p in row]), requires_grad=row[0].requires_grad)
+            for row in zip(*(model.parameters() for model in models), strict=True)
+        )
+        self.task, code = task, models[0].positions
+        # Functions, not modules: the parameters of a part of this module would count beside the stacked ones.
+        self.model = partial(functional_call, models[0])
+        self.where = code.where if code.random else None
+
+    def forward(self, tokens: Tensor, targets: Tensor, scored: Tensor, places: Tensor | None) -> Tensor:
+        """Tokens (s b t w), targets and scored (s b t), places of the tokens (s t) or none -> losses (s)."""
+        numbers = dict(zip(self.names, self.numbers, strict=True))
+        mapped = vmap(self._loss, in_dims=(0, 0, 0, 0, None if places is None else 0))
+        # The fused kernels of a CPU cannot be mapped. Those of a GPU can, but do not see from inside that there will be
+        # a way back, and keep nothing for it. Prompts short enough to leave a GPU idle do not need them.
+        with sdpa_kernel(SDPBackend.MATH):
+            losses: Tensor = mapped(numbers, tokens, targets, scored, places)
+        return losses
+
+    def _loss(
+        self, numbers: dict[str, Tensor], tokens: Tensor, targets: Tensor, scored: Tensor, places: Tensor | None
+    ) -> Tensor:
+        outputs = self.model(numbers, (tokens,), {"answers": self.task.answers, "places": places})
+        return self.task.loss(outputs, Prompt(tokens, targets, scored))
+
+    def draw(self, spec: TrainSpec, seeds: Sequence[int], step: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """What ``forward`` reads at ``step``: for each seed the prompts and places of its own training."""
+        length, device = spec.length_at(step), self.numbers[0].device
+        prompts = [self.task.sample(stream(seed, "train", step), spec.batch, length, **spec.shift) for seed in seeds]
+        tokens, targets, scored = (
+            torch.stack([getattr(prompt, part) for prompt in prompts]).to(device)
+            for part in ("tokens", "targets", "scored")
+        )
+        if self.where is None:  # the same for every prompt of this many tokens
+            return tokens, targets, scored, None
+        places = [self.where(tokens.shape[2], stream(seed, "places", step), device) for seed in seeds]
+        return tokens, targets, scored, torch.stack(places)
+
+    @torch.no_grad()
+    def unload(self, models: Sequence[GPT2]) -> None:
+        """Copies the rows back into the models that they came from."""
+        for k, model in enumerate(models):
+            for p, rows in zip(model.parameters(), self.numbers, strict=True):
+                p.copy_(rows[k])
+
+
+def advance(stack: Stack, adam: torch.optim.Adam, spec: TrainSpec, seeds: Sequence[int], step: int) -> Tensor:
+    """Does one step of every seed, and returns their losses (s), for which nobody has waited yet.
+
+    Adam works number by number, so that one of the stacked numbers is as good as one a seed; a norm does not.
+    """
+    for group in adam.param_groups:
+        group["lr"] = spec.rate_at(step)
+    losses: Tensor = stack(*stack.draw(spec, seeds, step))
+    adam.zero_grad(set_to_none=True)
+    torch.autograd.backward(losses.sum())
+    if spec.clip:
+        clip([p.grad for p in stack.numbers if p.grad is not None], spec.clip)
+    adam.step()
+    return losses.detach()
+
+
+def clip(gradients: Sequence[Tensor], bound: float) -> None:
+    """Bounds the norm of each seed's gradients (s ..) in place, as if they stood alone."""
+    norms = torch.cat([gradient.flatten(1) for gradient in gradients], 1).norm(dim=1)
+    shares = (bound / (norms + SMALL)).clamp(max=1)
+    for gradient in gradients:
+        gradient.mul_(shares.view(-1, *[1] * (gradient.ndim - 1)))
+
+
+def stacked_adam(stack: Stack, states: Sequence[dict[str, Any] | None]) -> torch.optim.Adam:
+    """Adam over the stacked numbers, from the state of each seed's own Adam; all stand at the same step.
+
+    Raises ``ValueError`` where only some have moved: the kernel would read what is not there.
+    """
+    adam = optimizer(stack)
+    known = [state["state"] for state in states if state is not None]
+    if len(known) not in (0, len(states)):
+        raise ValueError(f"{len(known)} of {len(states)} seeds have a state of Adam")
+    if known:
+        device = stack.numbers[0].device  # states that were read from disk lie elsewhere
+        whole = {
+            number: {
+                # How often Adam has moved a number is one count for all seeds.
+                name: value if name == "step" else torch.stack([seed[number][name].to(device) for seed in known])
+                for name, value in first.items()
+            }
+            for number, first in known[0].items()
+        }
+        adam.load_state_dict({**adam.state_dict(), "state": whole})
+    return adam
+
+
+def single_adam(adam: torch.optim.Adam, k: int) -> dict[str, Any]:
+    """Returns the state of the Adam of seed number ``k``, as a training of that seed alone would have it."""
+    state = adam.state_dict()
+    alone = {
+        number: {name: value.clone() if name == "step" else value[k].clone() for name, value in of.items()}
+        for number, of in state["state"].items()
+    }
+    return {**state, "state": alone}

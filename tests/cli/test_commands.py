@@ -1,0 +1,495 @@
+"""The command line as a user meets it: output, exit codes, one clear line for every slip."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from icl_lab.grid import Grid
+from icl_lab.runs.store import Store
+
+SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
+
+
+def sweep(*words):
+    return ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL, *words]
+
+
+def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
+    code, out, err = run(*sweep())
+    assert code == 0
+    first = err.splitlines()[0]
+    assert all(
+        word in first for word in ("linear", "ssa", "smoke", "cpu (1 threads)", "parameters", "40 steps", "about")
+    )
+    assert "sigma_x down, sigma_f across" in out
+    assert "reference:least-squares" in out
+    (path,) = (tmp_path / "results").rglob("grid.csv")
+    assert str(path) in out
+    assert json.loads((path.parent / "env.json").read_text())["command"].startswith(
+        "icl-lab sweep --task linear --attn ssa"
+    )
+    assert (path.parent / "heat-map.png").read_bytes()[:4] == b"\x89PNG"
+    assert (path.parent / "heat-map.svg").exists()
+    assert (path.parent / "learning-curve.png").exists()
+    assert out.splitlines()[-1].startswith("next: ")
+    grid = Grid.read(path)
+    assert set(grid.values("metric")) == {"mse-code", "mse-eq2", "mse-all", "median-code", "nmse-code"}
+
+
+def test_a_finished_run_says_so_and_shows_the_grid(run, tmp_path):
+    _, first, _ = run(*sweep())
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.*")}
+    code, out, err = run(*sweep())
+    assert code == 0
+    assert "finished already" in err
+    assert "there already: " in out
+    assert out.splitlines()[:4] == first.splitlines()[:4]
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.*")}
+
+
+def test_force_repeats(run, tmp_path):
+    run(*sweep())
+    (path,) = (tmp_path / "results").rglob("grid.csv")
+    before = path.stat().st_mtime_ns, path.read_text()
+    code, out, _ = run(*sweep("--force"))
+    assert code == 0
+    assert "wrote" in out
+    assert path.stat().st_mtime_ns != before[0]
+    assert path.read_text() == before[1]
+
+
+def test_pictures_are_drawn_where_they_are_missing_or_of_new_numbers(run, tmp_path):
+    run(*sweep())
+    (picture,) = (tmp_path / "results").rglob("heat-map.png")
+    picture.write_bytes(b"as another version drew it")
+    picture.with_suffix(".svg").unlink()
+    run(*sweep())
+    assert picture.read_bytes() == b"as another version drew it"
+    assert picture.with_suffix(".svg").exists()
+    run(*sweep("--force"))
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_dry_run_writes_nothing(run, tmp_path):
+    code, out, err = run(*sweep("--seeds", "2", "--attn", "softmax", "--dry-run"))
+    assert code == 0
+    assert out.count("to do") == 4
+    assert "about" in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_train_then_sweep(run):
+    code, out, _ = run("train", *sweep()[1:])
+    assert code == 0
+    assert "trained: loss" in out
+    code, out, err = run(*sweep())
+    assert code == 0
+    assert "wrote" in out
+
+
+def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
+    words = [
+        "sweep",
+        "--task",
+        "every",
+        "--attn",
+        "softmax",
+        "--attn",
+        "ssmax",
+        "--preset",
+        "smoke",
+        *SMALL,
+        "--threads",
+        "1",
+    ]
+    code, _, _ = run(*words, results=tmp_path / "one")
+    assert code == 0
+    code, out, err = run(*words, "--jobs", "2", results=tmp_path / "two")
+    assert code == 0
+    assert "2 to do, 2 at once" in err
+    grids = [[run.grid().csv() for run in Store(tmp_path / name).runs()] for name in ("one", "two")]
+    assert len(grids[0]) == 2
+    assert grids[0] == grids[1]
+
+
+def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
+    words = ["compare", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
+    words += ["--set", "test.axes.sigma_f=1,2,4,10", "--seeds", "2"]
+    code, out, err = run(*words)
+    assert code == 0, err
+    assert "| `ssa` |" in out
+    assert "reference:3-nn" in out
+    folder = tmp_path / "results" / "linear-smoke"
+    pictures = {f"{name}.{kind}" for name in ("curves", "maps", "ratios") for kind in ("png", "svg")}
+    assert {path.name for path in folder.iterdir()} == {"comparison.csv", "table.md", "report.html", *pictures}
+    rows = (folder / "comparison.csv").read_text().splitlines()
+    assert rows[0].startswith("attn,baseline,sigma_x,sigma_f,length,metric")
+    assert all(row.startswith("ssa,softmax,") for row in rows[1:])
+    code, again, err = run(*words)
+    assert code == 0
+    assert "about" not in err, "nothing is left to train"
+    assert again == out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--attn", "softmax"], "at least two normalizers"),
+        (["--attn", "ssa", "--attn", "ssmax"], "The baseline 'softmax' is not among ssa, ssmax."),
+    ],
+)
+def test_a_comparison_needs_two_rules_and_its_baseline(run, words, said):
+    code, _, err = run("compare", "--task", "linear", *words, "--preset", "smoke", *SMALL)
+    assert code == 2
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--task", "linaer", "--attn", "ssa"], ["No task is called 'linaer'", "Did you mean 'linear'?"]),
+        (
+            ["--task", "linear", "--attn", "sofmax"],
+            ["No normalizer is called 'sofmax'", "Did you mean 'softmax'?", "ssa"],
+        ),
+        (["--task", "linear", "--attn", "ssa:m=2"], ["takes no option 'm'", "n, b, learn, per"]),
+        (["--task", "linear", "--attn", "ssa:n=x"], ["n must be a finite number", "'x'"]),
+        (["--task", "linear", "--attn", "temperature:tau=-1"], ["tau must be > 0"]),
+        (
+            ["--task", "linear", "--attn", "ssa", "--preset", "liet"],
+            ["No preset is called 'liet'", "Did you mean 'lite'?"],
+        ),
+        (
+            ["--task", "linear", "--attn", "ssa", "--set", "train.stpes=3"],
+            ["no option 'stpes'", "Did you mean 'steps'?"],
+        ),
+        (["--task", "linear", "--attn", "ssa", "--set", "steps=3"], ["no option 'steps'", "model, train, test"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps"], ["field=value"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train=3"], ["is a group", "steps"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps.x=3"], ["single value"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps=0"], ["train.steps", ">= 1", "'0'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps=many"], ["finite number", "'many'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.rate=inf"], ["finite number", "'inf'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "model.heads=3"], ["heads must divide width"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "model.mlp=maybe"], ["model.mlp", "bool"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "model.positions=learnt"], ["No position code", "'learned'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.curriculum.start=99"], ["start must be <= stop"]),
+        (
+            ["--task", "linear", "--attn", "ssa", "--set", "test.axes.sigma_x=0"],
+            ["sigma_x must be finite and > 0", "'0'"],
+        ),
+        (["--task", "linear", "--attn", "ssa", "--set", "test.axes.sigma=1"], ["no option 'sigma'", "sigma_x"]),
+        (
+            ["--task", "linear", "--attn", "ssa", "--set", "test.axes.length=300"],
+            ["600 tokens", "512", "none or rotary"],
+        ),
+        (["--task", "linear", "--attn", "ssa", "--set", "test.axes.length=2"], ["length must be whole numbers >= 4"]),
+        (["--task", "linear", "--attn", "ssa", "--device", "tpu"], ["no device 'tpu'", "cpu"]),
+        (["--task", "linear"], ["--attn"]),
+        (["--task", "linear", "--attn", "ssa", "--seeds", "0"], ["--seeds"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(run, tmp_path, words, said):
+    code, out, err = run("sweep", *words)
+    assert code == 2
+    line = err.strip().splitlines()[-1]
+    assert all(word in line for word in said), line
+    assert "Traceback" not in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_results_folder_that_cannot_be_written(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(*sweep(), results=tmp_path / "file" / "results")
+    assert code == 1
+    assert "cannot be written" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("what", ["tasks", "normalizers", "positions", "presets"])
+def test_list(run, what):
+    code, out, _ = run("list", what)
+    assert code == 0
+    there = {
+        "tasks": "every:balance,labels",
+        "normalizers": "ssa:n,b,learn,per",
+        "positions": "rotary:theta",
+        "presets": "lite",
+    }
+    assert there[what] in out
+
+
+def test_list_runs_and_doctor(run, tmp_path):
+    run(*sweep())
+    code, out, _ = run("list", "runs", "--results", str(tmp_path / "results"))
+    assert code == 0
+    assert "finished" in out
+    assert "ssa" in out
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert "torch" in out
+    assert "threads" in out
+
+
+def test_help_imports_nothing_heavy():
+    script = """
+import sys
+from icl_lab.cli import cli
+try:
+    cli(["--help"])
+except SystemExit:
+    pass
+print({"torch", "pandas", "matplotlib", "scipy"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
+    results = tmp_path / "results"
+    words = [sys.executable, "-m", "icl_lab", "train", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]
+    words += ["--set", "train.steps=3000", "--threads", "1", "--results", str(results)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not list(results.rglob("spec.json")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130, said
+    assert "the same command goes on" in said
+    assert list(results.rglob("checkpoint.pt"))
+    done = subprocess.run(
+        [*words[:-2], "--results", str(results), "--dry-run"], capture_output=True, text=True, check=True
+    )
+    assert "to do" in done.stdout
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "goes on from step" in line:
+                process.send_signal(signal.SIGTERM)  # a scheduler that wants its machine back
+                break
+        said = process.stderr.read()
+    assert process.returncode == 75, said
+
+
+def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
+    """The worker's own protocol: one line of orders in, progress as JSON lines out, the grid in the store."""
+    import io
+
+    import msgspec
+
+    from icl_lab.runs.spec import resolve
+
+    spec = resolve("linear", "softmax", "smoke", [word for word in SMALL if word != "--set"])
+    orders = {
+        "spec": msgspec.to_builtins(spec),
+        "seed": 4,
+        "swap": "",
+        "results": str(tmp_path),
+        "device": "cpu",
+        "threads": 1,
+        "command": "typed",
+    }
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(orders) + "\n"))
+    code, out, _ = run("work")
+    assert code == 0
+    assert json.loads(out.splitlines()[0]) == {"step": 40}
+    assert Store(tmp_path).run(spec, 4).finished
+    assert Store(tmp_path).run(spec, 4).env()["command"] == "typed"
+
+
+def test_shards_divide_the_runs_and_the_last_compares(run, tmp_path):
+    words = [*sweep("--attn", "softmax")]
+    words[0] = "compare"
+    code, out, err = run(*words, "--shard", "1/2")
+    assert code == 0
+    assert "1 of 2 runs are left to other shards" in err
+    assert "wrote" not in out
+    assert len(list((tmp_path / "results").rglob("grid.csv"))) == 1
+    code, out, _ = run(*words, "--shard", "2/2")
+    assert code == 0
+    assert "report.html" in out
+    assert len(list((tmp_path / "results").rglob("grid.csv"))) == 2
+
+
+@pytest.mark.parametrize("shard", ["3/2", "1", "a/b", "0/0", "-1/2"])
+def test_a_shard_that_is_none_is_said(run, shard):
+    code, _, err = run(*sweep("--shard", shard))
+    assert code == 2
+    assert "part I of N" in err or "requires an argument" in err
+
+
+def test_a_deviant_from_the_command_line(run, tmp_path):
+    words = [*sweep()]
+    words[0] = "deviant"
+    code, out, _ = run(*words, "--factors", "1,100", "--prompts", "64")
+    assert code == 0
+    assert "x100" in out
+    (folder,) = (tmp_path / "results").glob("deviant-linear-smoke")
+    assert {path.name for path in folder.iterdir()} == {
+        "deviant.csv", "positions.csv", "table.md", "deviant.png", "deviant.svg",
+    }  # fmt: skip
+    before = (folder / "deviant.csv").read_bytes()
+    run(*words, "--factors", "1,100", "--prompts", "64")
+    assert (folder / "deviant.csv").read_bytes() == before
+    code, _, err = run(*words, "--position", "999")
+    assert code == 2
+    assert "a deviant stands at an index from 0 to" in err
+
+
+SEARCH = ["--preset", "smoke", *SMALL, "--set", "test.axes.length=32,48", "--set", "test.axes.depth=50"]
+
+
+def test_needles_and_fading_from_the_command_line(run, tmp_path):
+    """From nothing to scores; then by the folder of the run, with the same numbers."""
+    code, out, _ = run("needle", "--attn", "ssmax", *SEARCH, "--length", "64", "--trials", "10")
+    assert code == 0
+    assert "prompts of 64 tokens" in out
+    folder = tmp_path / "results" / "needle-scores-needle-smoke"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"heads.csv", "trials.csv", "table.md", "needle.png", "needle.svg"}
+    before = (folder / "heads.csv").read_bytes()
+    (place,) = (tmp_path / "results" / "runs").glob("needle/ssmax/*/seed-0")
+    code, out, _ = run("needle", "--run", str(place), "--length", "64", "--trials", "10")
+    assert code == 0
+    assert (folder / "heads.csv").read_bytes() == before
+    code, out, _ = run("fading", "--run", str(place), "--lengths", "32,64", "--prompts", "8")
+    assert code == 0
+    assert "effective inverse temperature" in out
+    assert (tmp_path / "results" / "fading-needle-smoke" / "learned.csv").exists()
+
+
+def test_a_law_from_the_command_line(run, tmp_path):
+    code, out, _ = run("law", "--task", "needle", *SEARCH)
+    assert code == 0
+    assert "log n" in out
+    assert (tmp_path / "results" / "law-needle-smoke" / "law.png").exists()
+
+
+def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
+    """From nothing to bounds; then by the folder of the run, with the same numbers."""
+    from icl_lab.analyses.boundary import extrapolation
+
+    monkeypatch.setattr(extrapolation, "SIDE", 40)  # as thin as the detector takes it
+    asked = ["--slopes", "3", "--scales", "1", "--contexts", "16", "--reach", "10"]
+    code, out, _ = run("boundary", "--attn", "ssa", "--preset", "smoke", *SMALL, "--set", "train.batch=2", *asked)
+    assert code == 0
+    assert "f(x)" in out
+    assert out.splitlines()[-1].startswith("next: open ")
+    folder = tmp_path / "results" / "boundary-linear-smoke"
+    names = {path.name for path in folder.iterdir()}
+    assert {"curves.csv", "boundary.csv", "table.md", "boundary.png", "boundary.svg"} <= names
+    assert set(Grid.read(folder / "boundary.csv").values("slope")) == {3}
+    before = (folder / "boundary.csv").read_bytes()
+    (place,) = (tmp_path / "results" / "runs").glob("linear/ssa/*/seed-0")
+    assert (place / "grid.csv").exists()
+    code, _, err = run("boundary", "--run", str(place), *asked)
+    assert code == 0
+    assert "finished already" in err
+    assert (folder / "boundary.csv").read_bytes() == before
+
+
+FIGURE_2 = ["attention", "--prompt", "1,-2,3,70", "--means", "2"]
+
+
+def test_attention_from_the_command_line(run, tmp_path):
+    """From nothing to a page; then by the folders of the runs, with the same numbers."""
+    which = ["--task", "every", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
+    code, out, _ = run(*FIGURE_2, *which)
+    assert code == 0
+    assert "| x₄ = 70 | False |" in out
+    folder = tmp_path / "results" / "attention-every-smoke-softmax-ssa-1,-2,3,70"
+    *_, wrote, following = out.splitlines()
+    assert wrote.startswith(f"wrote {folder}: attention.html, answers.csv")
+    assert following == f"next: open {folder / 'attention.html'}"
+    before = (folder / "weights.csv").read_bytes()
+    places = [next((tmp_path / "results" / "runs").glob(f"every/{rule}/*/seed-0")) for rule in ("softmax", "ssa")]
+    code, out, err = run(*FIGURE_2, "--run", str(places[0]), "--run", str(places[1]), "--name", "again")
+    assert code == 0
+    assert "train" not in err
+    assert (tmp_path / "results" / "again" / "weights.csv").read_bytes() == before
+    code, _, err = run(*FIGURE_2, "--run", str(places[0]).replace("softmax", "sofmax"))
+    assert code == 2
+    assert f"Did you mean '{places[0]}'" in err
+
+
+EVERY = ["--task", "every", "--attn", "softmax"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["boundary"], "name the models: --task and --attn, or --run"),
+        (["boundary", "--task", "every", "--attn", "ssa"], "they are looked for in the task linear, got every"),
+        (["boundary", "--attn", "ssa", "--slopes", "1,steep"], "'1,steep' is not a list of numbers"),
+        (["boundary", "--attn", "ssa", "--slopes", "0"], "a slope must not be 0"),
+        (["boundary", "--attn", "ssa", "--contexts", "4"], "at least 16 contexts, got 4"),
+        (["boundary", "--attn", "ssa", "--reach", "5"], "at least 6 times the spread of training y, 8.49, got 5"),
+        (["boundary", "--attn", "sssa"], "Did you mean 'ssa'?"),
+        (["attention", *EVERY, "--prompt", ""], "a prompt is a list of numbers such as 1,-2,3,70"),
+        (["attention", *EVERY, "--prompt", "1,two"], "got 'two'"),
+        (["attention", *EVERY, "--prompt", "random:length=300"], "the prompt is too long"),
+        (["attention", *EVERY], "Missing option '--prompt'"),
+        ([*FIGURE_2, *EVERY, "--layers", "2"], "no layer '2': layers are counted from 0 to 1"),
+        ([*FIGURE_2, *EVERY, "--heads", "4"], "no head '4': heads are counted from 0 to 3"),
+        ([*FIGURE_2, *EVERY, "--seeds", "3"], "one run, or two side by side, got 3"),
+        ([*FIGURE_2, *EVERY, "--function", "1,0"], "every has no function to choose"),
+        ([*FIGURE_2, "--task", "needle", "--attn", "softmax"], "reads no list of numbers; take random"),
+        ([*FIGURE_2, "--run", "nowhere/seed-0"], "nowhere/seed-0"),
+        (["needle"], "name the models: --task and --attn, or --run"),
+        (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),
+        (["needle", "--task", "linear", "--attn", "ssa"], "needle scores are for the task needle, got linear"),
+        (["needle", "--attn", "softmax", "--length", "4"], "needs prompts of 6 tokens or more"),
+        (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,x"], "not a list of whole numbers"),
+        (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,9999"], "more than the 512 places"),
+        (["law", "--task", "linear", "--attn", "ssmax"], "only ssmax-free learns a factor for every n, got ssmax"),
+        (["tradeoff"], "no rule has both"),
+        (["tradeoff", "--task", "lineer"], "linear"),
+    ],
+)
+def test_bad_questions_about_models_are_one_line_and_train_nothing(run, tmp_path, words, said):
+    code, out, err = run(*words)
+    assert code == 2
+    assert said in err
+    assert not out
+    assert not (tmp_path / "results" / "runs").exists()
+
+
+@pytest.mark.parametrize("command", ["saturation", "heads"])
+def test_heads_are_looked_at_from_the_command_line(run, tmp_path, command):
+    small = ["--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL, "--set", "test.axes.sigma_f=1,3"]
+    more = ["--factors", "10", "--prompts", "16"] if command == "saturation" else ["--prompts", "16"]
+    code, out, err = run(command, *small, *more)
+    assert code == 0, err
+    folder = tmp_path / "results" / f"{command}-linear-smoke"
+    assert {"table.md", f"{command}.png", f"{command}.svg", "heads.csv"} <= {path.name for path in folder.iterdir()}
+    code, _, err = run(command, *small, "--set", "model.attention=no")
+    assert code == 2
+    assert "a model without attention has no heads" in err
+
+
+def test_single_numbers_are_asked_for_from_the_command_line(run, tmp_path):
+    small = ["--task", "every:balance=half", "--attn", "ssa", "--preset", "smoke", *SMALL, "--factors", "10"]
+    code, out, err = run("probe", *small)
+    assert code == 0, err
+    assert "| `ssa` | growing number, alone |" in out
+    folder = tmp_path / "results" / "probe-every-balance=half-smoke"
+    assert {"probe.csv", "table.md", "probe.png"} <= {path.name for path in folder.iterdir()}
+    code, out, err = run("probe", "--task", "linear", "--attn", "ssa", "--preset", "smoke")
+    assert (code, out) == (2, "")
+    assert "linear has no answer to a single number; take every or some." in err
+
+
+def test_ablations_from_the_command_line(run, tmp_path):
+    small = ["--task", "linear", "--preset", "smoke", *SMALL, "--set", "train.steps=5"]
+    small += ["--set", "test.axes.sigma_f=1,3", "--set", "test.axes.sigma_x=1"]
+    code, out, err = run("ablate", "--attn", "softmax", *small)
+    assert code == 0, err
+    assert "| `MLP only` |" in out
+    assert (tmp_path / "results" / "ablations-linear-softmax-smoke" / "report.html").exists()
+    code, _, err = run("ablate", "--attn", "softmax", "--attn", "ssa", *small)
+    assert code == 2
+    assert "give --attn once" in err

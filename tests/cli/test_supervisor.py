@@ -1,0 +1,98 @@
+"""The supervisor among jobs that die, fail and must stop: none is lost because of another."""
+
+import sys
+import threading
+
+from icl_lab.cli.supervisor import RETRIES, Job, supervise
+
+# Reads its orders and leaves a mark for each attempt; then does as it was told.
+WORKER = """
+import json, os, pathlib, signal, sys, time
+orders = json.loads(sys.stdin.readline())
+marks = pathlib.Path(orders["marks"])
+attempt = len(list(marks.glob(f"{orders['number']}-*"))) + 1
+(marks / f"{orders['number']}-{attempt}").touch()
+asked = []
+signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+if orders["does"] == "dies once" and attempt == 1 or orders["does"] == "dies":
+    os.kill(os.getpid(), signal.SIGKILL)
+if orders["does"] == "fails":
+    sys.exit("ValueError: sigma is a cat")
+for step in range(1, 4):
+    print(json.dumps({"step": step}), flush=True)
+    while orders["does"] == "waits":
+        time.sleep(0.01)
+        if asked:
+            print("stopped at a checkpoint", file=sys.stderr)
+            sys.exit(130)
+"""
+COMMAND = [sys.executable, "-c", WORKER]
+
+
+def job(number, does, marks):
+    return Job(f"job {number}", {"number": number, "does": does, "marks": str(marks)}, size=3)
+
+
+def attempts(marks, number):
+    return len(list(marks.glob(f"{number}-*")))
+
+
+def test_chaos(tmp_path):
+    """Of twelve, one dies once, one dies always, one fails with a reason: the other nine run exactly once."""
+    odd = {3: "dies once", 5: "dies", 7: "fails"}
+    heard = []
+    outcomes = supervise(
+        [job(number, odd.get(number, "works"), tmp_path) for number in range(12)],
+        COMMAND,
+        2,
+        tick=lambda done, total, note: heard.append((done, total)),
+    )
+    assert [outcome.job.name for outcome in outcomes] == [f"job {number}" for number in range(12)]
+    assert {n: outcome.state for n, outcome in enumerate(outcomes) if outcome.state != "done"} == {
+        5: "failed",
+        7: "failed",
+    }
+    assert {number: attempts(tmp_path, number) for number in range(12)} == {
+        number: {3: 2, 5: RETRIES + 1}.get(number, 1) for number in range(12)
+    }
+    assert outcomes[5].reason == "killed by signal 9 3 times"
+    assert outcomes[7].reason == "ValueError: sigma is a cat"
+    assert heard[-1] == (36, 36)
+    assert all(total == 36 for _, total in heard)
+
+
+def test_a_request_to_stop_reaches_every_process_once_and_the_rest_is_left(tmp_path):
+    stop = threading.Event()
+
+    def tick(done, total, note):
+        if done >= 2:  # both processes have said that they are at work
+            stop.set()
+
+    outcomes = supervise(
+        [job(number, "waits", tmp_path) for number in range(5)], COMMAND, 2, stopping=stop.is_set, tick=tick
+    )
+    assert [outcome.state for outcome in outcomes] == ["stopped"] * 5
+    assert [outcome.reason for outcome in outcomes[:2]] == ["stopped at a checkpoint"] * 2
+    assert [attempts(tmp_path, number) for number in range(5)] == [1, 1, 0, 0, 0]
+
+
+def test_no_more_processes_than_workers(tmp_path):
+    """Each process counts who is at work while it is."""
+    count = """asked = []
+here = marks / f"at-work-{orders['number']}"
+here.touch()
+time.sleep(0.1)
+(marks / f"saw-{len(list(marks.glob('at-work-*')))}").touch()
+here.unlink()
+"""
+    for workers in (1, 2):
+        marks = tmp_path / str(workers)
+        marks.mkdir()
+        command = [sys.executable, "-c", WORKER.replace("asked = []", count)]
+        supervise([job(number, "works", marks) for number in range(6)], command, workers)
+        assert {int(path.name.removeprefix("saw-")) for path in marks.glob("saw-*")} <= set(range(1, workers + 1))
+        assert (marks / f"saw-{workers}").exists()
+
+
+def test_no_jobs_is_no_work():
+    assert supervise([], COMMAND, 2) == []

@@ -1,0 +1,278 @@
+"""Comparing rules from stored grids: pairing, gaps, the declared summaries and the table."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.comparison import page
+from icl_lab.comparison.study import Study, clip_model, compare, tidy
+from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
+from icl_lab.runs.measure import Errors
+from icl_lab.runs.spec import resolve
+
+SIGMAS = [1.0, 2.0, 4.0, 6.0, 10.0]
+
+
+def grid(attn, seed, error):
+    """A grid of linear in which every cell is error(sigma_f), with two references."""
+    rows = [
+        {
+            "attn": name,
+            "sigma_x": 1.0,
+            "sigma_f": s,
+            "length": 40.0,
+            "metric": "mse-code",
+            "value": value(s),
+            "stderr": 0.1,
+        }
+        for s in SIGMAS
+        for name, value in (
+            (attn, error),
+            ("reference:zero", lambda s: 2 * s * s),
+            ("reference:3-nn", lambda s: 0.2 * s * s),
+        )
+    ]
+    who = {"task": "linear", "preset": "lite", "spec": "0", "seed": seed}
+    return Grid.of(({**row, "count": 64} for row in rows), ["sigma_x", "sigma_f", "length"], **who)
+
+
+def study(errors, seeds=3, baseline="softmax", kept=None):
+    training = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0}
+    grids = {
+        rule: [grid(rule, seed, lambda s, e=error, k=seed: e(s, k)) for seed in range(seeds)]
+        for rule, error in errors.items()
+    }
+    return Study(tasks.build("linear"), grids, baseline, training, kept or {})
+
+
+def luck(error, seeds, spread, shared=None):
+    """Errors of 64 prompts in every cell, whose means are error(sigma_f, seed)."""
+    rng = np.random.default_rng(1 if shared else None)
+    made = []
+    for seed in range(seeds):
+        errors = Errors(["sigma_x", "sigma_f", "length"])
+        for s in SIGMAS:
+            factors = np.exp(spread * rng.normal(size=64))
+            values = torch.tensor(error(s, seed) * factors / factors.mean())
+            errors.add({"sigma_x": 1, "sigma_f": s, "length": 40}, values)
+        made.append(errors)
+    return made
+
+
+def test_the_luck_of_the_prompts_widens_an_interval_and_moves_nothing():
+    rules = {"softmax": square, "ssa": lambda s, k: (0.5 + 0.1 * k) * square(s, k)}
+    alone = compare(study(rules))
+    kept = {name: luck(error, 3, 1.0) for name, error in rules.items()}
+    wide = compare(study(rules, kept=kept))
+    for a, b in zip(alone, wide, strict=True):
+        assert (b["effect"], b["p_t"], b["p_holm"]) == (a["effect"], a["p_t"], a["p_holm"])
+        assert b["low"] < a["low"] < a["high"] < b["high"]
+    # The summary is the mean log error over sigma_f: five cells with luck of their own average it out.
+    spread = [row["high"] - row["low"] for row in wide]
+    assert alone[-1]["metric"] == wide[-1]["metric"] == "summary"
+    assert spread[-1] < min(spread[:-1])
+
+
+def test_luck_that_both_rules_share_cancels():
+    rules = {"softmax": square, "ssa": lambda s, k: (0.5 + 0.1 * k) * square(s, k)}
+    kept = {name: luck(error, 3, 1.0, shared=True) for name, error in rules.items()}
+    for a, b in zip(compare(study(rules)), compare(study(rules, kept=kept)), strict=True):
+        assert (a["low"], a["high"]) == pytest.approx((b["low"], b["high"]))
+
+
+def test_one_seed_has_the_interval_of_its_prompts_and_no_best():
+    rules = {"softmax": square, "ssa": lambda s, k: 0.1 * square(s, k)}
+    one = study(rules, seeds=1, kept={name: luck(error, 1, 0.3) for name, error in rules.items()})
+    for row in compare(one):
+        assert row["low"] < row["effect"] < row["high"] < 0
+        assert math.isnan(row["p_t"])
+    assert not any(row.best for row in page.table(one, resolve("linear", "softmax")).rows)
+
+
+def test_a_rate_is_shown_with_what_its_prompts_allow():
+    rows = [
+        {"attn": name, "sigma": 1.0, "length": length, "metric": "balanced-last", "value": value, "stderr": 0.0}
+        for name in ("softmax", "reference:always-false")
+        for length, value in ((40.0, 0.0), (80.0, 0.25))
+    ]
+    who = {"task": "every", "preset": "lite", "spec": "0", "seed": 0}
+    grids = {}
+    for rule in ("softmax", "ssa"):
+        named = [{**row, "attn": row["attn"].replace("softmax", rule), "count": 64} for row in rows]
+        grids[rule] = [Grid.of(named, ["sigma", "length"], **who)]
+    made = Study(tasks.build("every"), grids, "softmax", {"sigma": 1.0, "length": 40.0})
+    assert page.table(made, resolve("every", "softmax")).rows[0].cells[1] == "0 [0, 0.057]"
+
+
+def square(s, seed):
+    return s**2 * (1 + 0.1 * seed)
+
+
+def test_two_identical_runs_compare_to_exactly_one():
+    for row in compare(study({"softmax": square, "ssa": square})):
+        assert (row["effect"], row["low"], row["high"], row["p_t"], row["p_holm"]) == (0, 0, 0, 1, 1)
+
+
+def test_an_effect_is_the_mean_log_ratio_with_students_interval_by_hand():
+    halved = {0: 0.5, 1: 0.4, 2: 0.6}
+    rows = compare(study({"softmax": square, "ssa": lambda s, k: halved[k] * square(s, k)}))
+    logs = np.log([0.5, 0.4, 0.6])
+    cell = next(row for row in rows if row["metric"] == "mse-code" and row["sigma_f"] == 4)
+    assert cell["effect"] == pytest.approx(logs.mean())
+    assert cell["high"] - cell["effect"] == pytest.approx(4.302653 * logs.std(ddof=1) / math.sqrt(3), rel=1e-5)
+    assert cell["seeds"] == 3
+    assert math.isnan(cell["p_flip"])
+    # five equal p values: the smallest is multiplied by five, and the others may not be smaller
+    assert cell["p_holm"] == pytest.approx(min(1, 5 * cell["p_t"]))
+
+
+def test_the_summary_of_linear_is_the_mean_log_error_over_sigma_2_to_10():
+    (value, *_) = study({"softmax": lambda s, k: math.exp(3.0), "ssa": square}).summary("softmax")
+    assert value == pytest.approx(3)
+    rows = compare(study({"softmax": square, "ssa": lambda s, k: 2 * square(s, k)}))
+    summary = next(row for row in rows if row["metric"] == "summary")
+    assert summary["effect"] == pytest.approx(math.log(2))
+
+
+def test_one_seed_has_no_interval():
+    rows = compare(study({"softmax": square, "ssa": lambda s, k: 2 * square(s, k)}, seeds=1))
+    assert all(math.isnan(row["low"]) and math.isnan(row["p_t"]) for row in rows)
+
+
+def test_csv_names_its_columns():
+    some = study({"softmax": square, "ssa": square})
+    lines = tidy(some, compare(some)).splitlines()
+    assert lines[0].startswith("attn,baseline,sigma_x,sigma_f,length,metric,scale,seeds,effect,low,high")
+    assert len(lines) == 1 + len(SIGMAS) + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: study({"softmax": square}), "at least two"),
+        (lambda: study({"ssa": square, "ssmax": square}), "'softmax' is not among ssa, ssmax"),
+        (
+            lambda: compare(study({"softmax": square, "ssa": lambda s, k: math.nan if (s, k) == (4, 1) else 1.0})),
+            "'ssa', seed 1",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_said(make, words):
+    with pytest.raises(BadValue, match=words):
+        make()
+
+
+def test_missing_seeds_and_cells_are_said():
+    good = study({"softmax": square, "ssa": square})
+    with pytest.raises(BadValue, match="same seeds"):
+        Study(good.task, {**good.grids, "ssa": good.grids["ssa"][:2]}, "softmax", good.training)
+    fewer = [g.where(sigma_f=[1.0, 2.0]) for g in good.grids["ssa"]]
+    with pytest.raises(BadValue, match="same cells"):
+        Study(good.task, {**good.grids, "ssa": fewer}, "softmax", good.training)
+
+
+def test_the_clip_model_is_found_again():
+    """A rule that answers clip(y, -8, 8) on the test prompts is explained by B = 8 without residual."""
+    from icl_lab.runs.measure import draw
+
+    spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
+
+    def clipped(s, seed):
+        prompt = draw(tasks.build("linear"), 80, spec.test, {"sigma_x": 1.0, "sigma_f": s}).first(80)
+        y = prompt.targets[:, ::2][:, 3:].double()
+        return (y.abs() - 8).clamp(min=0).square().mean().item() + 1e-6
+
+    fit = clip_model(study({"softmax": square, "ssa": clipped}), "ssa", spec.test)
+    assert fit.bound == 8
+    assert fit.residual < 0.01
+
+
+def test_the_table_is_bold_only_where_the_seeds_agree():
+    spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
+    noisy = {0: 0.2, 1: 1.0, 2: 3.0}
+    text = page.markdown(
+        study({"softmax": square, "ssa": lambda s, k: (0.1 + 0.001 * k) * square(s, k)}), spec, "typed"
+    )
+    assert "| `ssa` | **0.11** |" in text
+    assert text.index("`ssa`") < text.index("`softmax`") < text.index("reference:zero")
+    text = page.markdown(study({"softmax": square, "ssa": lambda s, k: noisy[k] * square(s, k) * 0.5}), spec, "typed")
+    assert "**" not in text
+
+
+def test_a_page_stands_alone_and_escapes_what_it_is_told():
+    spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
+    some = study({"softmax": square, "ssa": lambda s, k: (0.1 + 0.001 * k) * square(s, k)})
+    text = page.html(some, spec, page.pictures(some), "icl-lab <script>alert(1)</script>", "here & now")
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "here &amp; now" in text
+    assert not re.findall(r"(?:src|href)=\"(?!data:)", text), "no file beside it, no request"
+    assert text.count("data:image/png;base64,") == 3
+    assert '<td class="best">' in text
+    assert "One seed: how much training differs" not in text
+    lone = study({"softmax": square, "ssa": square}, seeds=1)
+    assert "One seed: how much training differs" in page.html(lone, spec, {}, "", "")
+
+
+def test_effects_are_powers_of_two_and_clear_where_the_seeds_agree():
+    some = study(
+        {
+            "softmax": square,
+            "ssa": lambda s, k: (0.25 if s > 3 else {0: 0.1, 1: 1, 2: 9}[k]) * square(s, k) * (1 + 0.01 * k),
+        }
+    )
+    effects = some.effects("ssa")
+    assert effects[1.0, 10.0][0] == pytest.approx(-2, abs=0.05)
+    assert effects[1.0, 10.0][1]
+    assert not effects[1.0, 2.0][1]
+
+
+def test_a_grid_that_does_not_reach_the_declared_ends_has_no_summary():
+    narrow = study({"softmax": square, "ssa": square})
+    cut = {rule: [g.where(sigma_f=[1.0, 4.0, 6.0]) for g in grids] for rule, grids in narrow.grids.items()}
+    some = Study(narrow.task, cut, "softmax", narrow.training)
+    assert all(math.isnan(value) for value in some.summary("ssa"))
+    assert not [row for row in compare(some) if row["metric"] == "summary"]
+
+
+def needles(attn, seed, error):
+    """A grid of the needle: error(depth, length) in every cell."""
+    rows = [
+        {"attn": name, "depth": d, "length": n, "metric": "exact", "value": value, "stderr": 0.1, "count": 64}
+        for d in (10.0, 50.0)
+        for n in (64.0, 128.0, 256.0)
+        for name, value in ((attn, error(d, n)), ("reference:chance", 0.9))
+    ]
+    return Grid.of(rows, ["depth", "length"], task="needle", preset="lite", spec="0", seed=seed)
+
+
+def test_a_facet_is_averaged_in_lines_and_kept_in_maps():
+    training = {"depth": 50.0, "length": 64.0}
+    grids = {
+        "softmax": [needles("softmax", k, lambda d, n, k=k: d / 100 + n / 1000 + k / 50) for k in (0, 1)],
+        "ssmax": [needles("ssmax", k, lambda d, n: d / 200) for k in (0, 1)],
+    }
+    made = Study(tasks.build("needle"), grids, "softmax", training)
+    assert made.line("length") == [{"length": 64.0}, {"length": 128.0}, {"length": 256.0}]
+    assert made.values("softmax", {"length": 128.0}) == pytest.approx([0.3 + 0.128, 0.3 + 0.148])
+    assert made.values("softmax", {"length": 128.0, "depth": 10.0}) == pytest.approx([0.228, 0.248])
+    assert made.summary("softmax") == pytest.approx([0.3 + 0.192, 0.3 + 0.212])  # lengths beyond 64, both depths
+    assert made.map("ssmax")[256.0, 50.0] == pytest.approx(0.25)
+    text = page.markdown(made, resolve("needle", "softmax"), "icl-lab compare")
+    assert "mean over 2 values of depth" in text
+    assert "depth 50" not in text
+
+
+def test_errors_of_prompts_are_averaged_over_a_facet():
+    kept = Errors(["depth", "length"])
+    kept.add({"depth": 10, "length": 64}, torch.tensor([0.0, 1.0]))
+    kept.add({"depth": 50, "length": 64}, torch.tensor([1.0, 1.0]))
+    assert kept.at({"length": 64}).tolist() == [0.5, 1.0]
+    assert kept.at({"length": 64, "depth": 10}).tolist() == [0.0, 1.0]
+    with pytest.raises(KeyError, match="was measured"):
+        kept.at({"length": 65})

@@ -1,0 +1,142 @@
+"""Pictures say what the grid says: numbers, labels, scales and marks, read back from the figure."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.colors import LogNorm
+
+from icl_lab.figures.base import encode, short
+from icl_lab.figures.lines import learning_curve, rivals
+from icl_lab.figures.maps import effects, heat_map, side_by_side
+from icl_lab.grid import Grid
+
+
+@pytest.fixture
+def grid():
+    rows = [
+        {"sigma": s, "length": n, "metric": "mse", "value": s * n / 10, "stderr": 0.1, "count": 4}
+        for s in (1.0, 10.0)
+        for n in (10.0, 40.0, 200.0)
+    ]
+    return Grid.of(rows, ["sigma", "length"], task="t", attn="a", preset="p", spec="0", seed=0)
+
+
+def draw(grid, **options):
+    return heat_map(grid, "sigma", "length", title="t", label="error", **options)
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_every_cell_carries_its_number_under_its_labels(grid):
+    axes = draw(grid).axes[0]
+    assert texts(axes) == [short(v) for v in (1, 4, 20, 10, 40, 200)]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["10", "40", "200"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["1", "10"]
+    assert axes.get_xlabel() == "length of the prompt"
+    assert np.array_equal(axes.images[0].get_array(), [[1, 4, 20], [10, 40, 200]])
+
+
+def test_colours_are_logarithmic_where_the_numbers_span_decades(grid):
+    assert isinstance(draw(grid, log=True).axes[0].images[0].norm, LogNorm)
+    assert not isinstance(draw(grid, log=False).axes[0].images[0].norm, LogNorm)
+    narrow = Grid(grid.frame.assign(value=1.0))
+    assert not isinstance(draw(narrow, log=True).axes[0].images[0].norm, LogNorm)
+
+
+def test_pictures_can_share_one_scale(grid):
+    norm = draw(grid, log=True, limits=(0.1, 1000)).axes[0].images[0].norm
+    assert (norm.vmin, norm.vmax) == (0.1, 1000)
+
+
+def test_the_training_cell_is_outlined_where_it_was_measured(grid):
+    (mark,) = draw(grid, training={"sigma": 10.0, "length": 40.0}).axes[0].patches
+    assert mark.get_xy() == (0.5, 0.5)
+    assert not draw(grid, training={"sigma": 3.0, "length": 40.0}).axes[0].patches
+
+
+def test_a_gap_stays_a_gap(grid):
+    holed = Grid(grid.frame.assign(value=[1.0, np.nan, 3, 4, 5, 6]))
+    axes = draw(holed).axes[0]
+    assert len(texts(axes)) == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.0083, "8.3e−3"),
+        (0.12, "0.12"),
+        (3.44, "3.4"),
+        (56.4, "56"),
+        (999.4, "999"),
+        (11_300, "11.3k"),
+        (0.999, "1.0"),
+    ],
+)
+def test_two_digits_that_fit_a_cell(value, text):
+    assert short(value) == text
+
+
+def test_the_same_figure_gives_the_same_bytes(grid):
+    for kind in ("png", "svg"):
+        assert encode(draw(grid), kind) == encode(draw(grid), kind)
+    assert encode(draw(grid), "png")[:4] == b"\x89PNG"
+    assert b"<svg" in encode(draw(grid), "svg")
+
+
+def test_maps_side_by_side_share_their_scale():
+    tables = {"a": {(1.0, 1.0): 1.0, (1.0, 2.0): 2.0}, "b": {(1.0, 1.0): 50.0, (1.0, 2.0): 100.0}}
+    figure = side_by_side(tables, "sigma", "length", label="error", log=True)
+    norms = [axes.images[0].norm for axes in figure.axes if axes.images]
+    assert [(norm.vmin, norm.vmax) for norm in norms[:2]] == [(1, 100)] * 2
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["a", "b"]
+
+
+def test_effects_that_are_not_clear_are_hatched():
+    tables = {"a": {(1.0, 1.0): (-2.0, True), (1.0, 2.0): (0.5, False)}}
+    axes = effects(tables, "sigma", "length", label="log2").axes[0]
+    assert texts(axes) == ["-2.00", "+0.50"]
+    (hatched,) = axes.patches
+    assert hatched.get_hatch()
+    assert hatched.get_x() == 0.5
+    norm = axes.images[0].norm
+    assert (norm.vmin, norm.vcenter, norm.vmax) == (-2, 0, 2)
+
+
+def test_rivals_show_means_seeds_and_references():
+    rules = {"softmax": [[1.0, 3.0], [10.0, 30.0]], "ssa": [[2.0, 2.0], [5.0, 5.0]]}
+    references = {"reference:zero": [40.0, 60.0], "reference:least-squares": [1e-12, 1e-12]}
+    axes = rivals([1, 10], rules, references, axis="sigma_f", title="t", label="e", log=True).axes[0]
+    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    assert drawn["softmax"] == [2, 20]
+    assert drawn["ssa"] == [2, 5]
+    assert [text.get_text() for text in axes.texts] == ["zero"], "rounding errors would squeeze what there is to see"
+    assert axes.get_ylim()[0] > 1e-3
+
+
+def test_learning_curves_show_loss_and_length():
+    rows = [{"step": 50, "loss": 2.0, "length": 11}, {"step": 100, "loss": 0.2, "length": 13}]
+    loss, length = learning_curve({"ssa": rows}, title="t", label="loss").axes
+    assert list(loss.lines[0].get_ydata()) == [2.0, 0.2]
+    assert list(length.lines[0].get_ydata()) == [11, 13]
+    assert loss.get_yscale() == "log"
+
+
+def test_a_stored_grid_is_drawn_without_torch(grid, tmp_path):
+    (tmp_path / "grid.csv").write_text(grid.csv())
+    script = """
+import sys
+from pathlib import Path
+from icl_lab.figures.base import encode
+from icl_lab.figures.maps import heat_map
+from icl_lab.grid import Grid
+grid = Grid.read(Path(sys.argv[1]))
+encode(heat_map(grid, "sigma", "length", title="t", label="e"), "png")
+print("torch" in sys.modules)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "grid.csv")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

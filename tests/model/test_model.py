@@ -1,0 +1,297 @@
+"""The model: what it computes, what it cannot see, and that the named rule is what it runs."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from icl_lab import normalizers
+from icl_lab.errors import BadValue
+from icl_lab.model import positions
+from icl_lab.model.gelu import gelu_new
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
+
+READING = Reading(width=1, outputs=1, roles=2, train_tokens=12)
+CODES = ["learned", "none", "sinusoidal", "rotary"]
+
+
+def build(attn="softmax", reading=READING, **spec):
+    return GPT2(ModelSpec(**{"layers": 2, "heads": 4, "width": 16, **spec}), reading, attn, stream(0, "init"))
+
+
+def tokens(b=2, t=8, w=1):
+    return torch.randn(b, t, w, generator=stream(0, "tokens"))
+
+
+def future_gradient(model, at=4):
+    """The gradient of the answer at one token with respect to every token."""
+    x = tokens().requires_grad_()
+    model(x)[:, at].sum().backward()
+    return x.grad
+
+
+def test_every_position_code_is_under_test():
+    assert sorted(CODES, key=CODES.index) == CODES
+    assert set(CODES) == set(positions.registry.names())
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("name", normalizers.names())
+def test_the_future_has_exactly_no_influence(name, code):
+    model = build(name, positions=code)
+    gradient = future_gradient(model)
+    assert gradient[:, 5:].abs().max() == 0
+    assert gradient[:, 4].abs().max() > 0
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_past_has_influence(code):
+    gradient = future_gradient(build(positions=code))
+    assert (gradient[:, :5].abs().amax(dim=(0, 2)) > 0).all()
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_tokens_of_roles_are_told_apart_when_tagged(code):
+    model = build(positions=code, roles="tagged")
+    gradient = torch.autograd.grad(model(tokens()).sum(), model.roles)[0]
+    assert (gradient.abs().amax(1) > 0).all()
+    assert future_gradient(model)[:, 5:].abs().max() == 0
+
+
+def test_order_is_seen_through_positions():
+    """Without a position code, one layer's answer at the end does not know the order of what came before."""
+    x = tokens(t=6).double()
+    swapped = x[:, [1, 0, 2, 3, 4, 5]]
+    for code in CODES:
+        model = build(positions=code, layers=1).double()
+        assert torch.allclose(model(x)[:, -1], model(swapped)[:, -1], rtol=0, atol=1e-12) == (code == "none"), code
+
+
+def test_rotary_scores_depend_on_distances_only():
+    code, where = positions.build("rotary", 16, 8, 9), torch.arange(9)
+    q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64).expand(2, 1, 1, 9, 8)
+    turned_q, turned_k = code.turn(q, k, where)
+    scores = turned_q @ turned_k.transpose(-1, -2)
+    assert torch.allclose(scores[..., 3, 1], scores[..., 8, 6], atol=1e-5)
+    assert not torch.allclose(scores[..., 3, 1], scores[..., 8, 1], atol=1e-3)
+    assert torch.allclose(turned_q.norm(dim=-1), q.norm(dim=-1), atol=1e-6)
+
+
+def test_sinusoidal_by_hand():
+    code = positions.build("sinusoidal:theta=100", 4, 2, 3)
+    placed = code.place(torch.zeros(1, 3, 4), torch.arange(3))
+    angle = torch.tensor([[0.0, 0], [1, 0.1], [2, 0.2]])
+    assert torch.allclose(placed[0], torch.cat((angle.sin(), angle.cos()), 1), atol=1e-6)
+
+
+def test_ntk_stretches_the_slowest_wave_by_the_ratio_and_the_fastest_not_at_all():
+    plain, scaled = (positions.build(f"rotary{option}", 16, 8, 10) for option in ("", ":ntk=yes"))
+    q = torch.randn(1, 1, 40, 8)
+    near, far = torch.arange(10), torch.arange(40)
+    assert torch.equal(
+        plain.turn(q[:, :, :10], q[:, :, :10], near)[0], scaled.turn(q[:, :, :10], q[:, :, :10], near)[0]
+    )
+    few = torch.arange(5)  # fewer than in training: as in training
+    assert torch.equal(plain.turn(q[:, :, :5], q[:, :, :5], few)[0], scaled.turn(q[:, :, :5], q[:, :, :5], few)[0])
+    turned = scaled.turn(q, q, far)[0]
+    # Wave 0 (numbers 0 and 4) has frequency 1 whatever theta is; wave 3 turned by 36 is the plain one turned by 9.
+    assert torch.allclose(turned[..., [0, 4]], plain.turn(q, q, far)[0][..., [0, 4]], atol=1e-5)
+    same = q[:, :, 36:37].expand(1, 1, 40, 8)
+    assert torch.allclose(turned[0, 0, 36, [3, 7]], plain.turn(same, same, far)[0][0, 0, 9, [3, 7]], atol=1e-5)
+    assert plain.prefix_consistent
+    assert not scaled.prefix_consistent
+
+
+@pytest.mark.parametrize("code", ["learned:rows=40,random=40", "sinusoidal:random=40", "rotary:random=40"])
+def test_random_places_are_drawn_afresh_in_training_and_once_in_a_test(code):
+    model = build(positions=code)
+    places = [model.positions.where(12, stream(0, "places", step), torch.device("cpu")) for step in (1, 1, 2)]
+    for where in places:
+        assert len(where.unique()) == 12
+        assert (where.diff() > 0).all()
+        assert 0 <= where.min() <= where.max() < 40
+    assert torch.equal(places[0], places[1])
+    assert not torch.equal(places[0], places[2])
+    x = tokens(t=12)
+    assert torch.equal(model(x), model(x))
+    assert not torch.equal(model(x), model(x, places=model.places(x.shape[1], stream(0, "places", 1), x.device)))
+    assert not model.prefix_consistent
+    with pytest.raises(BadValue, match="41 tokens do not fit into the 40 places"):
+        model(tokens(t=41))
+
+
+def test_another_code_at_test_reads_the_same_weights():
+    model, other = build(positions="rotary"), build(positions="rotary:theta=100")
+    x = tokens()
+    before = model(x)
+    model.swap_positions("rotary:theta=100")
+    assert torch.equal(model(x), other(x))
+    assert not torch.equal(model(x), before)
+    for there, here in (("learned", "rotary"), ("rotary", "learned")):
+        with pytest.raises(BadValue, match="learned vectors"):
+            build(positions=there).swap_positions(here)
+
+
+def test_a_llama_block_by_hand():
+    model = build(block="llama", layers=1, heads=1, positions="none").double()
+    parts = dict(model.named_parameters())
+    assert not any(name.startswith("blocks") and name.endswith("bias") for name in parts)
+    assert parts["blocks.0.mlp.gate.weight"].shape == (48, 16)  # 8/3 of 16 is 42.7, to the next 8
+    with torch.no_grad():
+        for p in parts.values():
+            p.copy_(torch.randn(p.shape, generator=stream(0, "llama"), dtype=torch.float64))
+    x = tokens(b=1, t=3).double()
+
+    def rms(z, weight):
+        return z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+    h = x @ parts["read_in.weight"].T + parts["read_in.bias"]
+    q, k, v = (rms(h, parts["blocks.0.before_attention.weight"]) @ parts["blocks.0.attention.qkv.weight"].T).chunk(
+        3, -1
+    )
+    scores = (q @ k.transpose(1, 2) / 4).masked_fill(torch.ones(3, 3).triu(1).bool(), -torch.inf)
+    h = h + scores.softmax(-1) @ v @ parts["blocks.0.attention.project.weight"].T
+    z = rms(h, parts["blocks.0.before_mlp.weight"])
+    gate, wide = (z @ parts[f"blocks.0.mlp.{name}.weight"].T for name in ("gate", "widen"))
+    h = h + (gate * torch.sigmoid(gate) * wide) @ parts["blocks.0.mlp.project.weight"].T
+    wanted = rms(h, parts["norm.weight"]) @ parts["read_out.weight"].T + parts["read_out.bias"]
+    assert torch.allclose(model(x), wanted, atol=1e-10)
+
+
+@pytest.mark.parametrize("code", ["learned", "rotary"])
+@pytest.mark.parametrize("name", [name for name in normalizers.names() if name != "softmax"])
+def test_the_rule_is_in_the_path(name, code):
+    """Another rule answers otherwise on the same weights, and the rule's own parameters are reached by the loss."""
+    baseline, model = build(positions=code), build(name, positions=code)
+    with torch.no_grad():
+        for p, q in zip(
+            baseline.parameters(), (p for n, p in model.named_parameters() if ".rule." not in n), strict=True
+        ):
+            assert torch.equal(p, q), "the start must not depend on the rule"
+            p.mul_(3), q.mul_(3)  # away from the start, where every rule is close to a mean
+        for parameter, value in model.named_parameters():
+            if ".rule." in parameter:
+                value.mul_(1.5).add_(0.1)  # some start where they equal softmax
+    # Longer than in training, because some rules differ from softmax only there.
+    assert not torch.allclose(baseline(tokens(t=24)), model(tokens(t=24)), rtol=1e-4)
+    model(tokens(t=24)).square().sum().backward()
+    for parameter, value in model.named_parameters():
+        if ".rule." in parameter and value.requires_grad:
+            assert value.grad is not None, parameter
+            assert value.grad.isfinite().all(), parameter
+            assert value.grad.abs().max() > 0, parameter
+
+
+@pytest.mark.parametrize("name", normalizers.names())
+def test_watching_changes_nothing_and_shows_what_is_used(name):
+    model, seen = build(name).double(), {}
+    x = tokens().double()
+    plain = model(x)
+    watched = model(x, watch=lambda layer, weights, scores: seen.update({layer: weights}))
+    assert torch.equal(plain, watched)
+    assert list(seen) == [0, 1]
+    assert seen[0].shape == (2, 4, 8, 8)
+
+
+def test_parameters_as_the_paper_counts_them():
+    """12 (12 d^2 + 13 d) + 2 d + 512 d + 2 d + (d + 1) = 9,609,473 at d = 256; with the token table 22.5M."""
+    model = build(layers=12, heads=8, width=256)
+    assert model.parameter_count() == 9_609_473
+    assert model.parameter_count_of_paper() == 22_475_265
+
+
+def test_the_start_is_that_of_gpt2():
+    model = build(layers=8, width=64)
+    deviations = {name: p.std().item() for name, p in model.named_parameters() if p.ndim == 2 and p.numel() >= 4096}
+    for name, deviation in deviations.items():
+        expected = 0.02 / 4 if name.endswith("project.weight") else 0.02
+        assert deviation == pytest.approx(expected, rel=0.05), name
+    assert all(p.abs().max() == 0 for name, p in model.named_parameters() if name.endswith("qkv.bias"))
+
+
+def test_the_start_is_the_same_for_every_rule_and_keeps_the_rules_own():
+    ssa = build("ssa:n=2,b=0.5")
+    rule = ssa.blocks[1].attention.rule
+    assert rule.n.tolist() == pytest.approx([2.0] * 4)
+    assert rule.b.tolist() == pytest.approx([0.5] * 4)
+
+
+@pytest.mark.parametrize(
+    ("switch", "gone", "there"),
+    [("mlp", ".mlp.", ".attention."), ("attention", ".attention.", ".mlp."), ("norm", "norm", ".mlp.")],
+)
+def test_switches_leave_a_part_out(switch, gone, there):
+    names = [name for name, _ in build(**{switch: False}).named_parameters()]
+    assert not [name for name in names if gone in name or (switch == "norm" and "before" in name)]
+    assert [name for name in names if there in name]
+
+
+def test_without_attention_no_token_sees_another():
+    gradient = future_gradient(build(attention=False))
+    assert gradient[:, [0, 1, 2, 3, 5, 6, 7]].abs().max() == 0
+    assert gradient[:, 4].abs().max() > 0
+
+
+@pytest.mark.parametrize("switch", [{}, {"mlp": False}, {"attention": False}, {"norm": False}])
+def test_asked_only_for_answers_it_gives_the_same_ones(switch):
+    whole = build("ssa", **switch)
+    tokens = torch.randn(3, 9, 1, generator=stream(0, "answers"))
+    asked = whole(tokens, answers=slice(None, None, 2))
+    torch.testing.assert_close(asked[:, ::2], whole(tokens)[:, ::2])
+    assert torch.equal(asked[:, 1::2], torch.zeros(3, 4, 1))
+    last = whole(tokens, answers=slice(-2, -1))
+    torch.testing.assert_close(last[:, -2], whole(tokens)[:, -2])
+
+
+def test_the_activation_is_gelu_new_and_so_is_its_slope():
+    x = torch.linspace(-30, 30, 4001, dtype=torch.float64, requires_grad=True)
+    wanted = F.gelu(x, approximate="tanh")
+    torch.testing.assert_close(gelu_new(x), wanted, rtol=0, atol=1e-14)
+    slopes = [torch.autograd.grad(y.sum(), x)[0] for y in (gelu_new(x), wanted)]
+    torch.testing.assert_close(*slopes, rtol=0, atol=1e-13)
+    assert gelu_new(torch.tensor([1.0])).item() == pytest.approx(0.841192, abs=1e-6)
+    assert torch.isfinite(gelu_new(torch.tensor([-1e4, 1e4, 3e12]))).all()
+    kept = x.detach().clone()
+    gelu_new(x).sum().backward()
+    assert torch.equal(x.detach(), kept)  # nothing in place reaches the input
+
+
+def test_too_many_tokens_for_learned_positions():
+    model = build(positions="learned:rows=6")
+    with pytest.raises(BadValue, match="8 tokens do not fit into the 6 places"):
+        model(tokens())
+    assert build(positions="none")(tokens(t=600)).shape == (2, 600, 1)
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ValueError, match="heads must divide width"):
+        ModelSpec(heads=3, width=64)
+
+
+def test_equal_to_hugging_face_on_the_same_weights():
+    """Against the real ``transformers.GPT2Model``, fed through ``inputs_embeds`` as the published code does."""
+    transformers = pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]' for the parity test")
+    config = transformers.GPT2Config(
+        n_positions=512, n_embd=32, n_layer=3, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+    )
+    theirs, ours = transformers.GPT2Model(config).eval(), build(layers=3, heads=4, width=32).eval()
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p.add_(0.1 * torch.randn(p.shape, generator=stream(0, "weights")))  # biases and norms away from 0 and 1
+        ours.positions.table.copy_(theirs.wpe.weight)
+        pairs = [(ours.norm, theirs.ln_f)]
+        for mine, block in zip(ours.blocks, theirs.h, strict=True):
+            pairs += [
+                (mine.before_attention, block.ln_1),
+                (mine.attention.qkv, block.attn.c_attn),
+                (mine.attention.project, block.attn.c_proj),
+                (mine.before_mlp, block.ln_2),
+                (mine.mlp.widen, block.mlp.c_fc),
+                (mine.mlp.project, block.mlp.c_proj),
+            ]
+        for mine, other in pairs:
+            mine.weight.copy_(other.weight.T if other.weight.ndim == 2 else other.weight)
+            mine.bias.copy_(other.bias)
+        x = tokens(b=3, t=50)
+        hidden = theirs(inputs_embeds=ours.read_in(x)).last_hidden_state
+        assert (ours.read_out(hidden) - ours(x)).abs().max() < 1e-5

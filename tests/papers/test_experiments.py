@@ -1,0 +1,227 @@
+"""Experiments as files, claims as data, and verdicts that come from stored numbers."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from icl_lab import published
+from icl_lab.errors import BadValue, UnknownName
+from icl_lab.files import publish
+from icl_lab.grid import Grid
+from icl_lab.papers import claims, experiment
+from icl_lab.papers.experiment import Claim, Quantity, combinations, judge
+from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.store import Store
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+NAMES = experiment.names(FOLDER)
+
+SMALL = """
+title = "A title"
+paper = "A paper"
+task = "linear"
+baseline = "softmax"
+conditions = "None."
+set = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64", "test.axes.length=5,12"]
+
+[printed]
+table = "ssa_table1"
+row = "method"
+axis = "sigma_f"
+column = "sigma"
+value = "mse"
+shifted = { Softmax = -1 }
+
+[[variants]]
+name = "softmax"
+attn = "softmax"
+printed = "Softmax"
+
+[[variants]]
+name = "wide"
+attn = "ssa"
+set = ["model.width=32"]
+
+[[claims]]
+statement = "Errors rise"
+where = "here"
+left = { of = "softmax", cells = { sigma_f = [10] } }
+is = "above"
+right = { of = "softmax", cells = { sigma_f = [1] } }
+
+[[claims]]
+statement = "An exact rule is better"
+where = "here"
+left = { of = "reference:least-squares", cells = { sigma_f = [2, 10] } }
+is = "above"
+right = { of = "wide", cells = { sigma_f = [2, 10] } }
+
+[[claims]]
+statement = "Of cells that nobody measured"
+where = "here"
+left = { of = "wide", cells = { sigma_f = [7] } }
+is = "below"
+right = { of = "softmax", cells = { sigma_f = [7] } }
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_file_resolves_at_lite_and_at_the_papers_size(name):
+    made = experiment.load(name, FOLDER)
+    for preset in ("lite", "paper"):
+        specs = [made.spec(variant, preset) for variant in made.variants]
+        runs = {(spec.hash, variant.swap) for spec, variant in zip(specs, made.variants, strict=True)}
+        assert len(runs) == len(specs), "two variants are the same run"
+        cells = {axis: set(values) for axis, values in specs[0].test.axes.items()}
+        if made.analysis == "compare":
+            for claim in made.claims:
+                for side in (claim.left, claim.right):
+                    for axis, values in side.cells.items():
+                        assert set(values) <= cells[axis], (claim.statement, axis)
+    assert set(PRESETS) >= {"lite", "paper"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_printed_row_exists_and_every_published_number_was_printed(name):
+    made = experiment.load(name, FOLDER)
+    rows = experiment.printed(made, overlay=False)
+    for variant in made.variants:
+        if variant.printed:
+            assert len(rows[variant.name]) == (4 if name == "poster-task3" else 10)
+    texts = {
+        cell.text
+        for table in ("ssa_table1", "ssa_table5", "ssa_table6", "ssa_reference_predictors", "lssa_table4")
+        for row in published.load(table).rows
+        for cell in row.values()
+    }
+    for claim in made.claims:
+        for number in re.findall(r"\d+\.\d+|\d+e-\d+", claim.published.partition("(computed")[0]):
+            assert any(number in text for text in texts), (claim.statement, number)
+
+
+def test_doubts_come_along_and_the_overlay_says_what_it_is():
+    made = experiment.load("ssa-table1", FOLDER)
+    plain, moved = (experiment.printed(made, overlay) for overlay in (False, True))
+    assert plain["softmax"][10] == "45.35"
+    assert "softmax, columns moved by -1" not in plain
+    assert moved["softmax"] == plain["softmax"]
+    assert moved["softmax, columns moved by -1"][9] == "45.35"
+    assert not any("ssa, columns" in name for name in moved)
+    notes = experiment.doubts(made)
+    assert any(note.startswith("Softmax: Very probably printed one column too far right") for note in notes)
+    assert len(notes) == len(set(notes))
+
+
+def claim(is_="below"):
+    quantity = Quantity("a", {"sigma_f": [1.0]})
+    return Claim(statement="s", where="w", left=quantity, is_=is_, right=quantity)
+
+
+def test_verdicts_need_an_interval_on_one_side():
+    left, right = [1.0, 1.1, 0.9], [2.0, 2.3, 1.9]
+    assert judge(claim("below"), left, right, "log-ratio").verdict == "supported"
+    assert judge(claim("above"), left, right, "log-ratio").verdict == "contradicted"
+    assert judge(claim("above"), right, left, "log-ratio").verdict == "supported"
+    assert judge(claim("below"), [1.0, 3.0, 2.0], [2.0, 2.0, 2.0], "log-ratio").verdict == "inconclusive"
+    assert judge(claim("below"), [1.0], [2.0], "log-ratio").verdict == "inconclusive"
+    assert "no interval" in judge(claim("below"), [1.0], [2.0], "log-ratio").words
+    assert judge(claim("below"), [0.0, 0.01, 0.0], [0.2, 0.3, 0.2], "difference").verdict == "supported"
+    assert judge(claim("below"), left, right, "log-ratio").words.startswith("ratio 0.48")
+
+
+def test_combinations_of_cells():
+    training = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0}
+    found = combinations({"sigma_x": [1, 10], "sigma_f": [4, 5]}, training)
+    assert [(cell["sigma_x"], cell["sigma_f"]) for cell in found] == [(1, 4), (1, 5), (10, 4), (10, 5)]
+    assert all(cell["length"] == 40 for cell in found)
+    assert combinations({}, training) == [training]
+
+
+def test_what_is_wrong_with_a_file_is_said(small):
+    with pytest.raises(UnknownName, match="There are: small"):
+        experiment.load("smal", small)
+    for old, new, complaint in (
+        ('baseline = "softmax"', 'baseline = "sofmax"', "Did you mean 'softmax'"),
+        ('name = "wide"', 'name = "softmax"', "a name of its own"),
+        ('left = { of = "wide"', 'left = { of = "wdie"', "Did you mean 'wide'"),
+        ('is = "above"', 'is = "over"', "Invalid enum value"),
+        ('title = "A title"', 'titel = "A title"', "titel"),
+    ):
+        (small / "bad.toml").write_text(SMALL.replace(old, new, 1))
+        with pytest.raises((BadValue, UnknownName), match=complaint):
+            experiment.load("bad", small)
+
+
+def test_from_runs_to_verdicts_and_a_page(small, lab):
+    from icl_lab.sweep import sweep
+
+    made = experiment.load("small", small)
+    groups = claims.groups(made, lab.store, "smoke", 2, [])
+    place = claims.folder("small", lab.store, "smoke")
+    assert [f.verdict for f in claims.findings(made, lab.store, "smoke", place)] == ["not run"] * 3
+    assert claims.state(made, lab.store, "smoke")[:2] == (0, 2)
+    for runs in groups.values():
+        for run in runs:
+            sweep(run.spec, run.seed, lab)
+    found = claims.findings(made, lab.store, "smoke", place)
+    assert [f.verdict for f in found] == ["supported", "contradicted", "not run"]
+    assert "no cell has sigma_f=7" in found[2].words
+    low, high = (
+        [
+            groups["softmax"][seed].grid().at(attn="softmax", metric="mse-code", sigma_x=1, sigma_f=s, length=12)
+            for seed in (0, 1)
+        ]
+        for s in (1, 10)
+    )
+    ratio = ((high[0] / low[0]) * (high[1] / low[1])) ** 0.5
+    assert found[0].found.ratio[0] == pytest.approx(ratio)
+    text, files = claims.publish(made, groups, lab, "smoke", place, overlay=True, settings=[])
+    assert {"report.html", "table.md", "comparison.csv"} <= set(files)
+    assert "| softmax, columns moved by -1 | printed |" in text
+    assert "| Errors rise | here |" in text
+    page = (place / "report.html").read_text()
+    assert "SUPPORTED" in page
+    assert "<h1>A title (A paper)</h1>" in page
+    assert "one column too far right" in page
+    # A third seed of one side alone changes nothing: seeds are paired.
+    run = lab.store.run(groups["softmax"][0].spec, 2)
+    sweep(run.spec, 2, lab)
+    assert claims.findings(made, lab.store, "smoke", place)[1].found.seeds == 2
+    assert claims.findings(made, lab.store, "smoke", place)[0].found.seeds == 3
+
+
+def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
+    made = experiment.load("ssa-table5", FOLDER)
+    place = tmp_path / "deviant"
+    rows = [
+        {"attn": name, "seed": seed, "position": 0, "factor": factor, "metric": "mse", "value": value, "count": 9}
+        for name, base in (("softmax", 1.0), ("ssa", 2.0), ("ssmax", 1.0))
+        for seed in (0, 1, 2)
+        for factor in (1, *range(10, 101, 10))
+        for value in [base * (0.001 if factor == 1 else 1 + 0.1 * seed + 0.01 * len(name) * (seed - 1) ** 2)]
+    ]
+    zero = {"attn": "reference:zero", "seed": 0, "position": 0, "factor": 100, "metric": "mse"}
+    rows.append({**zero, "value": 5.0, "count": 9})
+    who = {"task": "linear", "preset": "lite", "spec": "0"}
+    publish(place / "deviant.csv", Grid.of(rows, ["position", "factor"], **who).csv().encode())
+    found = claims.findings(made, Store(tmp_path), "lite", place)
+    assert [f.verdict for f in found] == ["supported", "contradicted", "contradicted", "inconclusive"]
+    assert found[2].found.effect == pytest.approx(0.67, abs=0.05)
+
+
+def test_a_wider_training_law_is_another_run_and_one_is_none(tiny):
+    spec, wide = tiny(), tiny("linear", "softmax", "train.shift.sigma_x=10")
+    assert wide.train.shift == {"sigma_x": 10}
+    assert wide.hash != spec.hash
+    assert tiny("linear", "softmax", "train.shift.sigma_x=1") == spec
+    with pytest.raises(BadValue, match="finite and > 0"):
+        tiny("linear", "softmax", "train.shift.sigma_x=-1")
+    with pytest.raises(Exception, match="sigma_f"):
+        tiny("linear", "softmax", "train.shift.sigma_y=2")

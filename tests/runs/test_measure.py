@@ -1,0 +1,209 @@
+"""Measuring under shift: one pass against many, cells by hand, and prompts that everyone shares."""
+
+import math
+
+import pytest
+import torch
+
+from icl_lab import published, tasks
+from icl_lab.errors import BadValue
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
+from icl_lab.runs.measure import BLOCK, Errors, Subject, draw, measure, shares, summary
+from icl_lab.runs.measure import TestSpec as Spec
+
+
+def model_for(task, attn="ssmax"):
+    reading = Reading(task.width, task.outputs, task.roles, task.tokens(12))
+    return GPT2(ModelSpec(layers=2, heads=2, width=16), reading, attn, stream(0, "init")).eval()
+
+
+def cells(measured):
+    return {
+        tuple(row[key] for key in row if key not in ("value", "stderr", "count")): row["value"]
+        for row in measured.cells
+    }
+
+
+@pytest.mark.parametrize("attn", ["softmax", "ssmax", "ssa"])
+@pytest.mark.parametrize("choice", ["linear", "every", "some:balance=half"])
+def test_one_pass_gives_the_numbers_of_one_pass_a_length(choice, attn):
+    task = tasks.build(choice)
+    model = model_for(task, attn)
+    axes = {axis: [1.0, 3.0] for axis in task.training} | {"length": [4.0, 7.0, 12.0]}
+    spec = Spec(prompts=64, axes=axes)
+    assert model.prefix_consistent
+    both = [
+        cells(measure({"x": Subject(lambda prompt: model(prompt.tokens), one_pass)}, task, spec))
+        for one_pass in (True, False)
+    ]
+    assert both[0].keys() == both[1].keys()
+    assert len(both[0]) == len({key[-1] for key in both[0]}) * 2 ** len(task.training) * 3
+    for key, value in both[0].items():
+        assert value == pytest.approx(both[1][key], rel=1e-5, abs=1e-5), key
+
+
+def test_cutting_batches_changes_nothing():
+    task = tasks.build("linear")
+    model = model_for(task)
+    spec = Spec(prompts=128, axes={"sigma_x": [1.0], "sigma_f": [1.0], "length": [12.0]})
+    whole = cells(measure({"x": Subject(lambda prompt: model(prompt.tokens))}, task, spec))
+    sizes = []
+
+    def predict(prompt):
+        sizes.append(len(prompt.tokens))
+        return model(prompt.tokens)
+
+    small = cells(measure({"x": Subject(predict, bytes_of=lambda t: 256 * 2**20 / 5)}, task, spec))
+    assert max(sizes) == 5
+    assert sum(sizes) == 128
+    assert whole == {key: pytest.approx(value, rel=1e-5) for key, value in small.items()}
+
+
+def test_more_prompts_keep_the_first_ones_and_every_cell_shares_them():
+    task = tasks.build("every:balance=half")
+    sizes = [Spec(prompts=prompts, axes={"sigma": [1.0], "length": [10.0]}) for prompts in (BLOCK, 3 * BLOCK)]
+    few, many = (draw(task, 10, spec, {"sigma": 1.0}) for spec in sizes)
+    assert torch.equal(few.tokens, many.tokens[:BLOCK])
+    wide = draw(task, 10, sizes[0], {"sigma": 30.0})
+    assert torch.equal(wide.targets, few.targets)
+    assert torch.allclose(wide.tokens[:, ::2], 30 * few.tokens[:, ::2])
+
+
+def test_shorter_test_prompts_are_the_beginnings_of_longer_ones():
+    task = tasks.build("linear")
+    lengths = []
+
+    def predict(prompt):
+        lengths.append(prompt.tokens)
+        return torch.zeros_like(prompt.tokens)
+
+    spec = Spec(prompts=64, axes={"sigma_x": [1.0], "sigma_f": [1.0], "length": [6.0, 11.0]})
+    measure({"x": Subject(predict, one_pass=False)}, task, spec)
+    assert torch.equal(lengths[0], lengths[1][:, :12])
+
+
+def test_positions_are_kept_at_the_greatest_length():
+    task = tasks.build("linear")
+    spec = Spec(prompts=64, axes={"sigma_x": [1.0, 2.0], "sigma_f": [3.0], "length": [4.0, 9.0]})
+    references = task.references()
+    measured = measure({name: Subject(references[name]) for name in ("zero", "3-nn")}, task, spec)
+    assert {row["attn"] for row in measured.positions} == {"zero"}
+    rows = [row for row in measured.positions if row["sigma_x"] == 2.0]
+    assert [row["index"] for row in rows] == list(range(9))
+    y = draw(task, 9, spec, {"sigma_x": 2.0, "sigma_f": 3.0}).targets[:, ::2].double()
+    assert [row["value"] for row in rows] == pytest.approx(y.square().mean(0).tolist())
+    code = next(
+        row
+        for row in measured.cells
+        if (row["attn"], row["sigma_x"], row["length"], row["metric"]) == ("zero", 2.0, 9, "mse-code")
+    )
+    assert code["value"] == pytest.approx(y[:, 3:].square().mean().item())
+    assert code["stderr"] == pytest.approx(y[:, 3:].square().mean(1).std().item() / 8, rel=1e-3)
+
+
+def test_shares_of_prompts_add_up_to_the_cells():
+    nan = math.nan
+    assert shares(torch.tensor([1.0, 2.0])).tolist() == [1, 2]
+    # Three prompts, classes of 1 and 2: 3 / (2 * 1) and 3 / (2 * 2) of the error.
+    assert shares(torch.tensor([[1.0, nan], [nan, 0.0], [nan, 1.0]])).tolist() == [1.5, 0, 0.75]
+    # A prompt may count in both classes.
+    assert shares(torch.tensor([[1.0, 0.5], [0.0, nan]])).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("choice", ["linear", "every", "some:balance=half"])
+def test_each_prompt_is_kept_and_their_mean_is_the_cell(choice):
+    task = tasks.build(choice)
+    model = model_for(task)
+    spec = Spec(prompts=64, axes={axis: [1.0, 3.0] for axis in task.training} | {"length": [4.0, 12.0]})
+    measured = measure({"x": Subject(lambda prompt: model(prompt.tokens))}, task, spec)
+    rows = [row for row in measured.cells if row["metric"] == task.headline]
+    assert len(rows) == len(measured.errors.cells) == 2 * 2 ** len(task.training)
+    read = Errors.of(measured.errors.tensors())
+    assert read.axes == [*task.training, "length"]
+    for row in rows:
+        kept = read.at({axis: row[axis] for axis in read.axes})
+        assert kept.shape == (64,)
+        assert kept.mean().item() == pytest.approx(row["value"], rel=1e-5)
+
+
+def test_references_stand_beside_a_model_where_they_are_shown():
+    task = tasks.build("linear")
+    spec = Spec(prompts=64, axes={"sigma_x": [1.0], "sigma_f": [1.0], "length": [5.0]})
+    zero = Subject(task.references()["zero"])
+    measured = measure({"model": zero, "reference:zero": zero}, task, spec)
+    metrics = {
+        name: {row["metric"] for row in measured.cells if row["attn"] == name} for name in ("model", "reference:zero")
+    }
+    assert metrics["reference:zero"] == {"mse-code", "median-code"}
+    assert metrics["model"] == {"mse-code", "mse-eq2", "mse-all", "median-code", "nmse-code"}
+
+
+def test_summary_by_hand():
+    plain = summary(torch.tensor([1.0, 2.0, 3.0, 6.0]))
+    assert plain == pytest.approx({"value": 3.0, "stderr": math.sqrt((4 + 1 + 0 + 9) / 3 / 4), "count": 4}, rel=1e-3)
+    nan = math.nan
+    classes = summary(torch.tensor([[1.0, nan], [0.0, nan], [nan, 1.0]]))
+    assert (classes["value"], classes["count"]) == (0.75, 3)
+    assert math.isnan(classes["stderr"])  # one prompt in a class: no spread is known
+    pairs = summary(torch.tensor([[1.0, nan], [3.0, nan], [nan, 0.0], [nan, 4.0]]))
+    # the variance of a mean of two means: (2 / 2 + 8 / 2) / 4
+    assert pairs == pytest.approx({"value": 2.0, "stderr": math.sqrt(5) / 2, "count": 4}, rel=1e-3)
+    empty = summary(torch.tensor([[1.0, nan], [0.0, nan]]))
+    assert math.isnan(empty["value"])
+    middle = summary(torch.arange(1.0, 102.0), median=True)
+    assert middle["value"] == 51
+    assert middle["stderr"] == pytest.approx(5, abs=1)  # sqrt(101) / 2 places to either side
+
+
+def test_the_standard_error_of_a_median_is_that_of_repeated_draws():
+    draws = torch.randn(400, 256, generator=stream(0, "median"))
+    medians = torch.tensor([summary(row, median=True)["value"] for row in draws])
+    errors = torch.tensor([summary(row, median=True)["stderr"] for row in draws])
+    assert errors.mean().item() == pytest.approx(medians.std().item(), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    [
+        ({"sigma": [0.0], "length": [10.0]}, "sigma must be finite and > 0"),
+        ({"sigma": [math.inf], "length": [10.0]}, "sigma must be finite and > 0"),
+        ({"sigma": [1.0], "length": [3.0]}, "length must be whole numbers >= 4"),
+        ({"sigma": [1.0], "length": [10.5]}, "length must be whole numbers >= 4"),
+        ({"sigma": [], "length": [10.0]}, "sigma has no values"),
+    ],
+)
+def test_bad_axes(axes, words):
+    with pytest.raises(ValueError, match=words):
+        Spec(prompts=64, axes=axes)
+
+
+def test_the_published_set_gives_the_references_their_published_scores():
+    """Zero and 3-nearest-neighbours on the redrawn set, against figures computed apart from this code."""
+    task = tasks.build("linear")
+    spec = Spec(prompts=1, axes={"sigma_x": [1.0], "sigma_f": [1.0, 4.0, 10.0], "length": [40.0]}, draws="paper")
+    names = {"zero": "zero", "3-nn": "knn3"}
+    measured = measure({name: Subject(task.references()[name]) for name in names}, task, spec)
+    table = published.load("ssa_reference_predictors")
+    for row in measured.cells:
+        if row["metric"] == "mse-code":
+            expected = table.at("mse", predictor=names[row["attn"]], sigma=int(row["sigma_f"])).number
+            assert row["value"] == pytest.approx(expected, rel=1e-4), row
+            assert row["count"] == 6400
+    assert not [row for row in measured.cells if row["metric"].startswith("median")], "prompts share their functions"
+
+
+def test_the_published_set_has_no_balanced_suite():
+    task = tasks.build("every")
+    spec = Spec(prompts=1, axes={"sigma": [1.0, 30.0], "length": [10.0, 40.0]}, draws="paper")
+    measured = measure(
+        {name: Subject(task.references()[name]) for name in ("always-false", "copy-previous")}, task, spec
+    )
+    found = {
+        (row["attn"], row["sigma"], row["length"]): row["value"] for row in measured.cells if row["metric"] == "any"
+    }
+    # On this set no prompt is still true at index 3: answering False makes no error, copying the label 4 of 64.
+    assert {value for (name, *_), value in found.items() if name == "always-false"} == {0.0}
+    assert {value for (name, *_), value in found.items() if name == "copy-previous"} == {4 / 64}
+    with pytest.raises(BadValue, match="not balanced"):
+        measure({"x": Subject(task.references()["always-false"])}, tasks.build("every:balance=half"), spec)

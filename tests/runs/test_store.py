@@ -1,0 +1,380 @@
+"""Runs on disk: whole files only, damage that is named, and work that survives being killed."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import msgspec
+import pytest
+import torch
+
+from icl_lab import sweep as sweeping
+from icl_lab.errors import BadValue, RunFailed, Stopped
+from icl_lab.files import publish
+from icl_lab.model.gpt2 import ModelSpec
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import CHECKPOINTS, Store
+from icl_lab.training.loop import train
+
+# Imports once, then forks a child for each folder that it is told, so that being killed costs no import of torch.
+NURSERY = """
+import os, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import icl_lab.train
+icl_lab.train.CHECKPOINT_SECONDS = 0.02
+from icl_lab.spec import resolve
+from icl_lab.store import Store
+from icl_lab.runs.session import Lab
+from icl_lab.sweep import sweep
+small = ["train.steps=400", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+spec = resolve("linear", "ssa", "smoke", small)
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        sweep(spec, 0, Lab(Store(Path(line.strip())), torch.device("cpu"), say=lambda text: None))
+        os._exit(0)
+    print(pid, flush=True)
+    print(os.waitpid(pid, 0)[1], flush=True)
+"""
+
+
+def the_run(folder):
+    (run,) = Store(folder).runs()
+    return run
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
+    """SIGKILL, ten times, anywhere between the first step and the grid."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    command = [sys.executable, "-c", NURSERY]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
+
+        def start(folder):
+            print(folder, file=nursery.stdin, flush=True)
+            return int(nursery.stdout.readline())
+
+        def ended():
+            return int(nursery.stdout.readline())
+
+        began = time.monotonic()
+        start(whole)
+        assert ended() == 0
+        lasted = time.monotonic() - began
+        rng, kills = random.Random(1), 0
+        while kills < 10:
+            pid = start(broken)
+            time.sleep(rng.uniform(0, 0.3 * lasted))
+            with contextlib.suppress(ProcessLookupError):  # it may have finished just now
+                os.kill(pid, signal.SIGKILL)
+            if ended() == signal.SIGKILL:
+                kills += 1
+            elif kills < 10:  # it finished in spite of us: afresh, so that ten kills are ten kills
+                the_run(broken).clear()
+        start(broken)
+        assert ended() == 0
+        nursery.stdin.close()
+    one, other = the_run(whole), the_run(broken)
+    assert one.spec == other.spec
+    for name in ("model.safetensors", "history.csv", "grid.csv", "positions.csv", "errors.safetensors", "spec.json"):
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
+    assert not list(other.folder.glob("*.pt"))
+
+
+def test_a_finished_run_is_read_and_not_repeated(tiny, lab, monkeypatch):
+    grid = sweeping.sweep(tiny(), 0, lab)
+    monkeypatch.setattr(sweeping, "train", None)
+    monkeypatch.setattr(sweeping, "measure", None)
+    assert sweeping.sweep(tiny(), 0, lab).frame.equals(grid.frame)
+    run = lab.store.run(tiny(), 0)
+    (run.folder / "model.safetensors").unlink()  # git keeps the weights of few runs
+    assert run.finished
+    assert sweeping.sweep(tiny(), 0, lab).frame.equals(grid.frame)
+
+
+def test_the_layout(tiny, lab):
+    spec = tiny("every:balance=half", "ssa:n=2,learn=no")
+    sweeping.sweep(spec, 3, lab)
+    folder = lab.store.root / "runs" / "every-balance=half" / "ssa-n=2,learn=no" / f"smoke-{spec.hash}" / "seed-3"
+    assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {
+        "spec.json", "env.json", "history.csv", "model.safetensors", "positions.csv", "errors.safetensors", "grid.csv",
+    }  # fmt: skip
+    env = json.loads((folder / "env.json").read_text())
+    assert {"commit", "device", "threads", "versions", "machine", "command", "finished"} <= env.keys()
+    grid = lab.store.run(spec, 3).grid()
+    assert list(grid.frame.columns) == [
+        "task", "attn", "preset", "spec", "seed", "sigma", "length", "metric", "value", "stderr", "count",
+    ]  # fmt: skip
+    assert {"ssa:n=2,learn=no", "reference:always-false", "reference:exact-rule"} <= set(grid.values("attn"))
+    assert stat.S_IMODE((folder / "grid.csv").stat().st_mode) == 0o666 & ~umask()
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_the_hash_names_the_numbers_and_not_the_preset(tiny):
+    spec = tiny()
+    assert len(spec.hash) == 8
+    assert spec.hash == tiny().hash
+    assert spec.hash != tiny("linear", "softmax", "train.steps=61").hash
+    assert spec.hash != tiny("linear", "ssa").hash
+    assert spec.hash != tiny("linear", "softmax", "test.prompts=128").hash
+
+
+def test_a_field_that_is_new_renames_nothing(tiny):
+    class Wider(ModelSpec, frozen=True):
+        invented: float = 1.5
+
+    spec = tiny()
+    shape = msgspec.structs.asdict(spec.model)
+    assert msgspec.structs.replace(spec, model=Wider(**shape)).hash == spec.hash
+    assert msgspec.structs.replace(spec, model=Wider(**shape, invented=2.0)).hash != spec.hash
+    assert spec.whole()["model"]["mlp"] is True  # written, though it has its default
+    assert spec.whole()["train"]["curriculum"]["start"] == 11
+
+
+def test_equal_specifications_have_one_hash_however_they_were_made(tiny):
+    spec = tiny()
+    read = msgspec.json.decode(json.dumps(spec.whole()), type=RunSpec)
+    assert read == spec
+    assert read.hash == spec.hash
+    for setting in ("model.positions=learned", "train.clip=1.0", "train.schedule=cosine", "test.draws=ours"):
+        again = tiny("linear", "softmax", setting)
+        assert (again, again.hash) == (spec, spec.hash), setting
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop_at(step):
+    """A training that is cut off after ``step`` steps, with checkpoints at every one."""
+
+    def cut(*args, keep, **options):
+        def keep_and_stop(progress):
+            keep(progress)
+            if progress.step >= step:
+                raise Interrupted
+
+        return train(*args, keep=keep_and_stop, **options)
+
+    return cut
+
+
+@pytest.fixture
+def stopped(tiny, lab, monkeypatch):
+    """A run with two checkpoints, cut off at step 20."""
+    monkeypatch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping, "train", stop_at(20))
+        with pytest.raises(Interrupted):
+            sweeping.sweep(tiny(), 0, lab)
+    run = lab.store.run(tiny(), 0)
+    assert all((run.folder / name).exists() for name in CHECKPOINTS)
+    return run
+
+
+@pytest.mark.parametrize("damage", ["truncate", "alter", "empty"])
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (CHECKPOINTS[:0], "goes on from step 20 (checkpoint.pt)"),
+        (CHECKPOINTS[:1], "goes on from step 19 (checkpoint-before.pt)"),
+        (CHECKPOINTS, "no checkpoint is whole; starts from step 0"),
+    ],
+)
+def test_a_damaged_checkpoint_falls_back_and_says_so(stopped, lab, tiny, names, says, damage):
+    for name in names:
+        path = stopped.folder / name
+        data = path.read_bytes()
+        path.write_bytes({"truncate": data[:-100], "alter": data[:2000] + b"x" + data[2001:], "empty": b""}[damage])
+    grid = sweeping.sweep(tiny(), 0, lab)
+    assert any(says in line for line in lab.said), lab.said
+    assert sum("is damaged" in line for line in lab.said) == len(names)
+    other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
+    assert sweeping.sweep(tiny(), 0, other).frame.equals(grid.frame)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-10], lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b""]
+)
+def test_an_altered_model_is_named_and_never_used(tiny, lab, damage):
+    run = lab.store.run(tiny(), 0)
+    sweeping.sweep(tiny(), 0, lab)
+    path = run.folder / "model.safetensors"
+    path.write_bytes(damage(path.read_bytes()))
+    (run.folder / "grid.csv").unlink()
+    with pytest.raises(RunFailed, match=r"model\.safetensors is damaged or altered"):
+        sweeping.sweep(tiny(), 0, lab)
+
+
+@pytest.mark.parametrize("text", ["", "task,attn\n", "no grid at all"])
+def test_a_damaged_grid_is_named(tiny, lab, text):
+    sweeping.sweep(tiny(), 0, lab)
+    run = lab.store.run(tiny(), 0)
+    (run.folder / "grid.csv").write_text(text)
+    with pytest.raises(RunFailed, match=r"grid\.csv cannot be read"):
+        sweeping.sweep(tiny(), 0, lab)
+
+
+def test_a_folder_with_another_specification_is_left_alone(tiny, lab):
+    run = lab.store.run(tiny(), 0)
+    publish(run.folder / "spec.json", b"{}\n")
+    with pytest.raises(RunFailed, match=r"cannot be read: .*missing required field"):
+        sweeping.sweep(tiny(), 0, lab)
+    other = json.dumps(tiny("linear", "softmax", "train.rate=0.5").whole())
+    publish(run.folder / "spec.json", other.encode())
+    with pytest.raises(RunFailed, match="another specification"):
+        sweeping.sweep(tiny(), 0, lab)
+    assert (run.folder / "spec.json").read_text() == other
+
+
+def test_a_second_process_says_that_it_waits_and_then_reads(tiny, lab):
+    run, said = lab.store.run(tiny(), 0), []
+    second = type(lab)(lab.store, lab.device, said.append)
+    with run.locked(lab.said.append):
+        thread = threading.Thread(target=sweeping.sweep, args=(tiny(), 0, second))
+        thread.start()
+        deadline = time.monotonic() + 20
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "another process is working on" in said[0]
+        assert not run.trained
+    thread.join(60)
+    assert run.finished
+
+
+def test_nothing_is_seen_half_written(tmp_path, monkeypatch):
+    path = tmp_path / "grid.csv"
+    publish(path, b"old")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        publish(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [item.name for item in tmp_path.iterdir()] == ["grid.csv"]
+
+
+def test_a_full_disk_is_named_and_the_last_checkpoint_stays(tiny, lab, monkeypatch, stopped):
+    kept = {name: (stopped.folder / name).read_bytes() for name in CHECKPOINTS}
+
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("icl_lab.runs.store.publish", full)
+        with pytest.raises(RunFailed, match=f"{stopped.folder} cannot be written: No space left on device"):
+            sweeping.sweep(tiny(), 0, lab)
+    left = {path.read_bytes() for path in stopped.folder.glob("checkpoint*.pt")}
+    assert kept["checkpoint.pt"] in left
+    assert sweeping.sweep(tiny(), 0, lab) is not None
+
+
+def test_a_place_that_cannot_be_a_folder(tiny, lab):
+    lab.store.root.write_text("a file where the folder should be")
+    with pytest.raises(RunFailed, match="cannot be written"):
+        sweeping.sweep(tiny(), 0, lab)
+
+
+def test_a_switched_run_resumes_after_the_switch_and_is_loaded_again(tiny, lab, monkeypatch):
+    spec = tiny("linear", "softmax", "train.switch_step=10", "train.switch_to=ssmax")
+    monkeypatch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping, "train", stop_at(20))
+        with pytest.raises(Interrupted):
+            sweeping.sweep(spec, 0, lab)
+    grid = sweeping.sweep(spec, 0, lab)
+    other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
+    assert sweeping.sweep(spec, 0, other).frame.equals(grid.frame)
+    run = lab.store.run(spec, 0)
+    (run.folder / "grid.csv").unlink()
+    assert sweeping.sweep(spec, 0, lab).frame.equals(grid.frame)
+
+
+def test_a_swap_is_an_evaluation_of_its_own_beside_the_run(tiny, lab):
+    spec, run = tiny(), lab.store.run(tiny(), 0)
+    plain = sweeping.sweep(spec, 0, lab)
+    before = (run.folder / "model.safetensors").read_bytes()
+    swapped = sweeping.sweep(spec, 0, lab, "ssmax:s=swap")
+    assert (run.folder / "swap-ssmax-s=swap" / "grid.csv").exists()
+    assert swapped.values("attn")[0] == "softmax->ssmax:s=swap"
+    assert run.grid().frame.equals(plain.frame)
+    assert (run.folder / "model.safetensors").read_bytes() == before
+    cell = {"metric": "mse-code", "sigma_x": 1, "sigma_f": 1, "length": 12}
+    assert swapped.at(attn="softmax->ssmax:s=swap", **cell) != plain.at(attn="softmax", **cell)
+    assert swapped.at(attn="reference:3-nn", **cell) == plain.at(attn="reference:3-nn", **cell)
+    same = sweeping.sweep(spec, 0, lab, "temperature:tau=1")
+    assert same.at(attn="softmax->temperature:tau=1", **cell) == pytest.approx(
+        plain.at(attn="softmax", **cell), rel=1e-5
+    )
+    run.clear()
+    assert not run.swapped("ssmax:s=swap").finished
+
+
+def test_another_test_grid_takes_the_trained_model_and_does_not_train(tiny, lab, monkeypatch):
+    sweeping.sweep(tiny(), 0, lab)
+    wide = tiny("linear", "softmax", "test.axes.sigma_f=1,5")
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping, "train", None)
+        grid = sweeping.sweep(wide, 0, lab)
+        assert any("trained alike" in line for line in lab.said)
+        cell = {"attn": "softmax", "metric": "mse-code", "sigma_x": 1, "sigma_f": 1, "length": 12}
+        assert grid.at(**cell) == lab.store.run(tiny(), 0).grid().at(**cell)
+        with pytest.raises(TypeError):  # another seed, and another training, are other models
+            sweeping.sweep(wide, 1, lab)
+        with pytest.raises(TypeError):
+            sweeping.sweep(tiny("linear", "softmax", "train.steps=61"), 0, lab)
+
+
+def test_a_stop_between_two_shifts_keeps_the_model(tiny, lab):
+    asked = []
+
+    def tick(stage, done, total, note):
+        if stage == "sweep":
+            asked.append(done)
+
+    stopped = type(lab)(lab.store, lab.device, lab.said.append, tick, lambda: bool(asked))
+    with pytest.raises(Stopped, match="stopped while testing"):
+        sweeping.sweep(tiny(), 0, stopped)
+    run = lab.store.run(tiny(), 0)
+    assert asked == [1]
+    assert run.trained
+    assert not run.finished
+    sweeping.sweep(tiny(), 0, lab)
+    assert run.finished
+
+
+def test_a_stop_while_waiting_for_another_process(tiny, lab):
+    run = lab.store.run(tiny(), 0)
+    waiting = type(lab)(lab.store, lab.device, lab.said.append, stopping=lambda: True)
+    with run.locked(lab.said.append), pytest.raises(Stopped, match="while waiting"):
+        sweeping.sweep(tiny(), 0, waiting)
+    assert not run.trained
+
+
+def test_another_base_of_the_angles_at_test_takes_the_model_and_reads_it_otherwise(tiny, lab):
+    trained_alike = "model.positions=rotary"
+    plain = sweeping.sweep(tiny("linear", "softmax", trained_alike), 0, lab)
+    spec = tiny("linear", "softmax", trained_alike, "model.rope_theta=500000")
+    assert spec.test.positions == "rotary:theta=500000"
+    other = sweeping.sweep(spec, 0, lab)
+    assert any("trained alike" in line for line in lab.said)
+    cell = {"metric": "mse-code", "sigma_f": 1, "sigma_x": 1, "length": 12}
+    assert plain.at(attn="softmax", **cell) != other.at(attn="softmax", **cell)
+    assert plain.at(attn="reference:zero", **cell) == other.at(attn="reference:zero", **cell)
+    with pytest.raises(BadValue, match="learned vectors"):
+        tiny("linear", "softmax", "model.positions=learned", "model.rope_theta=500000")

@@ -1,0 +1,288 @@
+"""Tasks: what is drawn, what is right, and what the references score, against closed forms."""
+
+import math
+
+import pytest
+import torch
+
+from icl_lab import published, tasks
+from icl_lab.errors import LabError
+from icl_lab.rng import stream
+from icl_lab.tasks.linear import TRAINING_RANGE
+
+VARIANTS = ["linear", *(f"{name}{options}" for name in ("every", "some") for options in
+            ("", ":balance=half", ":labels=hidden", ":balance=half,labels=hidden"))]  # fmt: skip
+
+
+def draw(choice, prompts=64, length=12, address=("test",), **shift):
+    task = tasks.build(choice)
+    return task, task.sample(stream(0, *address), prompts, length, **shift)
+
+
+def score(choice, reference, prompts=20_000, length=12, **shift):
+    task, prompt = draw(choice, prompts, length, **shift)
+    errors = task.errors(task.references()[reference](prompt), prompt)
+    return errors, {
+        name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt, **shift).items()
+    }
+
+
+def test_every_task_is_under_test():
+    # the needles have a file of their own: their tokens are no examples
+    assert {variant.partition(":")[0] for variant in VARIANTS} | {"needle", "needle-vectors"} == set(tasks.names())
+
+
+@pytest.mark.parametrize("choice", VARIANTS)
+class TestContract:
+    def test_shapes(self, choice):
+        task, prompt = draw(choice)
+        t = task.tokens(12)
+        assert prompt.tokens.shape == (64, t, task.width)
+        assert prompt.targets.shape == prompt.scored.shape == (64, t)
+        assert prompt.scored.any()
+
+    def test_one_address_repeats_and_two_differ(self, choice):
+        assert torch.equal(draw(choice)[1].tokens, draw(choice)[1].tokens)
+        assert not torch.equal(draw(choice)[1].tokens, draw(choice, address=("test", 1))[1].tokens)
+
+    def test_a_prompt_declared_a_prefix_is_one(self, choice):
+        """The targets of a cut prompt are those of a prompt that ends there."""
+        task, prompt = draw(choice)
+        exact = {"linear": "least-squares"}.get(choice, "exact-rule")
+        whole = task.references()[exact](prompt)[:, : task.tokens(7)]
+        cut = task.references()[exact](prompt.first(task.tokens(7)))
+        assert torch.allclose(whole, cut)
+
+    def test_references_do_not_see_the_answer(self, choice):
+        """Changing the last label and everything after an example changes no answer up to it."""
+        task, prompt = draw(choice)
+        other = prompt.tokens.clone()
+        other[:, 13:] += 1 + torch.rand_like(other[:, 13:])
+        changed = type(prompt)(other, prompt.targets, prompt.scored)
+        for name, reference in task.references().items():
+            assert torch.allclose(reference(prompt)[:, 0:13:2], reference(changed)[:, 0:13:2]), name
+
+    def test_the_loss_of_a_perfect_answer_is_low_and_has_a_gradient(self, choice):
+        task, prompt = draw(choice)
+        targets = prompt.targets if choice == "linear" else 40 * prompt.targets - 20
+        outputs = targets.unsqueeze(-1).clone().requires_grad_()
+        assert task.loss(outputs, prompt).item() < 1e-6
+        task.loss(outputs + 1 - 3 * targets.unsqueeze(-1), prompt).backward()
+        assert outputs.grad is not None
+        assert outputs.grad[prompt.scored].abs().max() > 0
+        assert outputs.grad[~prompt.scored].abs().max() == 0
+
+    def test_a_shift_stretches_and_draws_nothing_new(self, choice):
+        task, prompt = draw(choice)
+        for axis in task.training:
+            _, shifted = draw(choice, **{axis: 3.0})
+            ratio = shifted.tokens[:, ::2] / prompt.tokens[:, ::2]
+            assert torch.allclose(ratio, torch.full_like(ratio, 1.0 if axis == "sigma_f" else 3.0))
+        if choice != "linear":
+            assert torch.equal(shifted.targets, prompt.targets)
+
+    def test_every_thinness_has_the_same_axes_and_the_training_cell(self, choice):
+        task = tasks.build(choice)
+        for axes in task.axes.values():
+            assert list(axes) == list(task.axes["full"])
+            assert all(1 in values for axis, values in axes.items() if axis != "length")
+
+
+def test_linear_follows_its_line():
+    _, prompt = draw("linear", prompts=8, length=12)
+    x, y = prompt.tokens[:, ::2, 0].double(), prompt.tokens[:, 1::2, 0].double()
+    slope = (y[:, 1] - y[:, 0]) / (x[:, 1] - x[:, 0])
+    assert torch.allclose(y, slope[:, None] * (x - x[:, :1]) + y[:, :1], atol=1e-4)
+    assert torch.equal(prompt.targets[:, ::2], prompt.tokens[:, 1::2, 0])
+
+
+def test_sigma_is_a_standard_deviation():
+    _, prompt = draw("linear", prompts=40_000, length=4, sigma_x=2.0, sigma_f=3.0)
+    assert prompt.tokens[:, ::2].std().item() == pytest.approx(2, rel=0.02)
+    # E y^2 = sigma_f^2 (1 + sigma_x^2) = 9 * 5
+    assert prompt.tokens[:, 1::2].square().mean().item() == pytest.approx(45, rel=0.05)
+
+
+def test_linear_references_against_their_closed_forms():
+    """Noise-free Bayes risk is 2, 1, 0, 0, ...; least squares needs two points; the zero predictor scores E y^2 = 2."""
+    bayes = score("linear", "bayes")[0].mean(0)
+    assert bayes[0].item() == pytest.approx(2, rel=0.06)
+    assert bayes[1].item() == pytest.approx(1, rel=0.06)
+    assert score("linear", "zero")[0].mean().item() == pytest.approx(2, rel=0.06)
+    for reference in ("bayes", "least-squares"):
+        errors = score("linear", reference)[0]
+        # Two points may nearly coincide, which single-precision labels do not forgive: hence the quantile at index 2.
+        assert errors[:, 2].quantile(0.99) < 1e-6
+        assert errors[:, 4:].max() < 1e-4
+    assert score("linear", "least-squares")[0][:, 1].mean().item() == pytest.approx(2, rel=0.06)
+
+
+def test_three_nearest_neighbours_by_hand():
+    task = tasks.build("linear")
+    x = torch.tensor([[0.0, 1.0, 2.0, 10.0, 1.4]])
+    y = 2 * x + 1
+    tokens = torch.stack((x, y), 2).flatten(1).unsqueeze(-1)
+    prompt = tasks.base.Prompt(tokens, tokens[..., 0], torch.ones(1, 10, dtype=torch.bool))
+    answers = task.references()["3-nn"](prompt)[0, ::2, 0]
+    # nothing; y_1; mean of y_1, y_2; mean of the first three; nearest to 1.4 are 1, 2 and 0.
+    assert answers.tolist() == pytest.approx([0, 1, 2, 3, 3])
+
+
+def test_clip_bounds_least_squares_to_the_training_range():
+    task, prompt = draw("linear", sigma_f=10.0)
+    answers = task.references()["clip"](prompt)
+    assert answers.abs().max().item() == pytest.approx(TRAINING_RANGE)
+    # |y| given x is normal with variance 1 + x^2; averaged over x, one in a hundred is beyond the bound.
+    x = torch.linspace(-9, 9, 20_001, dtype=torch.float64)
+    beyond = torch.erfc(TRAINING_RANGE / (2 * (1 + x * x)).sqrt())
+    density = torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    assert torch.trapezoid(beyond * density, x).item() == pytest.approx(0.01, rel=0.02)
+
+
+def test_linear_views_by_hand():
+    task, prompt = draw("linear", prompts=1, length=5)
+    errors = torch.tensor([[8.0, 4.0, 6.0, 1.0, 3.0]])
+    views = task.views(errors, prompt, sigma_x=2.0, sigma_f=3.0)
+    expected = {"mse-code": 2, "mse-eq2": 10 / 5, "mse-all": 22 / 5, "median-code": 2, "nmse-code": 2 / 45}
+    assert {name: value.item() for name, value in views.items()} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("choice", "numbers", "truth"),
+    [
+        ("every", [1, -2, 3, 70], [1, 0, 0, 0]),
+        ("every", [1, 2, 3, -0.1], [1, 1, 1, 0]),
+        ("some", [-1, -2, 3, -70], [0, 0, 1, 1]),
+        ("some", [-1, -2, -3, -4], [0, 0, 0, 0]),
+    ],
+)
+def test_truth_tables(choice, numbers, truth):
+    assert tasks.build(choice).truth(torch.tensor([numbers])).int().tolist() == [truth]
+
+
+def test_labels_are_shown_as_signs_or_hidden_as_zero():
+    _, shown = draw("every")
+    assert torch.equal(shown.tokens[:, 1::2, 0], 2 * shown.targets[:, ::2] - 1)
+    _, hidden = draw("every:labels=hidden")
+    assert hidden.tokens[:, 1::2].abs().max() == 0
+    assert torch.equal(hidden.targets, shown.targets)
+
+
+@pytest.mark.parametrize("n", [4, 6, 8])
+def test_constant_answers_score_the_closed_forms(n):
+    """P(every number positive) = 2^-n; index >= 3 is free of true answers unless the first four are positive: 1/16."""
+    prompts = 20_000
+    tolerance = 4 * math.sqrt(0.06 / prompts)
+    _, never = score("every", "always-false", prompts, n)
+    assert never["last"] == pytest.approx(2.0**-n, abs=tolerance)
+    assert never["any"] == pytest.approx(1 / 16, abs=tolerance)
+    _, always = score("every", "always-true", prompts, n)
+    assert always["last"] == pytest.approx(1 - 2.0**-n, abs=tolerance)
+    # right only where every answer from index 3 on is true: 2^-n
+    assert always["any"] == pytest.approx(1 - 2.0**-n, abs=tolerance)
+    _, copy = score("every", "copy-previous", prompts, n)
+    # wrong where the prompt is true until index i - 1 and false at i, for some i >= 3: 1/8 less those never false.
+    assert copy["any"] == pytest.approx(1 / 8 - 2.0**-n, abs=tolerance)
+    _, mirrored = score("some", "always-true", prompts, n)
+    assert mirrored["last"] == pytest.approx(2.0**-n, abs=tolerance)
+
+
+@pytest.mark.parametrize("choice", VARIANTS[1:])
+def test_the_exact_rule_is_exact(choice):
+    assert score(choice, "exact-rule", prompts=2000)[0].max() == 0
+
+
+@pytest.mark.parametrize("name", ["every", "some"])
+@pytest.mark.parametrize("length", [5, 40])
+def test_balanced_prompts_are_balanced_and_decided_anywhere(name, length):
+    _, prompt = draw(f"{name}:balance=half", prompts=20_000, length=length)
+    last = prompt.targets[:, -1]
+    assert last.mean().item() == pytest.approx(0.5, abs=0.015)
+    undecided = 1.0 if name == "every" else 0.0
+    decided = last != undecided
+    first = (prompt.targets[decided][:, ::2] != undecided).float().argmax(1)
+    counts = torch.bincount(first, minlength=length) / decided.sum()
+    assert counts.sub(1 / length).abs().max() < 0.02
+    for constant in ("always-true", "always-false"):
+        assert score(f"{name}:balance=half", constant, length=length)[1]["balanced-last"] == 0.5
+
+
+@pytest.mark.parametrize(("name", "sign"), [("every", -1), ("some", 1)])
+def test_with_hidden_labels_just_one_number_decides(name, sign):
+    _, prompt = draw(f"{name}:balance=half,labels=hidden", prompts=1000, length=20)
+    decisive = (prompt.tokens[:, ::2, 0].sign() == sign).sum(1)
+    assert set(decisive.tolist()) == {0, 1}
+
+
+def test_natural_draws_get_a_balanced_suite_and_balanced_ones_do_not():
+    assert list(tasks.build("every").suites()) == ["", "balanced-"]
+    assert list(tasks.build("every:balance=half").suites()) == [""]
+
+
+def test_balanced_metrics_are_means_over_the_two_classes_by_hand():
+    task = tasks.build("every:balance=half")
+    truth = torch.tensor([[1.0, 1, 1, 1, 1], [1, 1, 1, 1, 0], [0, 0, 0, 0, 0]])
+    prompt = tasks.base.Prompt(
+        torch.zeros(3, 10, 1), truth.repeat_interleave(2, 1), torch.ones(3, 10, dtype=torch.bool)
+    )
+    errors = torch.tensor([[0.0, 0, 0, 1, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0, 0]])
+    means = {name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt).items()}
+    assert means["last"] == pytest.approx(1 / 3)
+    assert means["any"] == pytest.approx(2 / 3)
+    assert means["balanced-last"] == pytest.approx((0 / 1 + 1 / 2) / 2)
+    assert means["balanced-any"] == pytest.approx((1 / 1 + 1 / 2) / 2)
+    # true answers at index >= 3: (1, 0) and (0); false ones: (1) and (0, 0); each prompt's share first.
+    assert means["balanced-position"] == pytest.approx(((0.5 + 0) / 2 + (1 + 0) / 2) / 2)
+
+
+def test_the_sign_of_the_largest_number_is_the_failure_of_figure_2():
+    task = tasks.build("every")
+    numbers = torch.tensor([[1.0, -2, 3, 70]])
+    tokens = torch.stack((numbers, torch.tensor([[1.0, -1, -1, -1]])), 2).flatten(1).unsqueeze(-1)
+    prompt = tasks.base.Prompt(tokens, tokens[..., 0], torch.ones(1, 8, dtype=torch.bool))
+    assert (task.references()["sign-of-largest"](prompt)[0, ::2, 0] > 0).tolist() == [True, False, True, True]
+
+
+def test_a_prompt_whose_parts_do_not_fit_is_refused():
+    with pytest.raises(ValueError, match="do not fit"):
+        tasks.base.Prompt(torch.zeros(2, 4, 1), torch.zeros(2, 3), torch.zeros(2, 4, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("choice", ["evry", "every:balance=full", "linear:noise=1"])
+def test_unknown_tasks_and_options(choice):
+    with pytest.raises(LabError):
+        tasks.build(choice)
+
+
+@pytest.mark.parametrize(("name", "first"), [("every", True), ("some", False)])
+def test_before_any_label_the_copied_one_is_the_truth_about_nothing(name, first):
+    task, prompt = draw(name)
+    answers = task.references()["copy-previous"](prompt)[:, ::2, 0] > 0
+    assert (answers[:, 0] == first).all()
+    assert torch.equal(answers[:, 1:], prompt.targets[:, :-2:2] > 0)
+
+
+def test_the_published_functions_and_inputs_are_redrawn_exactly():
+    """Against the values that were computed apart from this code (protocol: arXiv 2508.14685, code omyokun/SSA)."""
+    task = tasks.build("linear")
+    functions, inputs = published.load("ssa_eval_functions"), published.load("ssa_eval_x_stream")
+    for sigma in (1, 2, 10):
+        prompt = task.published(40, sigma_f=float(sigma))
+        x, y = prompt.tokens[:, ::2, 0].view(100, 64, 40), prompt.tokens[:, 1::2, 0].view(100, 64, 40)
+        for j in (0, 1, 57, 99):
+            a, b = (functions.at(name, sigma=sigma, j=j).number for name in ("a", "b"))
+            assert torch.allclose(y[j], a * x[j] + b, atol=1e-4 * sigma)
+    for i, j in ((0, 0), (0, 39), (1, 0), (63, 39)):
+        assert x[5, i, j].item() == pytest.approx(inputs.at("z", m=10 * i + j).number, abs=1e-6)
+
+
+def test_the_published_quantifier_prompts_are_the_same_windows():
+    prompt, doubled = (tasks.build("some").published(40, sigma=sigma) for sigma in (1.0, 2.0))
+    assert prompt.tokens.shape == (64, 80, 1)
+    assert torch.equal(doubled.tokens[:, ::2], 2 * prompt.tokens[:, ::2])
+    assert torch.equal(prompt.tokens[0, 20::2], prompt.tokens[1, 0:60:2])
+
+
+def test_the_published_functions_exist_for_whole_sigmas():
+    with pytest.raises(LabError, match=r"whole sigmas, got 1\.5"):
+        tasks.build("linear").published(40, sigma_f=1.5)

@@ -1,0 +1,251 @@
+"""Training: exact resumption, honest failure, and models that learn."""
+
+import copy
+import math
+
+import msgspec
+import pytest
+import torch
+
+from icl_lab import normalizers, tasks
+from icl_lab.errors import LabError, RunFailed, Stopped
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.rng import stream
+from icl_lab.training.curriculum import Staircase
+from icl_lab.training.loop import Progress, TrainSpec, train
+
+
+def setup(spec, seed=0):
+    task = tasks.build(spec.task)
+    return GPT2(spec.model, spec.reading(task), spec.attn, stream(seed, "init")), task
+
+
+def numbers(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("attn", ["softmax", "ssa", "ssmax:bias=yes"])
+@pytest.mark.parametrize("stops", [[30], [1, 2, 57]])
+def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(tiny, attn, stops):
+    spec = tiny("linear", attn)
+    whole, task = setup(spec)
+    history = train(whole, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    progress, weights = Progress(), {}
+    for stop in [*stops, None]:
+        broken, task = setup(spec)  # as a new process would: nothing but what was kept
+        if progress.step:
+            broken.load_state_dict(weights)
+        kept, asked = [], []
+
+        def stopping(stop=stop, asked=asked, done=progress.step):
+            asked.append(0)  # asked once a step, and once more to make sure
+            return stop is not None and done + len(asked) >= stop
+
+        def keep(progress, kept=kept):
+            kept.append(copy.deepcopy(progress))
+
+        try:
+            again = train(broken, task, spec.train, 0, progress, keep=keep, stopping=stopping)
+        except Stopped as stopped:
+            assert f"step {kept[-1].step} of 60" in str(stopped)
+            progress, weights = kept[-1], numbers(broken)
+            assert progress.step == stop
+    assert equal(numbers(whole), numbers(broken))
+    assert history == again
+    assert [row["step"] for row in history] == [50, 60]
+
+
+def test_seeds_differ_and_rules_share_prompts(tiny):
+    one, task = setup(tiny(), 0)
+    other, _ = setup(tiny(), 1)
+    assert not equal(numbers(one), numbers(other))
+    seen = []
+
+    class Spy(type(task)):
+        def sample(self, rng, prompts, length, **shift):
+            prompt = super().sample(rng, prompts, length, **shift)
+            seen.append(prompt.tokens)
+            return prompt
+
+    for attn in ("softmax", "ssa"):
+        model, _ = setup(tiny("linear", attn))
+        train(model, Spy(), tiny("linear", attn, "train.steps=3").train, 0, Progress(), keep=lambda progress: None)
+    assert all(torch.equal(a, b) for a, b in zip(seen[:3], seen[3:], strict=True))
+    assert not torch.equal(seen[0][:, :5], seen[1][:, :5])
+
+
+def test_a_mixture_has_all_lengths_alike_and_none_above_its_height():
+    climb = Staircase(start=16, stop=64, rise=16, run=0.1, mixed=True)
+    lengths = [climb.at(step, 1000) for step in range(1000)]
+    assert max(lengths[:100]) == 16
+    assert max(lengths[100:200]) == 32
+    late = lengths[300:]
+    assert (min(late), max(late)) == (16, 64)
+    counts = [late.count(length) for length in range(16, 65)]
+    assert max(counts) - min(counts) <= 3  # 700 / 49 = 14 each
+    assert TrainSpec(steps=1000, curriculum=climb).longest == 64
+    assert TrainSpec(steps=1000, curriculum=Staircase(start=3, stop=64, rise=2, run=0.1)).longest == 21
+
+
+def test_random_places_belong_to_the_step(tiny):
+    """A training with random places, stopped and resumed, is the one that never stopped."""
+    spec = tiny("linear", "softmax", "model.positions=rotary:random=200", "train.steps=6")
+    whole, task = setup(spec)
+    train(whole, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    spied, _ = setup(spec)
+    seen, where = [], spied.positions.where
+    spied.positions.where = lambda *asked: seen.append(where(*asked)) or seen[-1]
+    train(spied, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    assert len({tuple(places.tolist()) for places in seen}) == 6  # afresh at each step
+    plain, _ = setup(tiny("linear", "softmax", "model.positions=rotary", "train.steps=6"))
+    train(plain, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    assert not equal(numbers(whole), numbers(plain))
+    broken, _ = setup(spec)
+    kept = []
+    with pytest.raises(Stopped):
+        train(broken, task, spec.train, 0, Progress(), keep=kept.append, stopping=lambda: True)
+    progress = copy.deepcopy(kept[-1])
+    assert progress.step == 1
+    train(broken, task, spec.train, 0, progress, keep=lambda progress: None)
+    assert equal(numbers(whole), numbers(broken))
+
+
+def test_a_loss_that_is_not_finite_stops_with_its_step_and_keeps_only_what_is_good(tiny):
+    spec = tiny("linear", "softmax", "train.steps=400")
+    model, task = setup(spec)
+
+    class Poisoned(type(task)):
+        def loss(self, outputs, prompt):
+            steps.append(0)
+            return super().loss(outputs, prompt) * (math.inf if len(steps) == 77 else 1)
+
+    steps, kept = [], []
+    with pytest.raises(RunFailed, match=r"the loss is inf at step 77;"):
+        train(model, Poisoned(), spec.train, 0, Progress(), keep=kept.append)
+    assert all(progress.step < 77 for progress in kept)
+
+
+def test_checkpoints_are_not_kept_after_a_bad_loss(tiny, monkeypatch):
+    spec = tiny("linear", "softmax", "train.steps=400")
+    model, task = setup(spec)
+    monkeypatch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
+
+    class Poisoned(type(task)):
+        def loss(self, outputs, prompt):
+            steps.append(0)
+            return super().loss(outputs, prompt) * (math.nan if len(steps) == 33 else 1)
+
+    steps, kept = [], []
+    with pytest.raises(RunFailed, match="the loss is nan at step 33;"):
+        train(model, Poisoned(), spec.train, 0, Progress(), keep=lambda progress: kept.append(progress.step))
+    assert kept == list(range(1, 33))
+
+
+def test_the_rate_rises_and_falls_as_described():
+    cosine = TrainSpec(steps=1000, rate=1e-3, warmup=99)
+    assert cosine.rate_at(0) == pytest.approx(1e-5)
+    assert cosine.rate_at(99) == pytest.approx(1e-3)
+    assert cosine.rate_at(549) == pytest.approx(1e-3 * (0.01 + 0.99 / 2), rel=0.01)
+    assert cosine.rate_at(999) == pytest.approx(1e-5, rel=0.02)
+    constant = TrainSpec(steps=1000, rate=1e-4, schedule="constant", warmup=0)
+    assert {constant.rate_at(step) for step in range(1000)} == {1e-4}
+
+
+def test_adam_moves_as_adam_does(tiny):
+    """One step of Adam with bias correction moves each number by the rate against the sign of its gradient."""
+    spec = tiny("linear", "softmax", "train.steps=1", "train.schedule=constant", "train.warmup=0", "train.clip=0")
+    model, task = setup(spec)
+    before = numbers(model)
+    prompt = task.sample(stream(0, "train", 0), spec.train.batch, spec.train.length_at(0))
+    task.loss(model(prompt.tokens), prompt).backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    for name, gradient in gradients.items():
+        clear = gradient.abs() > 1e-5
+        moved = (model.state_dict()[name] - before[name])[clear]
+        assert torch.allclose(moved, -spec.train.rate * gradient[clear].sign(), rtol=2e-2, atol=1e-6), name
+
+
+@pytest.mark.parametrize(
+    ("choice", "trivial"),
+    [("linear", "zero"), ("every:balance=half", "always-false"), ("some:balance=half,labels=hidden", "always-true")],
+)
+def test_a_tiny_model_beats_the_trivial_predictor(tiny, choice, trivial):
+    small = [
+        "train.steps=250",
+        "train.batch=32",
+        "train.rate=0.01",
+        "train.curriculum.start=8",
+        "train.curriculum.stop=8",
+    ]
+    spec = tiny(choice, "softmax", *small)
+    model, task = setup(spec)
+    train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    prompt = task.sample(stream(9, "other"), 512, 8)
+    with torch.no_grad():
+        ours = task.errors(model(prompt.tokens), prompt).mean().item()
+    theirs = task.errors(task.references()[trivial](prompt), prompt).mean().item()
+    assert ours < 0.8 * theirs
+
+
+SWITCH = ["train.switch_step=20", "train.switch_to=ssmax:s=swap"]
+
+
+def test_a_switched_training_goes_on_with_the_new_rule_from_the_same_weights(tiny):
+    spec = tiny("linear", "softmax", *SWITCH)
+    model, task = setup(spec)
+    rules = []
+
+    class Spy(type(task)):
+        def loss(self, outputs, prompt):
+            rules.append(model.attn)
+            return super().loss(outputs, prompt)
+
+    train(model, Spy(), spec.train, 0, Progress(), keep=lambda progress: None)
+    assert rules == ["softmax"] * 20 + ["ssmax:s=swap"] * 40
+    start = 1 / torch.arange(1, spec.reading(task).train_tokens + 1).float().log().mean()
+    s = model.blocks[0].attention.rule.s
+    assert s.requires_grad
+    assert not torch.allclose(s, start.expand(2), atol=1e-6), "s is learned from the switch on"
+    assert torch.allclose(s, start.expand(2), atol=0.3)
+
+
+def test_a_switched_training_takes_the_moments_of_adam_along(tiny):
+    """Switching to the rule that is there already, without a warm-up, changes nothing."""
+    plain, switched = tiny(), tiny("linear", "softmax", "train.switch_step=30", "train.switch_to=softmax")
+    one, task = setup(plain)
+    other, _ = setup(switched)
+    constant = {"schedule": "constant", "warmup": 0}
+    for model, spec in ((one, plain), (other, switched)):
+        train(model, task, msgspec.structs.replace(spec.train, **constant), 0, Progress(), keep=lambda progress: None)
+    assert equal(numbers(one), numbers(other))
+
+
+def test_the_rate_rises_anew_after_a_switch():
+    spec = TrainSpec(steps=1000, rate=1e-3, warmup=99, schedule="constant", switch_step=500, switch_to="ssmax")
+    assert [spec.rate_at(step) for step in (499, 500, 599, 999)] == pytest.approx([1e-3, 1e-5, 1e-3, 1e-3])
+
+
+@pytest.mark.parametrize(
+    "settings", [["train.switch_step=20"], ["train.switch_to=ssa"], ["train.switch_step=60", "train.switch_to=ssa"]]
+)
+def test_a_switch_needs_a_step_and_a_rule(tiny, settings):
+    with pytest.raises(LabError, match="switch"):
+        tiny("linear", "softmax", *settings)
+
+
+@pytest.mark.parametrize("attn", [*normalizers.names(), "lssa+reweight:p=3"])
+def test_every_rule_trains_and_its_parameters_move(tiny, attn):
+    spec = tiny("linear", attn, "train.steps=12", "model.heads=4")
+    model, task = setup(spec)
+    before = numbers(model)
+    history = train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    assert math.isfinite(history[-1]["loss"])
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    learned = {name for name, p in model.named_parameters() if ".rule." in name and p.requires_grad}
+    assert learned <= moved
+    assert {"read_in.weight", "blocks.0.attention.qkv.weight", "read_out.weight"} <= moved
