@@ -7,7 +7,7 @@ import sys
 import click
 
 from icl_lab import __version__
-from icl_lab.cli.commands import commands
+from icl_lab.cli.commands import analyses, commands
 from icl_lab.cli.options import PREEMPTED, caught
 from icl_lab.errors import LabError, Stopped
 
@@ -25,7 +25,7 @@ def cli() -> None:
     """The group of all commands."""
 
 
-for command in commands():
+for command in (*commands(), *analyses.deferred()):
     cli.add_command(command)
 
 

@@ -18,6 +18,11 @@ def build(choice: str) -> Task:
     return cast(Task, registry.build(choice))
 
 
+def usual_for(analysis: str) -> str:
+    """Returns the task that an analysis is asked about where none is named; empty where no task declares it."""
+    return next((name for name in names() if analysis in cast(type[Task], registry.part(name)).usual_for), "")
+
+
 def canonical(choice: str) -> str:
     """Returns the one spelling of a choice; raises ``LabError`` if there is none."""
     return str(registry.canonical(choice))

@@ -1,0 +1,100 @@
+"""The folder of a study: named by what was asked of which runs, so that no study is written over another.
+
+``study.json`` in the folder says what made it: the kind of study, its options, its runs, the command and the commit.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from icl_lab.errors import BadValue, RunFailed
+from icl_lab.registry import filename
+from icl_lab.runs import environment
+from icl_lab.runs.store import Run
+
+RECORD = "study.json"
+
+
+class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One run of a study: the label of its group, and what finds it in a store."""
+
+    label: str
+    task: str
+    attn: str
+    preset: str
+    spec: str
+    seed: int
+    swap: str = ""
+
+
+class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a study is (kind, options and runs decide its identity), and what made it."""
+
+    kind: str
+    options: dict[str, Any]
+    runs: list[Member]
+    command: str = ""
+    commit: str = ""
+    machine: str = ""
+
+    @classmethod
+    def of(
+        cls, kind: str, options: Mapping[str, Any], groups: Mapping[str, Sequence[Run]], command: str
+    ) -> "StudyRecord":
+        """Describes a study of these runs, made now and here."""
+        members = [
+            Member(label, r.spec.task, r.spec.attn, r.spec.preset, r.spec.hash, r.seed, r.swap)
+            for label, runs in groups.items()
+            for r in runs
+        ]
+        plain = json.loads(json.dumps(dict(options), default=list))
+        return cls(kind, plain, members, command, environment.commit(), environment.machine_class())
+
+    @property
+    def hash(self) -> str:
+        """Six hexadecimal digits: equal for the same question to the same runs, whatever the command looked like."""
+        identity = [self.kind, self.options, [msgspec.to_builtins(member) for member in self.runs]]
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
+
+    def usual_name(self, tag: str = "") -> str:
+        """Returns ``KIND-TASK-PRESET[-TAG]-HASH``."""
+        first = self.runs[0]
+        return "-".join(filter(None, [self.kind, filename(first.task), first.preset, tag, self.hash]))
+
+    def json(self) -> bytes:
+        """Returns the text of ``study.json``."""
+        return json.dumps(msgspec.to_builtins(self), indent=1, sort_keys=True).encode() + b"\n"
+
+
+def read(folder: Path) -> StudyRecord | None:
+    """Reads what a folder holds; None where it has no record; raises ``RunFailed`` where that is damaged."""
+    path = folder / RECORD
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=StudyRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
+
+
+def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force: bool = False) -> Path:
+    """Returns the folder that the study will be published in, before anything is computed for it.
+
+    Raises ``BadValue`` where ``name`` leaves the results folder, and where another study stands there already, unless
+    ``force``.
+    """
+    folder = root / (name or record.usual_name(tag))
+    inside = Path(name).parts
+    if name and (Path(name).is_absolute() or ".." in inside or inside[0] in ("runs", "evidence")):
+        raise BadValue(f"--name is a folder inside the results folder, and not of its runs; got '{name}'.")
+    if force or not folder.exists() or not any(folder.iterdir()):
+        return folder
+    there = read(folder)
+    if there is None or there.hash != record.hash:
+        what = f"another study ({there.kind}, {there.command})" if there else "files of something else"
+        raise BadValue(f"{folder} holds {what}; give another --name, or --force to write over it.")
+    return folder
