@@ -7,16 +7,20 @@ training, progress, labels, CSV files, and the numbers that claims are judged by
 """
 
 import dataclasses
+import math
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import msgspec
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue, Stopped
+from icl_lab.analyses import registry
+from icl_lab.errors import BadValue, Stopped, UnknownOption
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import Subject, TestSpec, draw
@@ -115,6 +119,15 @@ class Found:
 class Analysis(ABC):
     """A question to trained models. Subclasses are frozen dataclasses; their fields are their options."""
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value, least = getattr(self, field.name), field.metadata.get("least")
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, float) and not math.isfinite(each):
+                    raise BadValue(f"{field.name} must be finite, got {each:g}.")
+                if least is not None and each is not None and each < least:
+                    raise BadValue(f"{field.name} must be at least {least:g}, got {each:g}.")
+
     grids: ClassVar[Mapping[str, Sequence[str]]]  # each grid that it makes (a CSV file) -> the axes of the grid
     title: ClassVar[str]  # of its figures and its page, after task and preset
     usual_rules: ClassVar[Sequence[str]] = ()  # asked where the command names none
@@ -169,11 +182,11 @@ class Analysis(ABC):
         return {f"{name}.csv": grid.csv() for name, grid in found.grids.items()}
 
     def read(self, folder: Path) -> Any:
-        """Reads what ``files`` wrote; None unless every file is there."""
+        """Reads what ``files`` wrote, as far as it is kept; None where the grid that is named first is not there."""
         paths = {name: folder / f"{name}.csv" for name in self.grids}
-        if not all(path.exists() for path in paths.values()):
+        if not next(iter(paths.values())).exists():
             return None
-        return Stored({name: Grid.read(path) for name, path in paths.items()})
+        return Stored({name: Grid.read(path) for name, path in paths.items() if path.exists()})
 
     def log_scale(self, task: Task) -> bool:
         """Whether the quantities of claims span decades, so that they are compared as ratios."""
@@ -206,6 +219,26 @@ class Stored:
     first = Found.first
     rules = Found.rules
     references = Found.references
+
+
+def build(name: str, options: Mapping[str, Any]) -> Analysis:
+    """Builds an analysis from options as a file holds them: numbers, texts and lists.
+
+    Raises ``UnknownName``, ``UnknownOption`` or ``BadValue`` with what exists and what was asked.
+    """
+    part = registry.part(name)
+    fields = [field.name for field in dataclasses.fields(part)]
+    for key in options:
+        if key not in fields:
+            raise UnknownOption(f"The analysis '{name}'", key, fields)
+    hints, values = typing.get_type_hints(part), {}
+    for key, value in options.items():
+        try:
+            values[key] = msgspec.convert(value, hints[key])
+        except msgspec.ValidationError as error:
+            raise BadValue(f"The analysis '{name}': {key}: {error}, got {value!r}.") from None
+    made: Analysis = part(**values)
+    return made
 
 
 def labels(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -260,6 +293,4 @@ def head(spec: RunSpec, groups: Groups) -> str:
 
 
 def _name(analysis: Analysis) -> str:
-    from icl_lab.analyses import registry
-
     return next((name for name in registry.names() if registry.part(name) is type(analysis)), type(analysis).__name__)

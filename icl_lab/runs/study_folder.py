@@ -60,6 +60,10 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         identity = [self.kind, self.options, [msgspec.to_builtins(member) for member in self.runs]]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
 
+    def contains(self, other: "StudyRecord") -> bool:
+        """Whether this is the same question, asked of the same runs and perhaps of more: then nothing of it is lost."""
+        return (self.kind, self.options) == (other.kind, other.options) and set(other.runs) <= set(self.runs)
+
     def usual_name(self, tag: str = "") -> str:
         """Returns ``KIND-TASK-PRESET[-TAG]-HASH``."""
         first = self.runs[0]
@@ -89,12 +93,18 @@ def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force:
     """
     folder = root / (name or record.usual_name(tag))
     inside = Path(name).parts
-    if name and (Path(name).is_absolute() or ".." in inside or inside[0] in ("runs", "evidence")):
+    if name and (Path(name).is_absolute() or ".." in inside or not inside or inside[0] in ("runs", "evidence")):
         raise BadValue(f"--name is a folder inside the results folder, and not of its runs; got '{name}'.")
-    if force or not folder.exists() or not any(folder.iterdir()):
-        return folder
-    there = read(folder)
-    if there is None or there.hash != record.hash:
-        what = f"another study ({there.kind}, {there.command})" if there else "files of something else"
+    if not (force or free(folder, record)):
+        there = read(folder)
+        what = f"another study ({there.command})" if there else "files of something else"
         raise BadValue(f"{folder} holds {what}; give another --name, or --force to write over it.")
     return folder
+
+
+def free(folder: Path, record: StudyRecord) -> bool:
+    """Whether a study may be written into a folder: it is new or empty, or holds nothing but a part of this study."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return True
+    there = read(folder)
+    return there is not None and record.contains(there)

@@ -57,7 +57,7 @@ def command(name: str) -> click.Command:
 
     decorated = model_options(study_options(crowd_options(ask)))
     hints = typing.get_type_hints(part)
-    for field in reversed(dataclasses.fields(part)):  # type: ignore[arg-type]
+    for field in reversed(dataclasses.fields(part)):
         decorated = _option(field, hints[field.name])(decorated)
     return click.command(name, help=part.__doc__)(decorated)
 
@@ -113,30 +113,31 @@ def _announced(decorator: ast.expr) -> str:
 
 def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The click option of a field: by its type, its default and what ``frame.option`` says of it."""
-    about, kind, many = field.metadata, *_kind(hint)
-    required = field.default is dataclasses.MISSING
+    about, (kind, many), default = field.metadata, _kind(hint), _default(field)
     names = [f"--{name.replace('_', '-')}" for name in (field.name, *about.get("names", ()))]
-    least, words = about.get("least"), about.get("help", "")
+    settings: dict[str, Any] = {"help": about.get("help", ""), "required": default is None and not _optional(hint)}
     if kind is bool:
         return click.option(
-            f"{names[0]}/--no-{names[0][2:]}", field.name, default=field.default, show_default=True, help=words
+            f"{names[0]}/--no-{names[0][2:]}", field.name, default=default, show_default=True, **settings
         )
     if many:
-        shown = ",".join(f"{value:g}" for value in field.default)
-        return click.option(*names, field.name, default=shown, show_default=bool(shown), help=words)
-    typed: Any = kind
-    if kind is int and least is not None:
-        typed = click.IntRange(min=int(least))
-    default = {} if required else {"default": field.default}
+        shown = ",".join(f"{value:g}" for value in default)
+        return click.option(*names, field.name, default=shown, show_default=bool(shown), **settings)
+    if default is not None:
+        settings |= {"default": default, "show_default": default != ""}
+    bounded = kind is int and about.get("least") is not None
     return click.option(
-        *names,
-        field.name,
-        type=typed,
-        required=required,
-        show_default=bool(default.get("default")),
-        help=words,
-        **default,
+        *names, field.name, type=click.IntRange(min=int(about["least"])) if bounded else kind, **settings
     )
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    """The default of a field; None where it has none."""
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+def _optional(hint: Any) -> bool:
+    return type(None) in typing.get_args(hint)
 
 
 def _value(given: Any, hint: Any, name: str) -> Any:
