@@ -8,7 +8,7 @@ from typing import Any
 from icl_lab.analyses.frame import Analysis, Groups, head
 from icl_lab.files import publish_folder
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.study_folder import RECORD, StudyRecord
+from icl_lab.runs.study_folder import StudyRecord
 
 
 def options(analysis: Analysis) -> dict[str, Any]:
@@ -35,8 +35,7 @@ def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, 
     told = text(analysis, found, spec, groups, study.command, more)
     files: Mapping[str, str | bytes] = {**analysis.files(found), "table.md": told}
     figures = analysis.figures(found, f"{spec.task}, {spec.preset}: {analysis.title}")
-    publish_folder(folder, files, figures, analysis.kinds)
-    publish_folder(folder, {RECORD: study.json()}, {})
+    study.seal(folder, publish_folder(folder, files, figures, analysis.kinds))
     return told
 
 

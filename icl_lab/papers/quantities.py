@@ -12,7 +12,7 @@ from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers.experiment import Experiment, Quantity, Variant, combinations
-from icl_lab.runs import summary
+from icl_lab.runs import study_folder, summary
 from icl_lab.runs.store import Store
 
 Read = Callable[[Quantity, str, int], float]  # a quantity, a metric (or ""), a seed -> the value, or its mean logarithm
@@ -71,7 +71,11 @@ def from_analysis(analysis: Analysis, found: Any) -> Source:
 
 
 def from_folder(analysis: Analysis, folder: Path) -> Source:
-    """Reads both sides of a claim from the folder of an analysis; no seeds where nothing is there."""
+    """Reads both sides of a claim from the folder of an analysis; no seeds where nothing is there.
+
+    Raises ``RunFailed`` where a file of the folder is damaged or was edited.
+    """
+    study_folder.verify(folder)
     found = analysis.read(folder) if folder.exists() else None
     return (lambda side, metric, seed: math.nan, []) if found is None else from_analysis(analysis, found)
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from icl_lab.errors import BadValue, RunFailed
+from icl_lab.files import write
 from icl_lab.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.store import Run
@@ -40,6 +41,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: str = ""
     commit: str = ""
     machine: str = ""
+    files: dict[str, str] = {}  # every file of the folder, as it was written: its name and its sha256
 
     @classmethod
     def of(
@@ -73,6 +75,11 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Returns the text of ``study.json``."""
         return json.dumps(msgspec.to_builtins(self), indent=1, sort_keys=True).encode() + b"\n"
 
+    def seal(self, folder: Path, names: Sequence[str]) -> None:
+        """Writes the record, last of all files of a folder, with the checksums of those that stand there by now."""
+        sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+        write(folder / RECORD, msgspec.structs.replace(self, files=sums).json())
+
 
 def read(folder: Path) -> StudyRecord | None:
     """Reads what a folder holds; None where it has no record; raises ``RunFailed`` where that is damaged."""
@@ -83,6 +90,16 @@ def read(folder: Path) -> StudyRecord | None:
         return msgspec.json.decode(path.read_bytes(), type=StudyRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
+
+
+def verify(folder: Path) -> None:
+    """Raises ``RunFailed`` where a file of a folder is not the one that its record was written with."""
+    study = read(folder)
+    for name, sum in (study.files if study else {}).items():
+        path = folder / name
+        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != sum:
+            command = study.command if study else ""
+            raise RunFailed(f"{path} is damaged or edited (not what {RECORD} says); make it again: {command}")
 
 
 def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force: bool = False) -> Path:

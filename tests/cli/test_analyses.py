@@ -9,7 +9,8 @@ import pytest
 from icl_lab import analyses
 from icl_lab.cli.commands.analyses import command, deferred
 
-TINY = "--preset smoke --set model.width=16 --set train.steps=30 --set train.batch=8 --set test.axes.length=5,12".split()
+SETTINGS = ("model.width=16", "train.steps=30", "train.batch=8", "test.axes.length=5,12")
+TINY = ("--preset", "smoke", *(word for setting in SETTINGS for word in ("--set", setting)))
 
 
 def test_every_analysis_has_a_command_and_no_other_has():
@@ -20,7 +21,9 @@ def test_every_analysis_has_a_command_and_no_other_has():
 
 def test_help_of_the_group_imports_no_torch():
     code = "import sys; sys.argv = ['icl-lab', '--help']\nfrom icl_lab.cli.main import main\n"
-    code += "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules and 'icl_lab.analyses' not in sys.modules"
+    code += (
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules and 'icl_lab.analyses' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "deviant" in done.stdout
 

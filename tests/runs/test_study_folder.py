@@ -5,6 +5,7 @@ import json
 import pytest
 
 from icl_lab.errors import BadValue, RunFailed
+from icl_lab.files import publish_folder
 from icl_lab.runs import study_folder
 from icl_lab.runs.study_folder import RECORD, StudyRecord
 
@@ -75,3 +76,29 @@ def test_the_record_names_every_run(record):
     assert [run["seed"] for run in text["runs"]] == [0, 1]
     assert {run["label"] for run in text["runs"]} == {"softmax"}
     assert text["options"] == {"prompts": 64, "factors": [1.0, 10.0]}
+
+
+def test_an_edited_file_is_told_from_the_one_that_was_written(record, tmp_path):
+    (tmp_path / "deviant.csv").write_text("1,2\n")
+    record().seal(tmp_path, ["deviant.csv"])
+    study_folder.verify(tmp_path)
+    (tmp_path / "deviant.csv").write_text("1,3\n")
+    with pytest.raises(RunFailed, match=r"deviant.csv is damaged or edited.*make it again: icl-lab deviant"):
+        study_folder.verify(tmp_path)
+    # What git does not keep (figures, large tables) may be missing.
+    (tmp_path / "deviant.csv").unlink()
+    study_folder.verify(tmp_path)
+
+
+def test_a_full_disk_leaves_the_folder_as_it_was(tmp_path, monkeypatch):
+    publish_folder(tmp_path / "a", {"x.csv": "old", "y.csv": "old"}, {})
+
+    def full(path, data):
+        if path.name == "y.csv":
+            raise OSError(28, "No space left on device")
+        path.write_bytes(data)
+
+    monkeypatch.setattr("icl_lab.files.publish", full)
+    with pytest.raises(RunFailed, match="No space left"):
+        publish_folder(tmp_path / "a", {"x.csv": "new", "y.csv": "new"}, {})
+    assert {path.name: path.read_text() for path in (tmp_path / "a").iterdir()} == {"x.csv": "old", "y.csv": "old"}
