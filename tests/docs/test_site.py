@@ -73,8 +73,8 @@ def watched(browser, **options):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1400])
 def test_pages_open_from_disk_without_requests(browser, site, width, scheme):
+    tab, asked, complaints = watched(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
     for page in pages(site):
-        tab, asked, complaints = watched(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
         tab.goto(page.as_uri(), wait_until="load")
         assert [url for url in asked if not url.startswith(("file:", "data:"))] == [], page.name
         assert complaints == [], page.name
@@ -84,7 +84,7 @@ def test_pages_open_from_disk_without_requests(browser, site, width, scheme):
         paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         dark = sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) < 200
         assert dark == (scheme == "dark"), page.name
-        tab.close()
+    tab.close()
 
 
 def test_search_from_disk_finds_ssmax(browser, site):
