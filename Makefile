@@ -85,7 +85,7 @@ bench: $(READY) ## measure speed: against Hugging Face, the machine's limit, and
 	@$(LAB) bench --device $(DEVICE) --results "$(RESULTS)" $(ARGS)
 doctor: $(READY) ## say what this machine offers
 	@$(LAB) doctor --results "$(RESULTS)"
-index: $(READY) ## write the README's tables from the docstrings
+index: $(READY) ## write the tables of README and docs from docstrings, commands and stored results
 	@$(LAB) index
 test: $(READY) ## run the tests (ARGS= for pytest)
 	@$(PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
@@ -103,3 +103,11 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	else { test -x $(PYTHON) || $(BOOTSTRAP) -m venv $(VENV); } && $(PYTHON) -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'; fi
 	@touch $@
 endif
+
+# The site needs packages that nothing else needs: they are installed beside the usual ones when it is first built.
+.PHONY: docs site
+docs: ## build the site of docs/ into site/, to be read from disk, with search
+	@$(MAKE) --no-print-directory EXTRAS=dev,docs site
+site: $(READY)
+	@$(PYTHON) -m sphinx -q -W --keep-going docs site
+	@echo "wrote site; next: open site/index.html"

@@ -1,14 +1,19 @@
-"""What there is, read from the parts themselves: for ``list`` and for the README's tables."""
+"""What there is, read from the parts themselves: for ``list``, and for the tables in README and docs."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from icl_lab import markdown as md
 from icl_lab import normalizers, tasks
+from icl_lab.cli.manual import manual
+from icl_lab.errors import UnknownName
 from icl_lab.model import positions
 from icl_lab.normalizers.base import Normalizer
+from icl_lab.papers import experiment, headlines
 from icl_lab.registry import Registry
 from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.store import Store
 
 KINDS: dict[str, list[Registry]] = {
     "tasks": [tasks.registry],
@@ -51,33 +56,30 @@ def listing(what: str) -> Iterable[str]:
             yield f"    {entry.paper}"
 
 
-def fill(readme: str) -> str:
-    """Returns the README with the text between each pair of index marks written anew."""
-
-    def table(match: re.Match[str]) -> str:
-        what = match["what"]
-        rows = [md.row(row) for row in _rows(what)]
-        below = ["", LEGEND] if what == "normalizers" else []
-        return "\n".join([match["open"], *rows, *below, match["close"]])
-
-    return re.sub(r"(?P<open><!-- index (?P<what>\w+) -->)\n.*?(?P<close><!-- end -->)", table, readme, flags=re.DOTALL)
+def pages(root: Path) -> list[Path]:
+    """Returns the files that hold index marks: the README and the pages of ``docs/``."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
-def _rows(what: str) -> list[list[str]]:
-    if what == "presets":
-        head = [["preset", "layers, heads, width", "steps x batch", "for"], ["---"] * 4]
-        return head + [
-            [
-                f"`{name}`",
-                f"{p.model.layers}, {p.model.heads}, {p.model.width}",
-                f"{p.train.steps:,} x {p.train.batch}",
-                p.purpose,
-            ]
-            for name, p in PRESETS.items()
-        ]
+def fill(text: str, root: Path = Path()) -> str:
+    """Returns a page with the lines between each pair of index marks written anew.
+
+    ``root`` is the repository: claims are judged from its ``results`` and ``experiments``. Raises ``UnknownName`` on a
+    mark that asks for what is not there.
+    """
+
+    def write(match: re.Match[str]) -> str:
+        if match["what"] not in BLOCKS:
+            raise UnknownName("index", match["what"], BLOCKS)
+        return "\n".join([match["open"], *BLOCKS[match["what"]](root), match["close"]])
+
+    return re.sub(r"(?P<open><!-- index (?P<what>\w+) -->)\n.*?(?P<close><!-- end -->)", write, text, flags=re.DOTALL)
+
+
+def _parts(what: str) -> list[str]:
+    """The table of the parts of one kind."""
     more = ["learned", "traits"] if what == "normalizers" else []
-    names = ["name", "what it is", "formula", *more, "source"]
-    rows: list[list[str]] = [names, ["---"] * len(names)]
+    lines = md.head(["name", "what it is", "formula", *more, "source"])
     for registry in KINDS[what]:
         for entry in registry.entries():
             about: list[str] = [
@@ -88,8 +90,52 @@ def _rows(what: str) -> list[list[str]]:
             if more:
                 rule = _rule(registry, entry.name)
                 about += [_learned(rule), _traits(rule, MARKS, " ")]
-            rows.append([*about, entry.paper])
-    return rows
+            lines.append(md.row([*about, entry.paper]))
+    return [*lines, "", LEGEND] if more else lines
+
+
+def _presets() -> list[str]:
+    rows = [
+        md.row(
+            [
+                f"`{name}`",
+                f"{p.model.layers}, {p.model.heads}, {p.model.width}",
+                f"{p.train.steps:,} x {p.train.batch}",
+                p.purpose,
+            ]
+        )
+        for name, p in PRESETS.items()
+    ]
+    return [*md.head(["preset", "layers, heads, width", "steps x batch", "for"]), *rows]
+
+
+def _experiments(root: Path) -> list[str]:
+    """One row a file of ``experiments/``."""
+    lines = md.head(["experiment", "what it asks", "task", "analysis", "claims", "source"])
+    for name in experiment.names(root / "experiments"):
+        one = experiment.load(name, root / "experiments")
+        about = [f"`{name}`", one.title, f"`{one.task}`", one.analysis, str(len(one.claims)), one.paper]
+        lines.append(md.row(about))
+    return lines
+
+
+def _commands(root: Path) -> list[str]:
+    from icl_lab.cli.main import cli  # the group imports the commands, one of which writes these pages
+
+    return manual(cli, "icl-lab")
+
+
+# What may stand between marks, and who writes it.
+BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
+    "tasks": lambda root: _parts("tasks"),
+    "normalizers": lambda root: _parts("normalizers"),
+    "positions": lambda root: _parts("positions"),
+    "presets": lambda root: _presets(),
+    "commands": _commands,
+    "experiments": _experiments,
+    "findings": lambda root: headlines.short_table(root / "experiments", Store(root / "results")),
+    "claims": lambda root: headlines.full_table(root / "experiments", Store(root / "results")),
+}
 
 
 def _options(registry: Registry, name: str) -> str:

@@ -35,22 +35,31 @@ def list_(what: str, results: Path, files: Path) -> None:
 
 
 @click.command("index")
-@click.option("--check", is_flag=True, help="Only say whether the README is in step; exit 1 if not.")
-@click.option("--readme", default="README.md", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-def index_(check: bool, readme: Path) -> None:
-    """Write the README's tables of tasks, normalizers and presets from the docstrings."""
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--check", is_flag=True, help="Only say whether the pages are in step; exit 1 if not.")
+def index_(files: tuple[Path, ...], check: bool) -> None:
+    """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results."""
     from icl_lab.cli import index
+    from icl_lab.errors import BadValue
     from icl_lab.files import publish
 
-    old = readme.read_text()
-    new = index.fill(old)
-    if old == new:
-        click.echo(f"{readme} is in step.")
+    pages = list(files) or index.pages(Path())
+    if missing := [str(page) for page in pages if not page.exists()]:
+        raise BadValue(f"there is no {missing[0]} here; run this in the folder of the repository.")
+    stale = []
+    for page in pages:
+        old = page.read_text()
+        new = index.fill(old)
+        if old == new:
+            continue
+        stale.append(str(page))
+        if not check:
+            publish(page, new.encode())
+            click.echo(f"wrote {page}")
+    if not stale:
+        click.echo(f"{len(pages)} pages are in step.")
     elif check:
-        raise click.ClickException(f"{readme} is out of step; run: make index")
-    else:
-        publish(readme, new.encode())
-        click.echo(f"wrote {readme}")
+        raise click.ClickException(f"out of step: {', '.join(stale)}; run: make index")
 
 
 @click.command()

@@ -1,0 +1,97 @@
+"""The pages that are written from docstrings and commands, and the command that writes them."""
+
+import re
+
+import click
+import pytest
+
+from icl_lab.cli import index
+from icl_lab.cli.manual import manual
+from icl_lab.errors import UnknownName
+
+STALE = "before\n<!-- index presets -->\nold\n<!-- end -->\nafter\n"
+
+
+def test_filling_replaces_what_stands_between_marks():
+    filled = index.fill(STALE)
+    assert "`lite`" in filled
+    assert "old" not in filled
+    assert filled.startswith("before\n")
+    assert filled.endswith("after\n")
+    assert index.fill(filled) == filled
+
+
+def test_an_unknown_mark_is_named():
+    with pytest.raises(UnknownName, match="positons"):
+        index.fill("<!-- index positons -->\n<!-- end -->\n")
+
+
+@pytest.mark.parametrize("what", ["tasks", "normalizers", "positions"])
+def test_every_part_says_what_it_is_and_its_source(what):
+    for registry in index.KINDS[what]:
+        for entry in registry.entries():
+            assert entry.line.endswith((".", "?")), f"{entry.name}: the first line is a sentence"
+            assert entry.formula, f"{entry.name} has no Formula: line"
+            assert re.search(r"\d{4}", entry.paper), f"{entry.name} has no Paper: line with a year"
+
+
+def test_index_writes_the_files_named_and_then_is_content(run, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(STALE)
+    assert run("index", str(page))[:2] == (0, f"wrote {page}\n")
+    assert "`lite`" in page.read_text()
+    assert run("index", str(page))[:2] == (0, "1 pages are in step.\n")
+
+
+def test_index_check_names_stale_pages_and_writes_nothing(run, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(STALE)
+    code, _, err = run("index", "--check", str(page))
+    assert code == 1
+    assert str(page) in err
+    assert page.read_text() == STALE
+
+
+def test_index_outside_the_repository_says_so(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("index")
+    assert code == 2
+    assert "README.md" in err
+    assert "Traceback" not in err
+
+
+@click.group()
+def program():
+    """A program."""
+
+
+@program.command()
+@click.argument("what")
+@click.option("--kind", type=click.Choice(["one", "two"]), default="one", show_default=True, help="A <kind>.")
+def first(what, kind):
+    """Do the first thing."""
+
+
+@program.command(hidden=True)
+def secret():
+    """Not for readers."""
+
+
+@program.group()
+def many():
+    """Several in one."""
+
+
+@many.command()
+def inner():
+    """The inner one."""
+
+
+def test_the_manual_has_arguments_options_and_inner_commands():
+    text = "\n".join(manual(program, "tool"))
+    assert re.findall(r"^## `(.*)`", text, flags=re.MULTILINE) == ["first", "many", "many inner"]
+    assert "Usage: `tool first [OPTIONS] WHAT`" in text
+    assert "| `--kind [one\\|two]` | A &lt;kind>. [default: one] |" in text
+    assert "Do the first thing." in text
+    assert "--help" not in text
+    assert "Not for readers" not in text

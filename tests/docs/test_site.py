@@ -1,0 +1,104 @@
+"""The site built from docs/: strict builds, pages that open from disk, and search."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+for library in ("sphinx", "myst_parser", "furo"):
+    pytest.importorskip(library, reason=f"{library} is not installed: pip install 'icl_lab[docs]'")
+
+
+def build(source, out):
+    """Builds as ``make docs`` does: a warning, such as a link that leads nowhere, fails."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(source), str(out)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    out = tmp_path_factory.mktemp("site")
+    done = build(DOCS, out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def pages(site):
+    return [site / f"{path.stem}.html" for path in sorted(DOCS.glob("*.md"))]
+
+
+def test_every_page_is_built(site):
+    assert [page.name for page in pages(site) if not page.exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        ("[x](no-such-page.md)", "no-such-page.md"),
+        ("[x](tasks.md#no-such-heading)", "no-such-heading"),
+        ("![x](pictures/none.png)", "pictures/none.png"),
+    ],
+)
+def test_what_leads_nowhere_fails_the_build(tmp_path, fault, complaint):
+    shutil.copytree(DOCS, tmp_path / "docs")
+    page = tmp_path / "docs" / "speed.md"
+    page.write_text(f"{page.read_text()}\n{fault}\n")
+    done = build(tmp_path / "docs", tmp_path / "site")
+    assert done.returncode != 0
+    assert complaint in done.stderr
+
+
+def test_a_page_in_no_menu_fails_the_build(tmp_path):
+    shutil.copytree(DOCS, tmp_path / "docs")
+    (tmp_path / "docs" / "lost.md").write_text("# Lost\n")
+    done = build(tmp_path / "docs", tmp_path / "site")
+    assert done.returncode != 0
+    assert "lost.md" in done.stderr
+
+
+def watched(browser, **options):
+    """Opens a tab; returns it with the lists of what it will ask for and complain about."""
+    tab = browser.new_page(**options)
+    asked, complaints = [], []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    return tab, asked, complaints
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_pages_open_from_disk_without_requests(browser, site, width, scheme):
+    tab, asked, complaints = watched(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for page in pages(site):
+        tab.goto(page.as_uri(), wait_until="load")
+        assert [url for url in asked if not url.startswith(("file:", "data:"))] == [], page.name
+        assert complaints == [], page.name
+        assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), page.name
+        assert all(tab.evaluate("[...document.images].map(image => image.complete && image.naturalWidth > 300)"))
+        assert tab.inner_text("h1").strip()
+        paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        dark = sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) < 200
+        assert dark == (scheme == "dark"), page.name
+    tab.close()
+
+
+def test_search_from_disk_finds_ssmax(browser, site):
+    tab, _, complaints = watched(browser)
+    tab.goto((site / "index.html").as_uri())
+    tab.fill("input[name=q]", "ssmax")
+    tab.press("input[name=q]", "Enter")
+    tab.wait_for_selector("#search-results li a")
+    tab.wait_for_function("document.querySelector('#search-results').innerText.includes('Search finished')")
+    found = tab.eval_on_selector_all("#search-results li a", "links => links.map(link => link.getAttribute('href'))")
+    assert any(link.startswith("normalizers.html") for link in found)
+    assert not any(link.startswith("cluster.html") for link in found)
+    assert complaints == []
+    tab.click("#search-results li a[href^='normalizers.html']")
+    tab.wait_for_selector("h1")
+    assert "Rules" in tab.inner_text("h1")
+    tab.close()
