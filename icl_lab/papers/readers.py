@@ -10,6 +10,7 @@ from icl_lab.analyses import laws
 from icl_lab.analyses.deviants import Disturbance
 from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import LabError
+from icl_lab.files import present
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers.experiment import Experiment, Quantity, Variant, combinations
 from icl_lab.runs import summary
@@ -169,7 +170,8 @@ def _from_boundary(place: Path) -> Found:
 
 
 def _grid(path: Path) -> Grid | None:
-    return Grid.read(path) if path.exists() else None
+    there = present(path)
+    return Grid.read(there) if there else None
 
 
 def _seeds(grid: Grid) -> list[int]:
