@@ -176,6 +176,7 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
     todo = [run for run in runs if not run.finished]
     threads = max(1, torch.get_num_threads() // jobs)
     orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads, "command": lab.command}
+    orders["evidence"] = lab.store.layer is not None
     done = len(runs) - len(todo)
     say(f"{done} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
     outcomes = supervise(

@@ -86,6 +86,11 @@ class Layer:
         """Returns the names ``seed-<k>`` that are held of ``<task>/<rule>/<preset>-<hash>``."""
         return [key.split("/")[3] for key in self._runs(self.archive_of(spec)) if key.startswith(f"{spec}/")]
 
+    def siblings(self, key: str) -> list[Kept]:
+        """Returns the runs of the same task, rule and seed as a run's key."""
+        seed, held = key.split("/")[3], self._runs(self.archive_of(key))
+        return [Kept(self, other, names) for other, names in sorted(held.items()) if other.split("/")[3] == seed]
+
     def runs(self) -> Iterator[Kept]:
         """Yields every run, in the order of their names."""
         for path in sorted(self.root.glob(f"*/*{SUFFIX}")):

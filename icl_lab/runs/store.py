@@ -125,7 +125,7 @@ class Run:
             return
         path = self.folder / "spec.json"
         if not path.exists():
-            publish(path, _json(self.spec.whole()).encode())
+            self._describe()
         elif _spec(path.read_bytes(), path) != self.spec:
             raise RunFailed(f"{path} holds another specification than its folder's name says; move the folder away.")
 
@@ -190,18 +190,27 @@ class Run:
     def reuse_weights(self, say: Say) -> None:
         """Takes over the model of a finished training that differs in nothing but the test grid, if there is one."""
         mine = msgspec.structs.replace(self.spec, test=None, preset="")
+        for where, other, read in self._siblings(say):
+            if msgspec.structs.replace(other, test=None, preset="") == mine:
+                with _writing(self.folder):
+                    for name in ("history.csv", "env.json", "model.safetensors"):
+                        publish(self.folder / name, read(name))
+                say(f"takes the model of {where}, which was trained alike.")
+                return
+
+    def _siblings(self, say: Say) -> Iterator[tuple[Path, RunSpec, Callable[[str], bytes]]]:
+        """Yields the trained runs of the same rule and seed, the folder's first: where, what, and what reads a file."""
         for path in sorted(self.folder.parent.parent.glob(f"*/{self.folder.name}/spec.json")):
             try:
-                other = Run(path.parent, _spec(path.read_bytes(), path), self.seed)
+                spec = _spec(path.read_bytes(), path)
             except RunFailed as reason:  # none to take from
                 say(str(reason))
                 continue
-            if other.trained and msgspec.structs.replace(other.spec, test=None, preset="") == mine:
-                with _writing(self.folder):
-                    for name in ("history.csv", "env.json", "model.safetensors"):
-                        publish(self.folder / name, (other.folder / name).read_bytes())
-                say(f"takes the model of {other.folder}, which was trained alike.")
-                return
+            if path.with_name("model.safetensors").exists():
+                yield path.parent, spec, lambda name, folder=path.parent: (folder / name).read_bytes()  # type: ignore[misc]
+        for kept in self.layer.siblings(self.key) if self.layer is not None else ():
+            if "model.safetensors" in kept:
+                yield kept.path, _spec(kept.read("spec.json"), kept.path), kept.read
 
     def load_model(self, model: GPT2) -> None:
         """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
@@ -235,6 +244,8 @@ class Run:
     def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
         with _writing(self.folder):
+            if not (self.folder / "spec.json").exists():  # the model came from the evidence
+                self._describe()
             if errors.cells:
                 publish(self.place / "errors.safetensors", save(errors.tensors()))
             publish(self.place / "positions.csv", positions.csv().encode())
@@ -266,6 +277,9 @@ class Run:
         if errors is not None:
             checks.means(grid, errors, self.name, tasks.build(self.spec.task).headline, self.place / "grid.csv")
         return grid, errors
+
+    def _describe(self) -> None:
+        publish(self.folder / "spec.json", _json(self.spec.whole()).encode())
 
     def _results(self) -> Iterator[tuple[Path, str]]:
         """What makes a run the user's own: weights or a grid."""

@@ -1,5 +1,9 @@
 """The repository's finished runs in their compact form: list, check, write out, take in."""
 
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +87,36 @@ def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, d
     layer = Layer.find() or Layer(PLACE)
     changed = layer.put(found, replace=replace)
     click.echo(f"{len(changed)} of {len(found)} runs are new in {layer.root}; the others were there.")
+
+
+@evidence.command()
+@click.option("--to", "root", default="results/pages", show_default=True, type=click.Path(path_type=Path))
+@click.option("--only", default="", help="A word of the studies' names, e.g. needle.")
+def pages(root: Path, only: str) -> None:
+    """Draw the repository's studies again, with the pages that git does not keep: report.html, attention.html."""
+    studies = _layer().root.parent
+    made = {path.parent.relative_to(studies): _made_by(path) for path in sorted(studies.rglob("table.md"))}
+    chosen = {name: words for name, words in made.items() if only in str(name) and _paged(studies / name, words)}
+    for number, (name, words) in enumerate(chosen.items(), 1):
+        click.echo(f"{number} of {len(chosen)}: {name}")
+        command = [sys.executable, "-m", "icl_lab", *words, "--results", str(root)]
+        left = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if left.returncode:
+            raise RunFailed(f"icl-lab {shlex.join(words)} ended with exit code {left.returncode}.")
+    click.echo(f"wrote {len(chosen)} studies to {root}")
+
+
+def _made_by(path: Path) -> list[str]:
+    """Returns the words of the command that a study's table names as the one that made it; none without one."""
+    found = re.search(r"^Made by `icl-lab (.+?)`", path.read_text(), re.MULTILINE)
+    return shlex.split(found[1]) if found else []
+
+
+def _paged(study: Path, words: list[str]) -> bool:
+    """Whether a study has a page that can be drawn from the evidence alone: comparisons, and maps of attention."""
+    from icl_lab.files import present
+
+    return bool(words) and (words[0] == "attention" or present(study / "comparison.csv") is not None)
 
 
 def _layer() -> "Layer":

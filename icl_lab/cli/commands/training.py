@@ -117,6 +117,7 @@ def work() -> None:
     import msgspec
     import torch
 
+    from icl_lab.evidence.layer import Layer
     from icl_lab.runs import environment
     from icl_lab.runs.session import Lab
     from icl_lab.runs.spec import RunSpec
@@ -137,7 +138,7 @@ def work() -> None:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
     lab = Lab(
-        Store(Path(orders["results"])),
+        Store(Path(orders["results"]), Layer.find() if orders["evidence"] else None),
         environment.device(orders["device"]),
         say,
         tick,
