@@ -38,6 +38,14 @@ def write(path: Path, data: bytes) -> None:
         raise RunFailed(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
+def present(path: Path) -> Path | None:
+    """Returns the file, or its compressed copy ``<name>.xz`` where a large table is kept as such; None without either.
+
+    ``Grid.read`` and ``pandas.read_csv`` take both.
+    """
+    return next((each for each in (path, path.with_name(f"{path.name}.xz")) if each.exists()), None)
+
+
 def publish_folder(
     folder: Path,
     files: Mapping[str, str | bytes],

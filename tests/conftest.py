@@ -8,6 +8,7 @@ import sys
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["ICL_LAB_EVIDENCE"] = ""  # tests train what they ask for; those about the evidence name theirs
 
 import pytest
 import torch

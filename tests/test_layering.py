@@ -15,7 +15,7 @@ FLOORS = (
     ("rng", "registry", "published", "markdown", "grid"),
     ("tasks", "normalizers", "figures"),
     ("files", "model"),
-    ("training",),
+    ("training", "evidence"),
     ("runs",),
     ("sweep", "profiles"),
     ("comparison",),
@@ -35,11 +35,11 @@ DOORS = {
     "tqdm": {"cli"},
     "entmax": {"normalizers"},
     "jinja2": {"comparison"},
-    "filelock": {"runs"},
+    "filelock": {"runs", "evidence"},
     "safetensors": {"runs"},
     "transformers": {"bench"},
 }
-WITHOUT_TORCH = {"errors", "registry", "grid", "figures", "published", "markdown", "files"}
+WITHOUT_TORCH = {"errors", "registry", "grid", "figures", "published", "markdown", "files", "evidence"}
 STATISTICS = ROOT / "comparison" / "statistics.py"
 
 

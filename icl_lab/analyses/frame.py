@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.errors import BadValue, Stopped, UnknownOption
+from icl_lab.files import present
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import Subject, TestSpec, draw
@@ -183,10 +184,10 @@ class Analysis(ABC):
 
     def read(self, folder: Path) -> Any:
         """Reads what ``files`` wrote, as far as it is kept; None where the grid that is named first is not there."""
-        paths = {name: folder / f"{name}.csv" for name in self.grids}
-        if not next(iter(paths.values())).exists():
+        paths = {name: path for name in self.grids if (path := present(folder / f"{name}.csv"))}
+        if next(iter(self.grids)) not in paths:
             return None
-        return Stored({name: Grid.read(path) for name, path in paths.items() if path.exists()})
+        return Stored({name: Grid.read(path) for name, path in paths.items()})
 
     def log_scale(self, task: Task) -> bool:
         """Whether the quantities of claims span decades, so that they are compared as ratios."""

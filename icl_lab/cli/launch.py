@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ def resolve_runs(
     device: str,
     threads: int | None,
     swap: str = "",
+    evidence: bool | None = None,
 ) -> tuple[list["Run"], "Lab"]:
     """Resolves and checks every run before the first begins; with ``swap`` also its test with that rule."""
     from icl_lab.runs.spec import resolve
@@ -34,7 +35,7 @@ def resolve_runs(
     # The other rule must fit the model as well, and is called by its one spelling.
     rules = ["", resolve(task, swap, preset, settings, draws).attn] if swap else [""]
     specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
-    lab = laboratory(results, device, threads)
+    lab = laboratory(results, device, threads, evidence)
     return [lab.store.run(spec, seed, rule) for spec in specs.values() for seed in range(seeds) for rule in rules], lab
 
 
@@ -48,15 +49,22 @@ def models(
     if not places:
         if not (task and attns):
             raise click.UsageError("name the models: --task and --attn, or --run with the folder of a run.")
-        return resolve_runs(task, attns, seeds, draws=draws, **where)
-    lab = laboratory(where["results"], where["device"], where["threads"])
-    return [lab.store.at(place) for place in places], lab
+        runs, lab = resolve_runs(task, attns, seeds, draws=draws, **where)
+    else:
+        lab = laboratory(where["results"], where["device"], where["threads"], where.get("evidence"))
+        runs = [lab.store.at(place) for place in places]
+    tell_evidence([run for run in runs if run.trained])
+    return runs, lab
 
 
-def laboratory(results: Path, device: str, threads: int | None) -> "Lab":
-    """Returns the laboratory that a command works in, its progress on standard error."""
+def laboratory(results: Path, device: str, threads: int | None, evidence: bool | None = None) -> "Lab":
+    """Returns the laboratory that a command works in, its progress on standard error.
+
+    The repository's runs stand in for those that the folder lacks, unless ``evidence`` is False.
+    """
     import torch
 
+    from icl_lab.evidence.layer import Layer
     from icl_lab.runs import environment
     from icl_lab.runs.session import Lab
     from icl_lab.runs.store import Store
@@ -64,7 +72,18 @@ def laboratory(results: Path, device: str, threads: int | None) -> "Lab":
     if threads is not None:
         torch.set_num_threads(threads)
     here = environment.device(device)
-    return Lab(Store(results), here, say=say, tick=Bar(), stopping=catch_signals(), command=typed())
+    layer = None if evidence is False else Layer.find()
+    return Lab(Store(results, layer), here, say=say, tick=Bar(), stopping=catch_signals(), command=typed())
+
+
+def tell_evidence(runs: Sequence["Run"]) -> None:
+    """Says, where it is so, that runs are not the user's own but read from the evidence."""
+    kept = {run.key: run.kept for run in runs}
+    found = [each for each in kept.values() if each is not None]
+    if found:
+        be, them = ("run is", "it") if len(found) == 1 else ("runs are", "them")
+        place = found[0].layer.root
+        say(f"{len(found)} {be} read from the repository's evidence ({place}); add --no-evidence to train {them} here.")
 
 
 @dataclass(frozen=True)
@@ -104,7 +123,11 @@ def complete(
     Raises ``RunFailed`` when runs failed, once the others are finished.
     """
     part, parts = order.shard
+    if order.force:  # what is repeated is the user's own
+        lab = replace(lab, store=replace(lab.store, layer=None))
+        runs = [replace(run, layer=None) for run in runs]
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
+    tell_evidence([run for run in mine if run.finished])
     if order.dry_run:
         seconds = sum(announce(run, lab, dry_run=True) for run in mine)
         done = sum(run.finished for run in mine)
@@ -166,6 +189,7 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
     todo = [run for run in runs if not run.finished]
     threads = max(1, torch.get_num_threads() // jobs)
     orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads, "command": lab.command}
+    orders["evidence"] = lab.store.layer is not None
     done = len(runs) - len(todo)
     say(f"{done} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
     outcomes = supervise(
@@ -243,6 +267,20 @@ def show(run: "Run", already: bool) -> None:
     click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {other} --preset {run.spec.preset}{repeat}")
 
 
+def tell_repeat(runs: Sequence["Run"]) -> None:
+    """Puts the user's own runs beside the repository's runs of the same specification and seed, where there are any."""
+    from icl_lab.evidence.layer import Layer
+    from icl_lab.runs import repeat
+
+    layer = Layer.find()
+    if layer is None:
+        return
+    for run in runs:
+        if run.kept is None and run.finished:
+            for line in repeat.lines(run, layer):
+                click.echo(line)
+
+
 def draw(run: "Run", afresh: bool) -> None:
     """Draws the heat map and the learning curve of a finished run; where they are not of new numbers, what is missing.
 
@@ -253,6 +291,8 @@ def draw(run: "Run", afresh: bool) -> None:
     from icl_lab.files import KINDS, publish
     from icl_lab.runs import summary
 
+    if run.kept is not None:  # nothing is drawn into the evidence
+        return
     places = [run.place / f"heat-map.{kind}" for kind in KINDS]
     wanted = [place for place in places if afresh or not place.exists()]
     if not wanted:

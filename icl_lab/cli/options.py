@@ -25,6 +25,11 @@ def where_options(command: Command) -> Command:
             click.option(
                 "--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder."
             ),
+            click.option(
+                "--evidence/--no-evidence",
+                default=None,
+                help="Whether the repository's runs stand in for runs that the folder lacks.",
+            ),
             click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),
             click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]"),
         ]

@@ -16,8 +16,9 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "Study":
     from icl_lab.comparison.study import Study
     from icl_lab.runs import summary
 
-    grids = {name: [run.grid() for run in runs] for name, runs in groups.items()}
-    kept = {name: [run.errors() for run in runs] for name, runs in groups.items()}
+    read = {name: [run.measured() for run in runs] for name, runs in groups.items()}
+    grids = {name: [grid for grid, _ in found] for name, found in read.items()}
+    kept = {name: [errors for _, errors in found] for name, found in read.items()}
     # Intervals that include the prompts for some rules and not for others could not be compared.
     known = {name: [each for each in errors if each is not None] for name, errors in kept.items()}
     complete = all(len(known[name]) == len(grids[name]) for name in groups)

@@ -78,14 +78,22 @@ def machine_class() -> str:
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
 
-def commit() -> str:
-    """Returns the commit of the source and whether it was changed since; ``unknown`` outside of a checkout."""
-    here = Path(__file__).parent
+def commit(here: Path = Path(__file__).parent) -> str:
+    """Returns the commit of the source, ``-dirty`` where it was changed since; ``unknown`` outside of a checkout.
+
+    Results are not source: a study that was drawn again makes no later run dirty.
+    """
     try:
-        git = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        name = _git(here, "describe", "--always", "--abbrev=12", "--exclude=*")
+        changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
+        return f"{name}-dirty" if changed else name
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+
+
+def _git(here: Path, *words: str) -> str:
+    git = ["git", "-C", str(here), *words]
+    return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
 def _wait(device: torch.device) -> None:

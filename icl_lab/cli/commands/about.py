@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from icl_lab import __version__
+from icl_lab.cli.options import say
 
 
 @click.command("list")
@@ -16,18 +17,27 @@ from icl_lab import __version__
 def list_(what: str, results: Path, files: Path) -> None:
     """Say what there is: tasks, normalizers, positions, presets, runs or experiments."""
     from icl_lab.cli import index
+    from icl_lab.evidence.layer import Layer
     from icl_lab.papers import claims, experiment
     from icl_lab.runs.store import Store
 
     if what == "experiments":
         for name in experiment.names(files):
-            for line in claims.card(name, experiment.load(name, files), Store(results)):
+            for line in claims.card(name, experiment.load(name, files), Store(results, Layer.find())):
                 click.echo(line)
         return
 
     if what == "runs":
-        for run in Store(results).runs():
-            state = "finished" if run.finished else "trained" if run.trained else "begun"
+        for run in Store(results, Layer.find()).runs(say):
+            state = (
+                "evidence"
+                if run.kept is not None
+                else "finished"
+                if run.finished
+                else "trained"
+                if run.trained
+                else "begun"
+            )
             click.echo(f"{run.spec.task:28} {run.spec.attn:28} {run.folder.parent.name:16} seed {run.seed}  {state}")
         return
     for line in index.listing(what):

@@ -25,6 +25,7 @@ def experiment(
     results: Path,
     device: str,
     threads: int | None,
+    evidence: bool | None,
     seeds: int,
     overlay: bool,
     files: Path,
@@ -35,7 +36,7 @@ def experiment(
     from icl_lab.papers import claims, experiment
 
     chosen = experiment.load(name, files)
-    lab = laboratory(results, device, threads)
+    lab = laboratory(results, device, threads, evidence)
     groups = claims.groups(chosen, lab.store, preset, seeds, settings)
     runs = [run for group in groups.values() for run in group]
     study = claims.record(chosen, groups, lab.command)
@@ -57,13 +58,14 @@ def experiment(
 @click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
 def claims(preset: str, results: Path, files: Path) -> None:
     """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing."""
+    from icl_lab.evidence.layer import Layer
     from icl_lab.papers import claims, experiment
     from icl_lab.runs.store import Store
 
-    store = Store(results)
+    store = Store(results, Layer.find())
     for name in experiment.names(files):
         chosen = experiment.load(name, files)
-        found = claims.findings(chosen, store, preset, claims.folder(name, store, preset))
+        found = claims.findings(chosen, store, preset, store.study(claims.folder(name, store, preset)))
         for line in claims.text(name, chosen, found):
             click.echo(line)
 
@@ -75,11 +77,12 @@ def claims(preset: str, results: Path, files: Path) -> None:
 def tradeoff(preset: str, task: str, results: Path) -> None:
     """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
     from icl_lab import tasks
+    from icl_lab.evidence.layer import Layer
     from icl_lab.papers import tradeoff as study
     from icl_lab.runs.store import Store
 
     task = tasks.canonical(task)
-    points = study.gather(Store(results), preset, task)
+    points = study.gather(Store(results, Layer.find()), preset, task)
     folder = results / f"tradeoff-{preset}"
     text, files = study.publish(points, folder, preset, task, typed())
     tell(text, folder, files, "tradeoff.png")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from icl_lab.cli.launch import Order, announce, complete, draw_history, finish, resolve_runs, show
+from icl_lab.cli.launch import Order, announce, complete, draw_history, finish, resolve_runs, show, tell_repeat
 from icl_lab.cli.options import catch_signals, crowd_options, run_options, say, tell
 from icl_lab.errors import BadValue
 
@@ -18,9 +18,11 @@ from icl_lab.errors import BadValue
 @click.option("--swap", default="", metavar="RULE", help="Test the trained model with another rule, e.g. ssmax:s=swap.")
 def sweep(task: str, attns: tuple[str, ...], seeds: int, swap: str, **where: Any) -> None:
     """Train a model for each normalizer and seed, and test it over every shift."""
-    order = Order.of(where)
-    runs, lab = resolve_runs(task, attns, seeds, swap=swap, **where)
+    order, evidence = Order.of(where), bool(where.pop("evidence"))
+    runs, lab = resolve_runs(task, attns, seeds, swap=swap, evidence=evidence, **where)
     complete(runs, lab, order, after=lambda run, already: show(run, already) if run.swap or not swap else None)
+    if not order.dry_run:
+        tell_repeat(runs)
 
 
 @click.command()
@@ -58,7 +60,8 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
     """Train only: what sweep does before it tests."""
     from icl_lab.sweep import trained
 
-    runs, lab = resolve_runs(task, attns, seeds, **where)
+    evidence = bool(where.pop("evidence")) and not force
+    runs, lab = resolve_runs(task, attns, seeds, evidence=evidence, **where)
     for run in runs:
         announce(run, lab, dry_run=dry_run)
         if dry_run:
@@ -68,6 +71,9 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
                 run.clear()
             already = run.trained
             trained(run, lab)
+        if run.kept is not None:
+            click.echo(f"trained already, in {run.kept.path}")
+            continue
         draw_history(run)
         last = run.history()[-1]
         click.echo(
@@ -111,6 +117,7 @@ def work() -> None:
     import msgspec
     import torch
 
+    from icl_lab.evidence.layer import Layer
     from icl_lab.runs import environment
     from icl_lab.runs.session import Lab
     from icl_lab.runs.spec import RunSpec
@@ -131,7 +138,7 @@ def work() -> None:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
     lab = Lab(
-        Store(Path(orders["results"])),
+        Store(Path(orders["results"]), Layer.find() if orders["evidence"] else None),
         environment.device(orders["device"]),
         say,
         tick,

@@ -1,0 +1,140 @@
+"""The repository's finished runs in their compact form: list, check, write out, take in."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from icl_lab.errors import RunFailed, UnknownName
+
+if TYPE_CHECKING:
+    from icl_lab.evidence.layer import Kept, Layer
+
+
+@click.group()
+def evidence() -> None:
+    """The repository's finished runs: list or verify them, write them out as folders, take runs in."""
+
+
+@evidence.command("list")
+@click.argument("which", default="")
+def list_(which: str) -> None:
+    """Name the runs of a task, rule or specification (all without WHICH), with what each takes here."""
+    layer = _layer()
+    for kept in _chosen(layer, which):
+        weights = ", weights" if "model.safetensors" in kept else ""
+        click.echo(f"{kept.key:72} {len(kept.names):2} files{weights}, {layer.size(kept) / 1000:,.0f} kB")
+
+
+@evidence.command()
+def verify() -> None:
+    """Read everything and compare it with its checksums; exit 1 with a line for each damaged file."""
+    layer = _layer()
+    runs, files, damages = layer.verify()
+    if damages:
+        raise RunFailed("\nicl-lab: ".join(damages))
+    click.echo(f"{layer.root}: {runs} runs, {files} files, every checksum is right.")
+
+
+@evidence.command()
+@click.argument("which", default="")
+@click.option("--to", "root", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--force", is_flag=True, help="Write over files that are there with other bytes.")
+def unpack(which: str, root: Path, force: bool) -> None:
+    """Write runs of a task, rule or specification (all without WHICH) as ordinary folders, byte for byte."""
+    from icl_lab.files import write
+
+    chosen = _chosen(_layer(), which)
+    new = dict[Path, bytes]()
+    for kept in chosen:
+        for name, data in kept.files().items():
+            path = root / "runs" / kept.key / name
+            if not path.exists():
+                new[path] = data
+            elif path.read_bytes() != data:
+                if not force:
+                    raise RunFailed(f"{path} is there with other bytes; choose another folder with --to, or --force.")
+                new[path] = data
+    for path, data in new.items():
+        write(path, data)
+    click.echo(f"wrote {len(new)} files of {len(chosen)} runs to {root / 'runs'}")
+
+
+@evidence.command()
+@click.argument("places", nargs=-1, type=click.Path(path_type=Path), metavar="[RUN]...")
+@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--weights", is_flag=True, help="With the trained models (0.5 MB a run at preset lite).")
+@click.option("--replace", is_flag=True, help="Put a run in the place of one of the same specification and seed.")
+@click.option("--dry-run", is_flag=True, help="Check the runs, and write nothing.")
+def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, dry_run: bool) -> None:
+    """Take finished runs in, by their folders; without a RUN all finished ones of the results folder."""
+    from icl_lab.cli.options import say
+    from icl_lab.evidence.layer import PLACE, Layer
+    from icl_lab.runs import deposit
+    from icl_lab.runs.store import Store
+
+    store = Store(results)
+    runs = [store.at(place) for place in places] or [run for run in store.runs(say) if run.finished]
+    # All are read and checked before the first is taken in.
+    found = {run.key: deposit.files(run, weights=weights) for run in runs}
+    if dry_run:
+        click.echo(f"{len(found)} runs are whole and could be taken in.")
+        return
+    layer = Layer.find() or Layer(PLACE)
+    changed = layer.put(found, replace=replace)
+    click.echo(f"{len(changed)} of {len(found)} runs are new in {layer.root}; the others were there.")
+
+
+@evidence.command()
+@click.option("--to", "root", default="results/pages", show_default=True, type=click.Path(path_type=Path))
+@click.option("--only", default="", help="A word of the studies' names, e.g. needle.")
+def pages(root: Path, only: str) -> None:
+    """Draw the repository's studies again, with the pages that git does not keep: report.html, attention.html."""
+    studies = _layer().root.parent
+    made = {path.parent.relative_to(studies): _made_by(path) for path in sorted(studies.rglob("table.md"))}
+    chosen = {name: words for name, words in made.items() if only in str(name) and _paged(studies / name, words)}
+    for number, (name, words) in enumerate(chosen.items(), 1):
+        click.echo(f"{number} of {len(chosen)}: {name}")
+        command = [sys.executable, "-m", "icl_lab", *words, "--results", str(root)]
+        left = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if left.returncode:
+            raise RunFailed(f"icl-lab {shlex.join(words)} ended with exit code {left.returncode}.")
+    click.echo(f"wrote {len(chosen)} studies to {root}")
+
+
+def _made_by(path: Path) -> list[str]:
+    """Returns the words of the command that a study's table names as the one that made it; none without one."""
+    found = re.search(r"^Made by `icl-lab (.+?)`", path.read_text(), re.MULTILINE)
+    return shlex.split(found[1]) if found else []
+
+
+def _paged(study: Path, words: list[str]) -> bool:
+    """Whether a study has a page that can be drawn from the evidence alone: comparisons, and maps of attention."""
+    from icl_lab.files import present
+
+    return bool(words) and (words[0] == "attention" or present(study / "comparison.csv") is not None)
+
+
+def _layer() -> "Layer":
+    from icl_lab.evidence.layer import PLACE, VARIABLE, Layer
+
+    layer = Layer.find()
+    if layer is None:
+        raise RunFailed(f"there is no evidence here: neither {PLACE} nor a folder named by {VARIABLE}.")
+    return layer
+
+
+def _chosen(layer: "Layer", which: str) -> list["Kept"]:
+    from icl_lab.evidence.layer import choose
+    from icl_lab.registry import filename
+
+    runs = list(layer.runs())
+    chosen = choose(runs, filename(which))
+    if which and not chosen:
+        tasks = {kept.key.split("/")[0] for kept in runs}
+        raise UnknownName("task, rule or specification in the evidence", which, tasks)
+    return chosen

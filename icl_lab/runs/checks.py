@@ -1,0 +1,59 @@
+"""Whether what stands in a run's folder belongs to that run: cheap checks, made whenever a run is read to be compared.
+
+They find files that were copied, cut or edited, but not every altered digit: a headline cell must be the mean of its
+errors, and other metrics have nothing to be held against.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from icl_lab.errors import RunFailed
+from icl_lab.grid import Grid
+from icl_lab.runs.measure import Errors, TestSpec
+from icl_lab.runs.spec import RunSpec
+
+WAY_OUT = "repeat the run with --force"
+CLOSE = 1e-5  # relative: errors are float32, cells have eight digits
+
+
+def folder(spec: RunSpec, place: Path) -> None:
+    """Raises ``RunFailed`` where a specification is not the one that ``<preset>-<hash>/seed-K`` is named for."""
+    named = place.parent.name
+    if named != f"{spec.preset}-{spec.hash}":
+        raise RunFailed(
+            f"{place / 'spec.json'} is not the specification that its folder is named for: it makes "
+            f"{spec.preset}-{spec.hash}, the folder says {named}; move the folder away."
+        )
+
+
+def labels(grid: Grid, told: Mapping[str, Any], test: TestSpec, path: Path) -> None:
+    """Raises ``RunFailed`` unless every row carries the run's labels and no cell of the test is missing or doubled."""
+    frame = grid.frame
+    who = frame["attn"]
+    own = frame[~who.str.startswith("reference:", na=False)]
+    for name, value in told.items():
+        for found in (own if name == "attn" else frame)[name].unique():
+            if found != value:
+                raise RunFailed(f"{path} is of another run: {name} is {found}, not {value}; {WAY_OUT}.")
+    cells = math.prod(len(values) for values in test.axes.values())
+    counts = frame.groupby(["attn", "metric"], sort=False).size()
+    if own.empty or (counts != cells).any():
+        raise RunFailed(f"{path} is cut short or has rows twice: each metric has {cells} cells; {WAY_OUT}.")
+
+
+def means(grid: Grid, errors: Errors, model: str, metric: str, path: Path) -> None:
+    """Raises ``RunFailed`` where a cell of the headline metric is not the mean over its prompts' errors."""
+    rows = grid.where(attn=model, metric=metric).frame
+    for *cell, value in rows[[*grid.axes, "value"]].itertuples(index=False):
+        at = dict(zip(grid.axes, cell, strict=True))
+        try:
+            mean = errors.at(at).double().mean().item()
+        except KeyError as error:
+            raise RunFailed(f"{path} has a cell without errors beside it: {error.args[0]}; {WAY_OUT}.") from error
+        if not math.isclose(mean, value, rel_tol=CLOSE, abs_tol=1e-12) and not math.isnan(value):
+            where = ", ".join(f"{axis}={label:g}" for axis, label in at.items())
+            raise RunFailed(
+                f"{path} does not agree with errors.safetensors at {where}: {value:.8g} and {mean:.8g}; {WAY_OUT}."
+            )

@@ -1,0 +1,50 @@
+"""What is taken from a run's folder into the evidence, once it has been checked; no damaged run gets past here."""
+
+from pathlib import Path
+
+from icl_lab.errors import RunFailed
+from icl_lab.grid import Grid, model_name
+from icl_lab.registry import filename
+from icl_lab.runs import checks
+from icl_lab.runs.store import Run
+
+ALWAYS = ("spec.json", "env.json", "history.csv", "grid.csv")
+MEASURED = ("grid.csv", "errors.safetensors")
+
+
+def files(run: Run, *, weights: bool) -> dict[str, bytes]:
+    """Returns the files of a finished run, by their names below its folder; ``weights`` adds the trained model.
+
+    Raises ``RunFailed`` where the run is not finished, where a file is damaged, where the specification is not that of
+    the folder's name, where rows are of another run, and where a cell is not the mean of its errors.
+    """
+    missing = [name for name in ALWAYS if not (run.folder / name).exists()]
+    if missing:
+        raise RunFailed(f"{run.folder} is not a finished run: it has no {', '.join(missing)}.")
+    checks.folder(run.spec, run.folder)
+    run.measured()
+    run.env()
+    run.history()
+    names = [*ALWAYS, "errors.safetensors"]
+    for place in sorted(run.folder.glob("swap-*")):
+        if (place / "grid.csv").exists():
+            _swapped(run, place).measured()
+            names += [f"{place.name}/{name}" for name in MEASURED]
+    if weights:
+        if not run.trained:
+            raise RunFailed(f"{run.folder} has no weights; add it without --weights.")
+        run.check_weights()
+        names.append("model.safetensors")
+    return {name: (run.folder / name).read_bytes() for name in names if (run.folder / name).exists()}
+
+
+def _swapped(run: Run, place: Path) -> Run:
+    """Returns the test with another rule that a folder ``swap-<rule>`` holds."""
+    try:
+        name = model_name(Grid.read(place / "grid.csv"))
+    except (OSError, ValueError, KeyError) as error:
+        raise RunFailed(f"{place / 'grid.csv'} cannot be read: {error}; {checks.WAY_OUT}.") from error
+    swap = name.rpartition("->")[2]
+    if place.name != f"swap-{filename(swap)}":
+        raise RunFailed(f"{place / 'grid.csv'} is of another run: attn is {name}; {checks.WAY_OUT}.")
+    return run.swapped(swap)

@@ -1,0 +1,371 @@
+"""Runs in the evidence: read where the user has none, taken in once checked, written out as they were."""
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from icl_lab import sweep as sweeping
+from icl_lab.errors import BadValue, RunFailed
+from icl_lab.evidence.layer import Layer, choose
+from icl_lab.grid import Grid
+from icl_lab.runs.store import Store
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64")
+SETTINGS = tuple(word for setting in (*SMALL, "test.axes.length=5,12") for word in ("--set", setting))
+NAMED = ("--task", "linear", "--attn", "ssa", "--preset", "smoke", *SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A results folder with one finished run, trained once for all tests here."""
+    import torch
+
+    from icl_lab.runs.session import Lab
+    from icl_lab.runs.spec import resolve
+
+    store = Store(tmp_path_factory.mktemp("trained"))
+    spec = resolve("linear", "ssa", "smoke", [*SMALL, "test.axes.length=5,12"])
+    sweeping.sweep(spec, 0, Lab(store, torch.device("cpu"), lambda text: None))
+    return store.run(spec, 0)
+
+
+@pytest.fixture
+def own(trained, tmp_path):
+    """The run in a results folder that a test may change."""
+    shutil.copytree(trained.folder.parents[4], tmp_path / "own")
+    (run,) = Store(tmp_path / "own").runs()
+    return run
+
+
+@pytest.fixture
+def evidence(tmp_path, monkeypatch):
+    """An empty layer of evidence that commands find."""
+    folder = tmp_path / "kept" / "evidence"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(folder))
+    return Layer(folder)
+
+
+@pytest.fixture
+def held(own, evidence, run):
+    """The layer with the run in it, weights included."""
+    code, out, _ = run("evidence", "add", "--results", str(own.folder.parents[4]), "--weights")
+    assert (code, out.split()[0]) == (0, "1")
+    return evidence
+
+
+def everything(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_an_added_run_is_read_as_it_was(own, held, tmp_path):
+    other = Store(tmp_path / "none", held).run(own.spec, 0)
+    assert other.kept is not None
+    assert other.finished
+    assert other.trained
+    assert other.grid().frame.equals(own.grid().frame)
+    assert other.env() == own.env()
+    assert other.history() == own.history()
+    assert {cell: errors.tolist() for cell, errors in other.errors().cells.items()} == {
+        cell: errors.tolist() for cell, errors in own.errors().cells.items()
+    }
+    assert not (tmp_path / "none").exists()
+    assert Store(tmp_path / "none", held).seeds(own.spec) == [0]
+    assert [run.key for run in Store(tmp_path / "none", held).runs()] == [own.key]
+    assert Store(tmp_path / "none", held).at(other.folder) == other
+    assert Store(tmp_path / "none").run(own.spec, 0).kept is None
+
+
+def test_a_model_is_loaded_from_the_evidence_without_writing(own, held, lab, monkeypatch):
+    import dataclasses
+
+    monkeypatch.setattr(sweeping, "train", None)
+    other = dataclasses.replace(lab, store=Store(lab.store.root, held))
+    model = sweeping.load_or_train(other.store.run(own.spec, 0), other)
+    wanted = sweeping.load_or_train(own, lab)
+    assert all(a.equal(b) for a, b in zip(model.state_dict().values(), wanted.state_dict().values(), strict=True))
+    assert not lab.store.root.exists()
+
+
+def test_missing_weights_are_trained_in_the_users_folder(own, evidence, run, lab):
+    import dataclasses
+
+    run("evidence", "add", str(own.folder))
+    before = everything(evidence.root)
+    other = dataclasses.replace(lab, store=Store(lab.store.root, evidence))
+    there = other.store.run(own.spec, 0)
+    assert there.finished
+    assert not there.trained
+    sweeping.load_or_train(there, other)
+    assert there.trained
+    assert there.kept is None  # the run is the user's own from here on
+    assert (there.folder / "model.safetensors").exists()
+    assert everything(evidence.root) == before
+
+
+def test_weights_serve_another_test_of_the_same_training(own, held, lab, monkeypatch, tiny):
+    import dataclasses
+
+    monkeypatch.setattr(sweeping, "train", None)
+    other = dataclasses.replace(lab, store=Store(lab.store.root, held))
+    spec = tiny("linear", "ssa", "test.axes.length=6")
+    assert spec.hash != own.spec.hash
+    assert sweeping.sweep(spec, 0, other).values("length") == [6]
+    swapped = sweeping.sweep(own.spec, 0, other, "softmax")
+    assert "ssa->softmax" in swapped.values("attn")
+    assert (lab.store.run(own.spec, 0).folder / "spec.json").exists()
+
+
+def test_sweep_trains_though_the_evidence_has_the_run(held, run, tmp_path):
+    code, out, err = run("sweep", *NAMED)
+    assert code == 0
+    assert "evidence" not in err
+    assert "steps, about" in err
+    assert list((tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv"))
+    assert "equal in all" in out.splitlines()[-1]
+    code, out, err = run("sweep", *NAMED, "--evidence", results=tmp_path / "other")
+    assert code == 0
+    assert "1 run is read from the repository's evidence" in err
+    assert not (tmp_path / "other").exists()
+
+
+def test_sweep_says_how_far_a_repeated_run_is(own, evidence, run, tmp_path):
+    grid = own.grid()
+    first = grid.frame["attn"].eq("ssa") & grid.frame["metric"].eq("mse-code")
+    grid.frame.loc[first.idxmax(), "value"] *= 2
+    files = {path.name: path.read_bytes() for path in own.folder.iterdir() if path.suffix == ".json"}
+    evidence.put({own.key: {**files, "grid.csv": grid.csv().encode()}})
+    code, out, _ = run("sweep", *NAMED)
+    assert code == 0
+    assert "farthest cell 50.0% apart (sigma_x 1, sigma_f 1, length 5)" in out
+    assert "rounds differently" in out
+
+
+def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
+    words = ("compare", *NAMED, "--attn", "softmax")
+    code, out, err = run(*words)
+    assert code == 0
+    assert "1 run is read from the repository's evidence" in err
+    assert "--no-evidence" in err
+    runs = sorted(path.parts[-5] for path in (tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv"))
+    assert [Path(path).name for path in runs] == ["linear"]  # softmax alone was trained
+    code, _, err = run(*words, "--no-evidence", results=tmp_path / "other")
+    assert code == 0
+    assert "evidence" not in err
+    assert len(list((tmp_path / "other").glob("runs/*/*/*/seed-0/grid.csv"))) == 2
+    code, _, err = run(*words, "--force", results=tmp_path / "third")
+    assert len(list((tmp_path / "third").glob("runs/*/*/*/seed-0/grid.csv"))) == 2
+
+
+def test_unpack_writes_the_files_that_were_added(own, held, run, tmp_path):
+    code, out, _ = run("evidence", "unpack", own.spec.hash, "--to", str(tmp_path / "out"))
+    assert code == 0
+    (again,) = Store(tmp_path / "out").runs()
+    for name in ("spec.json", "env.json", "history.csv", "grid.csv", "errors.safetensors", "model.safetensors"):
+        assert (again.folder / name).read_bytes() == (own.folder / name).read_bytes(), name
+    code, out, _ = run("evidence", "unpack", "linear", "--to", str(tmp_path / "out"))
+    assert (code, out.split()[1]) == (0, "0")
+    (again.folder / "env.json").write_text("{}")
+    assert run("evidence", "unpack", "--to", str(tmp_path / "out"))[0] == 1
+    assert (again.folder / "env.json").read_text() == "{}"
+    assert run("evidence", "unpack", "--to", str(tmp_path / "out"), "--force")[0] == 0
+    assert (again.folder / "env.json").read_bytes() == (own.folder / "env.json").read_bytes()
+    code, _, err = run("evidence", "unpack", "lniear")
+    assert code == 2
+    assert "Did you mean 'linear'" in err
+
+
+def test_adding_twice_changes_nothing(own, held, run):
+    before = everything(held.root)
+    code, out, _ = run("evidence", "add", str(own.folder))
+    assert (code, out.split()[0]) == (0, "0")
+    assert everything(held.root) == before
+
+
+def test_another_run_of_the_same_seed_needs_replace(own, held, run):
+    env = (own.folder / "env.json").read_text()
+    (own.folder / "env.json").write_text(env.replace('"cpu', '"another cpu'))
+    before = everything(held.root)
+    code, _, err = run("evidence", "add", str(own.folder))
+    assert code == 1
+    assert "env.json" in err
+    assert "--replace" in err
+    assert everything(held.root) == before
+    assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
+    kept = held.run(own.key)
+    assert b"another cpu" in kept.read("env.json")
+    assert "model.safetensors" not in kept  # the old model is not that of the new run
+
+
+def test_an_unfinished_run_is_not_added(own, evidence, run):
+    (own.folder / "grid.csv").unlink()
+    code, _, err = run("evidence", "add", str(own.folder))
+    assert code == 1
+    assert "not a finished run: it has no grid.csv" in err
+
+
+def test_damaged_runs_are_not_added(own, evidence, run):
+    from safetensors.torch import load_file, save_file
+
+    spoilt = {
+        "grid.csv": own.grid().csv().replace("mse-code,", "mse-code,9", 1).encode(),
+        "spec.json": (own.folder / "spec.json").read_bytes().replace(b'"heads": 2', b'"heads": 4'),
+        "env.json": b"[",
+        "model.safetensors": (own.folder / "model.safetensors").read_bytes()[:-1],
+    }
+    tensors = load_file(own.folder / "errors.safetensors")
+    tensors["errors"][0, 0] += 1
+    save_file(tensors, own.folder.parent / "errors.safetensors")
+    spoilt["errors.safetensors"] = (own.folder.parent / "errors.safetensors").read_bytes()
+    for name, data in spoilt.items():
+        whole = (own.folder / name).read_bytes()
+        (own.folder / name).write_bytes(data)
+        code, _, err = run("evidence", "add", str(own.folder), "--weights")
+        assert code == 1, name
+        assert name in err or "grid.csv" in err
+        assert len(err.splitlines()) == 1
+        (own.folder / name).write_bytes(whole)
+    assert list(evidence.runs()) == []
+
+
+def test_a_damaged_archive_is_named_in_one_line(own, held, run):
+    (path,) = (path for path in held.root.rglob("*.pack") if path.name != "references.pack")
+    whole = path.read_bytes()
+    for spoilt in (whole[:10], whole[: len(whole) // 2], whole[:-1], whole[:-9] + b"!" + whole[-8:]):
+        path.write_bytes(spoilt)
+        code, _, err = run("evidence", "verify")
+        assert code == 1
+        assert str(path) in err
+        assert len(err.splitlines()) == 1
+        assert "Traceback" not in err
+    (path.with_name("references.pack")).unlink()
+    path.write_bytes(whole)
+    code, _, err = run("evidence", "verify")
+    assert code == 1
+    assert "references.pack" in err
+
+
+def test_verify_and_list_name_what_is_there(own, held, run):
+    code, out, _ = run("evidence", "verify")
+    assert code == 0
+    assert "1 runs, 6 files, every checksum is right" in out
+    code, out, _ = run("evidence", "list", "ssa")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert own.key in out
+    assert "weights" in out
+    assert run("evidence", "list", "softmax")[0] == 2
+
+
+def test_evidence_is_chosen_by_task_rule_or_hash(own, held):
+    for word in ("", "linear", "ssa", own.spec.hash, f"smoke-{own.spec.hash}", own.key):
+        assert [kept.key for kept in choose(held.runs(), word)] == [own.key], word
+    assert choose(held.runs(), "lin") == []
+
+
+def test_the_variable_names_the_evidence_or_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(tmp_path / "none"))
+    with pytest.raises(BadValue, match="which is no folder"):
+        Layer.find()
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
+    assert Layer.find() is None
+    monkeypatch.delenv("ICL_LAB_EVIDENCE")
+    (tmp_path / "results" / "evidence").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert Layer.find() == Layer(Path("results/evidence"))
+
+
+def test_a_study_is_found_among_the_repositorys(evidence, tmp_path):
+    studies = evidence.root.parent
+    (studies / "experiments" / "one-lite").mkdir(parents=True)
+    store = Store(tmp_path / "mine", evidence)
+    assert store.study(tmp_path / "mine" / "experiments" / "one-lite") == studies / "experiments" / "one-lite"
+    assert store.study(tmp_path / "mine" / "other") == tmp_path / "mine" / "other"
+    (tmp_path / "mine" / "experiments" / "one-lite").mkdir(parents=True)
+    assert store.study(tmp_path / "mine" / "experiments" / "one-lite").is_relative_to(tmp_path / "mine")
+
+
+# The repository's own evidence, against checksums that were taken of the files before they were packed.
+
+ORIGINALS = [line.split(" ", 2) for line in (Path(__file__).parent / "originals.txt").read_text().splitlines()]
+RUNS = [row for row in ORIGINALS if row[2].startswith("runs/")]
+
+
+@pytest.fixture(scope="module")
+def repository():
+    return Layer(ROOT / "results" / "evidence")
+
+
+def test_every_original_run_file_comes_back(repository, monkeypatch, capsys, run, tmp_path):
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(repository.root))
+    assert run("evidence", "unpack", "--to", str(tmp_path))[0] == 0
+    assert len(RUNS) == 616
+    for digest, size, name in RUNS:
+        data = (tmp_path / name).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (int(size), digest), name
+
+
+def test_every_original_table_of_a_study_is_kept():
+    import lzma
+
+    for digest, size, name in ORIGINALS:
+        if not name.startswith("runs/"):
+            path = ROOT / "results" / name
+            packed = path.with_name(f"{path.name}.xz")
+            data = path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (int(size), digest), name
+
+
+def test_the_repositorys_evidence_is_whole(repository):
+    runs, files, damages = repository.verify()
+    assert damages == []
+    assert runs >= 125
+    assert files >= len(RUNS)
+
+
+def test_the_repositorys_runs_pass_every_check(repository, tmp_path):
+    for run in Store(tmp_path, repository).runs():
+        run.measured()
+
+
+def test_tracked_results_stay_small(repository):
+    """8 MB for what was there when the evidence was packed, and 120 kB for each run since."""
+    git = ["git", "-C", str(ROOT), "ls-files", "-z", "results"]
+    done = subprocess.run(git, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("not a checkout")
+    paths = [ROOT / name for name in done.stdout.split("\0") if name]
+    runs = sum(1 for _ in repository.runs())
+    assert sum(path.stat().st_size for path in paths if path.exists()) <= 8_000_000 + 120_000 * max(0, runs - 125)
+
+
+def test_results_of_users_show_in_no_status(tmp_path):
+    names = [
+        "results/runs/linear/ssa/lite-12345678/seed-0/grid.csv",
+        "results/linear-lite-abc/report.html",
+        "results/x.csv",
+    ]
+    git = ["git", "-C", str(ROOT), "check-ignore", "--no-index", *names, "results/evidence/linear/ssa.pack"]
+    done = subprocess.run(git, capture_output=True, text=True)
+    if done.returncode == 128:
+        pytest.skip("not a checkout")
+    assert done.stdout.split() == names
+
+
+def test_a_compressed_table_is_read_like_a_plain_one():
+    from icl_lab.files import present
+
+    path = present(ROOT / "results" / "boundary-linear-lite" / "boundary.csv")
+    assert path.suffix == ".xz"
+    assert "slope" in Grid.read(path).axes
+    assert present(path.with_name("nothing.csv")) is None
+
+
+def test_a_changed_file_of_the_evidence_is_read_again(own, held):
+    assert held.run(own.key) is not None
+    held.archive_of(own.key).write_bytes(b"")
+    with pytest.raises(RunFailed, match="damaged"):
+        held.run(own.key)

@@ -1,0 +1,125 @@
+"""What stands in a run's folder is that run's: copied, cut and edited files are refused in one line."""
+
+import subprocess
+
+import pytest
+
+from icl_lab import sweep as sweeping
+from icl_lab.errors import RunFailed
+from icl_lab.runs import environment
+from icl_lab.runs.store import Store
+
+
+@pytest.fixture
+def done(tiny, lab):
+    sweeping.sweep(tiny(), 0, lab)
+    return lab.store.run(tiny(), 0)
+
+
+def change(run, old, new):
+    path = run.folder / "grid.csv"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_sound_run_passes(done):
+    grid, errors = done.measured()
+    assert errors is not None
+    assert "softmax" in grid.values("attn")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        (",softmax,", ",ssa,", "attn is ssa, not softmax"),
+        ("linear,softmax", "every,softmax", "task is every, not linear"),
+        (",smoke,", ",lite,", "preset is lite, not smoke"),
+    ],
+)
+def test_a_grid_of_another_run_is_refused(done, old, new, named):
+    change(done, old, new)
+    with pytest.raises(RunFailed, match=f"{named}; repeat the run with --force"):
+        done.grid()
+
+
+def test_a_grid_of_another_specification_or_seed_is_refused(done, lab, tiny):
+    other = lab.store.run(tiny("linear", "softmax", "train.steps=61"), 0)
+    other.folder.mkdir(parents=True)
+    (other.folder / "grid.csv").write_bytes((done.folder / "grid.csv").read_bytes())
+    with pytest.raises(RunFailed, match=f"spec is {done.spec.hash}, not {other.spec.hash}"):
+        other.grid()
+    next_seed = lab.store.run(tiny(), 1)
+    next_seed.folder.mkdir(parents=True)
+    (next_seed.folder / "grid.csv").write_bytes((done.folder / "grid.csv").read_bytes())
+    with pytest.raises(RunFailed, match="seed is 0, not 1"):
+        next_seed.grid()
+
+
+def test_missing_and_repeated_rows_are_refused(done):
+    path = done.folder / "grid.csv"
+    head, *rows = path.read_text().splitlines(keepends=True)
+    for kept in (rows[:-1], rows[1:], [*rows, rows[0]], rows[: len(rows) // 2], []):
+        path.write_text("".join([head, *kept]))
+        with pytest.raises(RunFailed, match="cut short or has rows twice"):
+            done.grid()
+
+
+def test_an_edited_headline_digit_is_refused(done):
+    grid = done.grid()
+    cell = grid.frame["attn"].eq("softmax") & grid.frame["metric"].eq("mse-code")
+    grid.frame.loc[cell.idxmax(), "value"] *= 1.001
+    (done.folder / "grid.csv").write_text(grid.csv())
+    assert done.grid()
+    with pytest.raises(RunFailed, match=r"does not agree with errors\.safetensors at sigma_x=1, sigma_f=1, length=5"):
+        done.measured()
+
+
+def test_an_altered_specification_is_refused(done):
+    path = done.folder / "spec.json"
+    path.write_text(path.read_text().replace('"heads": 2', '"heads": 4'))
+    store = Store(done.folder.parents[4])
+    with pytest.raises(RunFailed, match=f"its folder is named for: .* the folder says smoke-{done.spec.hash}"):
+        store.at(done.folder)
+    with pytest.raises(RunFailed):
+        list(store.runs())
+
+
+def test_odd_folders_are_named_and_passed_over(done, tmp_path):
+    parent = done.folder.parent
+    for name, data in {"seed-0-old": b"{}", "seed-²": b"{}", "seed-7": b"\xff\xfe", "seed-8": b"{"}.items():
+        (parent / name).mkdir()
+        (parent / name / "spec.json").write_bytes(data)
+    store, said = Store(done.folder.parents[4]), []
+    assert [run.key for run in store.runs(said.append)] == [done.key]
+    assert len(said) == 4
+    assert all("move" in line for line in said)
+    assert set(store.seeds(done.spec)) == {0, 7, 8}
+
+
+def test_an_odd_sibling_does_not_stop_a_run(done, lab, tiny):
+    sibling = done.folder.parents[1] / "smoke-00000000" / "seed-0"
+    sibling.mkdir(parents=True)
+    (sibling / "spec.json").write_bytes(b"\xff\xfe")
+    sweeping.sweep(tiny("linear", "softmax", "test.axes.length=6"), 0, lab)
+    assert any("smoke-00000000" in line for line in lab.said)
+    assert any("trained alike" in line for line in lab.said)
+
+
+def test_changed_results_do_not_make_a_commit_dirty(tmp_path):
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+
+    (tmp_path / "results").mkdir()
+    for name in ("results/table.md", "code.py"):
+        (tmp_path / name).write_text("one")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    clean = environment.commit(tmp_path)
+    assert len(clean) == 12
+    (tmp_path / "results" / "table.md").write_text("two")
+    (tmp_path / "results" / "new.md").write_text("three")
+    assert environment.commit(tmp_path) == clean
+    (tmp_path / "code.py").write_text("two")
+    assert environment.commit(tmp_path) == f"{clean}-dirty"
