@@ -70,8 +70,9 @@ def wrapped(text: str, inches: float, size: float = 10) -> str:
 
 
 def headline(figure: Figure, text: str, size: float = 10) -> None:
-    """Writes the title of a figure, no wider than the figure."""
-    figure.suptitle(wrapped(text, figure.get_figwidth() - 0.2, size), fontsize=size)
+    """Writes the title of a figure, if it has one, no wider than the figure."""
+    if text:
+        figure.suptitle(wrapped(text, figure.get_figwidth() - 0.2, size), fontsize=size)
 
 
 def legend(figure: Figure, axes: Axes, below: bool, size: float = 7) -> None:
