@@ -32,11 +32,12 @@ def log_ticks(axis: Axis) -> None:
     """Writes plain numbers on a logarithmic axis: 1, 2 and 5 of each decade where it spans few, else decades."""
     low, high = sorted(axis.get_view_interval())
     decades = math.log10(high / low) if low > 0 else 3.0
-    # Below a third of a decade not even 1, 2 and 5 would all be there.
+    # In little more than half a decade hardly any of 1, 2 and 5 would be there.
+    short = decades < 0.7
     subs = (1.0, 2.0, 5.0) if decades < 2.2 else (1.0,)
-    axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]) if decades < 0.5 else LogLocator(10, subs, numticks=9))
+    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]) if short else LogLocator(10, subs, numticks=9))
     axis.set_minor_formatter(NullFormatter())
-    if decades < 0.5:
+    if short:
         axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
 
@@ -45,7 +46,7 @@ def ticks(axis: Axis, places: Sequence[float]) -> None:
     """Puts ticks where something was measured if that is few places, else at whole numbers where all places are."""
     known = sorted(set(places))
     log = axis.get_scale() == "log"
-    if len(known) <= 8 and not _crowded(known, log):
+    if len(known) <= 12 and not _crowded(known, log):
         axis.set_major_locator(FixedLocator(known))
         axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
         axis.set_minor_locator(NullLocator())

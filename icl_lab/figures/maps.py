@@ -1,5 +1,6 @@
 """One metric over two axes."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from matplotlib.colors import LogNorm, TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.ticker import LogLocator
 
 from icl_lab.figures.axes import WIDE, log_ticks, wrapped
 from icl_lab.figures.base import MAP, NAMES, color_scale, short, write_numbers
@@ -112,8 +113,7 @@ def effects(
                 )
     bar = _bar(figure, panels, image, label)
     if ratio:
-        bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _times(value)))
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _times(value)))
+        bar.set_ticks(_ratios(reach), labels=[f"{2**power:.3g}" for power in _ratios(reach)])
     return figure
 
 
@@ -121,6 +121,21 @@ def _times(power: float) -> str:
     """A power of two as the ratio it is."""
     ratio = 2.0**power
     return f"{ratio:.2f}" if ratio < 9.95 else short(ratio)
+
+
+def _ratios(reach: float) -> list[float]:
+    """Round ratios between 1 / 2^reach and 2^reach, at most three on a side and none too near another, as powers of 2.
+
+    >>> [round(2**power, 3) for power in _ratios(1.0)]
+    [0.5, 0.667, 0.8, 1.0, 1.25, 1.5, 2.0]
+    """
+    chosen: list[float] = []
+    for ratio in (1000, 300, 100, 30, 10, 5, 3, 2, 1.5, 1.25, 1.1):
+        power = math.log2(ratio)
+        near = [*chosen, 0.0]
+        if power <= reach and len(chosen) < 3 and min(abs(power - other) for other in near) > 0.18 * reach:
+            chosen.append(power)
+    return sorted([0.0, *chosen, *(-power for power in chosen)])
 
 
 def _array(table: Mapping[tuple[float, float], float]) -> np.ndarray:

@@ -32,13 +32,13 @@ class Panel:
     references: Mapping[str, float]
 
 
-def ranking(panels: Mapping[str, Panel], *, title: str, label: str, log: bool, width: float = WIDE) -> Figure:
-    """Draws a panel for each question: rules in the order of the first panel, from above the smallest.
+def ranking(
+    panels: Mapping[str, Panel], rules: Sequence[str], *, title: str, label: str, log: bool, width: float = WIDE
+) -> Figure:
+    """Draws a panel for each question: the ``rules`` from above in their order.
 
     Each seed is a small dot, the mean a large one with its interval. References are grey lines, named where they fit.
     """
-    rules = list(next(iter(panels.values())).dots)
-    rules.sort(key=lambda rule: next(iter(panels.values())).dots[rule].middle)
     looks = styles(rules)
     across = 1 if width <= NARROW else len(panels)
     down = -(-len(panels) // across)
@@ -120,7 +120,8 @@ def forest(
         axes.plot(dot.middle, place, look.marker, color=look.color, markersize=6, fillstyle="full" if clear else "none")
         if narrow:
             axes.annotate(words, (0.5, place + 0.38), xycoords=("axes fraction", "data"), fontsize=6, ha="center",
-                          va="center", color="0.3")  # fmt: skip
+                          va="center", color="0.3",
+                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
         else:
             axes.annotate(words, (1.01, place), xycoords=("axes fraction", "data"), fontsize=7, va="center")
     axes.set_yticks(range(len(order)), order, fontsize=7 if narrow else 8)

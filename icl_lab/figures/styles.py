@@ -17,8 +17,8 @@ from matplotlib.colors import to_hex, to_rgb
 HUES: dict[str, tuple[str, ...]] = {
     "#000000": ("softmax",),
     "#0072b2": ("ssa",),
-    "#d55e00": ("ssmax", "ssmax-free", "log-n", "asentmax"),
     "#009e73": ("lssa",),
+    "#d55e00": ("ssmax", "ssmax-free", "log-n", "asentmax"),
     "#7a4f2a": ("temperature", "adaptive-temperature", "sink"),
     "#56b4e9": ("l1", "relu"),
     "#cc79a7": ("entmax", "sparsemax", "softpick", "elastic"),

@@ -13,10 +13,10 @@ from icl_lab.figures.styles import Style, styles
 History = Sequence[Mapping[str, float]]
 # A training loss beside a tested error looks wrong until one knows what it is a mean of.
 NOTE = (
-    "The training loss is the mean over every answer of a prompt, also the first ones, which nothing in the prompt "
-    "tells yet: it has a floor above 0 and is not the tested error."
+    "The training loss is not the tested error: it is the mean over every answer of a prompt, at the lengths of "
+    "training. Where nothing in the prompt tells the first answers yet, as in linear, it has a floor above 0."
 )
-SMOOTH = 15  # rows of a history that a smoothed value is the geometric mean of
+SMOOTH = 15  # rows of a history that a smoothed value is the geometric mean of, fewer near the ends
 CROWD = 8  # more rules than this get a panel each
 
 
@@ -77,6 +77,7 @@ def losses(
         for rule, seeds in rules.items():
             _losses(axes, seeds, looks[rule], rule)
         panels = {"": axes}
+        axes.set_xlabel("step", fontsize=8)
         legend(figure, axes, below=width <= NARROW)
     else:
         across = max(2, int(width // 1.9))
@@ -91,13 +92,13 @@ def losses(
             axes.set_title(wrapped(rule, width / across, 7), fontsize=7)
         for axes in list(grid.flat)[len(rules) :]:
             axes.remove()
+        figure.supxlabel("step", fontsize=8)
     for axes in panels.values():
         axes.set_yscale("log")
         axes.tick_params(labelsize=7)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     log_ticks(next(iter(panels.values())).yaxis)
-    figure.supxlabel("step", fontsize=8)
     figure.supylabel(label, fontsize=8)
     headline(figure, title)
     return figure
@@ -111,8 +112,9 @@ def _losses(axes: Axes, seeds: Sequence[History], look: Style, name: str, faint:
     steps = [row["step"] for row in seeds[0]]
     rows = np.array([[row["loss"] for row in history][: len(steps)] for history in seeds if len(history) >= len(steps)])
     middle = np.log(rows).mean(axis=0)
-    window = np.ones(min(SMOOTH, len(middle)))
-    smooth = np.convolve(middle, window, "same") / np.convolve(np.ones(len(middle)), window, "same")
+    # Windows shrink towards the ends, so that neither end is drawn to the middle.
+    halves = [min(SMOOTH // 2, at, len(middle) - 1 - at) for at in range(len(middle))]
+    smooth = np.array([middle[at - half : at + half + 1].mean() for at, half in enumerate(halves)])
     axes.plot(
         steps, np.exp(smooth), label=name, linewidth=0.8 if faint else 1.6, alpha=0.6 if faint else 1, **look.line
     )

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from icl_lab.comparison.page import words
 from icl_lab.comparison.page.facts import Facts
+from icl_lab.comparison.page.tables import summaries
 from icl_lab.comparison.statistics import paired, resampled, wilson
 from icl_lab.comparison.study import Labels, Study
 from icl_lab.figures import lines, maps, ranking, training
@@ -51,8 +52,8 @@ def pictures(study: Study, facts: Mapping[str, Sequence[Facts]] | None = None) -
 
 def _forest(study: Study) -> Picture:
     every = words.contrasts(study)
-    summaries = {rule: _relative(study, rule) for rule in study.grids}
-    rows = {c.rule: (Dot(c.middle, c.low, c.high, summaries[c.rule]), c.words) for c in every}
+    single = {c.rule: _relative(study, c.rule) if study.seeds > 1 else [] for c in every}
+    rows = {c.rule: (Dot(c.middle, c.low, c.high, single[c.rule]), c.words) for c in every}
     ratio = study.scale == "log-ratio"
     kind = "ratio" if ratio else "difference"
     interval = (
@@ -63,12 +64,13 @@ def _forest(study: Study) -> Picture:
     )
     return Picture(
         "Against the baseline",
-        f"Each rule against {study.baseline} by {words.measure(study)}, as a {kind}; small strokes are single seeds, "
-        f"paired. {interval} Hollow: the interval does not exclude a draw.",
+        f"Each rule against {study.baseline} by {words.measure(study)}, as a {kind}; "
+        + ("small strokes are single seeds, paired" if study.seeds > 1 else "of one training")
+        + f". {interval} Hollow: the interval does not exclude a draw.",
         lambda width: ranking.forest(
             rows,
             title="",
-            label=f"{kind} to {study.baseline}: {words.measure(study)}",
+            label=f"{kind} to {study.baseline}, by {words.measure(study)}",
             baseline=study.baseline,
             ratio=ratio,
             width=width,
@@ -112,8 +114,9 @@ def _curves(study: Study) -> Picture:
 def _ranking(study: Study) -> Picture:
     axis = words.along(study)
     line = study.line(axis)
-    # As in training, half-way and farthest: the order of the middle one is that of most cells.
-    chosen = dict.fromkeys([len(line) // 2, 0, len(line) - 1])
+    # As in training, half-way and farthest.
+    chosen = sorted({0, len(line) // 2, len(line) - 1})
+    order = list(summaries(study))
     panels = {
         words.cell_words(study, line[place][axis]): ranking.Panel(
             {rule: _dot(study, rule, line[place]) for rule in study.grids},
@@ -129,9 +132,10 @@ def _ranking(study: Study) -> Picture:
     return Picture(
         "Every rule in order",
         f"Large dots are means over the seeds, small ones single seeds, lines the 95 % interval {bars}. Rules stand in "
-        f"the order of the first panel; references are grey.",
+        f"the order of their summary, as in the table; references are grey.",
         lambda width: ranking.ranking(
             panels,
+            order,
             title=words.fixed(study),
             label=words.metric_words(study),
             log=study.task.log_scale,
@@ -171,7 +175,8 @@ def _effects(study: Study) -> Picture:
         "Effects over both axes",
         f"Against {study.baseline}: blue is better, red worse. Hatched: the interval does not exclude a draw"
         + (" (of one seed: the interval over prompts, where their errors are kept)" if study.seeds == 1 else "")
-        + f". The colours reach at least to {least}, so that effects of no account stay pale.",
+        + f". Cells are not corrected for being many: one in twenty stands out by chance. The colours reach at "
+        f"least to {least}, so that effects of no account stay pale.",
         lambda width: maps.effects(
             tables,
             rows,

@@ -33,6 +33,7 @@ class Table:
     head: list[str]
     rows: list[Row] = field(default_factory=list)
     note: str = ""
+    axis: str = ""  # the head of columns that are named for its values begins with it
     words: bool = False  # cells hold sentences
 
 
@@ -56,7 +57,7 @@ def table(study: Study, spec: RunSpec) -> Table:
     decades = study.task.log_scale
     best = [clear_best(study, cell) for cell in line]
     rows = []
-    for rule, summary in _summaries(study).items():
+    for rule, summary in summaries(study).items():
         cells = [rule, *(_shown(study, rule, cell) for cell in line), words.number(summary)]
         if decades:
             clip = clip_model(study, rule, spec.test)
@@ -74,7 +75,13 @@ def table(study: Study, spec: RunSpec) -> Table:
     note = f"Summary: {words.SUMMARIES[decades]}. {BOLD}"
     if not decades:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
-    return Table(head, rows, note)
+    return Table(head, rows, note, axis)
+
+
+def summaries(study: Study) -> dict[str, float]:
+    """The mean summary of each rule, best first, rules without one last."""
+    found = {rule: words.mean(study.summary(rule)) for rule in study.grids}
+    return dict(sorted(found.items(), key=lambda item: (math.isnan(item[1]), item[1])))
 
 
 def seeds_table(study: Study) -> Table:
@@ -83,13 +90,13 @@ def seeds_table(study: Study) -> Table:
     line = study.line(axis)
     names = [int(grid.values("seed")[0]) for grid in study.grids[study.baseline]]
     rows = []
-    for rule in _summaries(study):
+    for rule in summaries(study):
         columns = zip(names, zip(*(study.values(rule, cell) for cell in line), strict=True), study.summary(rule),
                       strict=True)  # fmt: skip
         for seed, values, summary in columns:
             rows.append(Row([f"{rule}, seed {seed}", *map(short, values), words.number(summary)]))
     head = ["rule and seed", *(words.cell_words(study, cell[axis]) for cell in line), "summary"]
-    return Table(head, rows, "One row a training run: look here before you trust a mean.")
+    return Table(head, rows, "One row a training run: look here before you trust a mean.", axis)
 
 
 def clear_best(study: Study, cell: Labels) -> str:
@@ -129,12 +136,6 @@ def markdown_rows(made: Table) -> list[str]:
         marked = [f"**{cell}**" if place in row.best else cell for place, cell in enumerate(cells, 1)]
         text.append(md.row([name if row.reference or made.words else f"`{name}`", *marked]))
     return text
-
-
-def _summaries(study: Study) -> dict[str, float]:
-    """The mean summary of each rule, best first, rules without one last."""
-    found = {rule: words.mean(study.summary(rule)) for rule in study.grids}
-    return dict(sorted(found.items(), key=lambda item: (math.isnan(item[1]), item[1])))
 
 
 def _shown(study: Study, rule: str, cell: Labels) -> str:

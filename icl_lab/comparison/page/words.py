@@ -41,7 +41,7 @@ class Contrast:
     @property
     def words(self) -> str:
         """``0.94 [0.89, 0.99], p 0.03``."""
-        form = ".3g" if self.ratio else "+.2g"
+        form = "+.3f" if not self.ratio else ".3f" if self.high < 10 or self.middle < 10 else ".3g"
         interval = "" if math.isnan(self.low) else f" [{self.low:{form}}, {self.high:{form}}]"
         chance = f", p {probability(self.p_holm)}" if self.p_holm >= 0 else ""
         return f"{self.middle:{form}}{interval}{chance}".replace("-", "−")
@@ -77,12 +77,10 @@ def finding(study: Study) -> str:
     what = measure(study)
     if study.seeds == 1:
         best = min(every, key=lambda each: each.middle)
-        return (
-            f"One training seed decides nothing about a rule. In this one training, by {what}, "
-            f"{best.rule} {_says(best)} than {study.baseline}, the lowest of {len(every)}."
-            if best.middle < (1 if best.ratio else 0)
-            else f"One training seed decides nothing about a rule. In this one training, by {what}, "
-            f"no rule errs less than {study.baseline}."
+        less = best.middle < (1 if best.ratio else 0)
+        kind = "ratio" if best.ratio else "difference"
+        return f"One training seed decides nothing about a rule. In this one, by {what}, " + (
+            f"{best.rule} errs least ({kind} {best.words})." if less else f"no rule errs less than {study.baseline}."
         )
     sure = [each for each in every if each.clear and each.p_holm < CLEAR]
     unsure = [each for each in every if each.clear and each not in sure]
@@ -95,21 +93,15 @@ def finding(study: Study) -> str:
         if found:
             text.append(f"{_list([f'{c.rule} ({c.words})' for c in found])} err{'s' * (len(found) == 1)} {word}")
     seeds = f"over {study.seeds} seeds, by {what}"
-    said = f"Against {study.baseline}, {seeds}: " + ("; ".join(text) if text else "no rule differs clearly") + "."
+    said = f"Against {study.baseline}, {seeds}: " + ("; ".join(text) if text else "no rule differs clearly")
     if unsure:
-        said += (
-            f" Not beyond doubt once corrected for {len(every)} comparisons: "
-            f"{_list([f'{c.rule} ({c.words})' for c in unsure])}."
-        )
+        named = [f"{c.rule} errs {'less' if c.middle < none else 'more'} ({c.words})" for c in unsure]
+        said += f". Only by its interval, not once p is corrected for {len(every)} comparisons: {_list(named)}"
     draws = len(every) - len(sure) - len(unsure)
     if draws and (text or unsure):
         rest = "The other one is" if draws == 1 else f"The other {draws} are"
-        said += f" {rest} not told apart from {study.baseline}."
-    return said
-
-
-def _says(contrast: Contrast) -> str:
-    return f"errs {contrast.words} times as much" if contrast.ratio else f"errs {contrast.words} less"
+        said += f". {rest} not told apart from {study.baseline}"
+    return f"{said}."
 
 
 def _list(words: Sequence[str]) -> str:
