@@ -76,11 +76,18 @@ def headline(figure: Figure, text: str, size: float = 10) -> None:
         figure.suptitle(wrapped(text, figure.get_figwidth() - 0.2, size), fontsize=size)
 
 
+def columns(names: Sequence[str], inches: float, size: float = 8) -> int:
+    """Returns how many columns of a legend fit a width: its widest name, with the line before it, sets theirs."""
+    widest = (max(map(len, names), default=1) + 8) * 0.6 * size / 72
+    return max(1, min(len(names), int(inches // widest)))
+
+
 def legend(figure: Figure, axes: Axes, below: bool, size: float = 7) -> None:
-    """Names the lines of a panel beside the figure, or in two columns below it."""
+    """Names the lines of a panel beside the figure, or below it in as many columns as fit."""
     handles, names = axes.get_legend_handles_labels()
     if below:
-        figure.legend(handles, names, frameon=False, fontsize=size, loc="outside lower center", ncols=2)
+        figure.legend(handles, names, frameon=False, fontsize=size, loc="outside lower center",
+                      ncols=columns(names, figure.get_figwidth(), size))  # fmt: skip
     else:
         figure.legend(handles, names, frameon=False, fontsize=size, loc="outside right center")
 

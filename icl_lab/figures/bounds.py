@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import finish, headline, wrapped
+from icl_lab.figures.axes import columns, finish, headline, wrapped
 from icl_lab.figures.base import NAMES, REFERENCE
 from icl_lab.figures.styles import styles
 
@@ -69,7 +69,9 @@ def curves(panels: Mapping[str, Panel], *, title: str, trained: float, reach: fl
         places.flat[0].plot([], [], "-", color="0.3", linewidth=1.6)[0],
     ]
     names += ["onset beyond training", "B (at the margins)"]
-    figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=min(7, len(names)))
+    figure.legend(
+        handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=columns(names, 5.4 * across)
+    )
     return figure
 
 
@@ -114,7 +116,12 @@ def control(
     handles, names = places[0].get_legend_handles_labels()
     handles.append(places[0].plot([], [], color="0.8", linestyle="--", linewidth=0.8)[0])
     figure.legend(
-        handles, [*names, "B ∝ a"], frameon=False, fontsize=8, loc="outside lower center", ncols=min(6, len(names) + 1)
+        handles,
+        [*names, "B ∝ a"],
+        frameon=False,
+        fontsize=8,
+        loc="outside lower center",
+        ncols=columns([*names, "B ∝ a"], 4.6 * len(panels)),
     )
     return figure
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import constant, finish, headline, remark, ticks, wrapped
+from icl_lab.figures.axes import columns, constant, finish, headline, remark, ticks, wrapped
 from icl_lab.figures.styles import styles
 
 Line = Sequence[tuple[float, float]]
@@ -57,7 +57,7 @@ def curves(
         axes.remove()
     if known:
         handles, names = places.flat[0].get_legend_handles_labels()
-        figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=min(4, len(names)))
+        figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=columns(names, 9.6))
     return figure
 
 

@@ -89,8 +89,8 @@ def _colors(name: str) -> list[str]:
     if base in KNOWN:
         hue, shade = KNOWN[base]
         start = _number(name)
-        # Black has no darker shades.
-        tries = VARIANTS if hue != "#000000" else (0.45, 0.3, 0.6, 0.2, 0.38, 0.52)
+        # Black has no darker shades, and the grey half-way is that of references.
+        tries = VARIANTS if hue != "#000000" else (0.4, 0.3, 0.6, 0.2, 0.35, 0.66)
         near = [mixed(mixed(hue, shade), tries[(start + n) % len(tries)]) for n in range(len(tries))]
         return [*near, *_spare(name)]
     return _spare(name)
