@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 # Commands that tests let write or read a results folder: never the repository's own.
 RESULTS = (
     *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff"),
-    *("saturation", "probe", "heads", "ablate", "boundary", "attention"),
+    *("saturation", "probe", "heads", "ablate", "boundary", "attention", "report"),
 )
 
 

@@ -307,7 +307,7 @@ def draw(run: "Run", afresh: bool) -> None:
 def draw_history(run: "Run") -> None:
     """Draws the learning curve of a trained run, and what its rules learned on the way."""
     from icl_lab.figures.base import encode
-    from icl_lab.figures.lines import learned, learning_curve
+    from icl_lab.figures.training import learned, learning_curve
     from icl_lab.files import publish
 
     title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()

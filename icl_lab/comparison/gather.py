@@ -35,19 +35,26 @@ def publish(
     sections: Sequence["Section"] = (),
     title: str = "",
 ) -> tuple[str, list[str]]:
-    """Writes table, tidy comparison, figures and page; returns the table as text and the names of the files."""
+    """Writes table, tidy comparison, figures, page and what is needed to build them again (``study.json``).
+
+    ``runs`` stand in the order of the study: all seeds of its first rule, then those of the next. Returns the table as
+    text and the names of the files.
+    """
     from icl_lab.comparison import page
+    from icl_lab.comparison.record import NAME, Record
     from icl_lab.comparison.study import compare, tidy
     from icl_lab.files import publish_folder as save
     from icl_lab.runs import environment
 
-    spec = runs[0].spec
-    text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study)
+    spec, seeds = runs[0].spec, study.seeds
+    groups = {name: list(runs[at * seeds : (at + 1) * seeds]) for at, name in enumerate(study.grids)}
+    facts = page.facts_of(groups)
+    text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study, facts)
     commits = sorted({str(run.env()["commit"]) for run in runs})
     origin = f"{environment.origin()} Runs: {len(runs)}, trained at commit {', '.join(commits)}."
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
-    written = save(folder, tables, {name: figure for name, (figure, _) in drawn.items()})
+    record = Record.of(groups, study.baseline, command, title)
+    written = save(folder, {**tables, NAME: record.text()}, {name: picture.wide for name, picture in drawn.items()})
     # The page last: it says of the whole study where it comes from.
-    return text, written + save(
-        folder, {"report.html": page.html(study, spec, drawn, command, origin, sections, title)}, {}
-    )
+    report = page.html(study, spec, drawn, command, origin, sections, title, facts=facts, files=tables)
+    return text, written + save(folder, {"report.html": report}, {})

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.figure import Figure
 
+from icl_lab.figures.axes import headline, wrapped
 from icl_lab.figures.base import MAP
 
 SIGNED = "RdBu_r"  # as the maps of effects: blue below 0, red above
@@ -37,7 +38,7 @@ def attention(
         layout="constrained",
         dpi=150,
     )
-    figure.suptitle("\n".join([title, *notes]), fontsize=9)
+    headline(figure, "\n".join([title, *notes]), 9)
     places = figure.subplots(len(runs) * l, h, squeeze=False)
     shown = list(range(t)) if named else [*range(0, t, -(-t // 8))]
     image = None
@@ -51,7 +52,7 @@ def attention(
             zeros = np.argwhere((values == 0) & ~hidden)
             if len(zeros):
                 axes.scatter(zeros[:, 1], zeros[:, 0], s=max(0.5, 40 / t), c="black" if signed else "white", marker=".")
-            axes.set_title(f"{name}, layer {layers[at]}, head {heads[to]}", fontsize=7)
+            axes.set_title(wrapped(f"{name}, layer {layers[at]}, head {heads[to]}", side, 7), fontsize=7)
             below, left = number * l + at == len(runs) * l - 1, to == 0
             axes.set_xticks(shown, [labels[key] for key in shown] if below else [], fontsize=6.5, rotation=90)
             rows = [key for key in shown if key >= t - r]

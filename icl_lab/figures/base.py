@@ -7,7 +7,6 @@ import matplotlib
 import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
 from PIL import Image
 
 # Perceptually even, and readable without red-green vision.
@@ -23,9 +22,9 @@ NAMES = {
     "z_max": "largest score (all others 0)",
     "x": "score x",
 }
-# Wong's colours, without the yellow that white paper swallows; later rounds are dashed.
+# For what is no rule (layers, laws, numbers of keys): Wong's colours, without the yellow that white paper swallows.
 INKS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
+REFERENCE = "0.5"  # the grey of reference predictors, which no rule has
 
 # No date inside, so that redrawing a stored grid does not look like a change.
 UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -66,17 +65,6 @@ def write_numbers(axes: matplotlib.axes.Axes, values: np.ndarray, scale: Normali
             # Dark ink on the bright end of the map, light ink on the dark end.
             ink = "black" if float(np.ma.filled(scale(value), 0.0)) > 0.6 else "white"
             axes.text(x, y, short(value), ha="center", va="center", fontsize=size, color=ink)
-
-
-def finish(axes: matplotlib.axes.Axes, log: str, base: int = 2) -> None:
-    """Gives a panel its grid and ticks; ``log`` names the axes that are logarithmic, across to this base."""
-    if "x" in log:
-        axes.set_xscale("log", base=base)
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    if "y" in log:
-        axes.set_yscale("log")
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def short(value: float) -> str:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.figures.base import DASHES, INKS, NAMES, finish
+from icl_lab.figures.axes import columns, finish, headline, wrapped
+from icl_lab.figures.base import NAMES, REFERENCE
+from icl_lab.figures.styles import styles
 
 Line = Sequence[tuple[float, float]]
 
@@ -27,13 +29,15 @@ def curves(panels: Mapping[str, Panel], *, title: str, trained: float, reach: fl
     """Draws a panel for each function: seeds thin, the median of a rule thick, the truth dashed.
 
     Shaded: training range. Short bars on the left (B-) and right (B+) margins: detected bounds. Triangles on the axis
-    below: detected onsets.
+    below: detected onsets, where the answer leaves the truth. Those inside the training range are left out: where a
+    function is as steep as 9x, answers leave the truth at once, and the place says nothing of a bound.
     """
     across = min(2, len(panels))
     down = -(-len(panels) // across)
     figure = Figure(figsize=(5.4 * across, 3.9 * down + 0.9), layout="constrained", dpi=150)
-    figure.suptitle(title, fontsize=10)
+    headline(figure, title)
     places = figure.subplots(down, across, squeeze=False)
+    looks = styles(dict.fromkeys(rule for panel in panels.values() for rule in panel.curves))
     every = [y for panel in panels.values() for seeds in panel.curves.values() for line in seeds for _, y in line]
     top = min(reach, 1.25 * max(np.abs(every).max(), trained))
     for axes, (name, panel) in zip(places.flat, panels.items(), strict=False):
@@ -41,7 +45,7 @@ def curves(panels: Mapping[str, Panel], *, title: str, trained: float, reach: fl
         axes.axhline(0, color="0.8", linewidth=0.8)
         axes.plot([-reach, reach], [-reach, reach], color="0.45", linestyle="--", linewidth=1, label="truth")
         for number, (rule, seeds) in enumerate(panel.curves.items()):
-            hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
+            hue, dash = looks[rule].color, looks[rule].dash
             for line in seeds if len(seeds) > 1 else ():
                 axes.plot(*zip(*line, strict=True), color=hue, linewidth=0.6, alpha=0.4)
             t = [x for x, _ in seeds[0]]
@@ -50,11 +54,12 @@ def curves(panels: Mapping[str, Panel], *, title: str, trained: float, reach: fl
             for bound in panel.bounds.get(rule, ()):
                 edge = (0.955, 1.0) if bound > 0 else (0.0, 0.045)
                 axes.plot(edge, [bound] * 2, color=hue, linewidth=1.6, transform=axes.get_yaxis_transform())
-            onsets = [onset for onset in panel.onsets.get(rule, ()) if abs(onset) < reach]
+            onsets = [onset for onset in panel.onsets.get(rule, ()) if trained < abs(onset) < reach]
             height = [0.025 + 0.035 * number] * len(onsets)
             axes.plot(onsets, height, "^", color=hue, markersize=4, transform=axes.get_xaxis_transform())
         finish(axes, "")
-        axes.set(title=name, xlim=(-1.08 * reach, 1.08 * reach), ylim=(-top, top))
+        axes.set_title(wrapped(name, 5.0))
+        axes.set(xlim=(-1.08 * reach, 1.08 * reach), ylim=(-top, top))
         axes.set(xlabel="true value t of the query", ylabel="answer")
     for axes in places.flat[len(panels) :]:
         axes.remove()
@@ -63,8 +68,10 @@ def curves(panels: Mapping[str, Panel], *, title: str, trained: float, reach: fl
         places.flat[0].plot([], [], "^", color="0.3", markersize=4)[0],
         places.flat[0].plot([], [], "-", color="0.3", linewidth=1.6)[0],
     ]
-    names += ["onset", "B (at the margins)"]
-    figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=min(7, len(names)))
+    names += ["onset beyond training", "B (at the margins)"]
+    figure.legend(
+        handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=columns(names, 5.4 * across)
+    )
     return figure
 
 
@@ -77,19 +84,23 @@ def control(
     Parallel to the dashed guides: the input, or what the model makes of it.
     """
     figure = Figure(figsize=(4.6 * len(panels), 4.1), layout="constrained", dpi=150)
-    figure.suptitle(title, fontsize=10)
+    headline(figure, title)
     places = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     x = np.abs(slopes)
+    looks = styles(dict.fromkeys(rule for rules in panels.values() for rule in rules))
     for axes, (name, rules) in zip(places, panels.items(), strict=True):
         for number, (rule, values) in enumerate(rules.items()):
-            hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
+            hue, dash = looks[rule].color, looks[rule].dash
             nudge = 1.02 ** (number - (len(rules) - 1) / 2)
             table = np.array(values, float)  # (slopes seeds)
             known = ~np.isnan(table).all(axis=1)
             means = [np.nanmean(row) for row in table[known]]
             axes.plot(x[known] * nudge, means, color=hue, linestyle=dash, linewidth=1.5, label=rule)
-            axes.plot(np.repeat(x * nudge, table.shape[1]), table.ravel(), ".", color=hue, markersize=5)
-        axes.set(xscale="log", yscale="log", title=name, xlabel="size of the slope a")
+            axes.plot(
+                np.repeat(x * nudge, table.shape[1]), table.ravel(), looks[rule].marker, color=hue, markersize=3.5
+            )
+        axes.set(xscale="log", yscale="log", xlabel="size of the slope a")
+        axes.set_title(wrapped(name, 4.2))
     low, high = places[0].get_ylim()
     low = min(low, high / 5)  # so that flat looks flat
     for axes in places:
@@ -105,7 +116,12 @@ def control(
     handles, names = places[0].get_legend_handles_labels()
     handles.append(places[0].plot([], [], color="0.8", linestyle="--", linewidth=0.8)[0])
     figure.legend(
-        handles, [*names, "B ∝ a"], frameon=False, fontsize=8, loc="outside lower center", ncols=min(6, len(names) + 1)
+        handles,
+        [*names, "B ∝ a"],
+        frameon=False,
+        fontsize=8,
+        loc="outside lower center",
+        ncols=columns([*names, "B ∝ a"], 4.6 * len(panels)),
     )
     return figure
 
@@ -126,19 +142,21 @@ def sweeps(
     across = min(3, len(rules))
     down = -(-len(rules) // across)
     figure = Figure(figsize=(3.4 * across + 0.4, 3.1 * down + 0.7), layout="constrained", dpi=150)
-    figure.suptitle(title, fontsize=10)
+    headline(figure, title)
     places = figure.subplots(down, across, squeeze=False, sharey=True)
     floor = min(value for measured, _ in rules.values() for row in measured for value in row) / 2
+    looks = styles(rules)
     for number, (axes, (rule, (measured, predicted))) in enumerate(zip(places.flat, rules.items(), strict=False)):
-        hue = INKS[number % len(INKS)]
-        axes.plot(sigmas, zero, color="0.6", linestyle=(0, (4, 2)), linewidth=1, label="answer 0")
+        hue = looks[rule].color
+        axes.plot(sigmas, zero, color=REFERENCE, linestyle=(0, (4, 2)), linewidth=1, label="answer 0")
         axes.axvline(judged, color="0.5", linestyle=":", linewidth=1)
         for seed, row in enumerate(predicted):
             axes.plot(sigmas, row, color=hue, linewidth=1.2, label="predicted from B" if not seed else None)
         for seed, row in enumerate(measured):
             axes.plot(sigmas, row, "o", color=hue, markersize=3.5, fillstyle="none", label=None if seed else "measured")
-        axes.set(yscale="log", ylim=(floor, None), title=rule, xlabel=NAMES["sigma_f"])
-        finish(axes, "")
+        axes.set(yscale="log", ylim=(floor, None), xlabel=NAMES["sigma_f"] if number >= len(rules) - across else "")
+        axes.set_title(wrapped(rule, 3.2))
+        finish(axes, "y")
     for axes in places.flat[len(rules) :]:
         axes.remove()
     for row in places:

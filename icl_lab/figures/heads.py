@@ -1,11 +1,12 @@
-"""Every head a thin line."""
+"""Curves of heads or seeds: each a thin line, a thick one for the rule."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.figures.base import DASHES, INKS, finish
+from icl_lab.figures.axes import columns, constant, finish, headline, remark, ticks, wrapped
+from icl_lab.figures.styles import styles
 
 Line = Sequence[tuple[float, float]]
 
@@ -23,30 +24,47 @@ def curves(
     """Draws a panel for each metric: heads (or seeds) thin, their median a thick line for each rule.
 
     ``scales`` names the logarithmic axes of a panel ("x" where it does not), ``limits`` its range, ``mark`` a place
-    across that is dotted in all of them.
+    across that is dotted in all of them. A metric of which no value is known gets no panel, and is named in the title.
     """
-    figure = Figure(figsize=(9.6, 3.0 * -(-len(panels) // 2) + 0.5), layout="constrained", dpi=150)
-    figure.suptitle(title, fontsize=10)
-    places = figure.subplots(-(-len(panels) // 2), 2, squeeze=False)
-    for axes, (metric, rules) in zip(places.flat, panels.items(), strict=False):
-        for number, (rule, lines) in enumerate(rules.items()):
-            hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
+    known = {metric: rules for metric, rules in panels.items() if _values(rules)}
+    missing = [metric for metric in panels if metric not in known]
+    down = max(1, -(-len(known) // 2))
+    figure = Figure(figsize=(9.6, 3.0 * down + 0.5), layout="constrained", dpi=150)
+    headline(figure, title + (f"\n(without any value: {', '.join(missing)})" if missing else ""))
+    places = figure.subplots(down, 2, squeeze=False)
+    looks = styles(dict.fromkeys(rule for rules in panels.values() for rule in rules))
+    for axes, (metric, rules) in zip(places.flat, known.items(), strict=False):
+        at: list[float] = []
+        for rule, lines in rules.items():
+            look = looks[rule]
             for line in lines:
-                axes.plot(*zip(*line, strict=True), color=hue, linewidth=0.5, alpha=0.3)
+                axes.plot(*zip(*line, strict=True), color=look.color, linewidth=0.5, alpha=0.3)
             where = [place for place, _ in lines[0]]
             values = np.array([[value for place, value in line if place in where] for line in lines])
-            axes.plot(where, _middle(values), color=hue, linestyle=dash, linewidth=2, label=rule)
+            axes.plot(where, _middle(values), linewidth=2, label=rule, **look.line)
+            at += where
         if mark is not None:
             axes.axvline(mark, color="0.5", linestyle=":", linewidth=1)
-        finish(axes, scales.get(metric, "x"), base)
-        axes.set(xlabel=across, ylabel=metric)
+        if (value := constant(_values(rules))) is not None:
+            remark(axes, f"all values are {value:g}")
         if limits and metric in limits:
             axes.set_ylim(*limits[metric])
-    for axes in list(places.flat)[len(panels) :]:
-        axes.set_visible(False)
-    handles, names = places.flat[0].get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=min(4, len(names)))
+        finish(axes, scales.get(metric, "x"), base)
+        ticks(axes.xaxis, at)
+        axes.set_xlabel(across)
+        axes.set_ylabel(wrapped(metric, 2.4, 9))
+    for axes in list(places.flat)[len(known) :]:
+        axes.remove()
+    if known:
+        handles, names = places.flat[0].get_legend_handles_labels()
+        figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=columns(names, 9.6))
     return figure
+
+
+def _values(rules: Mapping[str, Sequence[Line]]) -> list[float]:
+    """Every known number of a panel."""
+    every = [value for lines in rules.values() for line in lines for _, value in line]
+    return [value for value in every if np.isfinite(value)]
 
 
 def _middle(values: np.ndarray) -> list[float]:

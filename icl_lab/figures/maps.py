@@ -1,15 +1,20 @@
 """One metric over two axes."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LogNorm, TwoSlopeNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
-from icl_lab.figures.base import MAP, NAMES, color_scale, write_numbers
+from icl_lab.figures.axes import WIDE, log_ticks, wrapped
+from icl_lab.figures.base import MAP, NAMES, color_scale, short, write_numbers
 from icl_lab.grid import Grid
 
 
@@ -37,59 +42,100 @@ def heat_map(
     axes = figure.subplots()
     scale = color_scale(values, log, limits)
     image = axes.imshow(values, cmap=MAP, norm=scale, aspect="auto", origin="lower")
-    axes.set(xlabel=NAMES.get(columns, columns), ylabel=NAMES.get(rows, rows), title=title)
+    axes.set(xlabel=NAMES.get(columns, columns), ylabel=NAMES.get(rows, rows))
+    outlined = training is not None and training[columns] in table.columns and training[rows] in table.index
+    # The panel is narrower than the figure by its colour bar and the labels.
+    axes.set_title(wrapped(title, figure.get_figwidth() - 1.0) + ("\n(outlined: as in training)" if outlined else ""))
     axes.set_xticks(range(width), [f"{value:g}" for value in table.columns])
     axes.set_yticks(range(height), [f"{value:g}" for value in table.index])
     axes.tick_params(length=0)
-    bar = figure.colorbar(image, ax=axes, label=label, pad=0.02)
+    bar = figure.colorbar(image, ax=axes, label=wrapped(label, max(2.0, figure.get_figheight() - 0.6), 9), pad=0.02)
     if isinstance(scale, LogNorm):
         bar.ax.yaxis.set_major_locator(LogLocator(numticks=6))
     if width <= 20:
         write_numbers(axes, values, scale)
-    if training is not None and training[columns] in table.columns and training[rows] in table.index:
+    if training is not None and outlined:
         x, y = list(table.columns).index(training[columns]), list(table.index).index(training[rows])  # type: ignore[arg-type]
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=2, zorder=3))
-        axes.set_title(title + "\n(outlined: as in training)")
     return figure
 
 
 Map = Mapping[tuple[float, float], Any]  # (value down, value across) -> what stands there
 
 
-def side_by_side(tables: Mapping[str, Map], rows: str, columns: str, *, label: str, log: bool) -> Figure:
+def side_by_side(
+    tables: Mapping[str, Map], rows: str, columns: str, *, label: str, log: bool, width: float = WIDE
+) -> Figure:
     """Draws a map for each name, all on one colour scale."""
     arrays = {name: _array(table) for name, table in tables.items()}
     scale = color_scale(np.concatenate([array.ravel() for array in arrays.values()]), log, None)
-    figure, panels = _panels(arrays, tables, rows, columns)
+    figure, panels = _panels(arrays, tables, rows, columns, width)
     for axes, array in zip(panels, arrays.values(), strict=True):
         image = axes.imshow(array, cmap=MAP, norm=scale, aspect="auto", origin="lower")
         write_numbers(axes, array, scale, size=6.5)
-    figure.colorbar(image, ax=list(panels), label=label, pad=0.01)
+    bar = _bar(figure, panels, image, label)
+    if isinstance(scale, LogNorm):
+        log_ticks(bar.ax.xaxis if bar.orientation == "horizontal" else bar.ax.yaxis)
     return figure
 
 
-def effects(tables: Mapping[str, Map], rows: str, columns: str, *, label: str) -> Figure:
+def effects(
+    tables: Mapping[str, Map],
+    rows: str,
+    columns: str,
+    *,
+    label: str,
+    least: float = 0.0,
+    ratio: bool = False,
+    width: float = WIDE,
+) -> Figure:
     """Draws a map for each name of effects around 0, one scale for all; cells that are not clear are hatched.
 
-    ``tables`` holds (effect, clear) for each cell.
+    ``tables`` holds (effect, clear) for each cell. The colours reach as far as the largest effect and at least to
+    ``least``, so that effects of no account stay pale. With ``ratio`` effects are powers of two, and are written as the
+    ratio.
     """
     arrays = {name: _array({where: cell[0] for where, cell in table.items()}) for name, table in tables.items()}
-    reach = max(1e-9, max(float(np.nanmax(np.abs(array))) for array in arrays.values()))
-    figure, panels = _panels(arrays, tables, rows, columns)
+    reach = max(1e-9, least, max(float(np.nanmax(np.abs(array))) for array in arrays.values()))
+    figure, panels = _panels(arrays, tables, rows, columns, width)
     for axes, (name, array) in zip(panels, arrays.items(), strict=True):
         image = axes.imshow(array, cmap="RdBu_r", norm=TwoSlopeNorm(0.0, -reach, reach), aspect="auto", origin="lower")
         clear = _array({where: float(cell[1]) for where, cell in tables[name].items()})
         for (y, x), value in np.ndenumerate(array):
             ink = "white" if abs(value) > 0.6 * reach else "black"
-            axes.text(x, y, f"{round(value, 2) + 0.0:+.2f}", ha="center", va="center", fontsize=6.5, color=ink)
+            words = _times(value) if ratio else f"{round(value, 2) + 0.0:+.2f}"
+            axes.text(x, y, words, ha="center", va="center", fontsize=6.5, color=ink)
             if not clear[y, x]:
                 axes.add_patch(
                     Rectangle(
                         (x - 0.5, y - 0.5), 1, 1, fill=False, hatch="////", edgecolor="0.35", linewidth=0, alpha=0.35
                     )
                 )
-    figure.colorbar(image, ax=list(panels), label=label, pad=0.01)
+    bar = _bar(figure, panels, image, label)
+    if ratio:
+        bar.set_ticks(_ratios(reach), labels=[f"{2**power:.3g}" for power in _ratios(reach)])
     return figure
+
+
+def _times(power: float) -> str:
+    """A power of two as the ratio it is."""
+    ratio = 2.0**power
+    return f"{ratio:.2f}" if ratio < 9.95 else short(ratio)
+
+
+def _ratios(reach: float) -> list[float]:
+    """Round ratios between 1 / 2^reach and 2^reach, at most three on a side and none too near another, as powers of 2.
+
+    >>> [round(2**power, 3) for power in _ratios(1.0)]
+    [0.5, 0.667, 0.8, 1.0, 1.25, 1.5, 2.0]
+    """
+    chosen: list[float] = []
+    for ratio in (1000, 300, 100, 30, 10, 5, 3, 2, 1.5, 1.25, 1.1):
+        power = math.log2(ratio)
+        near = [*chosen, 0.0]
+        if power <= reach and len(chosen) < 3 and min(abs(power - other) for other in near) > 0.18 * reach:
+            chosen.append(power)
+    return sorted([0.0, *chosen, *(-power for power in chosen)])
 
 
 def _array(table: Mapping[tuple[float, float], float]) -> np.ndarray:
@@ -97,24 +143,39 @@ def _array(table: Mapping[tuple[float, float], float]) -> np.ndarray:
     return np.array([[table.get((y, x), np.nan) for x in across] for y in down], dtype=float)
 
 
-def _panels(arrays: Mapping[str, np.ndarray], tables: Mapping[str, Map], rows: str, columns: str) -> tuple[Figure, Any]:
-    """A figure with a titled panel for each name, two in a row."""
-    height, width = next(iter(arrays.values())).shape
-    lines = -(-len(arrays) // 2)
-    size = (2 * (0.42 * width + 0.9) + 1.2, lines * (0.3 * height + 1.0) + 0.4)
-    figure = Figure(figsize=(max(6.0, size[0]), max(2.4, size[1])), layout="constrained", dpi=150)
-    grid = figure.subplots(lines, 2, squeeze=False)
+def _panels(
+    arrays: Mapping[str, np.ndarray], tables: Mapping[str, Map], rows: str, columns: str, width: float
+) -> tuple[Figure, Any]:
+    """A figure with a titled panel for each name, as many in a row as ``width`` has room for."""
+    down, across = next(iter(arrays.values())).shape
+    panel = 0.36 * across + 0.7
+    columns_of = max(1, min(len(arrays), int((width - 0.4) // panel)))
+    lines = -(-len(arrays) // columns_of)
+    wide = min(width, max(3.2, columns_of * (0.42 * across + 0.9) + 1.0))
+    titles = {name: wrapped(name, wide / columns_of - 0.6, 9) for name in arrays}
+    most = max(title.count("\n") for title in titles.values())
+    figure = Figure(
+        figsize=(wide, lines * (max(0.3 * down, 0.75) + 0.4 + 0.15 * most) + 1.1), layout="constrained", dpi=150
+    )
+    grid = figure.subplots(lines, columns_of, squeeze=False)
     panels = list(grid.flat)
     for axes in panels[len(arrays) :]:
-        axes.set_visible(False)
+        axes.remove()
     for number, (axes, name) in enumerate(zip(panels, arrays, strict=False)):
-        down, across = (sorted({where[side] for where in tables[name]}) for side in (0, 1))
-        axes.set_title(name)
-        axes.set_xticks(range(width), [f"{value:g}" for value in across])
-        axes.set_yticks(range(height), [f"{value:g}" for value in down])
+        y, x = (sorted({where[side] for where in tables[name]}) for side in (0, 1))
+        axes.set_title(titles[name], fontsize=9)
+        last = number + columns_of >= len(arrays)
+        axes.set_xticks(range(across), [f"{value:g}" for value in x] if last else [], fontsize=7)
+        axes.set_yticks(range(down), [f"{value:g}" for value in y] if number % columns_of == 0 else [], fontsize=7)
         axes.tick_params(length=0)
-        if number + 2 >= len(arrays):
-            axes.set_xlabel(NAMES.get(columns, columns))
-        if number % 2 == 0:
-            axes.set_ylabel(NAMES.get(rows, rows))
+    figure.supxlabel(NAMES.get(columns, columns), fontsize=8)
+    figure.supylabel(NAMES.get(rows, rows), fontsize=8)
     return figure, panels[: len(arrays)]
+
+
+def _bar(figure: Figure, panels: Sequence[Axes], image: AxesImage, label: str) -> Colorbar:
+    """One colour bar for all panels: above them, where it costs no width."""
+    bar = figure.colorbar(image, ax=list(panels), location="top", pad=0.02, fraction=0.05, aspect=40, shrink=0.8)
+    bar.set_label(wrapped(label, figure.get_figwidth() - 0.5, 8), fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    return bar

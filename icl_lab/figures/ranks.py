@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from icl_lab.figures.base import DASHES, INKS
+from icl_lab.figures.axes import headline, wrapped
+from icl_lab.figures.styles import styles
 
 ENDS = ("#d55e00", "#e69f00", "#0072b2")  # wrong, in part, right: told apart without red-green vision
 MARKS = ("x", "^", "o")
@@ -20,12 +22,14 @@ def needles(
     """Draws ranked scores of heads, one line a rule, and below them a panel a rule of ranked trials and their ends."""
     rows = -(-len(trials) // 3)
     figure = Figure(figsize=(9.6, 3.2 + 2.1 * rows), layout="constrained", dpi=150)
-    figure.suptitle(title, fontsize=10)
+    headline(figure, title)
+    looks = styles([*heads, *trials])
     top, below = list(figure.subfigures(2, 1, height_ratios=(3.0, 2.1 * rows), squeeze=False).flat)
     axes = top.subplots()
-    for number, (rule, scores) in enumerate(heads.items()):
-        hue, dash = INKS[number % len(INKS)], DASHES[number // len(INKS) % len(DASHES)]
-        axes.plot(range(1, len(scores) + 1), scores, color=hue, linestyle=dash, marker=".", linewidth=1.2, label=rule)
+    for rule, scores in heads.items():
+        axes.plot(range(1, len(scores) + 1), scores, linewidth=1.2, markersize=3.5, label=rule, **looks[rule].dotted)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set(xlabel="heads of all seeds, best first", ylabel="needle score", ylim=(-0.03, 1.03))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -36,7 +40,8 @@ def needles(
         for end, (words, hue, mark) in enumerate(zip(outcomes, ENDS, MARKS, strict=True)):
             places = [place for place, each in enumerate(ends) if each == end]
             axes.plot(places, [scores[place] for place in places], mark, color=hue, markersize=3, label=words)
-        axes.set_title(rule, fontsize=8)
+        axes.set_title(wrapped(rule, 9 / panels.shape[1] - 0.4, 8), fontsize=8, color=looks[rule].color)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set(ylim=(-0.05, 1.05))
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=7)
@@ -44,6 +49,7 @@ def needles(
             axes.set_xlabel("trials, best first", fontsize=8)
         if number % panels.shape[1] == 0:
             axes.set_ylabel("best head's score", fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
     handles, names = panels.flat[0].get_legend_handles_labels()
     below.legend(handles, names, frameon=False, fontsize=7, loc="outside lower center", ncols=len(names))
     return figure

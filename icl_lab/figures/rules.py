@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from icl_lab.figures.base import DASHES, INKS, MAP, NAMES, color_scale, finish, write_numbers
+from icl_lab.figures.axes import finish, headline, wrapped
+from icl_lab.figures.base import MAP, NAMES, color_scale, write_numbers
+from icl_lab.figures.styles import styles
 from icl_lab.grid import Grid
 
 
@@ -114,16 +117,20 @@ def curves(
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (name, labels) in zip(every, panels, strict=True):
         table = (grid.where(**labels) if labels else grid).table(x, series)
-        for (line, values), style in zip(table.items(), _styles(), strict=False):
-            axes.plot(table.index, values, label=(names or {}).get(line, str(line)), linewidth=1.8, **style)
+        looks = styles(map(str, table)) if series == "attn" else {}
+        shades = matplotlib.colormaps[MAP](np.linspace(0, 0.9, len(table.columns)))  # numbers in order: light is large
+        for number, (line, values) in enumerate(table.items()):
+            look = looks[str(line)].line if looks else {"color": shades[number]}
+            axes.plot(table.index, values, label=(names or {}).get(line, str(line)), linewidth=1.8, **look)
         if mark is not None:
             axes.axvline(mark[0], color="#777777", linewidth=0.8, linestyle="--")
             axes.text(mark[0] - 0.1, 0.94, mark[1], ha="right", transform=axes.get_xaxis_transform())
-        axes.set(xlabel=NAMES.get(x, x), title=name)
+        axes.set_xlabel(NAMES.get(x, x))
+        axes.set_title(wrapped(name, 3.4))
         finish(axes, log)
     every[0].set_ylabel(label)
     figure.legend(*every[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
-    figure.suptitle(title, fontsize=10)
+    headline(figure, title)
     return figure
 
 
@@ -146,13 +153,14 @@ def families(
     figure = Figure(figsize=(10.5, 1.95 * len(rows) + 0.8), layout="constrained", dpi=150)
     every = figure.subplots(len(rows), len(panels), sharex="col", sharey=True, squeeze=False)
     tables = [grid.table(axis, "attn") for grid, axis, _ in panels]
+    looks = styles(panels[0][0].values("attn"))
     for line, (name, rules) in zip(every, rows.items(), strict=True):
         here = [rule for rule in rules if all(rule in table for table in tables)]
         for column, (axes, table, (_, axis, log)) in enumerate(zip(line, tables, panels, strict=True)):
             axes.plot(table.index, table[beside], color="#bbbbbb", linewidth=5, solid_capstyle="round", zorder=1)
-            for same, style in zip(_alike(here, tables), _styles(), strict=False):
+            for same in _alike(here, tables):
                 values = table[same[0]]
-                axes.plot(table.index, values, label="\n   = ".join(same), linewidth=1.6, **style)
+                axes.plot(table.index, values, label="\n   = ".join(same), linewidth=1.6, **looks[same[0]].line)
             finish(axes, log)
             axes.tick_params(labelbottom=True)
             if axes in every[-1]:
@@ -161,7 +169,7 @@ def families(
                 axes.set_ylabel(label)
                 axes.set_title(name, loc="left", fontsize=9, fontweight="bold")
         line[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.08), frameon=False, fontsize=8, labelspacing=0.25)
-    figure.suptitle(title, fontsize=10)
+    headline(figure, title)
     return figure
 
 
@@ -191,12 +199,8 @@ def side_by_side(
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         write_numbers(axes, values, scale, size=7)
-    figure.suptitle(title, fontsize=10)
+    headline(figure, title)
     return figure
-
-
-def _styles() -> Iterator[dict[str, Any]]:
-    return ({"color": ink, "linestyle": dash} for dash in DASHES for ink in INKS)
 
 
 def _alike(rules: Sequence[str], tables: Sequence[Any]) -> list[list[str]]:

@@ -124,8 +124,10 @@ def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
     assert "| `ssa` |" in out
     assert "reference:3-nn" in out
     folder = tmp_path / "results" / "linear-smoke"
-    pictures = {f"{name}.{kind}" for name in ("curves", "maps", "ratios") for kind in ("png", "svg")}
-    assert {path.name for path in folder.iterdir()} == {"comparison.csv", "table.md", "report.html", *pictures}
+    names = ("forest", "curves", "ratios", "maps", "learning")
+    pictures = {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
+    texts = {"comparison.csv", "table.md", "study.json", "report.html"}
+    assert {path.name for path in folder.iterdir()} == {*texts, *pictures}
     rows = (folder / "comparison.csv").read_text().splitlines()
     assert rows[0].startswith("attn,baseline,sigma_x,sigma_f,length,metric")
     assert all(row.startswith("ssa,softmax,") for row in rows[1:])

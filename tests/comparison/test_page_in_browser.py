@@ -2,54 +2,62 @@
 
 import pytest
 
-from icl_lab import tasks
 from icl_lab.comparison import page
 from icl_lab.comparison.page import Row, Section, Table
-from icl_lab.comparison.study import Study
-from icl_lab.grid import Grid
-from icl_lab.runs.spec import resolve
+from tests.comparison.made import SPEC, facts, study, times
 
-RULES = {"softmax": 1.0, "ssa": 0.5, "lssa": 0.9}
-
-
-def grid(rule, factor, seed):
-    rows = [
-        {"attn": name, "sigma_x": 1.0, "sigma_f": s, "length": 40.0, "value": scale * s * s * (1 + 0.1 * seed)}
-        for s in (1.0, 2.0, 4.0, 6.0, 10.0)
-        for name, scale in ((rule, factor), ("reference:zero", 2.0))
-    ]
-    who = {"task": "linear", "preset": "lite", "spec": "0", "seed": seed, "metric": "mse-code", "count": 64}
-    return Grid.of(rows, ["sigma_x", "sigma_f", "length"], **who)
+RULES = {"softmax": times(1.0), "ssa": times(0.5, 0.01), "sigmoid:bias=visible,l1=yes": times(0.9, 0.1)}
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    spec = resolve("linear", "softmax")
-    grids = {rule: [grid(rule, factor, seed) for seed in (0, 1, 2)] for rule, factor in RULES.items()}
-    made = Study(tasks.build("linear"), grids, "softmax", {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0})
+    made = study(RULES)
+    known = facts(made)
     claims = Table(["claim", "verdict"], [Row(["A sentence of some length " * 8, "SUPPORTED"])], words=True)
     text = page.html(
-        made, spec, page.pictures(made), "icl-lab compare", "Made here.", [Section("Claims", claims, ["A note."])]
+        made,
+        SPEC,
+        page.pictures(made, known),
+        "icl-lab compare " + "--attn a-long-name-without-a-space " * 9,
+        "Made here.",
+        [Section("Claims", claims, ["A note."])],
+        facts=known,
+        files={"comparison.csv": "a,b\n1,2\n"},
     )
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(text)
     return path
 
 
+@pytest.fixture
+def opened(browser, report):
+    """Opens the report at a width and in a colour scheme; returns the tab, what it asked for and its complaints."""
+    tabs = []
+
+    def call(width, scheme):
+        tab = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        tabs.append(tab)
+        asked, complaints = [], []
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        tab.goto(report.as_uri(), wait_until="load")
+        return tab, asked, complaints
+
+    yield call
+    for tab in tabs:
+        tab.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
-def test_the_report_opens_from_disk_and_asks_for_nothing(browser, report, width, scheme):
-    tab = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    asked, complaints = [], []
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
-    tab.goto(report.as_uri(), wait_until="load")
+@pytest.mark.parametrize("width", [360, 420, 1280])
+def test_the_report_opens_from_disk_and_asks_for_nothing(opened, width, scheme):
+    tab, asked, complaints = opened(width, scheme)
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert complaints == []
     assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     sizes = tab.evaluate("[...document.images].map(image => [image.complete, image.naturalWidth, image.alt.length])")
-    assert len(sizes) == 3
+    assert len(sizes) == 5
     assert all(done and wide > 300 and words for done, wide, words in sizes)
     ink, paper = tab.evaluate(
         "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
@@ -57,4 +65,62 @@ def test_the_report_opens_from_disk_and_asks_for_nothing(browser, report, width,
     dark = sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) < 200
     assert dark == (scheme == "dark")
     assert ink != paper
-    tab.close()
+
+
+@pytest.mark.parametrize("width", [360, 420, 1280])
+def test_figures_lie_inside_their_card_at_every_width(opened, width):
+    tab, _, _ = opened(width, "dark")
+    boxes = tab.evaluate(
+        """[...document.images].map(image => {
+            const box = image.getBoundingClientRect(), card = image.closest(".card").getBoundingClientRect();
+            return [box.left - card.left, card.right - box.right, card.right - innerWidth, box.width];
+        })"""
+    )
+    for left, right, beyond, wide in boxes:
+        assert left >= 0
+        assert right >= 0
+        assert beyond <= 0
+        assert wide > 0.6 * min(width, 900)
+
+
+def test_a_telephone_gets_the_narrow_figures(opened):
+    widths = {
+        width: opened(width, "light")[0].evaluate("[...document.images].map(image => image.naturalWidth)")
+        for width in (420, 1280)
+    }
+    assert all(small <= 600 < large for small, large in zip(widths[420], widths[1280], strict=True))
+
+
+def test_the_first_column_stays_while_a_table_is_scrolled(opened):
+    tab, _, _ = opened(420, "light")
+    moved = tab.evaluate(
+        """(() => {
+            const box = document.querySelector("#numbers .wide");
+            const first = box.querySelector("tbody th"), last = box.querySelector("tbody td:last-child");
+            const before = [first.getBoundingClientRect().left, last.getBoundingClientRect().left];
+            box.scrollLeft = 200;
+            return [box.scrollLeft, first.getBoundingClientRect().left - before[0],
+                    last.getBoundingClientRect().left - before[1], first.getBoundingClientRect().width];
+        })()"""
+    )
+    scrolled, first, last, wide = moved
+    assert scrolled > 50
+    assert first == 0
+    assert last == -scrolled
+    assert 90 < wide < 200
+
+
+def test_tables_are_no_wider_than_the_column_at_a_desk(opened):
+    tab, _, _ = opened(1280, "light")
+    for name in ("numbers", "seeds"):
+        fits = tab.evaluate(f'(box => box.scrollWidth <= box.clientWidth)(document.querySelector("#{name} .wide"))')
+        assert fits, name
+
+
+def test_links_lead_to_their_anchors(opened):
+    tab, _, _ = opened(420, "light")
+    names = tab.evaluate('[...document.querySelectorAll("nav a")].map(link => link.getAttribute("href"))')
+    assert len(names) >= 10
+    for name in names:
+        tab.evaluate(f"document.querySelector('nav a[href=\"{name}\"]').click()")
+        assert tab.evaluate(f'document.querySelector("{name}").getBoundingClientRect().top < innerHeight')

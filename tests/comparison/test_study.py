@@ -1,7 +1,6 @@
 """Comparing rules from stored grids: pairing, gaps, the declared summaries and the table."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -190,33 +189,6 @@ def test_the_clip_model_is_found_again():
     fit = clip_model(study({"softmax": square, "ssa": clipped}), "ssa", spec.test)
     assert fit.bound == 8
     assert fit.residual < 0.01
-
-
-def test_the_table_is_bold_only_where_the_seeds_agree():
-    spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
-    noisy = {0: 0.2, 1: 1.0, 2: 3.0}
-    text = page.markdown(
-        study({"softmax": square, "ssa": lambda s, k: (0.1 + 0.001 * k) * square(s, k)}), spec, "typed"
-    )
-    assert "| `ssa` | **0.11** |" in text
-    assert text.index("`ssa`") < text.index("`softmax`") < text.index("reference:zero")
-    text = page.markdown(study({"softmax": square, "ssa": lambda s, k: noisy[k] * square(s, k) * 0.5}), spec, "typed")
-    assert "**" not in text
-
-
-def test_a_page_stands_alone_and_escapes_what_it_is_told():
-    spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
-    some = study({"softmax": square, "ssa": lambda s, k: (0.1 + 0.001 * k) * square(s, k)})
-    text = page.html(some, spec, page.pictures(some), "icl-lab <script>alert(1)</script>", "here & now")
-    assert "<script" not in text
-    assert "&lt;script&gt;" in text
-    assert "here &amp; now" in text
-    assert not re.findall(r"(?:src|href)=\"(?!data:)", text), "no file beside it, no request"
-    assert text.count("data:image/png;base64,") == 3
-    assert '<td class="best">' in text
-    assert "One seed: how much training differs" not in text
-    lone = study({"softmax": square, "ssa": square}, seeds=1)
-    assert "One seed: how much training differs" in page.html(lone, spec, {}, "", "")
 
 
 def test_effects_are_powers_of_two_and_clear_where_the_seeds_agree():

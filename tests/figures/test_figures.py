@@ -8,8 +8,9 @@ import pytest
 from matplotlib.colors import LogNorm
 
 from icl_lab.figures.base import encode, short
-from icl_lab.figures.lines import learning_curve, rivals
+from icl_lab.figures.lines import rivals
 from icl_lab.figures.maps import effects, heat_map, side_by_side
+from icl_lab.figures.training import learning_curve
 from icl_lab.grid import Grid
 
 

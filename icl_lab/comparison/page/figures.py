@@ -1,0 +1,211 @@
+"""The figures of a comparison, each in two widths: for a desk and for a telephone."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from icl_lab.comparison.page import words
+from icl_lab.comparison.page.facts import Facts
+from icl_lab.comparison.page.tables import summaries
+from icl_lab.comparison.statistics import paired, resampled, wilson
+from icl_lab.comparison.study import Labels, Study
+from icl_lab.figures import lines, maps, ranking, training
+from icl_lab.figures.axes import NARROW, WIDE
+from icl_lab.figures.ranking import Dot
+
+CROWD = 8  # more rules than this are ranked, because their curves would lie on one another
+RATIO_FLOOR, DIFFERENCE_FLOOR = math.log2(1.25), 0.05  # effects below this stay pale
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its heading and caption. ``draw`` takes the width in inches."""
+
+    title: str
+    caption: str
+    draw: Callable[[float], Figure]
+
+    @property
+    def wide(self) -> Figure:
+        """For a desk, and for the files beside the page."""
+        return self.draw(WIDE)
+
+    @property
+    def narrow(self) -> Figure:
+        """For a telephone."""
+        return self.draw(NARROW)
+
+
+def pictures(study: Study, facts: Mapping[str, Sequence[Facts]] | None = None) -> dict[str, Picture]:
+    """Returns the figures by file name: the forest, curves or a ranking, both kinds of maps, and the trainings."""
+    found = {"forest": _forest(study)}
+    found |= {"ranking": _ranking(study)} if len(study.grids) > CROWD else {"curves": _curves(study)}
+    found |= {"ratios": _effects(study), "maps": _maps(study)}
+    histories = {name: [fact.history for fact in group if fact.history] for name, group in (facts or {}).items()}
+    if histories and all(histories.values()):
+        found["learning"] = _learning(study, histories)
+    return found
+
+
+def _forest(study: Study) -> Picture:
+    every = words.contrasts(study)
+    single = {c.rule: _relative(study, c.rule) if study.seeds > 1 else [] for c in every}
+    rows = {c.rule: (Dot(c.middle, c.low, c.high, single[c.rule]), c.words) for c in every}
+    ratio = study.scale == "log-ratio"
+    kind = "ratio" if ratio else "difference"
+    interval = (
+        "The line is the 95 % interval, over the seeds and, where their errors are kept, the prompts; p is "
+        f"Holm-corrected over the {len(every)} rules compared."
+        if study.seeds > 1
+        else "The line is the 95 % interval over the prompts, where their errors are kept: of one training."
+    )
+    return Picture(
+        "Against the baseline",
+        f"Each rule against {study.baseline} by {words.measure(study)}, as a {kind}; "
+        + ("small strokes are single seeds, paired" if study.seeds > 1 else "of one training")
+        + f". {interval} Hollow: the interval does not exclude a draw.",
+        lambda width: ranking.forest(
+            rows,
+            title="",
+            label=f"{kind} to {study.baseline}, by {words.measure(study)}",
+            baseline=study.baseline,
+            ratio=ratio,
+            width=width,
+        ),
+    )
+
+
+def _relative(study: Study, rule: str) -> list[float]:
+    """The effect of each seed by itself, as ``contrasts`` has their mean."""
+    ours, theirs = (study.summary(name) for name in (rule, study.baseline))
+    if any(map(math.isnan, theirs)):
+        cell = study.line(words.along(study))[-1]
+        ours, theirs = ([_scaled(study, v) for v in study.values(name, cell)] for name in (rule, study.baseline))
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    return [math.exp(d) for d in differences] if study.scale == "log-ratio" else differences
+
+
+def _scaled(study: Study, value: float) -> float:
+    return math.log(value) if study.scale == "log-ratio" else value
+
+
+def _curves(study: Study) -> Picture:
+    axis = words.along(study)
+    line = study.line(axis)
+    return Picture(
+        "Along the shift",
+        "Each line is the mean over the seeds, each dot one seed, the band all; references dashed and grey.",
+        lambda width: lines.rivals(
+            [cell[axis] for cell in line],
+            {rule: [study.values(rule, cell) for cell in line] for rule in study.grids},
+            {name: [study.reference(name, cell) for cell in line] for name in study.references()},
+            axis=axis,
+            title=words.fixed(study),
+            label=words.metric_words(study),
+            log=study.task.log_scale,
+            width=width,
+        ),
+    )
+
+
+def _ranking(study: Study) -> Picture:
+    axis = words.along(study)
+    line = study.line(axis)
+    # As in training, half-way and farthest.
+    chosen = sorted({0, len(line) // 2, len(line) - 1})
+    order = list(summaries(study))
+    panels = {
+        words.cell_words(study, line[place][axis]): ranking.Panel(
+            {rule: _dot(study, rule, line[place]) for rule in study.grids},
+            {name: study.reference(name, line[place]) for name in study.references()},
+        )
+        for place in chosen
+    }
+    bars = (
+        "over the training seeds"
+        if study.seeds > 1
+        else "over the test prompts of this one training (it says nothing of another training)"
+    )
+    return Picture(
+        "Every rule in order",
+        f"Large dots are means over the seeds, small ones single seeds, lines the 95 % interval {bars}. Rules stand in "
+        f"the order of their summary, as in the table; references are grey.",
+        lambda width: ranking.ranking(
+            panels,
+            order,
+            title=words.fixed(study),
+            label=words.metric_words(study),
+            log=study.task.log_scale,
+            width=width,
+        ),
+    )
+
+
+def _dot(study: Study, rule: str, cell: Labels) -> Dot:
+    """The mean of a rule in a cell with its interval: over seeds, or of one seed over its prompts."""
+    values = study.values(rule, cell)
+    middle = words.mean(values)
+    if len(values) > 1:
+        log = study.scale == "log-ratio" and min(values) > 0
+        effect = paired([1.0 if log else 0.0] * len(values), values, "log-ratio" if log else "difference")
+        low, high = effect.ratio[1:] if log else (effect.low, effect.high)
+        # A rate outside 0 to 1 is none, and a wild interval of two seeds would squeeze every other rule.
+        span = (max(low, min(values) / 10), min(high, 10 * max(values))) if log else (max(low, 0.0), min(high, 1.0))
+        return Dot(middle, *span, values)
+    if study.errors:
+        means = resampled(study.errors[rule][0].at(cell).numpy(), seed=0)
+        low, high = np.quantile(means[1:], [0.025, 0.975])
+        return Dot(middle, float(low), float(high))
+    if not study.task.log_scale:
+        count = study.count(cell)
+        return Dot(middle, *wilson(middle * count, count))
+    return Dot(middle)
+
+
+def _effects(study: Study) -> Picture:
+    rows, columns = study.task.heat_map
+    ratio = study.scale == "log-ratio"
+    tables = {rule: study.effects(rule) for rule in study.grids if rule != study.baseline}
+    label = f"error / error of {study.baseline}" if ratio else f"error - error of {study.baseline}"
+    least = f"a ratio of {2**RATIO_FLOOR:.3g}" if ratio else f"a difference of {DIFFERENCE_FLOOR:g}"
+    return Picture(
+        "Effects over both axes",
+        f"Against {study.baseline}: blue is better, red worse. Hatched: the interval does not exclude a draw"
+        + (" (of one seed: the interval over prompts, where their errors are kept)" if study.seeds == 1 else "")
+        + f". Cells are not corrected for being many: one in twenty stands out by chance. The colours reach at "
+        f"least to {least}, so that effects of no account stay pale.",
+        lambda width: maps.effects(
+            tables,
+            rows,
+            columns,
+            label=label,
+            least=RATIO_FLOOR if ratio else DIFFERENCE_FLOOR,
+            ratio=ratio,
+            width=width,
+        ),
+    )
+
+
+def _maps(study: Study) -> Picture:
+    rows, columns = study.task.heat_map
+    tables = {rule: study.map(rule) for rule in study.grids}
+    return Picture(
+        "Errors over both axes",
+        "Means over the seeds, one colour scale for all.",
+        lambda width: maps.side_by_side(
+            tables, rows, columns, label=words.metric_words(study), log=study.task.log_scale, width=width
+        ),
+    )
+
+
+def _learning(study: Study, histories: Mapping[str, Sequence[training.History]]) -> Picture:
+    crowd = f" Black behind each: {study.baseline}." if len(histories) > training.CROWD else ""
+    return Picture(
+        "How they trained",
+        f"Training loss of every run; the thick line is the smoothed geometric mean over the seeds.{crowd} "
+        f"{training.NOTE}",
+        lambda width: training.losses(histories, title="", label="training loss", baseline=study.baseline, width=width),
+    )

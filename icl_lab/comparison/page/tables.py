@@ -1,0 +1,148 @@
+"""The tables of a comparison: means along the shift, the numbers of single seeds, and the same as Markdown."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from icl_lab import markdown as md
+from icl_lab.comparison.page import words
+from icl_lab.comparison.statistics import wilson
+from icl_lab.comparison.study import Labels, Study, clip_model
+from icl_lab.figures.base import short
+from icl_lab.runs.spec import RunSpec
+
+BOLD = (
+    "Bold: the smallest mean of the column, and the 95 % interval of its effect against every other rule excludes a "
+    "draw: the interval by which the map of effects hatches."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A rule or a reference: its cells as text, and which of them are clearly the best of their column."""
+
+    cells: list[str]
+    best: frozenset[int] = frozenset()
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rules by their declared summary, then the references. ``note`` says how to read it, and stands above it."""
+
+    head: list[str]
+    rows: list[Row] = field(default_factory=list)
+    note: str = ""
+    axis: str = ""  # the head of columns that are named for its values begins with it
+    words: bool = False  # cells hold sentences
+
+
+@dataclass(frozen=True)
+class Section:
+    """A further table under a heading of its own, with notes below it."""
+
+    title: str
+    table: Table
+    notes: Sequence[str] = ()
+
+
+def table(study: Study, spec: RunSpec) -> Table:
+    """Returns the means over seeds along the shift; the best of a column only where it beats every other rule.
+
+    Rules whose rows span decades carry the clip model that explains them best, so that a rule which is barely better
+    than clipping looks it.
+    """
+    axis = words.along(study)
+    line = study.line(axis)
+    decades = study.task.log_scale
+    best = [clear_best(study, cell) for cell in line]
+    rows = []
+    for rule, summary in summaries(study).items():
+        cells = [rule, *(_shown(study, rule, cell) for cell in line), words.number(summary)]
+        if decades:
+            clip = clip_model(study, rule, spec.test)
+            cells.append(f"{clip.bound:g} ({clip.residual:.2f})" if clip else "")
+        rows.append(Row(cells, frozenset(place for place, winner in enumerate(best, 1) if winner == rule)))
+    for name in study.references():
+        values = [short(study.reference(name, cell)) for cell in line]
+        rows.append(Row([name, *values, *[""] * (1 + decades)], reference=True))
+    head = [
+        "rule",
+        *(words.cell_words(study, cell[axis]) for cell in line),
+        "summary",
+        *["clip B (residual)"] * decades,
+    ]
+    note = f"Summary: {words.SUMMARIES[decades]}. {BOLD}"
+    if not decades:
+        note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
+    return Table(head, rows, note, axis)
+
+
+def summaries(study: Study) -> dict[str, float]:
+    """The mean summary of each rule, best first, rules without one last."""
+    found = {rule: words.mean(study.summary(rule)) for rule in study.grids}
+    return dict(sorted(found.items(), key=lambda item: (math.isnan(item[1]), item[1])))
+
+
+def seeds_table(study: Study) -> Table:
+    """Returns one row a rule and seed along the shift, in the order of ``table``, the summary last."""
+    axis = words.along(study)
+    line = study.line(axis)
+    names = [int(grid.values("seed")[0]) for grid in study.grids[study.baseline]]
+    rows = []
+    for rule in summaries(study):
+        columns = zip(names, zip(*(study.values(rule, cell) for cell in line), strict=True), study.summary(rule),
+                      strict=True)  # fmt: skip
+        for seed, values, summary in columns:
+            rows.append(Row([f"{rule}, seed {seed}", *map(short, values), words.number(summary)]))
+    head = ["rule and seed", *(words.cell_words(study, cell[axis]) for cell in line), "summary"]
+    return Table(head, rows, "One row a training run: look here before you trust a mean.", axis)
+
+
+def clear_best(study: Study, cell: Labels) -> str:
+    """The rule with the smallest mean in a cell, if its interval against every other rule excludes a draw; else ``""``.
+
+    ``Study.versus`` gives the interval, as it does for the maps: a rule is never bold where the map hatches it, and
+    another rule is never bold where the map shows it clearly behind the baseline.
+    """
+    values = {rule: study.values(rule, cell) for rule in study.grids}
+    first, *others = sorted(values, key=lambda rule: sum(values[rule]))
+    if study.seeds == 1 or (study.scale == "log-ratio" and min(min(seeds) for seeds in values.values()) <= 0):
+        return ""
+    return first if all(study.versus(first, other, cell).high < 0 for other in others) else ""
+
+
+def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Section] = (), title: str = "") -> str:
+    """Returns the finding and the tables as Markdown."""
+    made = table(study, spec)
+    text = [f"## {title}", ""] if title else []
+    text += [words.finding(study), "", words.conditions(study, spec), "", made.note, "", *markdown_rows(made)]
+    for section in sections:
+        text += ["", f"### {section.title}", ""]
+        if section.table.note:
+            text += [section.table.note, ""]
+        text += [*markdown_rows(section.table), "", *(f"* {note}" for note in section.notes)]
+    single = seeds_table(study)
+    if study.seeds > 1:
+        text += ["", "### Every seed", "", single.note, "", *markdown_rows(single)]
+    return "\n".join([*text, "", f"Made by `{command}`.", ""])
+
+
+def markdown_rows(made: Table) -> list[str]:
+    """Returns a table as the lines of a Markdown table."""
+    text = md.head(made.head)
+    for row in made.rows:
+        name, *cells = row.cells
+        marked = [f"**{cell}**" if place in row.best else cell for place, cell in enumerate(cells, 1)]
+        text.append(md.row([name if row.reference or made.words else f"`{name}`", *marked]))
+    return text
+
+
+def _shown(study: Study, rule: str, cell: Labels) -> str:
+    """The mean over seeds; a rate with the interval that its number of prompts allows: no error in 256 is not 0."""
+    value = words.mean(study.values(rule, cell))
+    if study.task.log_scale:
+        return short(value)
+    count = study.count(cell)
+    low, high = wilson(value * count, count)
+    return f"{short(value)} [{short(low)}, {short(high)}]"

@@ -1,0 +1,162 @@
+"""What a comparison says in sentences: what was measured, how intervals are meant, and what was found."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from icl_lab.comparison.statistics import Effect, holm
+from icl_lab.comparison.study import Study
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.summary import WORDS
+
+SUMMARIES = {
+    True: "mean log error over sigma_f 2 to 10; clip B fits sigma_f 4 to 10 best",
+    False: "mean error over the lengths beyond training",
+}
+PROMPTS = {
+    True: "Intervals include the luck of the test prompts, which all models share (a paired bootstrap over prompts, "
+    "added in quadrature); p values are those of the seeds on these prompts.",
+    False: "Intervals and p values are for these test prompts: the luck of their draw is not included.",
+}
+CLEAR = 0.05  # a corrected p below this is called a difference
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A rule against the baseline by one number: ratio or difference, with its interval and p corrected over rules."""
+
+    rule: str
+    middle: float
+    low: float
+    high: float
+    p_holm: float  # NaN with one seed
+    ratio: bool
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes no effect."""
+        none = 1.0 if self.ratio else 0.0
+        return self.low > none or self.high < none
+
+    @property
+    def words(self) -> str:
+        """``0.94 [0.89, 0.99], p 0.03``."""
+        form = "+.3f" if not self.ratio else ".3f" if self.high < 10 or self.middle < 10 else ".3g"
+        interval = "" if math.isnan(self.low) else f" [{self.low:{form}}, {self.high:{form}}]"
+        chance = f", p {probability(self.p_holm)}" if self.p_holm >= 0 else ""
+        return f"{self.middle:{form}}{interval}{chance}".replace("-", "−")
+
+
+def contrasts(study: Study) -> list[Contrast]:
+    """Every rule against the baseline by the declared summary, or in the last cell of the line where there is none.
+
+    p is corrected over the rules (Holm), because as many chances were given.
+    """
+    others = [rule for rule in study.grids if rule != study.baseline]
+    effects = [_effect(study, rule) for rule in others]
+    adjusted = holm([effect.p_t for effect in effects])
+    ratio = study.scale == "log-ratio"
+
+    def shown(value: float) -> float:
+        # Two wild seeds can have an interval that no float holds.
+        return math.exp(min(value, 700.0)) if ratio else value
+
+    return [
+        Contrast(rule, shown(effect.effect), shown(effect.low), shown(effect.high), float(p), ratio)
+        for rule, effect, p in zip(others, effects, adjusted, strict=True)
+    ]
+
+
+def _effect(study: Study, rule: str) -> Effect:
+    return study.overall(rule, study.baseline) or study.versus(rule, study.baseline, study.line(along(study))[-1])
+
+
+def finding(study: Study) -> str:
+    """Says in one or two sentences which rules differ from the baseline by the declared summary, and which way."""
+    every = contrasts(study)
+    what = measure(study)
+    if study.seeds == 1:
+        best = min(every, key=lambda each: each.middle)
+        less = best.middle < (1 if best.ratio else 0)
+        kind = "ratio" if best.ratio else "difference"
+        return f"One training seed decides nothing about a rule. In this one, by {what}, " + (
+            f"{best.rule} errs least ({kind} {best.words})." if less else f"no rule errs less than {study.baseline}."
+        )
+    sure = [each for each in every if each.clear and each.p_holm < CLEAR]
+    unsure = [each for each in every if each.clear and each not in sure]
+    none = 1.0 if study.scale == "log-ratio" else 0.0
+    text = []
+    for word, found in (
+        ("less", [each for each in sure if each.middle < none]),
+        ("more", [each for each in sure if each.middle > none]),
+    ):
+        if found:
+            text.append(f"{_list([f'{c.rule} ({c.words})' for c in found])} err{'s' * (len(found) == 1)} {word}")
+    seeds = f"over {study.seeds} seeds, by {what}"
+    said = f"Against {study.baseline}, {seeds}: " + ("; ".join(text) if text else "no rule differs clearly")
+    if unsure:
+        named = [f"{c.rule} errs {'less' if c.middle < none else 'more'} ({c.words})" for c in unsure]
+        said += f". Only by its interval, not once p is corrected for {len(every)} comparisons: {_list(named)}"
+    draws = len(every) - len(sure) - len(unsure)
+    if draws and (text or unsure):
+        rest = "The other one is" if draws == 1 else f"The other {draws} are"
+        said += f". {rest} not told apart from {study.baseline}"
+    return f"{said}."
+
+
+def _list(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def probability(p: float) -> str:
+    """A p value in two digits: 0.031, < 0.001."""
+    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def measure(study: Study) -> str:
+    """The number that rules are compared by: the declared summary, or the last cell of the line."""
+    if any(map(math.isnan, study.summary(study.baseline))):
+        axis = along(study)
+        return f"the error at {axis} {study.line(axis)[-1][axis]:g}"
+    return f"the {SUMMARIES[study.task.log_scale].partition(';')[0]}"
+
+
+def conditions(study: Study, spec: RunSpec) -> str:
+    """Says in one sentence what was measured, where and how often."""
+    seeds = f"{study.seeds} training seed{'s' * (study.seeds > 1)}"
+    return f"{metric_words(study)}, {fixed(study)}; {seeds}, preset {spec.preset}, baseline {study.baseline}."
+
+
+def along(study: Study) -> str:
+    """The axis along which rules are set beside each other: the shift that the published tables vary."""
+    return study.task.heat_map[1] if study.task.log_scale else study.task.heat_map[0]
+
+
+def fixed(study: Study) -> str:
+    """What does not vary along the line, or is averaged over."""
+    axis, means = along(study), study.averaged
+    return ", ".join(
+        f"mean over {means[name]} values of {name}" if name in means else f"{name} {value:g}"
+        for name, value in study.training.items()
+        if name != axis
+    )
+
+
+def metric_words(study: Study) -> str:
+    """The headline metric in words."""
+    return WORDS.get(study.metric, study.metric)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean over seeds."""
+    return sum(values) / len(values)
+
+
+def number(value: float) -> str:
+    """A summary in three digits; nothing where there is none."""
+    return "" if math.isnan(value) else f"{value:.3g}"
+
+
+def cell_words(study: Study, value: float) -> str:
+    """A value of the axis as a heading: ``sigma_f 2``."""
+    return f"{along(study)} {value:g}"

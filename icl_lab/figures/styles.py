@@ -1,0 +1,130 @@
+"""One look a rule: its colour, dash and marker are the same in every figure, whatever stands beside it.
+
+Rules of one family share a hue and differ in lightness. A rule with options, a swapped or re-weighted one, and any name
+that begins with a rule's (a variant of an experiment) are shades of that rule, dashed. A name that is not listed gets
+a look from its hash. Only where two names of one figure would look the same does the later one in the alphabet move on.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.colors import to_hex, to_rgb
+
+# Hues that stay apart without red-green vision (after Wong 2011 and Tol 2021), each with the rules that share it.
+HUES: dict[str, tuple[str, ...]] = {
+    "#000000": ("softmax",),
+    "#0072b2": ("ssa",),
+    "#009e73": ("lssa",),
+    "#d55e00": ("ssmax", "ssmax-free", "log-n", "asentmax"),
+    "#7a4f2a": ("temperature", "adaptive-temperature", "sink"),
+    "#56b4e9": ("l1", "relu"),
+    "#cc79a7": ("entmax", "sparsemax", "softpick", "elastic"),
+    "#e69f00": ("sigmoid", "exp"),
+    "#6a51a3": ("raw", "inverse", "recentred", "sima"),
+    "#999933": ("sa-softmax",),
+    "#117a8b": ("scale-invariant", "stick-breaking", "cosformer"),
+    "#882255": ("average", "soft-avg", "four-functions"),
+}
+SHADES = (0.0, 0.4, -0.35, -0.62)  # of the rules of a family: the share of white, or of black below 0
+VARIANTS = (0.3, -0.3, 0.5, -0.5, 0.15, 0.65)  # of what begins with a rule's name
+SPARE = ("#332288", "#44aa99", "#aa4499", "#b8860b", "#6699cc", "#661100", "#5b8c2a", "#d6604d", "#4d4d4d", "#9970ab")
+DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
+
+KNOWN = {rule: (hue, shade) for hue, rules in HUES.items() for rule, shade in zip(rules, SHADES, strict=False)}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a name is drawn: an RGB colour in hexadecimal digits, a line style and a marker."""
+
+    color: str
+    dash: str | tuple[int, tuple[int, ...]]
+    marker: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The arguments of a line."""
+        return {"color": self.color, "linestyle": self.dash}
+
+    @property
+    def dotted(self) -> dict[str, Any]:
+        """The arguments of a line with its marker."""
+        return {**self.line, "marker": self.marker}
+
+
+def styles(names: Iterable[str]) -> dict[str, Style]:
+    """Returns the look of each name, no two of them with the same colour.
+
+    The order of ``names`` does not matter. Raises ``ValueError`` beyond the looks there are (some hundred).
+    """
+    wanted = list(dict.fromkeys(map(str, names)))
+    # Rules by their own name never move, so that they look the same everywhere.
+    order = sorted(wanted, key=lambda name: (name not in KNOWN, _base(name) not in KNOWN, name))
+    found: dict[str, Style] = {}
+    taken: set[str] = set()
+    for name in order:
+        color = next((each for each in _colors(name) if each not in taken), None)
+        if color is None:
+            raise ValueError(f"{len(wanted)} names are more than there are colours for")
+        taken.add(color)
+        found[name] = Style(color, _dash(name), MARKERS[_marker(name) % len(MARKERS)])
+    return {name: found[name] for name in wanted}
+
+
+def _base(name: str) -> str:
+    """The rule that a name begins with: ``ssa`` of ``ssa:n=2``, ``ssa->softmax``, ``ssa+reweight:p=3``, ``ssa, 1``."""
+    match = re.match(r"[a-z0-9]+(?:-[a-z0-9]+)*", name)
+    return match.group() if match else ""
+
+
+def _colors(name: str) -> list[str]:
+    """The colours that a name may have, its own first."""
+    base = _base(name)
+    if name in KNOWN:
+        return [mixed(*KNOWN[name])]
+    if base in KNOWN:
+        hue, shade = KNOWN[base]
+        start = _number(name)
+        # Black has no darker shades, and the grey half-way is that of references.
+        tries = VARIANTS if hue != "#000000" else (0.4, 0.3, 0.6, 0.2, 0.35, 0.66)
+        near = [mixed(mixed(hue, shade), tries[(start + n) % len(tries)]) for n in range(len(tries))]
+        return [*near, *_spare(name)]
+    return _spare(name)
+
+
+def _spare(name: str) -> list[str]:
+    looks = [mixed(hue, shade) for shade in (0.0, 0.4, -0.35) for hue in SPARE]
+    # Full hues first; where to begin hangs on the name alone.
+    start = _number(name) % len(SPARE)
+    turned = [
+        looks[at + (start + n) % len(SPARE)] for at in range(0, len(looks), len(SPARE)) for n in range(len(SPARE))
+    ]
+    return [*turned, *(mixed(hue, shade) for hue in SPARE for shade in (0.25, 0.55, -0.2, -0.5))]
+
+
+def _dash(name: str) -> str | tuple[int, tuple[int, ...]]:
+    """Rules by their own name are solid; what is made of them is not."""
+    return DASHES[0] if name in KNOWN or _base(name) not in KNOWN else DASHES[1 + _number(name) % (len(DASHES) - 1)]
+
+
+def _marker(name: str) -> int:
+    return list(KNOWN).index(name) if name in KNOWN else _number(name)
+
+
+def _number(name: str) -> int:
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16)
+
+
+def mixed(color: str, share: float) -> str:
+    """Returns a colour with a share of white, or of black where the share is below 0.
+
+    >>> mixed("#000000", 0.5), mixed("#0072b2", 0.0)
+    ('#808080', '#0072b2')
+    """
+    end = 1.0 if share > 0 else 0.0
+    red, green, blue = ((1 - abs(share)) * part + abs(share) * end for part in to_rgb(color))
+    return str(to_hex((red, green, blue)))

@@ -1,0 +1,120 @@
+"""Training as it went: the loss, the length of the prompts, and what the rules learned."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from icl_lab.figures.axes import NARROW, WIDE, headline, legend, log_ticks, wrapped
+from icl_lab.figures.base import INKS
+from icl_lab.figures.styles import Style, styles
+
+History = Sequence[Mapping[str, float]]
+# A training loss beside a tested error looks wrong until one knows what it is a mean of.
+NOTE = (
+    "The training loss is not the tested error: it is the mean over every answer of a prompt, at the lengths of "
+    "training. Where nothing in the prompt tells the first answers yet, as in linear, it has a floor above 0."
+)
+SMOOTH = 15  # rows of a history that a smoothed value is the geometric mean of, fewer near the ends
+CROWD = 8  # more rules than this get a panel each
+
+
+def learning_curve(
+    histories: Mapping[str, History], *, title: str, label: str, note: str = NOTE, width: float = 6.0
+) -> Figure:
+    """Draws the training loss of each name, on a logarithmic scale, and the length of the prompts below it."""
+    figure = Figure(figsize=(width, 4.3), layout="constrained", dpi=150)
+    loss, length = figure.subplots(2, sharex=True, height_ratios=(4, 1))
+    for name, look in styles(histories).items():
+        rows = histories[name]
+        steps = [row["step"] for row in rows]
+        loss.plot(steps, [row["loss"] for row in rows], linewidth=1, label=name, **look.line)
+        length.plot(steps, [row["length"] for row in rows], linewidth=1, **look.line)
+    loss.set(yscale="log", ylabel=label)
+    log_ticks(loss.yaxis)
+    headline(figure, title)
+    loss.grid(alpha=0.3)
+    if len(histories) > 1:
+        loss.legend(frameon=False)
+    length.set(ylabel="examples")
+    length.grid(alpha=0.3)
+    length.set_xlabel("step" + (f"\n{wrapped(note, width - 1.2, 7)}" if note else ""), fontsize=7 if note else None)
+    return figure
+
+
+def learned(history: History, *, title: str) -> Figure | None:
+    """Draws each learned number of the rules against the step, a panel a name, a colour a layer; None without any."""
+    names = list(dict.fromkeys(key for row in history for key in row if " " in key))
+    kinds = list(dict.fromkeys(name.split(" ")[0] for name in names))
+    if not kinds:
+        return None
+    figure = Figure(figsize=(3.4 * len(kinds) + 0.8, 3.0), layout="constrained", dpi=150)
+    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        for name in [name for name in names if name.split(" ")[0] == kind]:
+            layer, head = (int(number) for number in name.split(" ")[1].split("."))
+            known = [(row["step"], row[name]) for row in history if name in row]
+            label = f"layer {layer}" if head == 0 else None
+            axes.plot(*zip(*known, strict=True), color=INKS[layer % len(INKS)], linewidth=1, label=label)
+        axes.set(xlabel="step", ylabel=kind)
+        axes.grid(alpha=0.3)
+    figure.axes[-1].legend(frameon=False, fontsize=7)
+    headline(figure, title)
+    return figure
+
+
+def losses(
+    rules: Mapping[str, Sequence[History]], *, title: str, label: str, baseline: str, width: float = WIDE
+) -> Figure:
+    """Draws the training losses of every rule: each seed thin, their smoothed geometric mean thick.
+
+    More than ``CROWD`` rules get a panel each, the ``baseline`` behind in black.
+    """
+    looks = styles(rules)
+    if len(rules) <= CROWD:
+        figure = Figure(figsize=(width, 3.6 if width > NARROW else 4.2), layout="constrained", dpi=150)
+        axes = figure.subplots()
+        for rule, seeds in rules.items():
+            _losses(axes, seeds, looks[rule], rule)
+        panels = {"": axes}
+        axes.set_xlabel("step", fontsize=8)
+        legend(figure, axes, below=width <= NARROW)
+    else:
+        across = max(2, int(width // 1.9))
+        down = -(-len(rules) // across)
+        figure = Figure(figsize=(width, 1.35 * down + 0.8), layout="constrained", dpi=150)
+        grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+        panels = dict(zip(rules, grid.flat, strict=False))
+        for rule, axes in panels.items():
+            if rule != baseline:
+                _losses(axes, rules[baseline], looks[baseline], baseline, faint=True)
+            _losses(axes, rules[rule], looks[rule], rule)
+            axes.set_title(wrapped(rule, width / across, 7), fontsize=7)
+        for axes in list(grid.flat)[len(rules) :]:
+            axes.remove()
+        figure.supxlabel("step", fontsize=8)
+    for axes in panels.values():
+        axes.set_yscale("log")
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    log_ticks(next(iter(panels.values())).yaxis)
+    figure.supylabel(label, fontsize=8)
+    headline(figure, title)
+    return figure
+
+
+def _losses(axes: Axes, seeds: Sequence[History], look: Style, name: str, faint: bool = False) -> None:
+    for history in seeds if not faint else ():
+        axes.plot(
+            [r["step"] for r in history], [r["loss"] for r in history], color=look.color, linewidth=0.4, alpha=0.3
+        )
+    steps = [row["step"] for row in seeds[0]]
+    rows = np.array([[row["loss"] for row in history][: len(steps)] for history in seeds if len(history) >= len(steps)])
+    middle = np.log(rows).mean(axis=0)
+    # Windows shrink towards the ends, so that neither end is drawn to the middle.
+    halves = [min(SMOOTH // 2, at, len(middle) - 1 - at) for at in range(len(middle))]
+    smooth = np.array([middle[at - half : at + half + 1].mean() for at, half in enumerate(halves)])
+    axes.plot(
+        steps, np.exp(smooth), label=name, linewidth=0.8 if faint else 1.6, alpha=0.6 if faint else 1, **look.line
+    )

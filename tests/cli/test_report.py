@@ -1,0 +1,110 @@
+"""Pages of comparisons are built again from stored runs, by their record or by the command that made them."""
+
+import re
+import shutil
+
+import pytest
+
+from icl_lab.cli.commands.report import command_of, parsed
+from icl_lab.errors import BadValue
+
+SMALL = ["--set", "train.steps=60", "--set", "train.batch=8", "--set", "model.width=16", "--set", "test.prompts=64"]
+SMALL += ["--set", "test.axes.length=5,12", "--set", "test.axes.sigma_f=1,2,4,10"]
+
+
+def compare(*more, attns=("softmax", "ssa")):
+    rules = [word for attn in attns for word in ("--attn", attn)]
+    return ["compare", "--task", "linear", *rules, "--preset", "smoke", *SMALL, *more]
+
+
+def numbers(page):
+    """The page without its last lines, which name the day and the commit of who made it."""
+    return re.sub(r'<section id="origin">.*', "", page, flags=re.DOTALL)
+
+
+@pytest.fixture
+def made(run, tmp_path):
+    code, _, err = run(*compare("--seeds", "2"))
+    assert code == 0, err
+    (page,) = (tmp_path / "results").glob("*/report.html")
+    return page.parent
+
+
+def test_a_page_is_built_again_as_it_was(run, made):
+    before = {path.name: path.read_bytes() for path in made.iterdir()}
+    (made / "report.html").write_text("stale")
+    (made / "table.md").write_text("stale")
+    code, out, err = run("report")
+    assert code == 0, err
+    assert f"wrote {made}" in out
+    assert {path.name for path in made.iterdir()} == set(before)
+    for name in ("table.md", "comparison.csv", "study.json"):
+        assert (made / name).read_bytes() == before[name], name
+    assert numbers((made / "report.html").read_text()) == numbers(before["report.html"].decode())
+
+
+def test_a_study_without_a_record_is_built_from_its_command(run, made):
+    before = numbers((made / "report.html").read_text())
+    (made / "study.json").unlink()
+    (made / "report.html").write_text("stale")
+    code, _, err = run("report", str(made))
+    assert code == 0, err
+    assert numbers((made / "report.html").read_text()) == before
+    assert (made / "study.json").exists()
+
+
+def test_a_page_can_be_written_elsewhere(run, made, tmp_path):
+    (made / "report.html").write_text("left alone")
+    code, _, err = run("report", str(made), "--out", str(tmp_path / "out"))
+    assert code == 0, err
+    assert (made / "report.html").read_text() == "left alone"
+    assert "finding" in (tmp_path / "out" / made.name / "report.html").read_text()
+
+
+def test_a_missing_run_is_named_and_nothing_is_written(run, made, tmp_path):
+    shutil.rmtree(next((tmp_path / "results" / "runs").glob("*/ssa/*/seed-1")))
+    (made / "report.html").write_text("left alone")
+    code, _, err = run("report", str(made))
+    assert code == 1
+    assert "1 runs of this study are not stored" in err
+    assert "ssa" in err
+    assert (made / "report.html").read_text() == "left alone"
+
+
+def test_one_broken_study_does_not_stop_the_others(run, made, tmp_path):
+    broken = tmp_path / "results" / "another"
+    broken.mkdir()
+    (broken / "report.html").write_text("left alone")
+    (made / "report.html").write_text("stale")
+    code, out, err = run("report")
+    assert code == 1
+    assert f"wrote {made}" in out
+    assert "left as it is" in err
+    assert "1 of 2 pages were not built" in err
+    assert (broken / "report.html").read_text() == "left alone"
+
+
+def test_results_without_pages_are_said_to_have_none(run, tmp_path):
+    code, _, err = run("report")
+    assert code == 2
+    assert "No study in" in err
+
+
+def test_the_last_command_of_a_table_counts(tmp_path):
+    (tmp_path / "table.md").write_text("Made by `icl-lab one`.\n\nMade by `icl-lab compare --task linear`.\n")
+    assert command_of(tmp_path) == "icl-lab compare --task linear"
+    with pytest.raises(BadValue, match="holds no study"):
+        command_of(tmp_path / "none")
+
+
+def test_a_recorded_command_is_read_as_the_command_line_reads_it():
+    name, words = parsed("icl-lab compare --task linear --attn softmax --attn ssa --seeds 3 --set 'train.steps=9'")
+    assert name == "compare"
+    assert (words["task"], words["attns"], words["seeds"]) == ("linear", ("softmax", "ssa"), 3)
+    assert words["settings"] == ("train.steps=9",)
+    for command, said in (
+        ("icl-lab sweep --task linear", "makes no comparison"),
+        ("icl-lab compare --no", "no command"),
+    ):
+        with pytest.raises(BadValue, match=said):
+            parsed(command)

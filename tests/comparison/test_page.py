@@ -1,0 +1,195 @@
+"""The page of a comparison says what the grids say, stands alone, and contradicts neither itself nor its pictures."""
+
+import base64
+import re
+from html import unescape
+from urllib.parse import unquote
+
+import pytest
+
+from icl_lab import normalizers
+from icl_lab.comparison import page
+from icl_lab.comparison.page import Row, Section, Table
+from icl_lab.comparison.page.figures import CROWD
+from icl_lab.comparison.page.tables import clear_best, seeds_table
+from tests.comparison.made import SPEC, facts, study, times
+
+BETTER = {"softmax": times(1.0), "ssa": times(0.5, 0.001), "lssa": times(0.9, 0.2)}
+
+
+@pytest.fixture(scope="module")
+def better():
+    return study(BETTER)
+
+
+@pytest.fixture(scope="module")
+def text(better):
+    known = facts(better)
+    section = Section("Claims", Table(["claim"], [Row(["a sentence"])], "A note above.", words=True), ["A note below."])
+    return page.html(
+        better,
+        SPEC,
+        page.pictures(better, known),
+        "icl-lab compare <script>alert(1)</script>",
+        "here & now",
+        [section],
+        facts=known,
+        files={"comparison.csv": "a,b\n1,<2>\n", "table.md": "# ünï |"},
+    )
+
+
+def test_a_page_stands_alone_and_escapes_what_it_is_told(text):
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "here &amp; now" in text
+    assert not re.findall(r"(?:src|srcset|href)=\"(?!data:|#)", text), "no file beside it, no request"
+    assert len(text) < 1_500_000
+
+
+def test_every_picture_is_there_for_a_desk_and_for_a_telephone(text):
+    wide = re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,([^"]+)"', text)
+    narrow = re.findall(r'srcset="data:image/png;base64,([^"]+)"', text)
+    assert len(wide) == len(narrow) == 5
+    for (alt, picture), small in zip(wide, narrow, strict=True):
+        sizes = [int.from_bytes(base64.b64decode(data)[16:20], "big") for data in (picture, small)]
+        assert sizes[1] <= 600 <= sizes[0]
+        assert len(alt) > 40
+
+
+def test_every_link_of_the_page_has_its_anchor(text):
+    links = re.findall(r'href="#([^"]+)"', text)
+    assert len(links) >= 10
+    assert set(links) <= set(re.findall(r'id="([^"]+)"', text))
+
+
+def test_downloads_hold_the_files_to_the_letter(text):
+    links = dict(re.findall(r'<a download="([^"]+)" href="data:[^,]+,([^"]*)"', text))
+    assert unquote(unescape(links["linear-comparison.csv"])) == "a,b\n1,<2>\n"
+    assert unquote(unescape(links["linear-table.md"])) == "# ünï |"
+
+
+def test_the_set_up_and_the_formulas_are_told(text):
+    for words in ("2 layers, 4 heads, width 64", "6,000 steps of 32 prompts", "0123456789ab", "2 cores", "0, 1, 2"):
+        assert words in text, words
+    entries = {entry.name: entry for entry in normalizers.registry.entries()}
+    for rule in BETTER:
+        assert entries[rule].formula in unescape(text)
+
+
+def test_fields_in_which_runs_differ_are_said_to(better):
+    from icl_lab.comparison.page.facts import Facts, setup
+    from icl_lab.runs.spec import resolve
+
+    known = facts(better)
+    known["ssa"] = [Facts(resolve("linear", "ssa", "lite", ["model.layers=1"]), 0, "", {}, ())]
+    assert dict(setup(better, SPEC, known))["model"].startswith("differs: 2 layers")
+
+
+def test_notes_on_coverage_stand_below_the_numbers(text):
+    assert text.index('class="finding"') < text.index('id="setup"') < text.index('id="forest"')
+    assert text.index('id="numbers"') < text.index("simulated studies") > text.index('id="seeds"')
+
+
+def test_the_finding_names_what_differs_and_what_does_not(better):
+    said = page.finding(better)
+    assert said.startswith("Against softmax, over 3 seeds")
+    assert "ssa (0.500 [0.49" in said
+    assert "errs less" in said
+    assert "The other one is not told apart from softmax." in said
+    worse = page.finding(study({"softmax": times(1.0), "ssa": times(2.0, 0.001)}))
+    assert "errs more" in worse
+    assert "less" not in worse
+    same = page.finding(study({"softmax": times(1.0), "ssa": times(1.0, 0.3)}))
+    assert "no rule differs clearly." in same
+
+
+def test_a_difference_that_correction_undoes_is_said_to_be_one():
+    rules = {"softmax": times(1.0)} | {f"variant {n}": times(1.02, 0.2) for n in range(8)}
+    rules["ssa"] = times(0.8, 0.02)  # alone p is below 0.05, over nine rules it is not
+    said = page.finding(study(rules))
+    assert "no rule differs clearly" in said
+    assert "not once p is corrected for 9 comparisons: ssa errs less" in said
+
+
+def test_one_seed_decides_nothing():
+    lone = study({"softmax": times(1.0), "ssa": times(0.1)}, seeds=1)
+    assert page.finding(lone).startswith("One training seed decides nothing")
+    assert not any(row.best for row in page.table(lone, SPEC).rows)
+    assert "One seed: how much training differs" in page.html(lone, SPEC, {}, "", "")
+
+
+def test_a_bold_mean_beats_every_other_rule_and_not_only_the_next():
+    # The next by its mean is clearly behind; the third is so noisy that nothing is known of it.
+    noisy = {0: 0.11, 1: 6.0, 2: 0.5}
+    rules = {"softmax": lambda s, k: noisy[k] * s * s, "ssa": times(0.1, 0.001), "lssa": times(0.2, 0.001)}
+    some = study(rules)
+    cell = some.line("sigma_f")[1]
+    assert some.versus("ssa", "lssa", cell).clear
+    assert not some.versus("ssa", "softmax", cell).clear
+    assert clear_best(some, cell) == ""
+    assert clear_best(study({**rules, "softmax": times(1.0)}), cell) == "ssa"
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.2, 0.5])
+def test_no_cell_is_bold_that_the_map_hatches(noise):
+    some = study({"softmax": times(1.0), "ssa": times(0.8, noise), "lssa": times(0.85, noise / 3)})
+    table = page.table(some, SPEC)
+    for row in table.rows:
+        if row.reference or row.cells[0] == some.baseline:
+            continue
+        effects = some.effects(row.cells[0])
+        for place in row.best:
+            sigma = float(table.head[place].removeprefix("sigma_f "))
+            assert effects[1.0, sigma][1], f"{row.cells[0]} at {sigma}"
+
+
+def test_the_rule_of_bold_stands_above_the_table(better, text):
+    note = page.table(better, SPEC).note
+    assert "against every other rule" in note
+    assert text.index("against every other rule") < text.index("<table")
+    written = page.markdown(better, SPEC, "typed")
+    assert written.index("against every other rule") < written.index("| rule |")
+
+
+def test_the_table_is_bold_where_the_seeds_agree():
+    noisy = {0: 0.2, 1: 1.0, 2: 3.0}
+    sure = study({"softmax": times(1.0), "ssa": lambda s, k: (0.1 + 0.001 * k) * times(1.0)(s, k)})
+    written = page.markdown(sure, SPEC, "typed")
+    assert "| `ssa` | **0.11** |" in written
+    assert written.index("`ssa`") < written.index("`softmax`") < written.index("reference:zero")
+    unsure = study({"softmax": times(1.0), "ssa": lambda s, k: noisy[k] * times(0.5)(s, k)})
+    assert "**" not in page.markdown(unsure, SPEC, "typed")
+
+
+def test_every_run_has_a_row_of_its_own(better):
+    rows = {row.cells[0]: row.cells[1:] for row in seeds_table(better).rows}
+    assert len(rows) == 9
+    assert rows["softmax, seed 2"][1] == "4.8"  # 1.0 * 2^2 * 1.2
+    assert "| `softmax, seed 2` |" in page.markdown(better, SPEC, "typed")
+
+
+def test_columns_of_one_axis_share_a_head(text):
+    assert re.search(r'colspan="5">sigma_f</th>', text)
+    assert '<th scope="col">10</th>' in text
+    assert '<td class="best">' in text
+
+
+def test_many_rules_are_ranked_and_few_are_curves(better):
+    few = {"softmax": times(1.0)} | {f"variant {n}": times(1.0 + n) for n in range(CROWD)}
+    assert "curves" in page.pictures(better)
+    assert "ranking" not in page.pictures(better)
+    many = page.pictures(study(few))
+    assert "curves" not in many
+    names = [label.get_text() for label in many["ranking"].wide.axes[0].get_yticklabels()]
+    assert names == [row.cells[0] for row in page.table(study(few), SPEC).rows if not row.reference]
+
+
+def test_the_forest_shows_the_finding(better):
+    axes = page.pictures(better)["forest"].wide.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["ssa", "lssa"]
+    assert axes.texts[0].get_text().startswith("0.500 [0.49")
+
+
+def test_without_histories_there_are_no_learning_curves(better):
+    assert "learning" not in page.pictures(better)
+    assert "learning" in page.pictures(better, facts(better))
