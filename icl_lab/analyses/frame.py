@@ -141,7 +141,7 @@ class Analysis(ABC):
     def measure(self, trained: Trained) -> Any:
         """Asks one model: returns the rows of each grid by its name, without the labels of the run."""
 
-    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Found:
+    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Any:
         """Puts the rows of all models into labelled grids; a grid without rows is left out."""
         first = answers[0][0]
         shifts = [axis for axis in first.cell if axis != "length"]
