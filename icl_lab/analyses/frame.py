@@ -155,7 +155,7 @@ class Analysis(ABC):
     def measure(self, trained: Trained) -> Any:
         """Asks one model: returns the rows of each grid by its name, without the labels of the run."""
 
-    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Found:
+    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Any:
         """Puts the rows of all models into labelled grids; a grid without rows is left out."""
         first = answers[0][0]
         shifts = [axis for axis in first.cell if axis != "length"]
@@ -261,9 +261,18 @@ def checked(analysis: Analysis, groups: Groups) -> Analysis:
     runs = [run for seeds in groups.values() for run in seeds]
     if analysis.most is not None and len(runs) > analysis.most:
         raise BadValue(f"{_name(analysis)} takes at most {analysis.most} runs, got {len(runs)}.")
+    for label, seeds in groups.items():
+        _once(label, seeds)
     for run in runs:
         analysis.check(run.spec)
     return analysis.prepared(runs)
+
+
+def _once(label: str, runs: Sequence[Run]) -> None:
+    seen: dict[int, Run] = {}
+    for run in runs:
+        if (other := seen.setdefault(run.seed, run)) is not run:
+            raise BadValue(f"{label}, seed {run.seed}, is there twice: {other.folder} and {run.folder}.")
 
 
 def ask(analysis: Analysis, groups: Groups, lab: Lab) -> Any:

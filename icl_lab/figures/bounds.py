@@ -133,11 +133,12 @@ def sweeps(
     *,
     title: str,
     judged: float,
+    axis: str = "sigma_f",
 ) -> Figure:
     """Draws the measured errors of each rule's seeds as dots, and what the bound of each predicts as lines.
 
-    ``rules`` holds (measured, predicted), one row a seed. Grey: the error of answering 0. Only to the right of
-    ``judged`` is a bound expected to explain the error.
+    ``sigmas`` are the values of ``axis``. ``rules`` holds (measured, predicted), one row a seed. Grey: the error of
+    answering 0. Only to the right of ``judged`` is a bound expected to explain the error.
     """
     across = min(3, len(rules))
     down = -(-len(rules) // across)
@@ -154,7 +155,7 @@ def sweeps(
             axes.plot(sigmas, row, color=hue, linewidth=1.2, label="predicted from B" if not seed else None)
         for seed, row in enumerate(measured):
             axes.plot(sigmas, row, "o", color=hue, markersize=3.5, fillstyle="none", label=None if seed else "measured")
-        axes.set(yscale="log", ylim=(floor, None), xlabel=NAMES["sigma_f"] if number >= len(rules) - across else "")
+        axes.set(yscale="log", ylim=(floor, None), xlabel=NAMES.get(axis, axis) if number >= len(rules) - across else "")
         axes.set_title(wrapped(rule, 3.2))
         finish(axes, "y")
     for axes in places.flat[len(rules) :]:

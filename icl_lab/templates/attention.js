@@ -38,9 +38,9 @@ const negative = frames.some(frame => frame.runs.some((_, run) => numbers(frame,
 
 const choices = {
   axis: [...new Set(frames.map(frame => frame.axis))], show: ["weights", "scores", "times"],
-  scale: ["all", "layer", "head"], sort: ["position", "value", "distance"], log: ["", "1"], rows: ["", "1"],
+  scale: ["auto", "all", "layer", "head", "row"], sort: ["position", "value", "distance"], log: ["", "1"], rows: ["", "1"],
 };
-const state = { axis: "prompt", show: "weights", scale: "all", sort: "position", log: "", rows: "",
+const state = { axis: "prompt", show: "weights", scale: "auto", sort: "position", log: "", rows: "",
                 step: 0, layer: 0, head: 0, query: null, key: null };
 let over = null;
 
@@ -90,20 +90,39 @@ function order() {
   return keys.sort((a, b) => by[a] - by[b] || a - b);
 }
 
+const LONG = 80; // tokens from which on most weights are too small to be seen beside the greatest of all
+
+function scaling() { // the colour scale that is in force; the same for all steps of a slider
+  if (state.scale !== "auto") return state.scale;
+  return Math.max(...along().map(each => each.tokens.length)) < LONG ? "all" : "row";
+}
+
 const tops = new Map(); // the end of each colour scale; it holds still while the slider moves
 
-function limit(run, layer, head) {
-  const only = [state.scale !== "all" ? layer : "", state.scale === "head" ? head : ""];
+function ends(run, layer, head) { // query -> the end of its colour scale
+  const here = frame(), found = [], all = limit(run, layer, head);
+  if (scaling() !== "row") return () => all;
+  return i => found[i] ??= greatest(here, run, layer, head, i) || 1;
+}
+
+function greatest(frame, run, layer, head, i) {
+  let most = 0;
+  for (let j = 0; j <= i; j++) most = Math.max(most, Math.abs(shown(frame, run, layer, head, i, j)) || 0);
+  return most;
+}
+
+function limit(run, layer, head) { // per row: 1, for colours are shares of the greatest number of a row
+  if (scaling() === "row") return 1;
+  const only = [scaling() !== "all" ? layer : "", scaling() === "head" ? head : ""];
   const name = [state.axis, state.show, run === DIFFERENCE, ...only].join("|");
   if (!tops.has(name)) {
-    let greatest = 0;
+    let most = 0;
     for (const each of along()) for (const from of run === DIFFERENCE ? [DIFFERENCE] : data.runs.keys())
       for (const l of layers.keys()) for (const h of heads.keys()) {
         if ((only[0] !== "" && l !== layer) || (only[1] !== "" && h !== head)) continue;
-        for (let i = each.first; i < each.tokens.length; i++) for (let j = 0; j <= i; j++)
-          greatest = Math.max(greatest, Math.abs(shown(each, from, l, h, i, j)) || 0);
+        for (let i = each.first; i < each.tokens.length; i++) most = Math.max(most, greatest(each, from, l, h, i));
       }
-    tops.set(name, greatest || 1);
+    tops.set(name, most || 1);
   }
   return tops.get(name);
 }
@@ -128,14 +147,14 @@ const short = v => v === undefined ? "hidden" : !Number.isFinite(v) ? "not a num
   : (v !== 0 && (Math.abs(v) < 1e-3 || Math.abs(v) >= 1e5) ? v.toExponential(2) : String(+v.toPrecision(4))).replace("-", "−");
 
 function picture(run, layer, head, keys) { // one pixel a cell: hidden ones clear, exact zeros grey
-  const t = frame().tokens.length, rows = t - frame().first, end = limit(run, layer, head);
+  const t = frame().tokens.length, rows = t - frame().first, end = ends(run, layer, head);
   const canvas = Object.assign(document.createElement("canvas"), { width: t, height: rows });
   const pen = canvas.getContext("2d"), image = pen.createImageData(t, rows);
   const zero = css("--zero").slice(1).match(/../g).map(pair => parseInt(pair, 16)), colours = ramp(run);
   for (let row = 0, to = 0; row < rows; row++) for (let column = 0; column < t; column++, to += 4) {
     const value = shown(frame(), run, layer, head, row + frame().first, keys[column]);
     if (value === undefined || Number.isNaN(value)) continue;
-    const [from, at] = exact(value, run) ? [zero, 0] : [colours, shade(value, run, end)];
+    const [from, at] = exact(value, run) ? [zero, 0] : [colours, shade(value, run, end(row + frame().first))];
     image.data[to] = from[at]; image.data[to + 1] = from[at + 1]; image.data[to + 2] = from[at + 2]; image.data[to + 3] = 255;
   }
   pen.putImageData(image, 0, 0);
@@ -145,6 +164,11 @@ function picture(run, layer, head, keys) { // one pixel a cell: hidden ones clea
 // ---- Pens: the same strokes on a canvas and in an SVG file.
 
 const FONT = "11px system-ui, sans-serif";
+
+function shrunk(pen, smaller) { // where a cell is less than a pixel, pixels are means over cells
+  pen.imageSmoothingEnabled = smaller;
+  pen.imageSmoothingQuality = "high";
+}
 
 function canvasPen(pen) {
   const tile = Object.assign(document.createElement("canvas"), { width: 6, height: 6 }), hatch = tile.getContext("2d");
@@ -168,7 +192,7 @@ function canvasPen(pen) {
     },
     hatch(x, y, w, h) { self.rect(x, y, w, h, css("--paper")); self.rect(x, y, w, h, pen.createPattern(tile, "repeat")); },
     cells(map) {
-      pen.imageSmoothingEnabled = false;
+      shrunk(pen, map.side * (window.devicePixelRatio || 1) < 1);
       pen.drawImage(map.image, map.left, map.top, map.keys.length * map.side, map.rows * map.side);
     },
   };
@@ -195,7 +219,7 @@ function svgPen(out) {
       for (let row = 0; row < map.rows; row++) map.keys.forEach((key, column) => {
         const value = shown(frame(), map.run, state.layer, state.head, row + frame().first, key);
         if (value === undefined || Number.isNaN(value)) return;
-        const fill = exact(value, map.run) ? css("--zero") : `rgb(${colour(value, map.run, map.end)})`;
+        const fill = exact(value, map.run) ? css("--zero") : `rgb(${colour(value, map.run, map.ends(row + frame().first))})`;
         this.rect(map.left + column * map.side, map.top + row * map.side, map.side, map.side, fill);
       });
     },
@@ -208,13 +232,26 @@ const ruler = document.createElement("canvas").getContext("2d");
 const clipped = text => text.length > 28 ? text.slice(0, 27) + "…" : text;
 const BAR = 64; // height of the colour bar with its numbers
 
-function plan(run, room) {
+const NARROW = 320, GAP = 16, LEGIBLE = 4; // pixels: a large map, the space between two, a cell
+
+function margin() { // room for the labels
   ruler.font = FONT;
-  const { tokens, first } = frame(), rows = tokens.length - first;
-  const words = Math.max(...tokens.map(token => ruler.measureText(clipped(token.label)).width)) + 10;
-  const side = Math.max(2, Math.min(40, (room - words - 4) / tokens.length, Math.max(4, 640 / rows)));
+  return Math.max(...frame().tokens.map(token => ruler.measureText(clipped(token.label)).width)) + 10;
+}
+
+function arrange() { // as many large maps beside one another as leave their cells legible
+  const room = $("maps").clientWidth, words = margin();
+  const side = across => ((room - GAP * (across - 1)) / across - words) / frame().tokens.length;
+  let across = Math.max(1, Math.min(names.length, Math.floor((room + GAP) / (NARROW + GAP))));
+  while (across > 1 && side(across) < LEGIBLE) across--;
+  $("maps").style.gridTemplateColumns = `repeat(${across}, minmax(0, 1fr))`;
+}
+
+function plan(run, room) {
+  const { tokens, first } = frame(), rows = tokens.length - first, words = margin();
+  const side = Math.max(0.25, Math.min(40, (room - words - 4) / tokens.length, Math.max(LEGIBLE, 640 / rows)));
   const keys = order(), left = words, above = words + 24;
-  return { run, keys, rows, side, left, top: above, end: limit(run, state.layer, state.head),
+  return { run, keys, rows, side, left, top: above, end: limit(run, state.layer, state.head), ends: ends(run, state.layer, state.head),
            width: Math.max(left + tokens.length * side + 4, left + 230), height: above + rows * side + BAR };
 }
 
@@ -255,7 +292,8 @@ function drawBar(pen, map, x, y, wide) {
     const text = (least ? "≤ " : "") + String(+value(part).toPrecision(2)).replace("-", "−");
     pen.text(x + part * wide, y + 23, text, css("--soft"), { align: part === 0 ? "start" : part === 1 ? "end" : "center" });
   }
-  pen.text(x, y + 38, map.run === DIFFERENCE ? `difference of ${what()}` : what(), css("--soft"));
+  const told = map.run === DIFFERENCE ? `difference of ${what()}` : what();
+  pen.text(x, y + 38, scaling() === "row" ? `${told} ÷ greatest of its row` : told, css("--soft"));
 }
 
 function fit(canvas, width, height) {
@@ -293,8 +331,9 @@ function drawPoints(pen, width, height) {
   const bent = valued() && far > 12; // inputs that span decades stand on a logarithmic axis with 0 in its middle
   const bend = x => bent ? Math.sign(x) * Math.log10(1 + Math.abs(x)) : x;
   const [lowX, highX] = [Math.min(...xs.map(bend)), Math.max(...xs.map(bend))], padX = 0.06 * (highX - lowX) || 0.5;
-  const ends = all.flatMap(point => [point.y - point.wide, point.y + point.wide]);
-  const [lowY, highY] = [Math.min(0, ...ends), Math.max(...ends, Math.min(0, ...ends) + 1e-9)], padY = 0.06 * (highY - lowY);
+  const foot = ({ y, wide }) => negative ? y - wide : Math.max(Math.min(0, y), y - wide); // no weight is below 0
+  const tips = all.flatMap(point => [foot(point), point.y + point.wide]);
+  const [lowY, highY] = [Math.min(0, ...tips), Math.max(...tips, Math.min(0, ...tips) + 1e-9)], padY = 0.06 * (highY - lowY);
   const X = x => left + (width - left - right) * (bend(x) - lowX + padX) / (highX - lowX + 2 * padX);
   const Y = y => down - (down - up) * (y - lowY + padY) / (highY - lowY + 2 * padY);
   const inside = x => Math.min(width - right, Math.max(left, X(x)));
@@ -317,8 +356,9 @@ function drawPoints(pen, width, height) {
   pen.text((left + width) / 2, height - 8, valued() ? "number of the key" : "place of the key", ink, { align: "center" });
   pen.text(12, (up + down) / 2, what(), ink, { align: "center", up: true });
   const inks = [css("--one"), css("--two")], [, held] = cell();
-  for (const { x, y, run, role, wide, key } of all) {
-    if (wide) pen.line(X(x), Y(y - wide), X(x), Y(y + wide), inks[run]);
+  for (const point of all) {
+    const { x, y, run, role, wide, key } = point;
+    if (wide) pen.line(X(x), Y(foot(point)), X(x), Y(y + wide), inks[run]);
     if (role === "y") pen.rect(X(x) - 3, Y(y) - 3, 6, 6, inks[run]); else pen.dot(X(x), Y(y), 4, inks[run], role !== "x");
     if (key === held) pen.dot(X(x), Y(y), 8, css("--mark"), true);
   }
@@ -379,10 +419,23 @@ function fillTables() {
   }
 }
 
+const number = (run, query, key) => `${names[run]} ${short(shown(frame(), run, state.layer, state.head, query, key))}`;
+
+function tip(event, at) { // beside the pointer: what it is over
+  $("tip").hidden = !at;
+  if (!at) return;
+  const [query, key] = at, { tokens } = frame(), lines = [...names.keys()].map(run => number(run, query, key));
+  $("tip").textContent = [`${tokens[query].label} → ${tokens[key].label}`, ...(key > query ? ["hidden from the query"] : lines)].join("\n");
+  const { offsetWidth: wide, offsetHeight: high } = $("tip"), root = document.documentElement;
+  const [x, y] = [event.clientX + 14, event.clientY + 14];
+  $("tip").style.left = `${Math.max(0, Math.min(x, root.clientWidth - wide - 4))}px`;
+  $("tip").style.top = `${y + high > root.clientHeight ? Math.max(0, event.clientY - high - 10) : y}px`;
+}
+
 function tell() {
   const [query, key] = cell(), { tokens } = frame(), { layer, head } = state;
   if (key === null) { $("readout").textContent = `From ${tokens[query].label}. Point at a cell, or press Shift and an arrow key.`; return; }
-  const each = run => `${names[run]} ${short(shown(frame(), run, layer, head, query, key))}`;
+  const each = run => number(run, query, key);
   const more = key > query ? "" : ` Scores: ${data.runs.map((_, run) => short(raw(frame(), run, "scores", layer, head, query, key))).join(", ")}.`;
   $("readout").textContent = `From ${tokens[query].label} to ${tokens[key].label}: ${names.map((_, run) => each(run)).join("; ")}.${more}`
     + (state.query === null ? "" : " Kept.");
@@ -423,8 +476,8 @@ function build() {
       const map = maps[run], row = Math.floor((event.offsetY - map.top) / map.side), column = Math.floor((event.offsetX - map.left) / map.side);
       return row < 0 || row >= map.rows || !(column in map.keys) ? null : [row + frame().first, map.keys[column]];
     };
-    canvas.onpointermove = event => { over = under(event); if (state.query === null) look(); };
-    canvas.onpointerleave = () => { over = null; if (state.query === null) look(); };
+    canvas.onpointermove = event => { over = under(event); tip(event, over); if (state.query === null) look(); };
+    canvas.onpointerleave = event => { over = null; tip(event, null); if (state.query === null) look(); };
     canvas.onclick = event => {
       const at = under(event);
       if (!at || at[1] > at[0]) return;
@@ -447,6 +500,9 @@ function draw() { // everything: after a change of numbers, colours, head or siz
   $("sliding").hidden = steps.length < 2;
   $("step").max = steps.length - 1; $("step").value = state.step;
   $("along").textContent = data.axes[state.axis] ?? ""; $("stepped").textContent = short(frame().value);
+  $("scale").options[0].text = `automatic: ${scaling() === "row" ? "per row" : "one for all"}`;
+  $("whose").textContent = state.axis === "prompt" ? "Prediction and truth of this prompt"
+    : "Prediction and truth of the prompt itself; the maps show means over other prompts";
   $("chosen").textContent = `Layer ${layers[state.layer]}, head ${heads[state.head]}`;
   const face = JSON.stringify([{ ...state, layer: 0, head: 0, rows: 0, query: 0, key: 0 }, keys, css("--zero")]);
   const stale = thumbs !== face;
@@ -460,7 +516,7 @@ function draw() { // everything: after a change of numbers, colours, head or siz
     const image = picture(run, layer, head, keys), pen = canvas.getContext("2d");
     Object.assign(canvas, { width: 140, height: Math.max(12, Math.round(140 * image.height / image.width)) });
     canvasPen(pen).hatch(0, 0, canvas.width, canvas.height);
-    pen.imageSmoothingEnabled = false;
+    shrunk(pen, image.width > canvas.width);
     pen.drawImage(image, 0, 0, canvas.width, canvas.height);
   }
   for (const canvas of $("maps").querySelectorAll("canvas")) {
@@ -470,7 +526,8 @@ function draw() { // everything: after a change of numbers, colours, head or siz
   look();
 }
 
-function look() { // what hangs on the cell that is looked at
+function look() { // what depends on the cell that is looked at
+  arrange();
   for (const canvas of $("maps").querySelectorAll("canvas")) {
     const run = Number(canvas.dataset.run), map = plan(run, canvas.parentElement.clientWidth);
     map.image = maps[run]?.image;
@@ -484,8 +541,15 @@ function look() { // what hangs on the cell that is looked at
   $("scatter").setAttribute("aria-label", `${$("show").selectedOptions[0].text} of ${frame().tokens[cell()[0]].label} against the number of the key`);
   $("against").textContent = `Against the ${valued() ? "input value" : "place of the key"}`;
   $("band").textContent = valued() && data.reach.x ? `Shaded: 99 of 100 training inputs, up to ${short(data.reach.x)} in size`
-    + (data.reach.y ? `; dotted: labels, up to ${short(data.reach.y)}.` : ".") : frame().runs[0].spread ? "Bars: one standard deviation over the prompts." : "";
+    + (data.reach.y ? `; dotted: labels, up to ${short(data.reach.y)}.` : ".") : frame().runs[0].spread ? `Bars: one standard deviation over the prompts${negative ? "" : ", cut at 0"}.` : "";
   tell(); fillRow(); fillTables(); remember();
+}
+
+function press(event) { // keys of the maps: where they have the focus, or where nothing has and the page needs them not
+  const inside = ["grid", "maps"].some(place => $(place).contains(document.activeElement));
+  const near = ["grid", "maps"].some(place => $(place).matches(":hover"));
+  const idle = document.activeElement === document.body && !(event.altKey || event.ctrlKey || event.metaKey);
+  if (inside || (idle && (near || event.shiftKey || !["ArrowUp", "ArrowDown"].includes(event.key)))) move(event);
 }
 
 function move(event) {
@@ -514,6 +578,14 @@ function save(kind, blob) {
   const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: `attention-layer-${layers[state.layer]}-head-${heads[state.head]}.${kind}` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function onWhite(make) { // pictures to take away are for paper, whatever the scheme of the browser
+  document.documentElement.classList.add("printing");
+  draw();
+  make();
+  document.documentElement.classList.remove("printing");
+  draw();
 }
 
 function sheet(make) { // the large maps in a row, the points below
@@ -559,8 +631,8 @@ for (const name of ["log", "rows"]) $(name).onchange = event => { state[name] = 
 $("axis").addEventListener("change", () => { Object.assign(state, { query: null, key: null }); draw(); });
 $("step").oninput = event => { state.step = Number(event.target.value); draw(); };
 for (const form of document.forms) form.onsubmit = event => event.preventDefault();
-for (const place of ["grid", "maps"]) $(place).onkeydown = move;
-Object.assign($("png"), { onclick: png }); Object.assign($("svg"), { onclick: svg }); Object.assign($("csv"), { onclick: csv });
+document.onkeydown = press;
+Object.assign($("png"), { onclick: () => onWhite(png) }); Object.assign($("svg"), { onclick: () => onWhite(svg) }); Object.assign($("csv"), { onclick: csv });
 $("table").ontoggle = fillTables;
 window.onhashchange = () => { recall(); draw(); };
 window.onresize = draw;

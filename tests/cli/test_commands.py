@@ -381,17 +381,17 @@ def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
     assert code == 0
     assert "f(x)" in out
     assert out.splitlines()[-1].startswith("next: open ")
-    folder = tmp_path / "results" / "boundary-linear-smoke"
+    (folder,) = (tmp_path / "results").glob("boundary-linear-smoke-*")
     names = {path.name for path in folder.iterdir()}
-    assert {"curves.csv", "boundary.csv", "table.md", "boundary.png", "boundary.svg"} <= names
+    assert {"curves.csv", "boundary.csv", "table.md", "study.json", "boundary.png", "boundary.svg"} <= names
     assert set(Grid.read(folder / "boundary.csv").values("slope")) == {3}
     before = (folder / "boundary.csv").read_bytes()
     (place,) = (tmp_path / "results" / "runs").glob("linear/ssa/*/seed-0")
     assert (place / "grid.csv").exists()
-    code, _, err = run("boundary", "--run", str(place), *asked)
+    code, _, err = run("boundary", "--run", str(place), *asked, "--name", "again")
     assert code == 0
     assert "finished already" in err
-    assert (folder / "boundary.csv").read_bytes() == before
+    assert (tmp_path / "results" / "again" / "boundary.csv").read_bytes() == before
 
 
 FIGURE_2 = ["attention", "--prompt", "1,-2,3,70", "--means", "2"]
@@ -425,10 +425,13 @@ EVERY = ["--task", "every", "--attn", "softmax"]
     ("words", "said"),
     [
         (["boundary"], "name the models: --task and --attn, or --run"),
-        (["boundary", "--task", "every", "--attn", "ssa"], "they are looked for in the task linear, got every"),
+        (["boundary", "--task", "every", "--attn", "ssa"], "and the task every has none"),
         (["boundary", "--attn", "ssa", "--slopes", "1,steep"], "'1,steep' is not a list of numbers"),
         (["boundary", "--attn", "ssa", "--slopes", "0"], "a slope must not be 0"),
+        (["boundary", "--attn", "ssa", "--slopes", "nan"], "slopes must be finite, got nan"),
         (["boundary", "--attn", "ssa", "--contexts", "4"], "at least 16 contexts, got 4"),
+        (["boundary", "--attn", "ssa", "--prompts", "4"], "at least 16 contexts, got 4"),
+        (["boundary", "--attn", "ssa", "--reach", "nan"], "the range must be finite"),
         (["boundary", "--attn", "ssa", "--reach", "5"], "at least 6 times the spread of training y, 8.49, got 5"),
         (["boundary", "--attn", "sssa"], "Did you mean 'ssa'?"),
         (["attention", *EVERY, "--prompt", ""], "a prompt is a list of numbers such as 1,-2,3,70"),

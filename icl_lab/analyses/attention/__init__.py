@@ -1,1 +1,144 @@
-"""What every head attends to in one prompt, as a page."""
+"""Attention maps of one or two trained models on one prompt, and of means over prompts, as a page."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from matplotlib.figure import Figure
+
+from icl_lab import tasks
+from icl_lab.analyses import registry
+from icl_lab.analyses.attention import means, page, prompt, report, window
+from icl_lab.analyses.attention.maps import Maps, maps
+from icl_lab.analyses.attention.means import MOST, Plan
+from icl_lab.analyses.attention.prompt import Asked
+from icl_lab.analyses.attention.seen import THIS, Frame, Reading, Seen, Shown, names
+from icl_lab.analyses.attention.window import Window
+from icl_lab.analyses.frame import Analysis, Trained, option
+from icl_lab.errors import BadValue
+from icl_lab.registry import filename, require
+from icl_lab.runs import environment
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Run
+from icl_lab.tasks.base import Prompt
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the page will hold of some runs: the prompt, the window, the means, and the rules as a folder's name."""
+
+    asked: Asked
+    window: Window
+    plans: list[Plan]
+    rules: str
+
+
+@registry.add("attention")
+@dataclass(frozen=True, kw_only=True)
+class Attention(Analysis):
+    """Show what every head attends to in a prompt, as a page.
+
+    The page (attention.html) needs nothing beside it: all maps of one model, or of two side by side with their
+    difference, what each answers, and means over many prompts along the axes of the test grid. Weights and scores of
+    the prompt are the model's own, to the last bit; weights.csv holds them all.
+    """
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {}
+    title: ClassVar[str] = "attention"
+    most: ClassVar[int | None] = 2
+    kinds: ClassVar[Sequence[str]] = ("png", "svg", "pdf")
+    layout: ClassVar[Layout | None] = None  # no option: set on the copy that is prepared for some runs
+
+    prompt: str = option(dataclasses.MISSING, "Numbers such as 1,-2,3,70, or random:sigma=10,length=20,seed=1.")
+    function: str = option("", "The function behind typed numbers, e.g. 1,0.  [default: drawn]")
+    layers: str = option("", "Layers to show, from 0, e.g. 0,1.  [default: all]")
+    heads: str = option("", "Heads to show, from 0.  [default: all]")
+    last: int | None = option(None, "Show only the last queries.  [default: all]", least=1)
+    means: int = option(64, f"Prompts of the means, at most {MOST}; 0: none.", least=0)
+
+    @property
+    def tag(self) -> str:
+        """The rules and the prompt."""
+        return f"{self.layout.rules}-{self.layout.asked.slug}" if self.layout else ""
+
+    def check(self, spec: RunSpec) -> None:
+        """Raises ``BadValue`` on a model without attention and on numbers that make no sense."""
+        require(0 <= self.means <= MOST, f"means are over 0 (none) to {MOST} prompts", self.means)
+        require(self.last is None or self.last >= 1, "the last queries are 1 or more", self.last)
+        if not spec.model.attention:
+            raise BadValue(f"{spec.attn} is a model without attention: it has no maps.")
+
+    def prepared(self, runs: Sequence[Run]) -> "Attention":
+        """Reads the prompt and lays out the page; raises ``BadValue`` on what cannot be read, named or shown."""
+        made = dataclasses.replace(self)
+        object.__setattr__(made, "layout", self._laid(runs))
+        return made
+
+    def measure(self, trained: Trained) -> Reading:
+        """Lets the model read the prompt, and the prompts of the means."""
+        layout = self._laid([trained.run])
+
+        def watch(prompt: Prompt) -> Maps:
+            rows = layout.window.rows(prompt.tokens.shape[1])
+            return maps(trained.model, prompt, layout.window.layers, layout.window.heads, rows, trained.lab.device)
+
+        seen = watch(layout.asked.prompt)
+        found = []
+        for number, plan in enumerate(layout.plans, 1):
+            trained.tick(number, len(layout.plans) + 1)
+            drawn = means.prompts(trained.task, plan, self.means)
+            found.append((means.roles(trained.task, drawn), watch(drawn)))
+        learned: dict[tuple[str, int], list[float]] = {}
+        for key, value in trained.model.learned().items():  # "s 0.1": by name, layer and head
+            name, place = key.split(" ")
+            learned.setdefault((name, int(place.partition(".")[0])), []).append(value)
+        return Reading(seen, trained.task.answered(seen.outputs, layout.asked.prompt), found, learned)
+
+    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Seen:
+        """Puts the maps of all models into frames: the prompt, then the means."""
+        runs, readings = [trained.run for trained, _ in answers], [reading for _, reading in answers]
+        layout, first = self._laid(runs), runs[0].spec
+        frames = [
+            Frame(THIS, 0.0, tasks.build(first.task).marks(layout.asked.prompt), [reading.maps for reading in readings])
+        ]
+        for number, plan in enumerate(layout.plans):
+            each = [reading.means[number] for reading in readings]
+            frames.append(Frame(plan.axis, plan.value, each[0][0], [found for _, found in each]))
+        shown = [
+            Shown(name, run, str(run.env()["model_sha256"]), reading.learned, reading.answers)
+            for name, run, reading in zip(names(runs), runs, readings, strict=True)
+        ]
+        notes = [f"Trained on prompts of up to {first.train.longest} examples; this one has {layout.asked.length}."]
+        if self.means and not layout.plans:
+            notes.append("Means over prompts are left out: with them the page would hold too many cells.")
+        return Seen(layout.asked, layout.window, shown, frames, self.means, notes, answers[0][0].lab.command)
+
+    def table(self, found: Seen) -> list[str]:
+        """The answers beside the truth, and where each head of the last query looks most."""
+        return report.table(found)
+
+    def figures(self, found: Seen, title: str) -> Mapping[str, Figure]:
+        """All maps of the prompt."""
+        return {"attention": report.figure(found, title)}
+
+    def finding(self, found: Seen) -> str:
+        """What each model answers, the truth, and the key that its last query weighs most."""
+        return report.finding(found)
+
+    def files(self, found: Seen) -> dict[str, str | bytes]:
+        """The page, and the answers and weights as CSV."""
+        return {"attention.html": page.page(found, environment.origin()).html} | report.files(found)
+
+    def read(self, folder: Path) -> None:
+        """Maps are not read back: no claim is about them."""
+
+    def _laid(self, runs: Sequence[Run]) -> Layout:
+        if self.layout is not None:
+            return self.layout
+        asked = prompt.read(self.prompt, runs[0].spec, self.function)
+        shown = window.choose(runs, asked, self.layers, self.heads, self.last)
+        plans = means.planned(runs, asked, shown) if self.means else []
+        rules = "-".join(filename(run.name) + f"-seed-{run.seed}" * (run.seed > 0) for run in runs)
+        return Layout(asked, shown, plans, rules)

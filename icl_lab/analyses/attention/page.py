@@ -10,8 +10,8 @@ from torch import Tensor
 
 from icl_lab import __version__
 from icl_lab.analyses.attention.maps import Maps
-from icl_lab.analyses.attention.report import answers_table
-from icl_lab.analyses.attention.study import THIS, Attention, Frame
+from icl_lab.analyses.attention.report import answers_table, finding
+from icl_lab.analyses.attention.seen import THIS, Frame, Seen
 from icl_lab.comparison.page import render
 from icl_lab.figures.attention import ramps
 from icl_lab.figures.base import NAMES, short
@@ -36,8 +36,8 @@ class AttentionPage:
         )
 
 
-def page(found: Attention, command: str, origin: str) -> AttentionPage:
-    """Returns the page of some maps: no file beside it, no request to anywhere."""
+def page(found: Seen, origin: str) -> AttentionPage:
+    """Returns the page of some maps, ``origin`` says what made it: no file beside it, no request to anywhere."""
     head, rows = answers_table(found)
     static_head, static_rows = _static(found)
     return AttentionPage(
@@ -45,20 +45,21 @@ def page(found: Attention, command: str, origin: str) -> AttentionPage:
             "attention.html",
             title=f"Attention: {found.spec.task}, {', '.join(shown.name for shown in found.runs)}",
             intro=_intro(found),
+            finding=finding(found),
             notes=found.notes,
             answers={"head": head, "rows": rows},
             static={"head": static_head, "rows": static_rows},
             runs=[_card(found, number) for number in range(len(found.runs))],
             prompt=found.asked.origin,
             version=__version__,
-            command=command,
+            command=found.command,
             origin=origin,
             data=data(found),
         )
     )
 
 
-def data(found: Attention) -> dict[str, Any]:
+def data(found: Seen) -> dict[str, Any]:
     """Returns what the script of the page reads.
 
     Weights and scores of the prompt itself are the model's single-precision numbers, so that what is shown is what was
@@ -131,13 +132,13 @@ def _levels(values: np.ndarray, kind: str) -> dict[str, Any]:
     }
 
 
-def _intro(found: Attention) -> str:
+def _intro(found: Seen) -> str:
     marks = found.frames[0].marks
     words = " ".join(mark.text or mark.label for mark in marks[:60]) + " …" * (len(marks) > 60)
     return f"The prompt reads {words}. Rows are queries, columns the keys that they attend to."
 
 
-def _static(found: Attention) -> tuple[list[str], list[list[str]]]:
+def _static(found: Seen) -> tuple[list[str], list[list[str]]]:
     """The weights of the last query in every head: what stands in the page before its script runs."""
     marks, seen = found.frames[0].marks, found.frames[0].maps
     head = ["run", "layer.head", *(mark.label for mark in marks)]
@@ -150,13 +151,10 @@ def _static(found: Attention) -> tuple[list[str], list[list[str]]]:
     return head, rows[: max(1, STATIC // len(head))]
 
 
-def _card(found: Attention, number: int) -> dict[str, Any]:
+def _card(found: Seen, number: int) -> dict[str, Any]:
     """What the foot of the page says of a run."""
     shown = found.runs[number]
     spec = shown.run.spec
-    learned: dict[tuple[str, int], list[str]] = {}
-    for row in shown.learned:
-        learned.setdefault((row["metric"], row["layer"]), []).append(plain(row["value"]))
     return {
         "name": shown.name,
         "lines": [
@@ -167,6 +165,7 @@ def _card(found: Attention, number: int) -> dict[str, Any]:
             ("trained", f"{spec.train.steps:,} steps, prompts of up to {spec.train.longest} examples"),
         ],
         "learned": [
-            {"name": name, "layer": layer, "values": values} for (name, layer), values in sorted(learned.items())
+            {"name": name, "layer": layer, "values": [plain(value) for value in values]}
+            for (name, layer), values in sorted(shown.learned.items())
         ],
     }

@@ -18,6 +18,7 @@ from icl_lab.tasks.base import Prompt, Task, plain
 
 READABLE = 20  # examples of a drawn prompt whose tokens a page has room to name
 BYTES = 4 * 2**30  # what a forward pass with all its maps may take
+LARGEST = 1e15  # of the numbers of a prompt: norms and errors square them in single precision
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,13 @@ class Asked:
     shift: dict[str, float]
 
     @property
+    def brief(self) -> str:
+        """The text, cut where it is too long for a line."""
+        return self.text if len(self.text) <= 80 else self.text[:79] + "…"
+
+    @property
     def slug(self) -> str:
-        """The text as a part of a folder's name: short, and without letters that a shell or a disk minds."""
+        """The text as a part of a folder's name: short, and without letters that have a meaning in a shell or path."""
         clean = re.sub(r"[^0-9a-z.,=+-]+", "-", self.text.lower().replace(" ", "")).strip("-.")
         exact = clean == self.text.lower().replace(" ", "").replace(":", "-") and len(clean) <= 48
         # What was cut or replaced is told apart by a hash.
@@ -43,14 +49,20 @@ def read(text: str, spec: RunSpec, function: str = "") -> Asked:
     """Reads ``1,-2,3,70`` or ``random:sigma=10,length=20,seed=1`` as a prompt of the task of ``spec``.
 
     Typed numbers are the inputs; labels follow by the task's rule, and where a function is needed and none is given it
-    is drawn by address from N(0, 1). Raises ``BadValue`` on what is no such text, and on a prompt that does not fit.
+    is drawn by address from N(0, 1). Raises ``BadValue`` on what is no such text, on a prompt that does not fit, on
+    numbers that single precision does not hold, and where the task cannot put its tokens and answers into words.
     """
     task = tasks.build(spec.task)
     if text.strip().partition(":")[0] == "random":
         if function:
             raise BadValue(f"a function ({function}) goes with a list of numbers; random draws its own.")
-        return _drawn(text.strip(), spec, task)
-    return _typed(text, spec, task, function)
+        asked = _drawn(text.strip(), spec, task)
+    else:
+        asked = _typed(text, spec, task, function)
+    _finite(asked.prompt)
+    task.marks(asked.prompt)
+    task.answered(torch.zeros(*asked.prompt.tokens.shape[:2], task.outputs), asked.prompt)
+    return asked
 
 
 def fits(spec: RunSpec, task: Task, length: int) -> None:
@@ -86,8 +98,6 @@ def _typed(text: str, spec: RunSpec, task: Task, function: str) -> Asked:
     elif function:
         raise BadValue(f"{spec.task} has no function to choose, got '{function}'.")
     prompt = task.prompt_of(numbers, **parameters)
-    if not prompt.tokens.isfinite().all():
-        raise BadValue("the prompt has numbers or labels that are not finite in single precision; take smaller ones.")
     return Asked(text, prompt, len(numbers), how, {})
 
 
@@ -106,6 +116,16 @@ def _drawn(text: str, spec: RunSpec, task: Task) -> Asked:
     prompt = prompt.first(range(task.tokens(length))[task.answers][-1] + 1)
     told = ", ".join(f"{axis} {plain(value)}" for axis, value in (task.training | shift).items())
     return Asked(text, prompt, length, f"drawn by address, seed {seed}: {told}, length {length}", shift)
+
+
+def _finite(prompt: Prompt) -> None:
+    """Raises ``BadValue`` on numbers and labels whose squares a model or a score could not hold."""
+    size = max(float(part.double().abs().max()) for part in (prompt.tokens, prompt.targets))
+    if not size <= LARGEST:
+        raise BadValue(
+            f"the prompt has numbers or labels as large as {size:.3g}; their squares are only finite in single "
+            f"precision up to {LARGEST:g}."
+        )
 
 
 def _numbers(text: str, wanted: str) -> list[float]:

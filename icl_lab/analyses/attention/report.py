@@ -3,22 +3,19 @@
 import csv
 import gzip
 import io
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
-from icl_lab.analyses.attention.study import Attention
+from icl_lab.analyses.attention.seen import Seen
 from icl_lab.figures import attention as pictures
 from icl_lab.figures.base import short
-from icl_lab.files import KINDS
-from icl_lab.files import publish_folder as save
 from icl_lab.tasks.base import plain
 
-LONG = 8_000_000  # bytes of a table of weights beyond which it is compressed
+LONG = 8_000_000  # letters of a table of weights beyond which it is compressed
 
 
-def answers_table(found: Attention) -> tuple[list[str], list[list[str]]]:
+def answers_table(found: Seen) -> tuple[list[str], list[list[str]]]:
     """Returns head and rows: each question, the truth, and what every run answers, with the error it makes."""
     marks = found.frames[0].marks
     head = ["token", "truth", *(f"{shown.name}{part}" for shown in found.runs for part in ("", ": error"))]
@@ -33,11 +30,11 @@ def answers_table(found: Attention) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
-def markdown(found: Attention, command: str) -> str:
-    """Returns the answers beside the truth, and where each head of the last query looks first."""
+def table(found: Seen) -> list[str]:
+    """Returns the answers beside the truth, and where each head of the last query has its largest weight."""
     head, rows = answers_table(found)
     text = [
-        f"Task {found.spec.task}, preset {found.spec.preset}; prompt {found.asked.origin}.",
+        f"Prompt {found.asked.brief}: {found.asked.origin}.",
         "",
         *md.head(head),
         *map(md.row, rows),
@@ -54,11 +51,30 @@ def markdown(found: Attention, command: str) -> str:
                 places.append(
                     [shown.name, f"{layer}.{number}", found.frames[0].marks[key].label, short(row[key].item())]
                 )
-    text += [*md.head(["run", "layer.head", "key", "weight"]), *map(md.row, places)]
-    return "\n".join([*text, "", f"Made by `{command}`.", ""])
+    return [*text, *md.head(["run", "layer.head", "key", "weight"]), *map(md.row, places)]
 
 
-def weights_csv(found: Attention) -> str:
+def finding(found: Seen) -> str:
+    """Returns what each model answers last, the truth, and the key that its last query weighs most.
+
+    That is the key with the greatest mean of |weight| over the heads that are shown.
+    """
+    marks, parts = found.frames[0].marks, []
+    if last := [shown.answers[-1] for shown in found.runs if shown.answers]:
+        said = " and ".join(f"{shown.name} answers {shown.answers[-1].answer}" for shown in found.runs)
+        parts.append(f"At {marks[last[0].token].label} {said}; the truth is {last[0].truth}")
+    weighed = []
+    for shown, seen in zip(found.runs, found.frames[0].maps, strict=True):
+        row = seen.weights[:, :, -1].double().abs().mean((0, 1))
+        key = int(row.argmax())
+        weighed.append(f"{marks[key].label} in {shown.name} ({short(row[key].item())})")
+    parts.append(
+        f"The last query has its greatest weight, the mean over the heads shown, on {' and on '.join(weighed)}"
+    )
+    return ". ".join(parts) + "."
+
+
+def weights_csv(found: Seen) -> str:
     """Returns every visible cell of the prompt's maps, one a row; layers, heads and tokens counted from 0.
 
     What a run is beyond its rule and seed stands in the page and in its folder: here it would double a long file.
@@ -80,7 +96,7 @@ def weights_csv(found: Attention) -> str:
     return text.getvalue()
 
 
-def answers_csv(found: Attention) -> str:
+def answers_csv(found: Seen) -> str:
     """Returns the answers beside the truth as CSV."""
     text = io.StringIO()
     head, rows = answers_table(found)
@@ -88,7 +104,17 @@ def answers_csv(found: Attention) -> str:
     return text.getvalue()
 
 
-def figure(found: Attention) -> Figure:
+def files(found: Seen) -> dict[str, str | bytes]:
+    """Returns the answers and the weights as CSV; the weights compressed where they are long."""
+    weights = weights_csv(found)
+    data: dict[str, str | bytes] = {"answers.csv": answers_csv(found)}
+    if len(weights) < LONG:
+        return data | {"weights.csv": weights}
+    # Without a time inside, so that the same numbers are the same file.
+    return data | {"weights.csv.gz": gzip.compress(weights.encode(), 6, mtime=0)}
+
+
+def figure(found: Seen, title: str) -> Figure:
     """Draws all maps of the prompt for print, one colour scale for all."""
     seen = found.frames[0].maps
     return pictures.attention(
@@ -96,21 +122,10 @@ def figure(found: Attention) -> Figure:
         [mark.label for mark in found.frames[0].marks],
         found.window.layers,
         found.window.heads,
-        title=f"{found.spec.task}, {found.spec.preset}: attention of {', '.join(shown.name for shown in found.runs)}",
+        title=f"{title} of {', '.join(shown.name for shown in found.runs)}",
         notes=[
             f"{shown.name} answers {shown.answers[-1].answer}; the truth is {shown.answers[-1].truth}"
             for shown in found.runs
             if shown.answers
         ],
     )
-
-
-def publish(found: Attention, html: str, folder: Path, command: str) -> tuple[str, list[str]]:
-    """Writes page, tables and figure; returns the tables as text and the names of the files."""
-    text, drawn, weights = markdown(found, command), figure(found), weights_csv(found).encode()
-    files = {"attention.html": html, "answers.csv": answers_csv(found), "table.md": text}
-    data = {name: content.encode() for name, content in files.items()}
-    # Without a time inside, so that the same numbers are the same file.
-    packed = gzip.compress(weights, 6, mtime=0) if len(weights) >= LONG else None
-    data |= {"weights.csv": weights} if packed is None else {"weights.csv.gz": packed}
-    return text, save(folder, data, {"attention": drawn}, (*KINDS, "pdf"))

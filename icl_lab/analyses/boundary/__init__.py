@@ -1,1 +1,140 @@
-"""The values that a model's answers never exceed."""
+"""Boundary values: what answers stop at where the true value is far from every example.
+
+After Figures 1 and 9 of Naim et al. 2025, arXiv 2508.14685.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from matplotlib.figure import Figure
+
+from icl_lab import tasks
+from icl_lab.analyses import registry
+from icl_lab.analyses.boundary import bounds, clip_sweep, detector, figures, report, words
+from icl_lab.analyses.boundary.bounds import Bounds
+from icl_lab.analyses.boundary.extrapolation import EXAMPLES, extrapolate, largest, truths
+from icl_lab.analyses.boundary.lines import Line, lines, on_line, spread
+from icl_lab.analyses.boundary.rows import curve, detected
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.registry import require
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Run
+
+REACH = 40.0  # the usual range of true values, for training y of root mean square 1.41
+LEAST = 6  # a range must be at least so many root mean squares
+MOST = 4096  # contexts: what memory holds
+LARGEST = 1e15  # of the numbers of a prompt: norms and errors square them in single precision
+
+
+@registry.add("boundary")
+@dataclass(frozen=True, kw_only=True)
+class Boundary(Analysis):
+    """Detect the values that answers do not exceed, and what they depend on.
+
+    A model reads examples of f(x) = a x + b and is asked at x = (t - b) / a, for true values t ever farther out. On
+    the median answer over contexts of examples the onset (the last t that is answered rightly), the bound B (where
+    answers stay, or their greatest) and the clip B (the bound for which cutting the truth is nearest to the answers)
+    are detected, each with its interval over contexts. Slopes and the scale of the inputs tell whether the output is
+    bounded or the input; the clip sweep sets the errors that B predicts beside those of the finished runs.
+    """
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {
+        "boundary": (*bounds.AXES, "side"),
+        "curves": (*bounds.AXES, "target"),
+    }
+    title: ClassVar[str] = "answers far from the examples"
+    reads_grids: ClassVar[bool] = True
+
+    slopes: tuple[float, ...] = option((1.0, 3.0, 9.0, 10.0), "Slopes a of f(x) = a x + b.")
+    intercepts: tuple[float, ...] = option((0.0,), "Intercepts b.")
+    scales: tuple[float, ...] = option((1.0, 0.3), "Standard deviations of the examples' inputs; 1 is training's.")
+    contexts: int = option(32, "Contexts of examples, 16 or more.", names=("prompts",))
+    reach: float | None = option(None, "True values go from -REACH to REACH.  [default: 40, more for wider training]")
+
+    @property
+    def lines(self) -> list[Line]:
+        """The functions and the scales of their contexts."""
+        return lines(self.slopes, self.intercepts, self.scales)
+
+    def check(self, spec: RunSpec) -> None:
+        """Raises ``BadValue`` on a task without lines and on curves that are short, thin or beyond what floats hold."""
+        on_line(tasks.build(spec.task), torch.zeros(1, 2), 1.0, 0.0)
+        require(self.contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", self.contexts)
+        require(self.contexts <= MOST, f"a curve takes at most {MOST} contexts", self.contexts)
+        least = LEAST * spread(spec)
+        if self.reach is not None:
+            bound = f"the range must be finite and at least {LEAST} times the spread of training y, {least:.3g}"
+            require(least <= self.reach < math.inf, bound, f"{self.reach:g}")
+        for line in self.lines:
+            size = largest(line, self.reach or usual_reach(spec))
+            require(
+                size <= LARGEST, f"f(x) = {line}: the numbers of a prompt must be at most {LARGEST:g}", f"{size:.2g}"
+            )
+
+    def prepared(self, runs: Sequence[Run]) -> "Boundary":
+        """Fills in the reach: 40, or as much more as the training y of a run are wider than usual."""
+        if self.reach is not None:
+            return self
+        return dataclasses.replace(self, reach=max(usual_reach(run.spec) for run in runs))
+
+    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+        """Asks the model and, once, the references along every line, in contexts that all share."""
+        reach = self.reach or usual_reach(trained.spec)
+        truth, examples = truths(reach), min(EXAMPLES, trained.spec.train.longest - 1)
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.grids}
+        subjects = trained.subjects()
+        for number, (name, subject) in enumerate(subjects.items()):
+            for place, line in enumerate(self.lines):
+                trained.tick(number * len(self.lines) + place, len(subjects) * len(self.lines))
+                answers = extrapolate(subject, trained.task, line, truth, self.contexts, examples)
+                where = {"attn": name, **{axis: getattr(line, axis) for axis in bounds.AXES}, "count": self.contexts}
+                if name == trained.label:
+                    found["curves"] += curve(where, truth, answers)
+                found["boundary"] += detected(where, truth, answers, reach)
+        return found
+
+    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Bounds:
+        """Adds the clip sweep of each finished run, beside what its own B, and its clip B, predict."""
+        plain = super().collect(answers)
+        found = Bounds(plain.spec, plain.grids)
+        sweeps = []
+        for trained, _ in answers:
+            place = found.seeds_of(trained.label).index(trained.run.seed)
+            pair = found.typical(trained.label, place), found.typical(trained.label, place, "clip")
+            sweep = clip_sweep.sweep_of(trained.label, trained.run, pair) if trained.run.finished else None
+            if sweep is not None:
+                sweeps.append((sweep, *pair))
+        return dataclasses.replace(found, sweeps=sweeps)
+
+    def table(self, found: Bounds) -> list[str]:
+        """Over seeds, in each run, against the first rule, over slopes and contexts, and the clip sweeps."""
+        return report.table(found)
+
+    def figures(self, found: Bounds, title: str) -> Mapping[str, Figure]:
+        """The curves, the bound over the slope, and the clip sweeps."""
+        return figures.figures(found, title)
+
+    def finding(self, found: Bounds) -> str:
+        """The bound of each rule, and whether it grows with the slope."""
+        return words.finding(found)
+
+    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """The mean over both sides and the slopes asked for, in contexts as in training; usually of ``clip``.
+
+        That is the B for which min(t, B) is nearest to the curve: it exists for curves of every class.
+        """
+        if "slope" not in cells:
+            raise KeyError("a claim about boundary values names the slopes that it is about")
+        # References were asked once: they are the same beside every model.
+        who = {} if of.startswith("reference:") else {"seed": seed}
+        asked = {"metric": metric or "clip", "slope": list(cells["slope"]), "scale": 1.0}
+        return float(found["boundary"].where(attn=of, **asked, **who).frame["value"].mean())
+
+
+def usual_reach(spec: RunSpec) -> float:
+    """Returns the end of the range of true values: 40, or as much more as training y are wider than usual."""
+    return REACH * spread(spec) / math.sqrt(2)

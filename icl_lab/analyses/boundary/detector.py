@@ -37,7 +37,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Boundary:
+class Detected:
     """One side of a curve. All numbers are sizes: on the side of t < 0 both t and p have their signs turned."""
 
     kind: str  # of CLASSES
@@ -52,7 +52,7 @@ class Boundary:
     reach: float  # the end of the range
 
 
-def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Boundary:
+def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Detected:
     """Classifies one side of a curve. t: true values (n), ascending from above 0; curves: answers (contexts n).
 
     p(t) is the median over contexts, then a moving mean of five points. Its standard error is its standard deviation
@@ -117,12 +117,12 @@ def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESA
     bounds = np.select([kinds == PLATEAU, kinds == COLLAPSE], [tail, peak], np.nan)
     alike = kinds == kinds[0]
     rising = bool((p[0, half] > 0).all())
-    return Boundary(
+    return Detected(
         CLASSES[int(kinds[0])],
         float(alike[1:].mean()),
         _interval(start),
         _interval(np.where(alike, bounds, np.nan)),
-        _interval(clips(x, p)),
+        _interval(clip_bounds(x, p)),
         float(tail[0]),
         float(previous[0]),
         float(peak[0]),
@@ -155,7 +155,7 @@ def onsets(t: Array, curves: Array, error: Array) -> Array:
     return np.where(runs.max(axis=1), np.where(first > 0, t[first - 1], 0.0), t[-1])
 
 
-def clips(t: Array, curves: Array) -> Array:
+def clip_bounds(t: Array, curves: Array) -> Array:
     """The B from 0 to the end of the range that minimises sum (p - min(t, B))^2 of each curve (r n) -> (r)."""
     edges = np.concatenate([[0.0], t])
     n, zero = len(t), np.zeros((len(curves), 1))

@@ -100,7 +100,8 @@ def _ask(name: str, part: type, words: dict[str, Any]) -> None:
         return
     found = frame.ask(analysis, groups, lab)
     text = publish.publish(study, analysis, found, groups, place)
-    tell(text, place, publish.written(place), f"{name}.{analysis.kinds[0]}")
+    names, page = publish.written(place), f"{name}.html"
+    tell(text, place, names, page if page in names else f"{name}.{analysis.kinds[0]}")
 
 
 def _announced(decorator: ast.expr) -> str:

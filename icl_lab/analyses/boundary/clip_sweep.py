@@ -1,13 +1,12 @@
-"""The sweep over functions that a boundary value alone predicts, beside the one that was measured."""
+"""The clip sweep: the errors that a boundary value alone predicts over a shift of the labels, beside those measured."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from icl_lab import markdown as md
 from icl_lab import tasks
+from icl_lab.analyses.boundary.lines import sweep_axis
 from icl_lab.comparison.statistics import ClipFit, clip_errors, clip_fit
 from icl_lab.comparison.study import Labels, scored_targets
 from icl_lab.figures.base import short
@@ -16,22 +15,24 @@ from icl_lab.runs import summary
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Run
 
-FAR = 4.0  # sigma_f from here on is judged: nearer, the error is that of learning, not of a bound
+FAR = 4.0  # values of the axis from here on are judged: nearer, the error is that of learning, not of a bound
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One run over sigma_f, everything else as in training: measured errors, and those of right answers cut at +-B."""
+    """One run along an axis, everything else as in training: measured errors, and those of right answers cut at +-B."""
 
     rule: str
     seed: int
-    sigmas: tuple[float, ...]
+    axis: str
+    sigmas: tuple[float, ...]  # the values of the axis
     measured: tuple[float, ...]
     predicted: Mapping[float, tuple[float, ...]]  # B -> errors
+    zero: tuple[float, ...]  # errors of answering 0
     best: ClipFit | None  # the B that fits the far cells best; None where there are fewer than two
 
     def residual(self, bound: float) -> float:
-        """Root mean square of log(predicted / measured) over the far cells; NaN where B is unknown."""
+        """Returns the root mean square of log(predicted / measured) over the far cells; NaN where B is unknown."""
         if math.isnan(bound):
             return math.nan
         logs = [
@@ -43,46 +44,47 @@ class Sweep:
 
 
 def sweep_of(rule: str, run: Run, bounds: Sequence[float]) -> Sweep | None:
-    """Sets what bounds predict beside the stored grid of a run, called ``rule``; None where no cell has sigma_f >= 4.
+    """Sets what bounds predict beside the stored grid of a run, called ``rule``; None where no cell of it is far.
 
     Formula: mean (max(|y| - B, 0))^2 over the true y of each cell
     """
-    spec, grid = run.spec, run.grid()
-    cells = _line(spec, grid)
-    if not any(cell["sigma_f"] >= FAR for cell in cells):
+    spec, grid, task = run.spec, run.grid(), tasks.build(run.spec.task)
+    axis = sweep_axis(task)
+    cells = _line(spec, grid, axis)
+    if not any(cell[axis] >= FAR for cell in cells):
         return None
-    task = tasks.build(spec.task)
     own = grid.where(attn=model_name(grid), metric=task.headline)
     measured = [own.at(**cell) for cell in cells]
     targets = [scored_targets(task, spec.test, cell) for cell in cells]
     known = [bound for bound in dict.fromkeys(bounds) if not math.isnan(bound)]
-    table = clip_errors(targets, known) if known else np.empty((len(cells), 0))
-    far = [place for place, cell in enumerate(cells) if cell["sigma_f"] >= FAR]
+    table = clip_errors(targets, [0.0, *known])
+    far = [place for place, cell in enumerate(cells) if cell[axis] >= FAR]
     fit = clip_fit([targets[i] for i in far], [measured[i] for i in far]) if len(far) > 1 else None
+    errors = [tuple(float(value) for value in column) for column in table.T]
     return Sweep(
         rule,
         run.seed,
-        tuple(cell["sigma_f"] for cell in cells),
+        axis,
+        tuple(cell[axis] for cell in cells),
         tuple(measured),
-        {bound: tuple(float(value) for value in table[:, place]) for place, bound in enumerate(known)},
+        dict(zip(known, errors[1:], strict=True)),
+        errors[0],
         fit,
     )
 
 
-def _line(spec: RunSpec, grid: Grid) -> list[Labels]:
-    """The cells along sigma_f of a run's grid, everything else as in training."""
-    fixed = {
-        axis: value for axis, value in summary.training_cell(tasks.build(spec.task), spec).items() if axis != "sigma_f"
-    }
+def _line(spec: RunSpec, grid: Grid, axis: str) -> list[Labels]:
+    """The cells along the axis of a run's grid, everything else as in training."""
+    fixed = {name: value for name, value in summary.training_cell(tasks.build(spec.task), spec).items() if name != axis}
     try:
         there = grid.where(attn=model_name(grid), **fixed)
     except KeyError:  # the test grid leaves the training condition out
         return []
-    return [{**fixed, "sigma_f": float(sigma)} for sigma in sorted(there.values("sigma_f"))]
+    return [{**fixed, axis: float(sigma)} for sigma in sorted(there.values(axis))]
 
 
 def table(sweeps: Sequence[tuple[Sweep, float, float]]) -> list[str]:
-    """Lines of a table: each run's B and clip B from its curves, and the B that fits its sweep, with residuals."""
+    """Returns a table: each run's B and clip B from its curves, and the B that fits its sweep, with residuals."""
     head = ["rule", "seed", "B of the curves", "residual", "clip B of the curves", "residual", "B of the sweep"]
     rows = md.head([*head, "residual"])
     for sweep, bound, clip in sweeps:

@@ -1,0 +1,78 @@
+"""What was seen of one or two models: their maps of a prompt and of means over prompts, and their answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from icl_lab import tasks
+from icl_lab.analyses.attention.maps import Maps
+from icl_lab.analyses.attention.prompt import Asked
+from icl_lab.analyses.attention.window import Window
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Run
+from icl_lab.tasks.base import Answer, Mark, Task
+
+THIS = "prompt"  # the frame of the prompt itself; the others are called after the axis along which they lie
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one model gives: its maps of the prompt, its answers, and the roles and maps of each mean."""
+
+    maps: Maps
+    answers: list[Answer]
+    means: list[tuple[list[Mark], Maps]]
+    learned: dict[tuple[str, int], list[float]]  # the numbers of a layer's rule, by name and layer
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Tokens in words and the maps of each run; of one prompt, or the mean over prompts at a value of an axis."""
+
+    axis: str
+    value: float
+    marks: list[Mark]
+    maps: list[Maps]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A run: its name on the page, the hash of its weights, what its rule learned, and its answers to the prompt."""
+
+    name: str
+    run: Run
+    sha: str
+    learned: dict[tuple[str, int], list[float]]
+    answers: list[Answer]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One or two runs of one task on one prompt, in the frames that the window allows; ``means`` prompts a mean."""
+
+    asked: Asked
+    window: Window
+    runs: list[Shown]
+    frames: list[Frame]
+    means: int
+    notes: list[str] = field(default_factory=list)
+    command: str = ""  # what the user typed
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification of the first run."""
+        return self.runs[0].run.spec
+
+    @property
+    def task(self) -> Task:
+        """The task that all runs share."""
+        return tasks.build(self.spec.task)
+
+
+def names(runs: Sequence[Run]) -> list[str]:
+    """Returns the rules; where two runs share one, with what tells them apart."""
+    found = [run.name for run in runs]
+    if len(set(found)) < len(runs):
+        found = [f"{run.name} seed {run.seed}" for run in runs]
+    if len(set(found)) < len(runs):
+        found = [f"{run.name} {run.spec.preset}-{run.spec.hash} seed {run.seed}" for run in runs]
+    return found

@@ -1,0 +1,191 @@
+"""The detector, held to simulated curves whose bound is known."""
+
+import math
+
+import numpy as np
+import pytest
+
+from icl_lab.analyses.boundary import detector
+from icl_lab.errors import BadValue
+
+B = 10.0
+T = np.linspace(0, 40, 101)[1:]
+C = 4 * B / 3
+SHAPES = {
+    "clip": np.minimum(T, B),
+    "tanh": B * np.tanh(T / B),
+    "smooth clip": T / (1 + (T / B) ** 4) ** 0.25,
+    "collapse": T / (1 + (T / C) ** 4 / 3),
+    "sharp collapse": np.where(T < B, T, B * np.exp(1 - T / B)),
+    "log": B * np.log1p(T / B),
+    "square root": np.where(T < B / 4, T, np.sqrt(B * T / 4)),
+    "identity": T,
+}
+
+
+def noisy(curve, rng, point=0.5, context=0.4, contexts=16):
+    return curve + point * rng.normal(size=(contexts, len(curve))) + context * rng.normal(size=(contexts, 1))
+
+
+def rates(shape, repeats=30):
+    """One line of the docstring's table, from ``repeats`` simulated curves."""
+    rng = np.random.default_rng(0)
+    seen = [detector.detect(T, noisy(SHAPES[shape], rng), seed=i, resamples=200) for i in range(repeats)]
+    kinds = [each.kind for each in seen]
+    most = max(dict.fromkeys(kinds), key=kinds.count)
+    bounds, starts = (np.array([getattr(each, name).value for each in seen]) for name in ("bound", "onset"))
+    covered = sum(each.bound.low <= B <= each.bound.high for each in seen)
+    spoken = f"{np.median(bounds):.1f} ± {bounds.std():.1f}" if not np.isnan(bounds).any() else "none"
+    start = f"{np.median(starts):.1f} ± {starts.std():.1f}"
+    held = f"{covered}/30" if spoken != "none" else ""
+    return f"{shape:<15}{most} {kinds.count(most)}/{repeats}".ljust(37) + f"{spoken:<13}{start:<13}{held}".rstrip()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rates_are_those_of_the_docstring(shape):
+    assert f"        {rates(shape)}\n" in detector.detect.__doc__
+
+
+def held(shape="clip"):
+    """The rates as an assertion, to be made to fail."""
+    assert rates(shape, 30) in detector.detect.__doc__
+
+
+def bump(points):
+    """A line that leaves the truth for some points, and comes back."""
+    away = np.zeros(100)
+    away[50 : 50 + points] = 0.25 * T[50 : 50 + points]
+    return (T + away)[None]
+
+
+def four_points_are_no_onset():
+    assert detector.onsets(T, bump(4), np.zeros(100))[0] == T[-1]
+
+
+def test_onset_precedes_five_bad_points_in_a_row():
+    four_points_are_no_onset()
+    assert detector.onsets(T, bump(5), np.zeros(100))[0] == T[49]
+    assert detector.onsets(T, T[None] + 1, np.zeros(100))[0] == 0  # wrong from the first point on
+    late = np.where(T > 36, 0.0, T)[None]
+    assert detector.onsets(T, late, np.zeros(100))[0] == pytest.approx(36)
+    # Three standard errors are no departure, more are.
+    error = np.full(100, 5.0)
+    assert detector.onsets(T, T[None] + 14.9, error)[0] == T[-1]
+    assert detector.onsets(T, T[None] + 15.1, error)[0] == 0
+
+
+def faulty(monkeypatch, fault):
+    if fault == "three points":
+        monkeypatch.setattr(detector, "RUN", 3)
+        return four_points_are_no_onset
+    if fault == "no smoothing":
+        monkeypatch.setattr(detector, "SMOOTH", 1)
+        return lambda: held("sharp collapse")
+    plain = detector.detect
+
+    def highest(t, curves, **more):
+        found = plain(t, curves, **more)
+        top = float(np.median(curves, axis=0).max())
+        return detector.Detected(**{**vars(found), "bound": detector.Interval(top, top, top)})
+
+    highest.__doc__ = plain.__doc__
+    monkeypatch.setattr(detector, "detect", highest)
+    return held
+
+
+@pytest.mark.parametrize("fault", ["three points", "no smoothing", "raw maximum"])
+def test_rates_and_onsets_catch_planted_faults(monkeypatch, fault):
+    check = faulty(monkeypatch, fault)
+    with pytest.raises(AssertionError):
+        check()
+
+
+def test_smoothing_keeps_lines_and_shrinks_at_the_ends():
+    x = np.random.default_rng(0).normal(size=(3, 40))
+    found = detector.smooth(x)
+    assert found[:, 7] == pytest.approx(x[:, 5:10].mean(1))
+    assert found[:, 1] == pytest.approx(x[:, 0:3].mean(1))
+    assert found[:, [0, -1]] == pytest.approx(x[:, [0, -1]])
+    assert detector.smooth(T[None])[0] == pytest.approx(T)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_clip_bound_minimises_the_squared_distance(shape):
+    curve = noisy(SHAPES[shape], np.random.default_rng(3), contexts=1)
+    found = detector.clip_bounds(T, curve)[0]
+    tries = np.linspace(0, T[-1], 4001)
+    costs = ((curve[0] - np.minimum(T, tries[:, None])) ** 2).sum(1)
+    assert found == pytest.approx(tries[costs.argmin()], abs=0.011)
+
+
+def one(curve, seed=0, **noise):
+    return detector.detect(T, noisy(curve, np.random.default_rng(seed), **noise), resamples=100)
+
+
+def test_sides_are_judged_separately():
+    t = np.concatenate([-T[::-1], [0.0], T])
+    curves = noisy(np.minimum(t, B), np.random.default_rng(0))
+    minus, plus = (detector.detect(*part) for part in detector.sides(t, curves).values())
+    assert (minus.kind, plus.kind) == ("none in range", "plateau")
+    assert math.isnan(minus.bound.value)
+    assert plus.bound.low < B < plus.bound.high
+    # The other way round it is the same: both sides are given as sizes.
+    turned = detector.detect(*detector.sides(t, -curves[:, ::-1])[1])
+    assert (turned.kind, turned.onset, turned.clip) == (minus.kind, minus.onset, minus.clip)
+    mirrored = detector.detect(*detector.sides(t, -curves[:, ::-1])[-1])
+    assert mirrored.bound == plus.bound
+
+
+def test_bound_near_the_end_of_the_range_is_not_detected():
+    found = one(np.minimum(T, 38))
+    assert (found.kind, found.onset.value, found.reach) == ("none in range", 40, 40)
+    assert math.isnan(found.bound.value)
+    assert math.isnan(found.bound.high)
+    inside = one(np.minimum(T, 25))
+    assert inside.kind == "plateau"
+    assert inside.bound.value == pytest.approx(25, abs=0.3)
+    # Between the two it has not been flat for long enough to be told from what still rises.
+    assert one(np.minimum(T, 30)).kind == "sublinear"
+
+
+def test_noisy_curves_are_unclear_not_unbounded():
+    assert one(T, point=0.5, context=20.0).kind == "unclear"
+    assert one(T, point=0.5, context=1.5).kind == "none in range"
+
+
+def test_classes_of_flat_sinking_and_rising_curves():
+    nothing = one(0 * T, context=0.05)
+    assert nothing.kind == "plateau"
+    assert nothing.bound.value == pytest.approx(0, abs=0.1)
+    slow = one(np.where(T < B, T, B - 0.06 * (T - B)))  # sinks by less than a fifth, but has not stopped
+    assert slow.tail > 0.8 * slow.peak
+    assert (slow.kind, slow.bound.value) == ("collapse", slow.peak)
+    line = one(0.6 * T)
+    assert line.kind == "sublinear"
+    assert line.exponent == pytest.approx(1, abs=0.1)
+    assert (line.onset.value, line.agreement) == (pytest.approx(0.6, abs=1), 1)
+
+
+def test_agreement_is_low_where_contexts_disagree():
+    """Half of the contexts collapse, half stay: the median is decided by who is drawn."""
+    curves = np.concatenate(
+        [noisy(SHAPES["collapse"], np.random.default_rng(0)), noisy(SHAPES["clip"], np.random.default_rng(1))]
+    )
+    assert detector.detect(T, curves).agreement < 0.95
+    assert one(SHAPES["clip"]).agreement == 1
+
+
+@pytest.mark.parametrize(
+    ("t", "curves", "words"),
+    [
+        (T, np.zeros((15, 100)), "at least 16 contexts, got 15"),
+        (T[:39], np.zeros((16, 39)), "at least 40 points a side, got 39"),
+        (T - 1, np.zeros((16, 100)), "t must ascend from above 0"),
+        (T[::-1], np.zeros((16, 100)), "t must ascend from above 0"),
+        (T, np.zeros((16, 99)), "curves are"),
+        (T, np.full((16, 100), np.nan), "answers must be finite; 1600 are not"),
+    ],
+)
+def test_bad_curves_are_refused(t, curves, words):
+    with pytest.raises(BadValue, match=words):
+        detector.detect(t, curves)

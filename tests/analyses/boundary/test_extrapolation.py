@@ -1,0 +1,50 @@
+"""Answers far from the examples: predictors whose bounds are known, and which values are asked for."""
+
+import numpy as np
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.analyses.boundary import extrapolation
+from icl_lab.analyses.boundary.lines import Line
+from icl_lab.runs.measure import Subject
+from icl_lab.tasks.linear import TRAINING_RANGE
+
+
+def seen(reference, line, truth=None, count=16):
+    task = tasks.build("linear")
+    truth = extrapolation.truths(40.0) if truth is None else truth
+    return truth, extrapolation.extrapolate(Subject(task.references()[reference]), task, line, truth, count)
+
+
+@pytest.mark.parametrize("line", [Line(1), Line(10, 3, 0.3), Line(-9, -2, 3)])
+def test_references_have_their_known_bounds(line):
+    """Least squares follows the line everywhere, a clip bounds the output: whatever the slope and the context."""
+    truth, answers = seen("least-squares", line)
+    assert answers == pytest.approx(np.broadcast_to(truth, answers.shape), rel=1e-3, abs=0.01)
+    _, cut = seen("clip", line)
+    assert cut == pytest.approx(np.broadcast_to(truth.clip(-TRAINING_RANGE, TRAINING_RANGE), cut.shape), abs=0.01)
+
+
+def test_nearest_neighbours_are_bounded_by_the_examples():
+    truth, near = seen("3-nn", Line(1))
+    _, steep = seen("3-nn", Line(10), 10 * truth)
+    _, narrow = seen("3-nn", Line(1, scale=0.3))
+    assert steep == pytest.approx(10 * near, rel=1e-3, abs=1e-3)
+    assert narrow[:, [0, -1]] == pytest.approx(0.3 * near[:, [0, -1]], rel=1e-3)
+
+
+def test_more_contexts_keep_the_first_ones():
+    assert torch.equal(extrapolation.contexts(32, 39)[:16], extrapolation.contexts(16, 39))
+    many = extrapolation.contexts(400, 39)
+    assert (many.mean().item(), many.std().item()) == pytest.approx((0, 1), abs=0.02)
+    assert len(torch.unique(many[:, 0])) == 400
+
+
+def test_true_values_reach_a_thousand():
+    truth = extrapolation.truths(40.0)
+    assert (np.diff(truth) > 0).all()
+    assert truth == pytest.approx(-truth[::-1])
+    assert ((truth > 0) & (truth <= 40)).sum() == 100
+    assert (truth[-1], truth[106]) == (pytest.approx(1000), 0)
+    assert len(extrapolation.truths(2000.0)) == 201
