@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from icl_lab.analyses.observe import entropy, looks, shares, temperature
+from icl_lab.analyses.observe import attention_rows, entropy, inverse_temperature, shares
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import TestSpec, draw, summary
 from icl_lab.tasks.base import Task
@@ -38,12 +38,12 @@ def fading(
         prompt = draw(suite, length, TestSpec(prompts=prompts, axes={"length": [float(length)]}), {})
         at = task.asking(length)
         found: dict[str, list[torch.Tensor]] = {metric: [] for metric in METRICS}
-        for look in looks(model, prompt, at, device):
+        for look in attention_rows(model, prompt, at, device):
             spread = entropy(look.weights)
             found["largest"].append(shares(look.weights).amax(-1))
             found["entropy"].append(spread / math.log(at + 1))
             found["effective"].append(spread.exp())
-            found["temperature"].append(temperature(look.weights, look.scores))
+            found["temperature"].append(inverse_temperature(look.weights, look.scores))
         for metric, pieces in found.items():
             values = torch.cat(pieces)
             for layer, head in np.ndindex(*values.shape[1:]):

@@ -169,11 +169,11 @@ class Analysis(ABC):
         return {f"{name}.csv": grid.csv() for name, grid in found.grids.items()}
 
     def read(self, folder: Path) -> Any:
-        """Reads what ``files`` wrote; None unless every file is there."""
+        """Reads what ``files`` wrote, as far as it is kept; None where the grid that is named first is not there."""
         paths = {name: folder / f"{name}.csv" for name in self.grids}
-        if not all(path.exists() for path in paths.values()):
+        if not next(iter(paths.values())).exists():
             return None
-        return Stored({name: Grid.read(path) for name, path in paths.items()})
+        return Stored({name: Grid.read(path) for name, path in paths.items() if path.exists()})
 
     def log_scale(self, task: Task) -> bool:
         """Whether the quantities of claims span decades, so that they are compared as ratios."""

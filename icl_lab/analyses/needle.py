@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from icl_lab.analyses.observe import looks, shares
+from icl_lab.analyses.observe import attention_rows, shares
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.needle import Needle
@@ -41,7 +41,7 @@ def retrieve(model: GPT2, task: Needle, prompt: Prompt, device: torch.device) ->
     where the first symbol of the answer is wanted. Signed weights count by their size.
     """
     scores, outcomes = [], []
-    for look in looks(model, prompt, task.asking(prompt.tokens.shape[1]), device):
+    for look in attention_rows(model, prompt, task.asking(prompt.tokens.shape[1]), device):
         where = task.values(look.prompt)[:, None, None].expand(*look.weights.shape[:3], -1)
         scores.append(shares(look.weights).gather(3, where).sum(3))
         right = task.errors(look.outputs, look.prompt) == 0

@@ -69,28 +69,6 @@ def law(attns: tuple[str, ...], **where: Any) -> None:
 @model_options
 @click.option("--position", default=0, show_default=True, type=click.IntRange(min=0), help="Index of the number.")
 @click.option("--factors", default="", help="What it is multiplied by, from 1 on.  [default: 1 to 1,000]")
-@click.option("--prompts", default=128, show_default=True, type=click.IntRange(min=2), help="Test prompts.")
-def saturation(position: int, factors: str, prompts: int, **where: Any) -> None:
-    """Let one number grow, see every head saturate, and test whether that is what spoils the answers."""
-    from icl_lab.analyses import saturations
-    from icl_lab.registry import filename
-    from icl_lab.runs.groups import by_rule
-
-    stretches = _growing(factors)
-    runs, lab = models(**where)
-    for run in runs:
-        saturations.check(run.spec, position)
-    found = saturations.stretch(by_rule(runs), lab, position, stretches, prompts)
-    spec = runs[0].spec
-    folder = lab.store.root / f"saturation-{filename(spec.task)}-{spec.preset}"
-    text, files = saturations.publish(found, spec, folder, lab.command)
-    tell(text, folder, files, "saturation.png")
-
-
-@click.command()
-@model_options
-@click.option("--position", default=0, show_default=True, type=click.IntRange(min=0), help="Index of the number.")
-@click.option("--factors", default="", help="What it is multiplied by, from 1 on.  [default: 1 to 1,000]")
 @click.option("--prompts", default=1024, show_default=True, type=click.IntRange(min=2), help="Test prompts.")
 def probe(position: int, factors: str, prompts: int, **where: Any) -> None:
     """Ask for each number of a disturbed prompt by itself: is it the parts that fail, or the putting together?"""
@@ -131,6 +109,6 @@ def heads_(prompts: int, **where: Any) -> None:
 
 def _growing(factors: str) -> Sequence[float]:
     """What a number that grows is multiplied by, from 1 on."""
-    from icl_lab.analyses.saturations import FACTORS
+    from icl_lab.analyses.stretch import FACTORS
 
     return sorted({1.0, *numbers(factors, "--factors")}) if factors else FACTORS
