@@ -189,7 +189,7 @@ def test_missing_files_are_said(tmp_path):
     (tmp_path / "patches.csv").unlink()
     found = Saturation().read(tmp_path)
     assert Saturation().value(found, "softmax", {"factor": [100.0]}, "mse", 0) == 100
-    with pytest.raises(KeyError, match="stands in patches.csv, which is not there"):
+    with pytest.raises(KeyError, match=r"stands in patches\.csv, which is not there"):
         Saturation().value(found, "softmax", {"factor": [100.0]}, "recovered", 0)
     (tmp_path / "heads.csv").unlink()
     assert Saturation().read(tmp_path) is None

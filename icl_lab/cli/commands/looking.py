@@ -1,12 +1,11 @@
 """Commands that look into trained models."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from icl_lab.cli.launch import models
-from icl_lab.cli.options import model_options, numbers, tell, wholes
+from icl_lab.cli.options import model_options, tell, wholes
 
 
 @click.command()
@@ -65,29 +64,6 @@ def law(attns: tuple[str, ...], **where: Any) -> None:
     tell(text, folder, files, "law.png")
 
 
-@click.command()
-@model_options
-@click.option("--position", default=0, show_default=True, type=click.IntRange(min=0), help="Index of the number.")
-@click.option("--factors", default="", help="What it is multiplied by, from 1 on.  [default: 1 to 1,000]")
-@click.option("--prompts", default=1024, show_default=True, type=click.IntRange(min=2), help="Test prompts.")
-def probe(position: int, factors: str, prompts: int, **where: Any) -> None:
-    """Ask for each number of a disturbed prompt by itself: is it the parts that fail, or the putting together?"""
-    from icl_lab.analyses import probes
-    from icl_lab.registry import filename
-    from icl_lab.runs.groups import by_rule
-
-    stretches = _growing(factors)
-    runs, lab = models(**where)
-    for run in runs:
-        probes.check(run.spec, position)
-    found = probes.examine(by_rule(runs), lab, position, stretches, prompts)
-    spec = runs[0].spec
-    place = f"-at-{position}" if position else ""
-    folder = lab.store.root / f"probe-{filename(spec.task)}-{spec.preset}{place}"
-    text, files = probes.publish(found, spec, folder, lab.command)
-    tell(text, folder, files, "probe.png")
-
-
 @click.command("heads")
 @model_options
 @click.option("--prompts", default=64, show_default=True, type=click.IntRange(min=2), help="Prompts in each cell.")
@@ -105,10 +81,3 @@ def heads_(prompts: int, **where: Any) -> None:
     folder = lab.store.root / f"heads-{filename(spec.task)}-{spec.preset}"
     text, files = heads.publish(found, spec, folder, lab.command)
     tell(text, folder, files, "heads.png")
-
-
-def _growing(factors: str) -> Sequence[float]:
-    """What a number that grows is multiplied by, from 1 on."""
-    from icl_lab.analyses.stretch import FACTORS
-
-    return sorted({1.0, *numbers(factors, "--factors")}) if factors else FACTORS
