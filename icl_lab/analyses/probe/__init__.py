@@ -126,9 +126,9 @@ class Probe(Analysis):
             return md.listed(f"{short(median(cell.frame['value']))} with {rule}" for rule, cell in cells.items())
 
         return (
-            f"With the number at index {self.position} multiplied by {most:g}, the error rate of the whole prompt is {rates('together', OUTPUT)}; "
-            f"that of the grown number alone is {rates('alone-deviant', OUTPUT)}, and by a linear probe after layer "
-            f"{last:g} it is {rates('probe-deviant', last)} (medians over seeds)."
+            f"With the number at index {self.position} multiplied by {most:g}, the error rate of the whole prompt is "
+            f"{rates('together', OUTPUT)}; that of the grown number alone is {rates('alone-deviant', OUTPUT)}, and by "
+            f"a linear probe after layer {last:g} it is {rates('probe-deviant', last)} (medians over seeds)."
         )
 
     def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:

@@ -62,22 +62,3 @@ def law(attns: tuple[str, ...], **where: Any) -> None:
     folder = lab.store.root / f"law-{filename(spec.task)}-{spec.preset}"
     text, files = laws.publish(found, spec, folder, lab.command)
     tell(text, folder, files, "law.png")
-
-
-@click.command("heads")
-@model_options
-@click.option("--prompts", default=64, show_default=True, type=click.IntRange(min=2), help="Prompts in each cell.")
-def heads_(prompts: int, **where: Any) -> None:
-    """Say what heads look at: entropy, sinks, neighbours, numbers against answers, along every axis of the shift."""
-    from icl_lab.analyses import heads
-    from icl_lab.registry import filename
-    from icl_lab.runs.groups import by_rule
-
-    runs, lab = models(**where)
-    for run in runs:
-        heads.check(run.spec)
-    found = heads.gather(by_rule(runs), lab, prompts)
-    spec = runs[0].spec
-    folder = lab.store.root / f"heads-{filename(spec.task)}-{spec.preset}"
-    text, files = heads.publish(found, spec, folder, lab.command)
-    tell(text, folder, files, "heads.png")
