@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import fading as analysis
-from icl_lab.analyses import fadings, law, laws, needles
+from icl_lab.analyses import law, laws, needles
 from icl_lab.analyses.needle import retrieve
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -98,29 +97,6 @@ def test_trials_are_told_apart_by_how_they_end():
     assert found.best.tolist() == pytest.approx([2 / 39] * 3)  # two symbols of 39 keys, whatever the weights sum to
 
 
-@pytest.mark.parametrize(("attn", "fades"), [("average", -1.0), ("ssmax", 0.0)])
-def test_slopes_of_a_rule_that_fades_and_of_one_that_does_not(attn, fades):
-    """A mean fades as 1/n. With a gap above 1/s between the first token and the rest, SSMax keeps its focus."""
-    task = tasks.build("needle:keys=1,alphabet=4")
-    model = GPT2(
-        ModelSpec(layers=1, heads=1, width=8, positions="none", mlp=False, norm=False),
-        Reading(6, 4, 1, 64),
-        attn,
-        stream(0, "init"),
-    )
-    with torch.no_grad():
-        for p in (q for name, q in model.named_parameters() if ".rule." not in name):
-            p.zero_()
-        model.read_in.weight[:6] = torch.eye(8)[:6, :6]
-        model.blocks[0].attention.qkv.weight[0, 5] = 3.0  # the question asks for the key
-        model.blocks[0].attention.qkv.weight[8, 4] = 3.0
-    rows = analysis.fading(model.eval(), task, [32, 128, 512], 64, CPU)
-    largest = [row["value"] for row in rows if row["metric"] == "largest"]
-    assert analysis.slope([32, 128, 512], largest) == pytest.approx(fades, abs=0.02)
-    spread = [row["value"] for row in rows if row["metric"] == "effective"]
-    assert spread == pytest.approx([32, 128, 512] if attn == "average" else [1, 1, 1], rel=0.2)
-
-
 @pytest.mark.parametrize(("true", "made"), [("log n", np.log), ("sqrt n", np.sqrt), ("n", np.positive)])
 def test_the_law_that_made_the_numbers_is_found(true, made):
     n = np.arange(1, 65.0)
@@ -172,25 +148,6 @@ def test_a_swapped_rule_is_what_is_searched_and_followed(tiny, lab):
     found = needles.search({"own": [run], "other": [other]}, lab, 40, 10)
     assert found.ranked("other")[0] == pytest.approx(1 / 40, rel=1e-4)
     assert found.ranked("own")[0] != pytest.approx(1 / 40, rel=1e-4)
-
-
-def test_what_heads_learned_is_listed_by_the_names_of_the_formula(tiny, lab):
-    run = trained(tiny, lab, "ssmax:bias=yes")
-    found = fadings.follow({"ssmax:bias=yes": [run]}, lab, [16, 32], 64)
-    assert found.learned is not None
-    assert set(found.learned.values("metric")) == {"s", "b"}
-    assert len(found.learned.where(metric="s").frame) == 2
-    assert len(found.lines("ssmax:bias=yes", "largest")) == 2
-    assert "`ssmax:bias=yes` s | 0 |" in fadings.markdown(found, run.spec, "icl-lab fading")
-
-
-def test_lengths_that_cannot_be_made_are_said_and_the_usual_ones_stop_in_time(tiny):
-    learned = tiny("linear", "softmax", "model.positions=learned:rows=100", "train.curriculum.stop=12")
-    assert max(fadings.lengths_of(learned, [])) == 48  # 96 tokens of 100
-    with pytest.raises(BadValue, match="more than the 100 places"):
-        fadings.lengths_of(learned, [20, 60])
-    with pytest.raises(BadValue, match="at least two lengths"):
-        fadings.lengths_of(learned, [20])
 
 
 def test_the_law_of_finished_runs(tiny, lab):

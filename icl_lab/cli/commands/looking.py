@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from icl_lab.cli.launch import models
-from icl_lab.cli.options import model_options, tell, wholes
+from icl_lab.cli.options import model_options, tell
 
 
 @click.command()
@@ -26,25 +26,6 @@ def needle(task: str, length: int | None, trials: int, **where: Any) -> None:
     folder = lab.store.root / f"needle-scores-{filename(spec.task)}-{spec.preset}"
     text, files = needles.publish(found, spec, folder, lab.command)
     tell(text, folder, files, "needle.png")
-
-
-@click.command("fading")
-@model_options
-@click.option("--lengths", default="", help="Examples of a prompt, e.g. 64,128.  [default: 1/2 to 16 training lengths]")
-@click.option("--prompts", default=64, show_default=True, type=click.IntRange(min=2), help="Prompts at each length.")
-def fading_(lengths: str, prompts: int, **where: Any) -> None:
-    """Follow the attention of every head as prompts grow, and say what the rules learned; trains what is missing."""
-    from icl_lab.analyses import fadings
-    from icl_lab.registry import filename
-    from icl_lab.runs.groups import by_rule
-
-    runs, lab = models(**where)
-    spec = runs[0].spec
-    tokens = fadings.lengths_of(spec, wholes(lengths, "--lengths"))
-    found = fadings.follow(by_rule(runs), lab, tokens, prompts)
-    folder = lab.store.root / f"fading-{filename(spec.task)}-{spec.preset}"
-    text, files = fadings.publish(found, spec, folder, lab.command)
-    tell(text, folder, files, "fading.png")
 
 
 @click.command()
