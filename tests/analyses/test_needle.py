@@ -1,20 +1,17 @@
-"""Heads of trained models: the needle score, fading curves, the law of a free factor, and the trade-off."""
+"""The needle score of heads and the outcomes of trials: by hand, and of finished runs."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import law, laws, needles
-from icl_lab.analyses.needle import retrieve
+from icl_lab.analyses import frame
+from icl_lab.analyses.needle import Needle, best, endings, ranked, retrieve
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, draw, measure
-from icl_lab.sweep import sweep
+from icl_lab.runs.spec import resolve
 
 CPU = torch.device("cpu")
 
@@ -52,30 +49,30 @@ def with_predecessors(prompt):
     return type(prompt)(torch.cat((prompt.tokens, before), 2), prompt.targets, prompt.scored)
 
 
-def test_a_model_by_hand_finds_every_needle_and_its_head_has_score_1(monkeypatch):
+def test_model_by_hand_finds_every_needle(monkeypatch):
     model, task = by_hand()
     plain = draw(task, 40, TestSpec(prompts=64, axes={"length": [40.0]}), {})
     places = task.values(plain)
     monkeypatch.setattr(type(task), "values", lambda self, prompt: places[: len(prompt.tokens)])
-    found = retrieve(model, task, with_predecessors(plain), CPU)
-    assert found.scores.shape == (64, 1, 1)
-    assert found.heads.item() == pytest.approx(1, abs=1e-6)
-    assert found.outcomes.tolist() == [2] * 64
-    assert found.best.min() > 1 - 1e-6
+    scores, outcomes = retrieve(model, task, with_predecessors(plain), CPU)
+    assert scores.shape == (64, 1, 1)
+    assert scores.mean().item() == pytest.approx(1, abs=1e-6)
+    assert outcomes.tolist() == [2] * 64
+    assert best(scores).min() > 1 - 1e-6
 
 
-def test_a_model_that_looks_everywhere_alike_has_the_share_of_a_key_and_scores_chance():
+def test_uniform_attention_scores_one_key_and_chance():
     model, task = by_hand(sharp=0.0)
     plain = draw(task, 40, TestSpec(prompts=1024, axes={"length": [40.0]}), {})
-    found = retrieve(model, task, with_predecessors(plain), CPU)
-    assert found.heads.item() == pytest.approx(1 / 40, rel=1e-5)
+    scores, outcomes = retrieve(model, task, with_predecessors(plain), CPU)
+    assert scores.mean().item() == pytest.approx(1 / 40, rel=1e-5)
     blind = Subject(lambda prompt: torch.zeros(*prompt.tokens.shape[:2], 4))
     test = TestSpec(prompts=2048, axes={"depth": [50.0], "length": [40.0]})
     error = Grid.of(measure({"blind": blind}, task, test).cells, ["depth", "length"]).at(metric="exact")
     assert error == pytest.approx(3 / 4, abs=0.03)
 
 
-def test_trials_are_told_apart_by_how_they_end():
+def test_trials_have_three_outcomes():
     task = tasks.build("needle:answer=2,alphabet=4")
     prompt = draw(task, 40, TestSpec(prompts=64, axes={"length": [40.0]}), {}).take(3)
     outputs = torch.zeros(3, 40, 4)
@@ -92,73 +89,89 @@ def test_trials_are_told_apart_by_how_they_end():
             watch(0, torch.full((3, 1, 40, 40), 0.01), torch.zeros(3, 1, 40, 40))
             return outputs
 
-    found = retrieve(Said(), task, prompt, CPU)
-    assert found.outcomes.tolist() == [2, 1, 0]
-    assert found.best.tolist() == pytest.approx([2 / 39] * 3)  # two symbols of 39 keys, whatever the weights sum to
+    scores, outcomes = retrieve(Said(), task, prompt, CPU)
+    assert outcomes.tolist() == [2, 1, 0]
+    assert best(scores).tolist() == pytest.approx([2 / 39] * 3)  # two symbols of 39 keys, whatever the weights sum to
 
 
-@pytest.mark.parametrize(("true", "made"), [("log n", np.log), ("sqrt n", np.sqrt), ("n", np.positive)])
-def test_the_law_that_made_the_numbers_is_found(true, made):
-    n = np.arange(1, 65.0)
-    noise = 0.01 * np.random.default_rng(0).normal(size=64)
-    best, *others = law.fits(0.3 * made(n) + 2 + noise * made(n).std())
-    assert best.law == true
-    assert (best.slope, best.shift) == pytest.approx((0.3, 2), rel=0.05)
-    assert others[0].aic > best.aic + 2
-    assert best.at([4.0])[0] == pytest.approx(0.3 * made(4.0) + 2, rel=0.05)
+CHOICE, SETTINGS = "needle:alphabet=4,keys=2", ("test.axes.length=32,48", "test.axes.depth=50")
 
 
-def test_a_constant_is_a_law_and_costs_less():
-    flat = law.fits(0.4 + 0.01 * np.random.default_rng(1).normal(size=64))
-    assert flat[0].law == "constant"
-    residual = 0.01 * np.random.default_rng(1).normal(size=64)
-    rss = float(((residual - residual.mean()) ** 2).sum())
-    assert flat[0].aic == pytest.approx(64 * math.log(rss / 64) + 4)
-    with pytest.raises(BadValue, match="at least five values"):
-        law.fits([1, 2, 3])
-
-
-def trained(tiny, lab, attn="softmax", task="needle:alphabet=4,keys=2", seed=0, **more):
-    spec = tiny(task, attn, "test.axes.length=32,48", "test.axes.depth=50", "train.steps=5", *more.get("set", ()))
-    sweep(spec, seed, lab)
-    return lab.store.run(spec, seed)
-
-
-def test_a_search_of_finished_runs(tiny, lab):
-    runs = {"ssmax": [trained(tiny, lab, "ssmax", seed=seed) for seed in (0, 1)], "softmax": [trained(tiny, lab)]}
-    found = needles.search(runs, lab, 40, 10)
+def test_scores_and_trials_of_finished_runs(runs, lab):
+    groups = runs(CHOICE, "ssmax", "softmax", seeds=2, settings=SETTINGS)
+    analysis = Needle(length=40, trials=10)
+    found = frame.ask(analysis, groups, lab)
     assert found.rules == ["ssmax", "softmax"]
-    assert len(found.ranked("ssmax")) == 2 * 2  # two seeds of two heads
-    assert found.ranked("ssmax") == sorted(found.ranked("ssmax"), reverse=True)
-    tops, ends = found.endings("ssmax")
+    scores = [score for score, *_ in ranked(found, "ssmax")]
+    assert len(scores) == 2 * 2  # two seeds of two heads
+    assert scores == sorted(scores, reverse=True)
+    tops, ends = endings(found, "ssmax")
     assert len(tops) == len(ends) == 20
     assert max(tops) == tops[0]
-    text = needles.markdown(found, runs["ssmax"][0].spec, "icl-lab needle")
-    assert "prompts of 40 tokens, trained up to 41" not in text
-    assert "| `softmax` |" in text
-    with pytest.raises(BadValue, match="task needle, got linear"):
-        needles.check(tiny("linear"))
-    with pytest.raises(BadValue, match="a needle needs prompts of 6 tokens or more"):
-        needles.check(runs["ssmax"][0].spec, 4)
+    table = analysis.table(found)
+    assert table[0].startswith("Prompts of 40 tokens, trained up to 48.")
+    assert sum("| `softmax` |" in line for line in table) == 1
+    assert list(analysis.figures(found, "a title")) == ["needle"]
+    assert "In prompts of 40 tokens the best head gives the needle a share of 0.0" in analysis.finding(found)
 
 
-def test_a_swapped_rule_is_what_is_searched_and_followed(tiny, lab):
-    run = trained(tiny, lab)
-    other = run.swapped("average")
-    found = needles.search({"own": [run], "other": [other]}, lab, 40, 10)
-    assert found.ranked("other")[0] == pytest.approx(1 / 40, rel=1e-4)
-    assert found.ranked("own")[0] != pytest.approx(1 / 40, rel=1e-4)
+def test_swapped_rule_is_what_is_scored(runs, lab):
+    (run,) = runs(CHOICE, "softmax", settings=SETTINGS)["softmax"]
+    found = frame.ask(Needle(length=40, trials=10), {"own": [run], "other": [run.swapped("average")]}, lab)
+    assert ranked(found, "other")[0][0] == pytest.approx(1 / 40, rel=1e-4)
+    assert ranked(found, "own")[0][0] != pytest.approx(1 / 40, rel=1e-4)
 
 
-def test_the_law_of_finished_runs(tiny, lab):
-    run = trained(tiny, lab, "ssmax-free")
-    (found,) = laws.learn([run], lab)
-    assert len(found.p) == run.spec.reading(tasks.build(run.spec.task)).train_tokens - 2
-    assert found.s.shape == (1, 2)
-    assert {fit.law for fit in found.fits} == set(law.LAWS)
-    text, files = laws.publish([found], run.spec, lab.store.root / "law", "icl-lab law")
-    assert "Printed" in text
-    again = laws.fitted((lab.store.root / "law" / "p.csv").read_text())
-    assert [fit.law for fit in again[0]] == [fit.law for fit in found.fits]
-    with pytest.raises(BadValue, match="only ssmax-free"):
-        laws.check(tiny("linear", "ssmax"))
+def test_usual_length_is_eight_training_lengths():
+    spec = resolve(CHOICE, "softmax", "smoke")
+    assert Needle().tokens(spec) == 8 * 64
+    assert Needle(length=40).tokens(spec) == 40
+
+
+@pytest.mark.parametrize(
+    ("choice", "settings", "options", "message"),
+    [
+        ("linear", (), {}, "needle scores are for the task needle, got linear"),
+        (CHOICE, (), {"length": 4}, "a needle needs prompts of 6 tokens or more, got 4"),
+        (CHOICE, ("model.attention=no",), {}, "a model without attention has no heads to score"),
+        (CHOICE, ("model.positions=learned:rows=128", "test.axes.length=64"), {}, "more than the 128 places"),
+    ],
+)
+def test_senseless_questions_are_refused(choice, settings, options, message):
+    with pytest.raises(BadValue, match=message):
+        Needle(**options).check(resolve(choice, "softmax", "smoke", settings))
+
+
+def test_published_prompts_are_refused_before_training():
+    spec = resolve(CHOICE, "softmax", "smoke", draws="paper")
+    with pytest.raises(BadValue, match="no published evaluation set"):
+        Needle().check(spec)
+
+
+def test_claims_are_read_from_stored_files(tmp_path):
+    who = {"task": "needle", "preset": "lite", "spec": "0", "seed": 0, "attn": "ssmax", "length": 40}
+    heads = [
+        {"layer": 0, "head": head, "metric": "needle-score", "value": value, "stderr": 0, "count": 3}
+        for head, value in enumerate((0.25, 0.75))
+    ]
+    trials = [
+        {"trial": trial, "metric": metric, "value": value, "stderr": None, "count": 1}
+        for trial, (top, outcome) in enumerate(((0.9, 2), (0.5, 1), (0.1, 0)))
+        for metric, value in (("top", top), ("outcome", outcome))
+    ]
+    analysis = Needle()
+    assert analysis.read(tmp_path) is None
+    (tmp_path / "heads.csv").write_text(Grid.of(heads, ["length", "layer", "head"], **who).csv())
+    assert analysis.value(analysis.read(tmp_path), "ssmax", {}, "best-head", 0) == 0.75
+    with pytest.raises(KeyError, match=r"stands in trials\.csv"):
+        analysis.value(analysis.read(tmp_path), "ssmax", {}, "top", 0)
+    (tmp_path / "trials.csv").write_text(Grid.of(trials, ["length", "trial"], **who).csv())
+    found = analysis.read(tmp_path)
+    assert analysis.seeds(found) == [0]
+    assert analysis.value(found, "ssmax", {}, "found", 0) == pytest.approx(1 / 3)
+    assert analysis.value(found, "ssmax", {}, "top", 0) == pytest.approx(0.5)
+    assert analysis.value(found, "ssmax", {"length": [40]}, "", 0) == pytest.approx(0.5)
+    with pytest.raises(KeyError, match="no metric 'bottom'; there are best-head, top, found"):
+        analysis.value(found, "ssmax", {}, "bottom", 0)
+    with pytest.raises(KeyError, match="no cell has length"):
+        analysis.value(found, "ssmax", {"length": [64]}, "top", 0)
