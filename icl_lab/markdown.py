@@ -1,4 +1,4 @@
-"""Lines of a Markdown table."""
+"""Lines of a Markdown table, and lists within a sentence."""
 
 from collections.abc import Iterable
 
@@ -20,3 +20,13 @@ def head(names: Iterable[str]) -> list[str]:
     """
     named = list(names)
     return [row(named), row(["---"] * len(named))]
+
+
+def listed(words: Iterable[str]) -> str:
+    """Returns words as a list within a sentence.
+
+    >>> listed(["softmax", "ssa", "ssmax"])
+    'softmax, ssa and ssmax'
+    """
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

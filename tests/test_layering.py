@@ -26,7 +26,7 @@ FLOORS = (
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
-BASES = {"tasks": {"base"}, "normalizers": {"base"}, "analyses": {"frame", "observe"}}
+BASES = {"tasks": {"base"}, "normalizers": {"base"}, "analyses": {"frame", "observe", "stretch"}}
 DOORS = {
     "pandas": {"grid"},
     "matplotlib": {"figures", "files", "runs", "comparison", "analyses", "papers"},  # others name the type they return

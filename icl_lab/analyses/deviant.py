@@ -5,8 +5,9 @@ After Table 5 of arXiv 2508.14685, where the first input is drawn with a larger 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import ClassVar, Self
 
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -15,12 +16,15 @@ from icl_lab import markdown as md
 from icl_lab import published, tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.stretch import check_factors, factors_of
 from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
 from icl_lab.figures.base import short
+from icl_lab.registry import require
 from icl_lab.runs.measure import Subject, predict, summary
 from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Run
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Prompt, Task
 
@@ -61,30 +65,38 @@ class Deviant(Analysis):
         return "" if self.position == (0,) else f"at-{','.join(map(str, self.position))}"
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on an index outside the prompt and on a task that knows no deviant."""
+        """Raises ``BadValue`` on a task without numbers, an index outside the prompt, and a factor that is not > 0."""
+        check_factors(self.factors)
         task = tasks.build(spec.task)
         if not task.deviants:
             raise BadValue(f"{spec.task} knows no deviant: its tokens are not numbers to be stretched.")
         length = int(training_cell(task, spec)["length"])
+        require(len(self.position) > 0, "a deviant stands at one index or more", "none")
         for index in self.position:
             if not 0 <= index < length - 1:
                 raise BadValue(
                     f"a deviant stands at an index from 0 to {length - 2}, so that answers follow; got {index}."
                 )
 
+    def prepared(self, runs: Sequence[Run]) -> Self:
+        """Returns the analysis with each index and each factor once."""
+        return replace(
+            self, position=tuple(dict.fromkeys(self.position)), factors=tuple(dict.fromkeys(map(float, self.factors)))
+        )
+
     def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
         """Puts the deviant before the model and, once, before the references."""
         suite, at = trained.task.balanced, self.position
-        calm = trained.prompts(self.prompts, trained.task.training | {"length": trained.cell["length"]})
+        undisturbed = trained.prompts(self.prompts, trained.task.training | {"length": trained.cell["length"]})
         cells: list[Row] = []
         positions: list[Row] = []
         for name, subject in trained.subjects().items():
-            before = _errors(subject, suite, calm)
+            before = _errors(subject, suite, undisturbed)
             for factor in self.factors or suite.deviants:
-                stirred = suite.deviate(calm, at, factor)
-                after = _errors(subject, suite, stirred)
+                disturbed = suite.deviate(undisturbed, at, factor)
+                after = _errors(subject, suite, disturbed)
                 where = {"attn": name, "position": min(at), "factor": factor}
-                for metric, values in suite.disturbed(before, after, stirred, at).items():
+                for metric, values in suite.disturbed(before, after, disturbed, at).items():
                     cells.append({**where, "metric": metric} | summary(values))
                 felt = recovery(before.mean(0), after.mean(0), max(at))
                 cells.append({**where, "metric": "recovery", "value": felt, "stderr": math.nan, "count": len(after)})
@@ -124,6 +136,17 @@ class Deviant(Analysis):
         }
         return {"deviant": lines.disturbance(factors, panels, title=title)}
 
+    def finding(self, found: Found) -> str:
+        """The error at the greatest factor beside that of the undisturbed prompt, means over seeds."""
+        grid, factors = found["deviant"], found["deviant"].values("factor")
+        metric, most = "mse" if "mse" in grid.values("metric") else "balanced-last", max(factors)
+        errors = []
+        for rule in found.rules:
+            before = f" (undisturbed {short(mean(found, rule, metric, 1.0))})" if 1.0 in factors and most != 1 else ""
+            errors.append(f"{short(mean(found, rule, metric, most))} with {rule}{before}")
+        where = f"{'index' if len(self.position) == 1 else 'indices'} {md.listed(map(str, self.position))}"
+        return f"With the number at {where} multiplied by {most:g}: {WORDS[metric]} {md.listed(errors)}."
+
     def log_scale(self, task: Task) -> bool:
         """Squared errors span decades."""
         return task.log_scale
@@ -135,14 +158,13 @@ class Deviant(Analysis):
         # References were put before the deviant once: they are the same beside every model.
         who = {} if of.startswith("reference:") else {"seed": seed}
         asked = metric or ("mse" if decades else "balanced-last")
-        values = [grid.at(attn=of, metric=asked, factor=factor, **who) for factor in cells["factor"]]
+        values = [grid.at(attn=of, metric=asked, factor=factor, **who) for factor in factors_of(cells)]
         return sum(math.log(v) for v in values) / len(values) if decades else sum(values) / len(values)
 
 
 def mean(found: Found, name: str, metric: str, factor: float) -> float:
     """The mean of a metric over seeds; NaN where a seed has none."""
-    values = _values(found, name, metric, factor)
-    return sum(values) / len(values)
+    return fmean(_values(found, name, metric, factor))
 
 
 def recovery(before: Tensor, after: Tensor, last: int) -> float:

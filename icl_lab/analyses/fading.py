@@ -1,58 +1,228 @@
-"""How the attention of a trained model changes with the number of keys: does its largest weight fade?
+"""How the attention of every head changes with the number of keys: does its largest weight fade?
 
-Softmax over n keys with bounded scores must spread: its largest weight falls as 1/n in the end (arXiv 2410.01104).
+Softmax over n keys with bounded scores must spread: its largest weight falls as 1/n in the end (arXiv 2410.01104, where
+this is called attention dispersion).
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
-from icl_lab.analyses.observe import entropy, looks, shares, temperature
+from icl_lab import markdown as md
+from icl_lab import tasks
+from icl_lab.analyses import registry
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.observe import attention_rows, entropy, head_rows, inverse_temperature, known_median, shares
+from icl_lab.errors import BadValue
+from icl_lab.figures import heads as pictures
+from icl_lab.figures.base import NAMES, short
+from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import TestSpec, draw, summary
-from icl_lab.tasks.base import Task
+from icl_lab.runs.measure import TestSpec, draw
+from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.runs.store import Run
+from icl_lab.tasks.base import Prompt
 
-Row = dict[str, Any]
+STRETCHES = (0.5, 1, 2, 4, 8, 16)  # the usual lengths, in training lengths
 METRICS = ("largest", "entropy", "effective", "temperature")
+WORDS = {
+    "largest": "largest weight",
+    "entropy": "entropy / log n",
+    "effective": "effective keys, exp(entropy)",
+    "temperature": "effective inverse temperature",
+}
 
 
-def fading(
-    model: GPT2,
-    task: Task,
-    lengths: Sequence[int],
-    prompts: int,
-    device: torch.device,
-    tick: Callable[[int, int], object] = lambda done, total: None,
-) -> list[Row]:
-    """Measures the row at which a prompt is asked last, in every layer and head, at each length.
+@registry.add("fading")
+@dataclass(frozen=True, kw_only=True)
+class Fading(Analysis):
+    """Follow the attention of every head as prompts grow: does its largest weight fade?
 
-    Metrics: ``largest`` weight; ``entropy`` / log n; ``effective`` keys, exp(entropy); ``temperature``, the effective
-    inverse temperature. n is the number of keys that the row sees. Signed weights count by their size.
+    Metrics of a head, at the token that is asked last: its largest weight; entropy / log n; how many keys it
+    effectively attends to, exp(entropy); and the effective inverse temperature. n is the number of keys that the token
+    sees. The numbers that the rule has learned stand beside them.
     """
-    suite = task.balanced
-    rows: list[Row] = []
-    for done, length in enumerate(lengths):
-        prompt = draw(suite, length, TestSpec(prompts=prompts, axes={"length": [float(length)]}), {})
-        at = task.asking(length)
-        found: dict[str, list[torch.Tensor]] = {metric: [] for metric in METRICS}
-        for look in looks(model, prompt, at, device):
-            spread = entropy(look.weights)
-            found["largest"].append(shares(look.weights).amax(-1))
-            found["entropy"].append(spread / math.log(at + 1))
-            found["effective"].append(spread.exp())
-            found["temperature"].append(temperature(look.weights, look.scores))
-        for metric, pieces in found.items():
-            values = torch.cat(pieces)
-            for layer, head in np.ndindex(*values.shape[1:]):
-                where = {"layer": layer, "head": head, "length": length, "keys": at + 1, "metric": metric}
-                rows.append(where | summary(values[:, layer, head]))
-        tick(done + 1, len(lengths))
-    return rows
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {
+        "fading": ("layer", "head", "length", "keys"),
+        "learned": ("layer", "head"),
+    }
+    title: ClassVar[str] = "attention of the token that is asked last"
+
+    lengths: tuple[int, ...] = option(
+        (), "Examples of a prompt, e.g. 64,128.  [default: 1/2 to 16 training lengths]", least=1
+    )
+    prompts: int = option(64, "Prompts at each length.", least=2)
+
+    def check(self, spec: RunSpec) -> None:
+        """Raises ``BadValue`` where nothing attends, on a length that cannot be made, and on fewer than two."""
+        if not spec.model.attention:
+            raise BadValue("a model without attention has no heads to follow.")
+        for length in self.lengths:
+            prompts_of(spec, length, 1)
+        _two_or_more(self.lengths or usual_lengths(spec))
+
+    def prepared(self, runs: Sequence[Run]) -> Self:
+        """Returns the analysis with lengths in order: those asked for, or the usual ones that every run can read."""
+        if self.lengths:
+            return replace(self, lengths=tuple(sorted(set(self.lengths))))
+        usual = [usual_lengths(run.spec) for run in runs]
+        lengths = tuple(length for length in usual[0] if all(length in others for others in usual))
+        _two_or_more(lengths)
+        return replace(self, lengths=lengths)
+
+    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+        """Reads every head at each length, and what its rule has learned."""
+        rows: list[Row] = []
+        for done, length in enumerate(self.lengths):
+            prompt = trained.prompts(self.prompts, {"length": length})
+            at = trained.task.asking(length)
+            where = {"length": length, "keys": at + 1}
+            rows += head_rows(row_metrics(trained.model, prompt, at, trained.lab.device), where)
+            trained.tick(done + 1, len(self.lengths))
+        return {"fading": rows, "learned": parameters(trained.model)}
+
+    def table(self, found: Found) -> list[str]:
+        """The slopes of the heads, every metric at each length (medians over heads), and what the rules learned."""
+        keys = found["fading"].values("keys")
+        text = [
+            f"Trained up to {found.spec.train.longest} examples. The token that is asked last; medians over the heads "
+            "of all seeds. Slope: of log(largest weight) on log n; 0: does not fade, -1: fades as fast as a mean does.",
+        ]
+        for metric in METRICS:
+            slope_columns = ["slope: median", "least", "greatest"] if metric == "largest" else []
+            text += ["", *md.head([WORDS[metric], *(f"n {n:g}" for n in keys), *slope_columns])]
+            for rule in found.rules:
+                heads = curves(found["fading"].where(attn=rule, metric=metric))
+                cells = [short(known_median(value for line in heads for n, value in line if n == at)) for at in keys]
+                if metric == "largest":
+                    own = slopes(found["fading"].where(attn=rule))
+                    cells += [f"{value:.2f}" for value in (known_median(own), min(own), max(own))]
+                text.append(md.row([f"`{rule}`", *cells]))
+        if "learned" in found.grids:
+            text += ["", *md.head(["learned", "layer", "heads of the first seed", "mean over seeds"])]
+            for rule in found["learned"].values("attn"):
+                text += _learned(found["learned"].where(attn=rule), rule)
+        return text
+
+    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+        """Every metric over n, the longest prompt of training dotted."""
+        spec = found.spec
+        panels: dict[str, dict[str, Any]] = {
+            WORDS[metric]: {rule: curves(found["fading"].where(attn=rule, metric=metric)) for rule in found.rules}
+            for metric in METRICS
+        }
+        trained = tasks.build(spec.task).asking(spec.train.longest) + 1
+        scales = {WORDS[metric]: "xy" for metric in ("largest", "effective")}
+        return {
+            "fading": pictures.curves(panels, title=title, across=NAMES["keys"], scales=scales, mark=trained, base=2)
+        }
+
+    def finding(self, found: Found) -> str:
+        """How fast the largest weight of each rule falls."""
+        falls = [f"n^{known_median(slopes(found['fading'].where(attn=rule))):.2f} with {rule}" for rule in found.rules]
+        return f"The largest weight changes as {md.listed(falls)} (median slope over heads)."
+
+    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """The median over heads of ``slope`` (the usual metric), or of another metric in the cells.
+
+        ``slope`` is that of log(largest weight) on log n, over the lengths or keys that cells name, or all. Another
+        metric needs cells that name lengths or keys, and is a head's mean over them. Raises ``KeyError`` where it has
+        no value.
+        """
+        grid = found["fading"].where(attn=of, seed=seed, **{axis: list(values) for axis, values in cells.items()})
+        metric = metric or "slope"
+        if metric == "slope":
+            if len(grid.values("keys")) < 2:
+                raise KeyError("a slope needs at least two lengths")
+            return known_median(slopes(grid))
+        if not {"length", "keys"} & set(cells):
+            raise KeyError(f"a claim about '{metric}' names its keys or lengths: cells = {{ keys = [1024] }}")
+        value = known_median(grid.where(metric=metric).frame.groupby(["layer", "head"])["value"].mean())
+        if math.isnan(value):
+            raise KeyError(f"no head has a '{metric}' there")
+        return value
+
+
+def usual_lengths(spec: RunSpec) -> list[int]:
+    """Returns 1/2 to 16 training lengths, as far as prompts can be made and the position code goes."""
+    lengths = dict.fromkeys(max(8, int(stretch * spec.train.longest)) for stretch in STRETCHES)
+    return [length for length in lengths if _can(spec, length)]
+
+
+def prompts_of(spec: RunSpec, length: int, count: int) -> Prompt:
+    """Draws test prompts of a length; raises ``BadValue`` where the task or the position code has none so long."""
+    task = tasks.build(spec.task)
+    check(change(spec, {"test.axes.length": [float(length)]}), task)
+    return draw(task.balanced, length, TestSpec(count, {"length": [float(length)]}, spec.test.draws), {})
+
+
+def row_metrics(model: GPT2, prompt: Prompt, at: int, device: torch.device) -> dict[str, torch.Tensor]:
+    """Reads what token ``at`` attends to, in every layer and head: returns each metric as (b l h).
+
+    Signed weights count by their size.
+    """
+    found: dict[str, list[torch.Tensor]] = {metric: [] for metric in METRICS}
+    for row in attention_rows(model, prompt, at, device):
+        spread = entropy(row.weights)
+        found["largest"].append(shares(row.weights).amax(-1))
+        found["entropy"].append(spread / math.log(at + 1))
+        found["effective"].append(spread.exp())
+        found["temperature"].append(inverse_temperature(row.weights, row.scores))
+    return {metric: torch.cat(pieces) for metric, pieces in found.items()}
 
 
 def slope(keys: Sequence[float], largest: Sequence[float]) -> float:
-    """The slope of log(largest weight) on log n: 0 keeps its focus, -1 fades as fast as a mean does."""
+    """The slope of log(largest weight) on log n: 0 does not fade, -1 fades as fast as a mean does."""
     return float(np.polyfit(np.log(keys), np.log(np.maximum(largest, 1e-300)), 1)[0])
+
+
+def slopes(grid: Grid) -> list[float]:
+    """The slope of each head of each seed of one rule."""
+    return [slope(*zip(*line, strict=True)) for line in curves(grid.where(metric="largest"))]
+
+
+def curves(grid: Grid) -> list[list[tuple[float, float]]]:
+    """For each head of each seed of one rule: (keys, value) along the length."""
+    return grid.lines("keys", "seed", "layer", "head")
+
+
+def parameters(model: GPT2) -> list[dict[str, Any]]:
+    """The learned numbers of each layer's rule, by the names of the formula; one that heads share stands once."""
+    rows = []
+    for key, value in model.learned().items():
+        name, place = key.split(" ")
+        layer, head = (int(number) for number in place.split("."))
+        rows.append({"layer": layer, "head": head, "metric": name, "value": value, "stderr": None, "count": 1})
+    return rows
+
+
+def _can(spec: RunSpec, length: int) -> bool:
+    try:
+        prompts_of(spec, length, 1)
+    except BadValue:
+        return False
+    return True
+
+
+def _two_or_more(lengths: Sequence[int]) -> None:
+    if len(set(lengths)) < 2:
+        raise BadValue(f"a curve needs at least two lengths, got {', '.join(map(str, lengths)) or 'none'}.")
+
+
+def _learned(grid: Grid, rule: str) -> list[str]:
+    rows = []
+    for metric in grid.values("metric"):
+        own = grid.where(metric=metric)
+        for layer in own.values("layer"):
+            part = own.where(layer=layer)
+            first = part.where(seed=part.values("seed")[0]).frame["value"]
+            cells = ", ".join(f"{value:.2f}" for value in first)
+            rows.append(md.row([f"`{rule}` {metric}", f"{layer:g}", cells, f"{fmean(part.frame['value']):.2f}"]))
+    return rows

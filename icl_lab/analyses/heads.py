@@ -1,130 +1,199 @@
-"""Habits of the heads of finished runs: one labelled grid over layer, head, place and shift."""
+"""What heads attend to: statistics of their attention along the prompt, under every shift of the test grid."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
+import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from icl_lab import markdown as md
-from icl_lab import tasks
-from icl_lab.analyses import head_rows as analysis
+from icl_lab.analyses import registry
+from icl_lab.analyses.frame import SHIFTS, Analysis, Found, Row, Trained, option
+from icl_lab.analyses.observe import entropy, known_median, shares, watchable
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
-from icl_lab.files import publish_folder as save
 from icl_lab.grid import Grid
-from icl_lab.runs.measure import TestSpec, draw
-from icl_lab.runs.session import Lab
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.runs.measure import summary
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
-from icl_lab.runs.summary import training_cell
-from icl_lab.sweep import load_or_train
+from icl_lab.tasks.base import Prompt
 
 SHOWN = ("entropy", "largest", "first", "itself", "previous", "answers")
 WORDS = {
     "entropy": "entropy / log n",
     "largest": "largest weight",
-    "first": "mass on the first token",
-    "itself": "mass on the token itself",
-    "previous": "mass on the token before",
-    "answers": "mass on answers",
+    "first": "weight on the first token",
+    "itself": "weight on the token itself",
+    "previous": "weight on the token before",
+    "answers": "weight on answers",
 }
 
 
-@dataclass(frozen=True)
-class Habits:
-    """The grid (axes: the task's shifts, length, layer, head, index), and the cell of training."""
+@registry.add("heads")
+@dataclass(frozen=True, kw_only=True)
+class Heads(Analysis):
+    """Describe what heads attend to: entropy, first token, neighbours, numbers against answers.
 
-    grid: Grid
-    training: dict[str, float]
+    Statistics of the attention weights are taken at several answers of a prompt, in training conditions and along each
+    axis of the test grid.
+    """
 
-    @property
-    def rules(self) -> list[str]:
-        """The rules, in the order that they were asked for."""
-        return list(self.grid.values("attn"))
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"heads": (SHIFTS, "length", "layer", "head", "index")}
+    title: ClassVar[str] = "what heads attend to, as in training"
 
-    def lines(self, rule: str, metric: str) -> list[list[tuple[float, float]]]:
-        """In training conditions, for each head of each seed: (index, value)."""
-        return self.grid.where(attn=rule, metric=metric, **self.training).lines("index", "seed", "layer", "head")
+    prompts: int = option(64, "Prompts in each cell.", least=2)
 
+    def check(self, spec: RunSpec) -> None:
+        """Raises ``BadValue`` where nothing attends."""
+        if not spec.model.attention:
+            raise BadValue("a model without attention has no heads to look at.")
 
-def check(spec: RunSpec) -> None:
-    """Raises ``BadValue`` where nothing attends."""
-    if not spec.model.attention:
-        raise BadValue("a model without attention has no heads to look at.")
-
-
-def gather(groups: Mapping[str, Sequence[Run]], lab: Lab, prompts: int) -> Habits:
-    """Looks at the heads of the models of each name, in training conditions and along each axis of the shift grid."""
-    rows: list[dict[str, Any]] = []
-    runs = [(name, run) for name, seeds in groups.items() for run in seeds]
-    first = runs[0][1].spec
-    here = training_cell(tasks.build(first.task), first)
-    for number, (name, run) in enumerate(runs):
-        spec, task = run.spec, tasks.build(run.spec.task)
-        model = load_or_train(run, lab)
-        who = {**run.labels, "attn": name}
-        suite = task.balanced
-        for cell in cells(spec, here):
+    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+        """Reads every head in training conditions and in the cells that differ from them along one axis."""
+        suite, rows = trained.task.balanced, []
+        cells = beside(trained.cell, trained.spec.test.axes)
+        for done, cell in enumerate(cells):
             length = int(cell["length"])
-            shift = {axis: value for axis, value in cell.items() if axis != "length"}
-            prompt = draw(suite, length, TestSpec(prompts=prompts, axes={"length": [float(length)]}), shift)
             asked = range(suite.tokens(length))[suite.answers]
-            indices = analysis.spread_out(len(asked)) if suite.prefixes else [len(asked)]
+            indices = spread_out(len(asked)) if suite.prefixes else [len(asked)]
             places = {index: asked[index - 1] for index in indices}
-            found = analysis.habits(model, prompt, places, task.roles, lab.device, cell)
-            rows += [{**who, **row} for row in found]
-        lab.tick("models", number + 1, len(runs), name)
-    return Habits(Grid.of(rows, [*here, "layer", "head", "index"]), here)
+            prompt = trained.prompts(self.prompts, cell)
+            rows += [
+                {**cell, **row}
+                for row in statistics_of_heads(trained.model, prompt, places, suite.roles, trained.lab.device)
+            ]
+            trained.tick(done + 1, len(cells))
+        return {"heads": rows}
+
+    def table(self, found: Found) -> list[str]:
+        """The median head of each rule in training conditions, and at the ends of every axis."""
+        grid = found["heads"]
+        metrics = [metric for metric in WORDS if metric in grid.values("metric")]
+        text = ["Medians over the heads of all seeds, at the last answer of a prompt.", ""]
+        text += md.head(["rule", "where", *(WORDS[metric] for metric in metrics)])
+        for rule in found.rules:
+            own = grid.where(attn=rule)
+            here = training(own)
+            places = [("as in training", here)]
+            for axis in here:
+                ends = {min(own.values(axis)), max(own.values(axis))} - {here[axis]}
+                places += [(f"{axis} {value:g}", {**here, axis: value}) for value in sorted(ends)]
+            for words, cell in places:
+                medians = [short(_last(own.where(metric=metric, **cell))) for metric in metrics]
+                text.append(md.row([f"`{rule}`", words, *medians]))
+        return text
+
+    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+        """Some of the statistics over the place in the prompt, every head a thin line."""
+        grid = found["heads"]
+        panels: dict[str, dict[str, Any]] = {
+            WORDS[metric]: {rule: lines(grid.where(attn=rule, metric=metric)) for rule in found.rules}
+            for metric in SHOWN
+            if metric in grid.values("metric")
+        }
+        return {"heads": pictures.curves(panels, title=title, across="answer of the prompt, from 1", scales={})}
+
+    def finding(self, found: Found) -> str:
+        """Entropy and largest weight of the median head in training conditions."""
+        grids = {rule: found["heads"].where(attn=rule) for rule in found.rules}
+        medians = {
+            rule: [_last(grid.where(metric=metric, **training(grid))) for metric in ("entropy", "largest")]
+            for rule, grid in grids.items()
+        }
+        told = (
+            f"{short(spread)} log n with {rule} (largest weight {short(largest)})"
+            for rule, (spread, largest) in medians.items()
+        )
+        return f"At the last answer in training conditions the median head has an entropy of {md.listed(told)}."
+
+    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """The median over heads of a metric (usually ``entropy``) in the cells, mean over several.
+
+        Axes that cells do not name are as in training, and ``index`` is the last answer of a prompt.
+        """
+        grid = found["heads"].where(attn=of, seed=seed)
+        named = {axis: list(values) for axis, values in cells.items() if axis != "index"}
+        part = grid.where(metric=metric or "entropy", **training(grid) | named)
+        part = part.where(index=list(cells.get("index", [max(part.values("index"))])))
+        heads = part.frame.groupby(["layer", "head"])["value"].mean()
+        return known_median(heads)
 
 
-def cells(spec: RunSpec, here: Mapping[str, float]) -> list[dict[str, float]]:
-    """The cell of training, then those that differ from it along one axis."""
-    found = [dict(here)]
-    for axis, values in spec.test.axes.items():
-        found += [{**here, axis: value} for value in values if value != here[axis]]
+def statistics(weights: Tensor, roles: int) -> dict[str, Tensor]:
+    """The weights that the last of n keys gives, (... n), to their statistics, each (...). Signed ones count by size.
+
+    ``largest`` weight; ``top-2`` and ``top-5`` sums; ``entropy`` / log n; ``effective`` keys exp(entropy); the weight
+    on the ``first`` token (a sink), on the token ``itself`` and on the ``previous`` one; and, where an example has two
+    tokens, on ``numbers`` (x) and on ``answers`` (y). One visible key has entropy 0.
+    """
+    p = shares(weights)
+    n = p.shape[-1]
+    spread = entropy(weights)
+    top = p.topk(min(5, n), dim=-1).values
+    found = {
+        "largest": top[..., 0],
+        "top-2": top[..., :2].sum(-1),
+        "top-5": top.sum(-1),
+        "entropy": spread / math.log(n) if n > 1 else spread,
+        "effective": spread.exp(),
+        "first": p[..., 0],
+        "itself": p[..., -1],
+        "previous": p[..., -2] if n > 1 else torch.zeros_like(p[..., 0]),
+    }
+    if roles == 2:
+        found |= {"numbers": p[..., ::2].sum(-1), "answers": p[..., 1::2].sum(-1)}
     return found
 
 
-def markdown(found: Habits, spec: RunSpec, command: str) -> str:
-    """Returns the median head of each rule in training conditions, and at the ends of every shift."""
-    text = [
-        f"Task {spec.task}, preset {spec.preset}: medians over the heads of all seeds, at the last place of a prompt."
+@torch.no_grad()
+def statistics_of_heads(
+    model: GPT2, prompt: Prompt, places: Mapping[int, int], roles: int, device: torch.device
+) -> list[dict[str, Any]]:
+    """Measures some tokens in every layer and head; ``places`` maps an index of the grid to its token (from 0)."""
+    found: dict[tuple[int, int, str], list[Tensor]] = {}
+
+    def see(layer: int, weights: Tensor, scores: Tensor) -> None:
+        for index, token in places.items():
+            for metric, values in statistics(weights[:, :, token, : token + 1].cpu(), roles).items():
+                found.setdefault((layer, index, metric), []).append(values)
+
+    for piece in watchable(model, prompt):
+        model(piece.tokens.to(device), see)
+    rows: list[dict[str, Any]] = []
+    for (layer, index, metric), pieces in found.items():
+        place = {"layer": layer, "index": index, "metric": metric}
+        rows += [{**place, "head": head, **summary(column)} for head, column in enumerate(torch.cat(pieces).unbind(1))]
+    return rows
+
+
+def beside(here: Mapping[str, float], axes: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
+    """Returns the cell of training, then those of the test grid that differ from it along one axis."""
+    return [dict(here)] + [
+        {**here, axis: value} for axis, values in axes.items() for value in values if value != here[axis]
     ]
-    axes = [axis for axis in found.training if len(found.grid.values(axis)) > 1]
-    metrics = [metric for metric in WORDS if metric in found.grid.values("metric")]
-    text += ["", *md.head(["rule", "where", *(WORDS[metric] for metric in metrics)])]
-    for rule in found.rules:
-        places = [("as in training", found.training)]
-        for axis in axes:
-            places += [
-                (f"{axis} {value:g}", {**found.training, axis: value})
-                for value in (min(found.grid.values(axis)), max(found.grid.values(axis)))
-                if value != found.training[axis]
-            ]
-        for words, cell in places:
-            shown = [short(_last(found.grid.where(attn=rule, metric=metric, **cell))) for metric in metrics]
-            text.append(md.row([f"`{rule}`", words, *shown]))
-    return "\n".join([*text, "", f"Made by `{command}`.", ""])
 
 
-def publish(found: Habits, spec: RunSpec, folder: Path, command: str) -> tuple[str, list[str]]:
-    """Writes the grid, a table and the figure; returns the table as text and the names of the files."""
-    text = markdown(found, spec, command)
-    files = {"heads.csv": found.grid.csv(), "table.md": text}
-    drawn = figure(found, f"{spec.task}, {spec.preset}: what heads look at, as in training")
-    return text, save(folder, files, {"heads": drawn})
+def spread_out(length: int, places: int = 6) -> Sequence[int]:
+    """Numbers of answers from the first to the last, evenly in the logarithm: heads change most in short prompts."""
+    return sorted({round(value) for value in np.geomspace(1, length, places).tolist()})
 
 
-def figure(found: Habits, title: str) -> Figure:
-    """Draws some of the statistics over the place in the prompt, every head a thin line."""
-    there = [metric for metric in SHOWN if metric in found.grid.values("metric")]
-    panels = {WORDS[metric]: {rule: found.lines(rule, metric) for rule in found.rules} for metric in there}
-    return pictures.curves(panels, title=title, across="answer of the prompt, from 1", scales={})
+def training(grid: Grid) -> dict[str, float]:
+    """Returns the cell of training of one rule, which is measured first."""
+    first = grid.frame.iloc[0]
+    return {axis: float(first[axis]) for axis in grid.axes if axis not in ("layer", "head", "index")}
+
+
+def lines(grid: Grid) -> list[list[tuple[float, float]]]:
+    """In training conditions, for each head of each seed: (index, value)."""
+    return grid.where(**training(grid)).lines("index", "seed", "layer", "head")
 
 
 def _last(grid: Grid) -> float:
-    frame = grid.frame[grid.frame["index"] == grid.frame["index"].max()]
-    return float(frame["value"].median())
+    """The median over heads at the last answer."""
+    return known_median(grid.where(index=max(grid.values("index"))).frame["value"])

@@ -1,49 +1,181 @@
-"""Which heads look at the needle: its score in every layer and head, and how trials end.
+"""Which heads attend to the needle: their score in every layer and head, and how trials end.
 
 After Section 3.4 of Nakanishi 2025, arXiv 2501.19399.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from icl_lab.analyses.observe import looks, shares
+from icl_lab import markdown as md
+from icl_lab import tasks
+from icl_lab.analyses import registry
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.observe import attention_rows, shares
+from icl_lab.errors import BadValue
+from icl_lab.figures import ranks
+from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.tasks.base import Prompt
-from icl_lab.tasks.needle import Needle
+from icl_lab.registry import require
+from icl_lab.runs.measure import TestSpec, draw
+from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.needle import Needle as NeedleTask
 
+TOP = 25  # heads that are shown, as in Figure 7 of arXiv 2501.19399
+STRETCH = 8  # the usual test length, in training lengths: as in the paper
 OUTCOMES = ("wrong", "first only", "all right")
+CLAIMS = ("best-head", "top", "found")
 
 
-@dataclass(frozen=True)
-class Retrieval:
-    """Needle scores (b l h), and each trial's outcome (b): 0 wrong, 1 the first symbol only, 2 all right."""
-
-    scores: Tensor
-    outcomes: Tensor
-
-    @property
-    def heads(self) -> Tensor:
-        """The mean score of each head over the trials, (l h)."""
-        return self.scores.mean(0)
-
-    @property
-    def best(self) -> Tensor:
-        """The score of the best head in each trial, (b)."""
-        return self.scores.amax((1, 2))
-
-
-def retrieve(model: GPT2, task: Needle, prompt: Prompt, device: torch.device) -> Retrieval:
-    """Scores every head on every prompt.
+@registry.add("needle")
+@dataclass(frozen=True, kw_only=True)
+class Needle(Analysis):
+    """Score every head by the attention that it pays to the needle.
 
     The needle score of a head is the share of its attention that falls on the needle's value symbols, read at the token
-    where the first symbol of the answer is wanted. Signed weights count by their size.
+    where the first symbol of the answer is wanted. Needles stand at any depth. Each trial is told by its best head's
+    score and its outcome: wrong, the first symbol only, or all right.
+    """
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"heads": ("length", "layer", "head"), "trials": ("length", "trial")}
+    title: ClassVar[str] = "attention to the needle"
+
+    length: int | None = option(None, "Tokens of a prompt.  [default: 8 training lengths]", least=1)
+    trials: int = option(100, "Prompts.", least=2, names=("prompts",))
+
+    def tokens(self, spec: RunSpec) -> int:
+        """The length of the prompts."""
+        return self.length or STRETCH * spec.train.longest
+
+    def check(self, spec: RunSpec) -> None:
+        """Raises ``BadValue`` without a needle or without heads, and where one does not fit into the length."""
+        task = _needle(tasks.build(spec.task), spec)
+        if not spec.model.attention:
+            raise BadValue("a model without attention has no heads to score.")
+        length = self.tokens(spec)
+        require(length >= task.least, f"a needle needs prompts of {task.least} tokens or more", length)
+        check(change(spec, {"test.axes.length": [float(length)]}), task)
+        draw(task, length, TestSpec(1, {"length": [float(length)]}, spec.test.draws), {})
+
+    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+        """Lets the model look for needles at any depth, in prompts that all models share."""
+        length = self.tokens(trained.spec)
+        prompt = trained.prompts(self.trials, {"length": length}).take(self.trials)
+        scores, outcomes = retrieve(trained.model, _needle(trained.task, trained.spec), prompt, trained.lab.device)
+        means, errors = scores.mean(0), scores.std(0) / len(scores) ** 0.5
+        heads: list[Row] = [
+            {"length": length, "layer": layer, "head": head, "metric": "needle-score"}
+            | {"value": means[layer, head].item(), "stderr": errors[layer, head].item(), "count": len(scores)}
+            for layer, head in np.ndindex(*means.shape)
+        ]
+        trials: list[Row] = [
+            {"length": length, "trial": trial, "metric": metric, "value": float(value), "stderr": None, "count": 1}
+            for trial, (top, outcome) in enumerate(zip(best(scores).tolist(), outcomes.tolist(), strict=True))
+            for metric, value in (("top", top), ("outcome", outcome))
+        ]
+        return {"heads": heads, "trials": trials}
+
+    def table(self, found: Found) -> list[str]:
+        """The best heads of each rule, how trials ended, and the mean top score of each outcome."""
+        lengths = ", ".join(f"{length:g}" for length in found["heads"].values("length"))
+        text = [
+            f"Prompts of {lengths} tokens, trained up to {found.spec.train.longest}. The needle score of a head is the "
+            "share of its attention on the needle's value, read where the first symbol of the answer is wanted. The "
+            "best head of a trial: mean over the trials that ended so.",
+            "",
+            *md.head(["rule", "best heads (layer.head: score)", *OUTCOMES[::-1], "best head of a trial that ended so"]),
+        ]
+        for rule in found.rules:
+            best_heads = ", ".join(
+                f"{layer}.{head} of seed {seed}: {short(score)}" for score, seed, layer, head in ranked(found, rule)[:3]
+            )
+            tops, ends = endings(found, rule)
+            counts = [ends.count(outcome) for outcome in (2, 1, 0)]
+            means = [[top for top, end in zip(tops, ends, strict=True) if end == outcome] for outcome in (2, 1, 0)]
+            shown = ", ".join(short(sum(scores) / len(scores)) if scores else "none" for scores in means)
+            text.append(md.row([f"`{rule}`", best_heads, *(f"{n} of {len(ends)}" for n in counts), shown]))
+        return text
+
+    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+        """The ranked heads of each rule, and the ranked trials with how they ended."""
+        drawn = ranks.needles(
+            {rule: [score for score, *_ in ranked(found, rule)[:TOP]] for rule in found.rules},
+            {rule: endings(found, rule) for rule in found.rules},
+            OUTCOMES,
+            title=f"{title}, {found['heads'].values('length')[0]:g} tokens",
+        )
+        return {"needle": drawn}
+
+    def finding(self, found: Found) -> str:
+        """The score of each rule's best head, and the share of trials that are all right."""
+        told = []
+        for rule in found.rules:
+            score, seed, layer, head = ranked(found, rule)[0]
+            _, ends = endings(found, rule)
+            right = f"{ends.count(2)} of {len(ends)} trials all right"
+            told.append(f"{short(score)} with {rule} (layer {layer}, head {head} of seed {seed}; {right})")
+        lengths = md.listed(f"{length:g}" for length in found["heads"].values("length"))
+        return f"In prompts of {lengths} tokens the best head gives the needle a share of {md.listed(told)}."
+
+    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """``best-head``: a head's greatest score; ``top`` (usual): mean over the trials' best; ``found``: share right.
+
+        Cells may name the length. Raises ``KeyError`` on another metric.
+        """
+        metric = metric or "top"
+        if metric not in CLAIMS:
+            raise KeyError(f"needle has no metric '{metric}'; there are {', '.join(CLAIMS)}")
+        where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
+        if metric == "best-head":
+            return float(found["heads"].where(**where).frame["value"].max())
+        kind = "outcome" if metric == "found" else "top"
+        if "trials" not in found.grids:
+            raise KeyError(f"'{metric}' stands in trials.csv, which is not there")
+        values = found["trials"].where(metric=kind, **where).frame["value"]
+        return float((values == 2).mean() if metric == "found" else values.mean())
+
+
+def retrieve(model: GPT2, task: NeedleTask, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Returns the needle score of every head (b l h), and outcomes (b): 0 wrong, 1 the first symbol only, 2 all right.
+
+    Signed weights count by their size.
     """
     scores, outcomes = [], []
-    for look in looks(model, prompt, task.asking(prompt.tokens.shape[1]), device):
-        where = task.values(look.prompt)[:, None, None].expand(*look.weights.shape[:3], -1)
-        scores.append(shares(look.weights).gather(3, where).sum(3))
-        right = task.errors(look.outputs, look.prompt) == 0
+    for row in attention_rows(model, prompt, task.asking(prompt.tokens.shape[1]), device):
+        where = task.values(row.prompt)[:, None, None].expand(*row.weights.shape[:3], -1)
+        scores.append(shares(row.weights).gather(3, where).sum(3))
+        right = task.errors(row.outputs, row.prompt) == 0
         outcomes.append(torch.where(right.all(1), 2, right[:, 0].long()))
-    return Retrieval(torch.cat(scores), torch.cat(outcomes))
+    return torch.cat(scores), torch.cat(outcomes)
+
+
+def best(scores: Tensor) -> Tensor:
+    """Needle scores (b l h) -> that of the best head in each trial, (b)."""
+    return scores.amax((1, 2))
+
+
+def ranked(found: Found, rule: str) -> list[tuple[float, int, int, int]]:
+    """The heads of all seeds of a rule as (score, seed, layer, head), greatest score first."""
+    frame = found["heads"].where(attn=rule).frame.sort_values("value", ascending=False)
+    columns = (frame["value"], *(frame[name].astype(int) for name in ("seed", "layer", "head")))
+    return list(zip(*columns, strict=True))
+
+
+def endings(found: Found, rule: str) -> tuple[list[float], list[int]]:
+    """The top scores of all trials of a rule, greatest first, and how each of them ended (an index of OUTCOMES)."""
+    frame = found["trials"].where(attn=rule).frame.pivot(index=["seed", "trial"], columns="metric", values="value")
+    frame = frame.sort_values("top", ascending=False)
+    return list(frame["top"]), [int(outcome) for outcome in frame["outcome"]]
+
+
+def _needle(task: Task, spec: RunSpec) -> NeedleTask:
+    """Returns the task as one with a needle; raises ``BadValue`` where it has none."""
+    if not isinstance(task, NeedleTask):
+        raise BadValue(f"needle scores are for the task needle, got {spec.task}.")
+    return task

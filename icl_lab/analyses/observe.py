@@ -1,19 +1,26 @@
-"""The attention of a trained model at one token: its weights and scores in every layer and head."""
+"""The attention of a trained model at one token: its weights and scores in every layer and head.
 
-from collections.abc import Iterator
+Normalizers may give weights of either sign; everything that needs a distribution uses ``shares``.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from statistics import median
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import fitting
+from icl_lab.runs.measure import fitting, summary
 from icl_lab.tasks.base import Prompt
 
 
 @dataclass(frozen=True)
-class Look:
-    """Some prompts, the model's outputs (b t c), and one row of each layer l: weights and scores (b l h t)."""
+class AttentionRow:
+    """Some prompts, the model's outputs (b t c), and what one token attends to: weights and scores (b l h t)."""
 
     prompt: Prompt
     outputs: Tensor
@@ -27,8 +34,11 @@ def watchable(model: GPT2, prompt: Prompt) -> Iterator[Prompt]:
 
 
 @torch.no_grad()
-def looks(model: GPT2, prompt: Prompt, row: int, device: torch.device) -> Iterator[Look]:
-    """Yields what token ``row`` attends to, for as many prompts at once as memory allows; all tensors on the CPU."""
+def attention_rows(model: GPT2, prompt: Prompt, row: int, device: torch.device) -> Iterator[AttentionRow]:
+    """Yields what token ``row`` (from 0) attends to, for as many prompts at once as memory allows.
+
+    t is the number of keys that it sees, row + 1. All tensors are on the CPU.
+    """
     for piece in watchable(model, prompt):
         weights: list[Tensor] = []
         scores: list[Tensor] = []
@@ -40,7 +50,7 @@ def looks(model: GPT2, prompt: Prompt, row: int, device: torch.device) -> Iterat
             scores.append(z[:, :, row, : row + 1].cpu())
 
         outputs = model(piece.tokens.to(device), watch=see).cpu()
-        yield Look(piece, outputs, torch.stack(weights, 1), torch.stack(scores, 1))
+        yield AttentionRow(piece, outputs, torch.stack(weights, 1), torch.stack(scores, 1))
 
 
 def shares(weights: Tensor) -> Tensor:
@@ -55,13 +65,13 @@ def entropy(weights: Tensor) -> Tensor:
     return found
 
 
-def temperature(weights: Tensor, scores: Tensor) -> Tensor:
+def inverse_temperature(weights: Tensor, scores: Tensor) -> Tensor:
     """Weights and scores (... t) -> the effective inverse temperature, (...).
 
     Formula: the least-squares slope of log w on the score z, over the keys with w > 0
 
-    1 for softmax, s log n for SSMax; for a warp its mean slope over the row. NaN where fewer than two keys have weight,
-    or all scores are alike.
+    1 for softmax, s log n for SSMax; for a rule that warps the scores, its mean slope over the row. NaN where fewer
+    than two keys have weight, or all scores are alike.
     """
     there = weights > 0
     n = there.sum(-1)
@@ -70,3 +80,18 @@ def temperature(weights: Tensor, scores: Tensor) -> Tensor:
     y = torch.where(there, y - (y.sum(-1) / n).unsqueeze(-1), 0.0)
     spread = z.square().sum(-1)
     return torch.where((n > 1) & (spread > 1e-12), (z * y).sum(-1) / spread, torch.nan)
+
+
+def head_rows(metrics: Mapping[str, Tensor], where: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Metrics (b l h) -> a row of a grid for each metric, layer and head: the mean over the prompts, its error."""
+    return [
+        {**where, "layer": layer, "head": head, "metric": metric} | summary(values[:, layer, head])
+        for metric, values in metrics.items()
+        for layer, head in np.ndindex(*values.shape[1:])
+    ]
+
+
+def known_median(values: Iterable[float]) -> float:
+    """Returns the median of the values that are not NaN; NaN where there is none."""
+    known = [value for value in values if not math.isnan(value)]
+    return median(known) if known else math.nan

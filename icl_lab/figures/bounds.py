@@ -155,7 +155,9 @@ def sweeps(
             axes.plot(sigmas, row, color=hue, linewidth=1.2, label="predicted from B" if not seed else None)
         for seed, row in enumerate(measured):
             axes.plot(sigmas, row, "o", color=hue, markersize=3.5, fillstyle="none", label=None if seed else "measured")
-        axes.set(yscale="log", ylim=(floor, None), xlabel=NAMES.get(axis, axis) if number >= len(rules) - across else "")
+        axes.set(
+            yscale="log", ylim=(floor, None), xlabel=NAMES.get(axis, axis) if number >= len(rules) - across else ""
+        )
         axes.set_title(wrapped(rule, 3.2))
         finish(axes, "y")
     for axes in places.flat[len(rules) :]:

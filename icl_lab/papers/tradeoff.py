@@ -14,7 +14,7 @@ from statistics import fmean
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses.needles import STRETCH
+from icl_lab.analyses.needle import STRETCH
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.errors import BadValue
 from icl_lab.figures import scatter

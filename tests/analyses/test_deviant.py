@@ -1,4 +1,4 @@
-"""One number far from the others: what follows from it, who is counted, and how long it is felt."""
+"""One number far from the others: what follows from it, which prompts count, and how long errors last."""
 
 import math
 
@@ -6,19 +6,16 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import deviants
-from icl_lab.analyses.deviant import check, deviant, recovery
+from icl_lab.analyses import frame
+from icl_lab.analyses.deviant import Deviant, mean, recovery
 from icl_lab.errors import BadValue
-from icl_lab.runs.measure import Subject, draw
-from icl_lab.runs.measure import TestSpec as Spec
+from icl_lab.grid import Grid
+from icl_lab.runs.measure import TestSpec, draw
+from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt
 
 
-def spec(task, prompts=64, length=8.0):
-    return Spec(prompts=prompts, axes={axis: [1.0] for axis in task.training} | {"length": [length]})
-
-
-def test_a_stretched_input_takes_its_label_along_and_nothing_else():
+def test_label_follows_a_stretched_input_and_nothing_else():
     task = tasks.build("linear")
     # y = 2 x + 1
     x = torch.tensor([[0.5, -1.0, 3.0, 2.0]])
@@ -33,7 +30,7 @@ def test_a_stretched_input_takes_its_label_along_and_nothing_else():
     assert torch.equal(moved.scored, prompt.scored)
 
 
-def test_stretching_the_published_prompts_gives_their_functions():
+def test_stretched_published_prompts_follow_their_functions():
     task = tasks.build("linear")
     prompt = task.published(40)
     moved = task.deviate(prompt, [0], 100.0)
@@ -44,9 +41,9 @@ def test_stretching_the_published_prompts_gives_their_functions():
 
 
 @pytest.mark.parametrize("choice", ["every", "some:balance=half"])
-def test_a_stretched_number_keeps_its_sign_and_every_label(choice):
+def test_stretched_number_keeps_its_sign_and_all_labels(choice):
     task = tasks.build(choice)
-    prompt = draw(task, 8, spec(task), task.training)
+    prompt = draw(task, 8, TestSpec(prompts=64, axes={"length": [8.0]}), task.training)
     moved = task.deviate(prompt, [2, 5], 1000.0)
     assert torch.equal(moved.targets, prompt.targets)
     assert torch.equal(moved.tokens[:, [4, 10]], 1000 * prompt.tokens[:, [4, 10]])
@@ -54,7 +51,7 @@ def test_a_stretched_number_keeps_its_sign_and_every_label(choice):
     assert torch.equal(moved.tokens[:, others], prompt.tokens[:, others])
 
 
-def test_flips_are_split_by_what_the_deviant_says():
+def test_flips_are_split_by_the_class_of_the_deviant():
     task = tasks.build("every:balance=half")
     # Final truths: true, false, false; the deviant (index 0) is positive, positive, negative.
     x = torch.tensor([[1.0, 2.0, 1.0, 1.0], [1.0, -2.0, 1.0, 1.0], [-1.0, 1.0, 1.0, 1.0]])
@@ -80,47 +77,100 @@ def test_recovery_by_hand():
     assert recovery(0 * before, torch.full((5,), 1e-9), 0) == 1  # rounding is not an error
 
 
-def test_the_first_factor_is_the_undisturbed_prompt_and_references_behave_as_they_must():
-    task = tasks.build("linear")
-    references = {name: Subject(rule) for name, rule in task.references().items()}
-    found = deviant(references, task, spec(task, 256, 40.0), factors=[1, 100])
-    mse = {(row["attn"], row["factor"]): row["value"] for row in found.cells if row["metric"] == "mse"}
-    y = draw(task, 40, spec(task, 256, 40.0), task.training).targets[:, ::2][:, 3:]
-    assert mse["zero", 1] == mse["zero", 100] == pytest.approx(y.square().mean().item())  # index 0 is not scored
-    assert mse["least-squares", 100] < 1e-6
-    assert mse["3-nn", 100] > 10 * mse["3-nn", 1]  # the deviant is among the nearest early on
-    rows = [row for row in found.positions if (row["attn"], row["factor"]) == ("zero", 100)]
+def test_references_behave_as_they_must(tiny, untrained):
+    trained = untrained(tiny("linear", "softmax", "test.axes.length=40"))
+    found = Deviant(factors=(1.0, 100.0), prompts=256).measure(trained)
+    mse = {(row["attn"], row["factor"]): row["value"] for row in found["deviant"] if row["metric"] == "mse"}
+    y = trained.prompts(256).targets[:, ::2][:, 3:]
+    zero = mse["reference:zero", 1]
+    assert zero == mse["reference:zero", 100] == pytest.approx(y.square().mean().item())  # index 0 is not scored
+    assert mse["reference:least-squares", 100] < 1e-6
+    assert mse["reference:3-nn", 100] > 10 * mse["reference:3-nn", 1]  # the deviant is among the nearest early on
+    rows = [row for row in found["positions"] if (row["attn"], row["factor"]) == ("reference:zero", 100)]
     assert [row["index"] for row in rows] == list(range(40))
     assert rows[0]["value"] > 100  # the deviant's own answer
 
 
-def test_the_sign_of_the_largest_is_fooled_by_deviants_against_the_truth_only():
-    task = tasks.build("every")
-    references = {"sign-of-largest": Subject(task.references()["sign-of-largest"])}
-    found = deviant(references, task, spec(task, 512, 20.0), factors=[1000])
-    rates = {row["metric"]: row["value"] for row in found.cells}
+def test_references_are_measured_beside_the_first_model_only(tiny, untrained):
+    found = Deviant(factors=(10.0,), prompts=64).measure(untrained(tiny("linear"), first=False))
+    assert {row["attn"] for row in found["deviant"]} == {"softmax"}
+
+
+def test_sign_of_the_largest_is_fooled_only_against_the_truth(tiny, untrained):
+    trained = untrained(tiny("every", "softmax", "test.axes.length=20"))
+    found = Deviant(factors=(1000.0,), prompts=512).measure(trained)
+    rates = {row["metric"]: row["value"] for row in found["deviant"] if row["attn"] == "reference:sign-of-largest"}
     assert rates["flip-against"] > 0.1
     assert rates["flip-with"] < 0.05
 
 
-def test_indices_and_tasks_that_make_no_sense():
-    task = tasks.build("linear")
-    for index in (-1, 7, 99):
-        with pytest.raises(BadValue, match="index from 0 to 6"):
-            check(task, 8, [index])
-    check(task, 8, [0, 6])
+@pytest.mark.parametrize(
+    ("choice", "options", "message"),
+    [
+        ("linear", {"position": (11,)}, "index from 0 to 10, so that answers follow; got 11"),
+        ("linear", {"position": (0, 99)}, "index from 0 to 10, so that answers follow; got 99"),
+        ("linear", {"position": ()}, "one index or more, got none"),
+        ("needle", {}, "needle knows no deviant"),
+        ("linear", {"factors": (1.0, math.nan)}, "finite.*, got nan"),
+        ("linear", {"factors": (-math.inf,)}, "finite.*, got -inf"),
+        ("linear", {"factors": (0.0,)}, "a factor must be finite and > 0, got 0"),
+        ("linear", {"factors": (-10.0,)}, "a factor must be finite and > 0, got -10"),
+    ],
+)
+def test_senseless_questions_are_refused(choice, options, message):
+    settings = ["test.axes.length=5,12"] if choice == "linear" else []
+    with pytest.raises(BadValue, match=message):
+        Deviant(**options).check(resolve(choice, "softmax", "smoke", settings))
 
 
-def test_from_finished_runs_to_a_table(tiny, lab):
-    groups = {attn: [lab.store.run(tiny("linear", attn), seed) for seed in (0, 1)] for attn in ("softmax", "ssa")}
-    found = deviants.disturb(groups, lab, [0], [1, 100], 64)
+def test_first_and_last_index_that_answers_follow_are_accepted(tiny):
+    Deviant(position=(0, 10), factors=(0.5, 1.0)).check(tiny("linear"))
+
+
+def test_each_index_and_factor_is_asked_once(lab, tiny):
+    runs = [lab.store.run(tiny("linear"), 0)]
+    assert Deviant(position=(3, 0, 3), factors=(10.0, 1.0, 10.0)).prepared(runs) == Deviant(
+        position=(3, 0), factors=(10.0, 1.0)
+    )
+
+
+def test_table_and_files_of_finished_runs(runs, lab):
+    groups = runs("linear", "softmax", "ssa", seeds=2)
+    analysis = Deviant(factors=(1.0, 100.0), prompts=64)
+    found = frame.ask(analysis, groups, lab)
     assert found.rules == ["softmax", "ssa"]
-    assert (found.seeds, found.factors) == (2, [1, 100])
-    assert len(found.values("softmax", "mse", 100)) == 2
-    assert len(found.values("reference:zero", "mse", 100)) == 1
-    text = deviants.markdown(found, "linear", "icl-lab deviant ...")
+    assert found.seeds == [0, 1]
+    mse = found["deviant"].where(metric="mse", factor=100)
+    assert len(mse.where(attn="softmax").frame) == 2
+    assert len(mse.where(attn="reference:zero").frame) == 1
+    text = "\n".join(analysis.table(found))
     assert "| printed (Table 5: 12L8AH, softmax) | 6.4e-05 | 2.20 |" in text
     assert "| `ssa` / `softmax` |" in text
-    ratio = found.mean("ssa", "mse", 1) / found.mean("softmax", "mse", 1)
-    assert 0.5 < ratio < 2
+    assert 0.5 < mean(found, "ssa", "mse", 1) / mean(found, "softmax", "mse", 1) < 2
     assert all(run.trained and not run.finished for runs in groups.values() for run in runs)
+    assert list(analysis.figures(found, "a title")) == ["deviant"]
+    sentence = analysis.finding(found)
+    assert sentence.startswith("With the number at index 0 multiplied by 100: mean squared error after the deviant ")
+    assert " with ssa (undisturbed " in sentence
+
+
+def test_claims_are_means_of_logarithms_of_squared_errors(tmp_path):
+    who = {"task": "linear", "preset": "lite", "spec": "0", "position": 0, "stderr": 0, "count": 9}
+    rows = [
+        {**who, "attn": attn, "seed": seed, "factor": factor, "metric": metric, "value": value * factor}
+        for attn, seed, value in (("ssa", 0, 1.0), ("ssa", 1, 2.0), ("reference:zero", 0, 3.0))
+        for factor in (1.0, 100.0)
+        for metric in ("mse", "recovery")
+    ]
+    grid = Grid.of(rows, ["position", "factor"])
+    (tmp_path / "deviant.csv").write_text(grid.csv())
+    (tmp_path / "positions.csv").write_text(grid.csv())
+    analysis = Deviant()
+    found = analysis.read(tmp_path)
+    assert analysis.seeds(found) == [0, 1]
+    cells = {"factor": [1.0, 100.0]}
+    assert analysis.value(found, "ssa", cells, "", 0) == pytest.approx(math.log(10))
+    assert analysis.value(found, "ssa", cells, "", 1) == pytest.approx(math.log(20))
+    assert analysis.value(found, "reference:zero", cells, "mse", 1) == pytest.approx(math.log(30))
+    with pytest.raises(KeyError, match="names its factors"):
+        analysis.value(found, "ssa", {}, "", 0)

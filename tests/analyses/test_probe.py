@@ -1,17 +1,21 @@
-"""Single numbers of a disturbed prompt: asked alone, and read from the residual stream."""
+"""Single numbers of a disturbed prompt: classified alone, and read from the residual stream."""
+
+import math
 
 import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import probe, probes
+from icl_lab.analyses import frame
+from icl_lab.analyses.probe import Probe, places
+from icl_lab.analyses.probe.linear import fit, states
+from icl_lab.analyses.probe.readings import readings
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import resolve
-from icl_lab.sweep import sweep
 
 CPU = torch.device("cpu")
 TASK = tasks.build("every:balance=half")
@@ -35,13 +39,13 @@ def sign_reader(through=1.0):
     return model
 
 
-def table(model, at=0, factors=(1.0, 100.0), seed=1):
-    taught = TASK.sample(stream(seed, "lesson"), 128, 12)
-    rows = probe.probe(model, TASK, taught, draw(TASK, 12, TEST, {}), at, factors, CPU)
+def grid_of(model, at=0, factors=(1.0, 100.0), seed=1):
+    lessons = TASK.sample(stream(seed, "lesson"), 128, 12)
+    rows = readings(model, TASK, lessons, draw(TASK, 12, TEST, {}), at, factors, CPU)
     return Grid.of(rows, ["layer", "factor"])
 
 
-def test_each_number_of_the_prompts_stands_alone_in_order():
+def test_numbers_stand_alone_in_order():
     prompt = TASK.prompt_of([1, -2, 3])
     single = TASK.singly(prompt)
     assert single.tokens[:, 0, 0].tolist() == [1, -2, 3]
@@ -51,61 +55,61 @@ def test_each_number_of_the_prompts_stands_alone_in_order():
     assert (some.singly(some.prompt_of([1, -2, 3])).targets[:, 0] > 0).tolist() == [True, False, True]
 
 
-def test_a_model_that_knows_signs_is_right_alone_and_wrong_together():
-    grid = table(sign_reader())
+def test_model_of_signs_is_right_alone_and_wrong_together():
+    grid = grid_of(sign_reader())
     for factor in (1.0, 100.0):
         assert grid.at(metric="alone-deviant", factor=factor) == 0
         assert grid.at(metric="alone-others", factor=factor) == 0
     # True prompts end with a positive number; false ones with either: a half or so of them are answered wrongly.
     assert 0.1 < grid.at(metric="together", factor=1.0) < 0.4
-    inverted = table(sign_reader(through=-1.0))
+    inverted = grid_of(sign_reader(through=-1.0))
     assert inverted.at(metric="alone-others", factor=1.0) == 1
 
 
-def test_only_the_number_that_grows_grows():
+def test_only_one_number_grows():
     """A model that takes the sign of a number beyond 20 for the opposite errs there, and there alone."""
     model = sign_reader()
     read = model.forward
     model.forward = lambda tokens, *rest, **more: torch.where(tokens.abs() > 20, -tokens, read(tokens, *rest, **more))
-    grid = table(model, at=3, factors=(1.0, 1e6))
+    grid = grid_of(model, at=3, factors=(1.0, 1e6))
     assert [grid.at(metric="alone-deviant", factor=factor) for factor in (1.0, 1e6)] == [0, 1]
     assert [grid.at(metric="alone-others", factor=factor) for factor in (1.0, 1e6)] == [0, 0]
 
 
-def test_both_classes_weigh_the_same_however_rare_one_is():
+def test_both_classes_weigh_the_same():
     """Index 0 is negative in one prompt of 24: a model that always says positive is wrong half of the time there."""
     model = sign_reader(through=0.0)
     with torch.no_grad():
         model.read_out.bias.fill_(1.0)
-    grid = table(model)
+    grid = grid_of(model)
     assert grid.at(metric="alone-deviant", factor=1.0) == 0.5
     assert grid.at(metric="together", factor=1.0) == 0.5
 
 
-def test_a_probe_reads_what_is_there_and_not_what_is_not():
-    grid = table(sign_reader())
+def test_probe_reads_only_what_the_states_hold():
+    grid = grid_of(sign_reader())
     for layer in (0, 1, 2):
         assert grid.at(metric="probe-deviant", factor=100.0, layer=layer) == 0
     blind = sign_reader()
     with torch.no_grad():
         blind.read_in.weight.zero_()
-    assert table(blind).at(metric="probe-others", factor=1.0, layer=2) == 0.5
+    assert grid_of(blind).at(metric="probe-others", factor=1.0, layer=2) == 0.5
 
 
-def test_the_map_of_a_probe_by_hand():
+def test_weights_of_a_probe_by_hand():
     """Two points a class on a line, one class three times as often: the border stays in the middle."""
-    states = torch.tensor([[[2.0]], [[2.0]], [[2.0]], [[-2.0]]]).double()
+    points = torch.tensor([[[2.0]], [[2.0]], [[2.0]], [[-2.0]]]).double()
     classes = torch.tensor([[True], [True], [True], [False]])
-    slope, offset = probe.fit(states, classes).tolist()
+    slope, offset = fit(points, classes).tolist()
     # Weighted normal equations: sum of c x^2 = 8, of c = 2, of c x y = 4, of c y = 0; ridge 1e-3 times their mean, 5.
     assert slope == pytest.approx(4 / (8 + 0.005))
     assert offset == pytest.approx(0, abs=1e-12)
 
 
-def test_states_are_those_between_the_blocks_as_the_next_norm_hands_them_on():
+def test_states_stand_between_the_blocks_and_are_normed():
     model = model_of()
     prompt = draw(TASK, 12, TEST, {}).take(3)
-    first, *_, last = probe.numbers(model, TASK, prompt, CPU)
+    first, *_, last = states(model, TASK, prompt, CPU)
     read = model.read_in(prompt.tokens)[:, ::2]
     torch.testing.assert_close(first.float(), torch.nn.functional.layer_norm(read, (16,), eps=0.0))
     assert first.shape == last.shape == (3, 12, 16)
@@ -123,27 +127,62 @@ def _stream(model, prompt):
     return kept["x"][:, ::2]
 
 
-def test_probes_of_finished_runs(tiny, lab):
-    runs = {}
-    for attn in ("softmax", "ssa"):
-        spec = tiny("every:balance=half", attn, "train.steps=5")
-        sweep(spec, 0, lab)
-        runs[attn] = [lab.store.run(spec, 0)]
-    found = probes.examine(runs, lab, 1, [1.0, 100.0], 64)
+def test_table_and_figure_of_finished_runs(runs, lab):
+    groups = runs("every:balance=half", "softmax", "ssa")
+    analysis = Probe(position=1, factors=(100.0,), prompts=64)
+    found = frame.ask(analysis, groups, lab)
     assert found.rules == ["softmax", "ssa"]
-    assert found.places()[0] == ("together", -1.0)
-    assert len(found.places()) == 3 + 2 * 2
-    text, files = probes.publish(found, runs["ssa"][0].spec, lab.store.root / "p", "icl-lab probe")
-    assert set(files) == {"probe.csv", "table.md", "probe.png", "probe.svg"}
+    assert found["probe"].values("factor") == [1.0, 100.0]  # the undisturbed prompt is always among them
+    assert places(found)[0] == ("together", -1.0)
+    assert len(places(found)) == 3 + 2 * 2
+    text = "\n".join(analysis.table(found))
     assert "| `ssa` | others, by probe after layer 1 |" in text
     assert "| `ssa` | others, by probe as read in |" in text
-    assert Grid.read(lab.store.root / "p" / "probe.csv").axes == ["layer", "factor"]
+    assert list(analysis.figures(found, "a title")) == ["probe"]
+    assert Grid.read(analysis.files(found)["probe.csv"]).axes == ["layer", "factor"]
+    assert "by a linear probe after layer 1 it is " in analysis.finding(found)
+    assert analysis.tag == "at-1"
 
 
-def test_what_cannot_be_asked_is_said(tiny):
-    with pytest.raises(BadValue, match="linear has no answer to a single number; take every or some"):
-        probes.check(resolve("linear", "softmax"), 0)
-    with pytest.raises(BadValue, match="needle has no answer to a single number"):
-        probes.check(resolve("needle", "softmax"), 0)
-    with pytest.raises(BadValue, match="at an index from 0 to"):
-        probes.check(tiny("every"), 99)
+@pytest.mark.parametrize(
+    ("choice", "options", "message"),
+    [
+        ("linear", {}, "linear has no answer to a single number; take every or some"),
+        ("needle", {}, "needle has no answer to a single number"),
+        ("every", {"position": 99}, "at an index from 0 to 39, got 99"),
+        ("every", {"factors": (10.0, math.nan)}, "finite.*, got nan"),
+        ("every", {"factors": (math.inf,)}, "finite.*, got inf"),
+        ("every", {"factors": (0.0,)}, "a factor must be finite and > 0, got 0"),
+        ("every", {"factors": (-10.0,)}, "a factor must be finite and > 0, got -10"),
+    ],
+)
+def test_senseless_questions_are_refused(choice, options, message):
+    with pytest.raises(BadValue, match=message):
+        Probe(**options).check(resolve(choice, "softmax", "smoke"))
+
+
+def test_claims_are_read_from_stored_files(tmp_path):
+    who = {"task": "every", "preset": "lite", "spec": "0", "seed": 3, "attn": "ssa"}
+    errors = {("together", -1.0): 0.25, ("probe-others", 0.0): 0.5, ("probe-others", 1.0): 0.125}
+    rows = [
+        {"metric": metric, "layer": layer, "factor": factor, "value": error * factor, "stderr": 0, "count": 9}
+        for (metric, layer), error in errors.items()
+        for factor in (1.0, 2.0)
+    ]
+    analysis, one = Probe(), {"factor": [1.0]}
+    assert analysis.read(tmp_path) is None
+    (tmp_path / "probe.csv").write_text(Grid.of(rows, ["layer", "factor"], **who).csv())
+    found = analysis.read(tmp_path)
+    assert analysis.seeds(found) == [3]
+    assert analysis.value(found, "ssa", {"factor": [1.0, 2.0]}, "", 3) == 0.375
+    assert analysis.value(found, "ssa", one, "probe-others", 3) == 0.125  # the last layer
+    assert analysis.value(found, "ssa", {**one, "layer": [0.0]}, "probe-others", 3) == 0.5
+    with pytest.raises(KeyError, match="no cell has metric=probe-deviant"):
+        analysis.value(found, "ssa", one, "probe-deviant", 3)
+    with pytest.raises(KeyError, match="names its factors"):
+        analysis.value(found, "ssa", {}, "", 3)
+    (tmp_path / "probe.csv").write_text(
+        Grid.of([row | {"value": math.nan} for row in rows], ["layer", "factor"], **who).csv()
+    )
+    with pytest.raises(KeyError, match="all of one class"):
+        analysis.value(analysis.read(tmp_path), "ssa", one, "", 3)

@@ -330,9 +330,9 @@ def test_a_deviant_from_the_command_line(run, tmp_path):
     code, out, _ = run(*words, "--factors", "1,100", "--prompts", "64")
     assert code == 0
     assert "x100" in out
-    (folder,) = (tmp_path / "results").glob("deviant-linear-smoke")
+    (folder,) = (tmp_path / "results").glob("deviant-linear-smoke-*")
     assert {path.name for path in folder.iterdir()} == {
-        "deviant.csv", "positions.csv", "table.md", "deviant.png", "deviant.svg",
+        "deviant.csv", "positions.csv", "table.md", "deviant.png", "deviant.svg", "study.json",
     }  # fmt: skip
     before = (folder / "deviant.csv").read_bytes()
     run(*words, "--factors", "1,100", "--prompts", "64")
@@ -349,26 +349,26 @@ def test_needles_and_fading_from_the_command_line(run, tmp_path):
     """From nothing to scores; then by the folder of the run, with the same numbers."""
     code, out, _ = run("needle", "--attn", "ssmax", *SEARCH, "--length", "64", "--trials", "10")
     assert code == 0
-    assert "prompts of 64 tokens" in out
-    folder = tmp_path / "results" / "needle-scores-needle-smoke"
+    assert "Prompts of 64 tokens" in out
+    (folder,) = (tmp_path / "results").glob("needle-needle-smoke-*")
     names = {path.name for path in folder.iterdir()}
-    assert names == {"heads.csv", "trials.csv", "table.md", "needle.png", "needle.svg"}
+    assert names == {"heads.csv", "trials.csv", "table.md", "needle.png", "needle.svg", "study.json"}
     before = (folder / "heads.csv").read_bytes()
     (place,) = (tmp_path / "results" / "runs").glob("needle/ssmax/*/seed-0")
-    code, out, _ = run("needle", "--run", str(place), "--length", "64", "--trials", "10")
+    code, out, _ = run("needle", "--run", str(place), "--length", "64", "--prompts", "10")
     assert code == 0
     assert (folder / "heads.csv").read_bytes() == before
     code, out, _ = run("fading", "--run", str(place), "--lengths", "32,64", "--prompts", "8")
     assert code == 0
     assert "effective inverse temperature" in out
-    assert (tmp_path / "results" / "fading-needle-smoke" / "learned.csv").exists()
+    assert len(list((tmp_path / "results").glob("fading-needle-smoke-*/learned.csv"))) == 1
 
 
 def test_a_law_from_the_command_line(run, tmp_path):
     code, out, _ = run("law", "--task", "needle", *SEARCH)
     assert code == 0
     assert "log n" in out
-    assert (tmp_path / "results" / "law-needle-smoke" / "law.png").exists()
+    assert len(list((tmp_path / "results").glob("law-needle-smoke-*/law.png"))) == 1
 
 
 def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
@@ -469,7 +469,7 @@ def test_heads_are_looked_at_from_the_command_line(run, tmp_path, command):
     more = ["--factors", "10", "--prompts", "16"] if command == "saturation" else ["--prompts", "16"]
     code, out, err = run(command, *small, *more)
     assert code == 0, err
-    folder = tmp_path / "results" / f"{command}-linear-smoke"
+    (folder,) = (tmp_path / "results").glob(f"{command}-linear-smoke-*")
     assert {"table.md", f"{command}.png", f"{command}.svg", "heads.csv"} <= {path.name for path in folder.iterdir()}
     code, _, err = run(command, *small, "--set", "model.attention=no")
     assert code == 2
@@ -481,7 +481,7 @@ def test_single_numbers_are_asked_for_from_the_command_line(run, tmp_path):
     code, out, err = run("probe", *small)
     assert code == 0, err
     assert "| `ssa` | growing number, alone |" in out
-    folder = tmp_path / "results" / "probe-every-balance=half-smoke"
+    (folder,) = (tmp_path / "results").glob("probe-every-balance=half-smoke-*")
     assert {"probe.csv", "table.md", "probe.png"} <= {path.name for path in folder.iterdir()}
     code, out, err = run("probe", "--task", "linear", "--attn", "ssa", "--preset", "smoke")
     assert (code, out) == (2, "")

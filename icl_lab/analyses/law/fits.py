@@ -1,9 +1,4 @@
-"""Which law of n a free-form factor has learned: log n, its root, n itself, or none.
-
-After Section 2.1 of Nakanishi 2025, arXiv 2501.19399, where p of ``softmax((s p_n + b) z)`` came out close to
-0.0283 log n + 0.394. The two numbers say little: p -> c p with s -> s / c is the same model, and so is p -> p + c with
-b -> b - s c. What can be told is the shape, up to a factor and a shift.
-"""
+"""Laws of n fitted to numbers by least squares, and compared by Akaike's criterion."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from icl_lab.registry import require
 
+LEAST = 5  # values that a law can be fitted to
 LAWS: Mapping[str, Callable[[np.ndarray], np.ndarray] | None] = {
     "constant": None,
     "log n": np.log,
@@ -47,7 +43,7 @@ def fits(p: ArrayLike, first: int = 1) -> list[Fit]:
     Raises ``BadValue`` on fewer than five values.
     """
     y = np.asarray(p, float)
-    require(len(y) >= 5, "a law is fitted to at least five values", len(y))
+    require(len(y) >= LEAST, "a law is fitted to at least five values", len(y))
     n = np.arange(first, first + len(y), dtype=float)
     total = float(((y - y.mean()) ** 2).sum())
     made = []

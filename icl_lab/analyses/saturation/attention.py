@@ -1,0 +1,90 @@
+"""What the attention of every head and the errors do while one number of the prompt grows."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from icl_lab.analyses.observe import attention_rows, entropy, head_rows, shares
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.runs.measure import Subject, predict, summary
+from icl_lab.tasks.base import Prompt, Task
+
+Row = dict[str, Any]
+METRICS = ("largest", "effective", "distance", "deviant", "theory")
+BEFORE, AFTER = 0.5, 0.9  # a head saturates where its largest weight climbs from below the one to above the other
+
+
+@torch.no_grad()
+def disturb(
+    model: GPT2,
+    task: Task,
+    undisturbed: Prompt,
+    at: int,
+    factors: Sequence[float],
+    device: torch.device,
+    tick: Callable[[int], object] = lambda done: None,
+) -> tuple[list[Row], list[Row]]:
+    """Multiplies the number with index ``at`` by each factor; returns rows of heads, and rows of errors.
+
+    Metrics of a head, at the token that is asked last: its ``largest`` weight; ``effective`` keys exp(entropy); the
+    total variation ``distance`` to its weights p0 in the undisturbed prompt, sum |p - p0| / 2; the weight on the
+    ``deviant`` example (number and answer); and by ``theory`` the weight that the rule gives to one key whose score
+    stands as far above n - 1 equal scores as the deviant's stands above the mean of the others. Errors are those of
+    ``Task.disturbed``, and ``last``, of the last answer.
+    """
+    length = undisturbed.tokens.shape[1] // task.roles
+    row, first_token = task.asking(length), task.roles * at
+    own = slice(first_token, first_token + task.roles)
+    reader = Subject(lambda prompt: model(prompt.tokens.to(device)), bytes_of=model.bytes_a_prompt)
+    before = task.errors(predict(reader, undisturbed), undisturbed)
+    first = torch.cat([shares(seen.weights) for seen in attention_rows(model, undisturbed, row, device)])
+    heads: list[Row] = []
+    errors: list[Row] = []
+    for done, factor in enumerate(factors):
+        disturbed = task.deviate(undisturbed, [at], factor)
+        found: dict[str, list[Tensor]] = {metric: [] for metric in METRICS}
+        prompts = 0
+        for seen in attention_rows(model, disturbed, row, device):
+            p, p0 = shares(seen.weights), first[prompts : prompts + len(seen.weights)]
+            prompts += len(p)
+            gap = seen.scores[..., own].amax(-1) - _others(seen.scores, own).mean(-1)
+            found["largest"].append(p.amax(-1))
+            found["effective"].append(entropy(seen.weights).exp())
+            found["distance"].append((p - p0).abs().sum(-1) / 2)
+            found["deviant"].append(p[..., own].sum(-1))
+            found["theory"].append(
+                torch.stack([_theory(rule, gap[:, layer], row + 1) for layer, rule in enumerate(model.rules)], 1)
+            )
+        heads += head_rows({metric: torch.cat(pieces) for metric, pieces in found.items()}, {"factor": factor})
+        after = task.errors(predict(reader, disturbed), disturbed)
+        metrics = {"last": after[:, -1], **task.disturbed(before, after, disturbed, [at])}
+        errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in metrics.items()]
+        tick(done + 1)
+    return heads, errors
+
+
+def saturation_point(factors: Sequence[float], largest: Sequence[float]) -> float:
+    """The smallest factor at which a head's largest weight is above 0.9, if it is below 0.5 at the first; else NaN."""
+    if largest[0] >= BEFORE:
+        return float("nan")
+    return next((factor for factor, weight in zip(factors, largest, strict=True) if weight > AFTER), float("nan"))
+
+
+def _others(scores: Tensor, own: slice) -> Tensor:
+    return torch.cat((scores[..., : own.start], scores[..., own.stop :]), -1)
+
+
+@torch.no_grad()
+def _theory(rule: Normalizer, gap: Tensor, n: int) -> Tensor:
+    """Gaps (b h) -> the share of the first of n keys whose score is the gap, where all others are 0, (b h)."""
+    b, h = gap.shape
+    d = 2
+    q, k = torch.zeros(b, h, n, d), torch.zeros(b, h, n, d)
+    q[..., 0] = d**0.5
+    k[:, :, 0, 0] = gap.float()
+    device = next((p.device for p in rule.parameters()), torch.device("cpu"))
+    weights = rule.weights(q.to(device), k.to(device), causal(n, device))[:, :, -1].cpu()
+    return shares(weights)[..., 0]

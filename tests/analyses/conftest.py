@@ -1,0 +1,30 @@
+"""What the tests of analyses share: trained runs, and a model at its start as an analysis meets it."""
+
+import pytest
+
+
+@pytest.fixture
+def runs(tiny, lab):
+    """Returns groups of runs by rule, each trained for five steps; settings change all of them."""
+
+    def build(task, *attns, seeds=1, settings=()):
+        specs = {attn: tiny(task, attn, "train.steps=5", *settings) for attn in attns}
+        return {attn: [lab.store.run(spec, seed) for seed in range(seeds)] for attn, spec in specs.items()}
+
+    return build
+
+
+@pytest.fixture
+def untrained(lab):
+    """Returns what an analysis is handed of a run, the model with its first weights: nothing is trained."""
+    from icl_lab import tasks
+    from icl_lab.analyses.frame import Trained
+    from icl_lab.model.gpt2 import GPT2
+    from icl_lab.rng import stream
+
+    def build(spec, first=True):
+        task = tasks.build(spec.task)
+        model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).eval()
+        return Trained(spec.attn, lab.store.run(spec, 0), model, task, lab, first, lambda done, total: None)
+
+    return build

@@ -1,0 +1,108 @@
+"""Laws of n: fitted by hand, and to the factor that runs have learned."""
+
+import math
+
+import numpy as np
+import pytest
+
+from icl_lab import tasks
+from icl_lab.analyses import frame
+from icl_lab.analyses.law import Law
+from icl_lab.analyses.law.fits import LAWS, fits
+from icl_lab.errors import BadValue
+from icl_lab.runs.spec import resolve
+
+
+@pytest.mark.parametrize(("true", "made"), [("log n", np.log), ("sqrt n", np.sqrt), ("n", np.positive)])
+def test_law_that_made_the_numbers_is_found(true, made):
+    n = np.arange(1, 65.0)
+    noise = 0.01 * np.random.default_rng(0).normal(size=64)
+    best, *others = fits(0.3 * made(n) + 2 + noise * made(n).std())
+    assert best.law == true
+    assert (best.slope, best.shift) == pytest.approx((0.3, 2), rel=0.05)
+    assert others[0].aic > best.aic + 2
+    assert best.at([4.0])[0] == pytest.approx(0.3 * made(4.0) + 2, rel=0.05)
+
+
+def test_constant_is_a_law_with_one_parameter_less():
+    flat = fits(0.4 + 0.01 * np.random.default_rng(1).normal(size=64))
+    assert flat[0].law == "constant"
+    residual = 0.01 * np.random.default_rng(1).normal(size=64)
+    rss = float(((residual - residual.mean()) ** 2).sum())
+    assert flat[0].aic == pytest.approx(64 * math.log(rss / 64) + 4)
+    with pytest.raises(BadValue, match="at least five values"):
+        fits([1, 2, 3])
+
+
+def test_laws_of_finished_runs(runs, lab, tmp_path):
+    groups = runs("linear", "ssmax-free", seeds=2)
+    analysis = Law()
+    found = frame.ask(analysis, groups, lab)
+    spec = groups["ssmax-free"][0].spec
+    assert [each.seed for each in found] == analysis.seeds(found) == [0, 1]
+    assert len(found[0].p) == spec.reading(tasks.build(spec.task)).train_tokens - 2
+    assert found[0].s.shape == found[0].b.shape == (1, 2)
+    assert {fit.law for fit in found[0].fits} == set(LAWS)
+    text = "\n".join(analysis.table(found))
+    assert "Printed (12 layers, 12 heads, 25,000 iterations): 0.0283 log n + 0.394." in text
+    assert "* seed 1, layer 0: s, b of each head 1.0" in text
+    assert list(analysis.figures(found, "a title")) == ["law"]
+    assert "of 2 seeds" in analysis.finding(found)
+    (tmp_path / "p.csv").write_text(analysis.files(found)["p.csv"])
+    again = analysis.read(tmp_path)
+    assert [[fit.law for fit in each.fits] for each in again] == [[fit.law for fit in each.fits] for each in found]
+    assert analysis.files(again) == analysis.files(found)
+
+
+def test_claims_are_about_laws(tmp_path):
+    values = {0: 0.3 * np.log(np.arange(3, 40)) + 1, 1: 0.3 * np.arange(3, 40) + 1}
+    lines = [f"{seed},{n},{p:.8g}" for seed, column in values.items() for n, p in enumerate(column, start=3)]
+    analysis = Law()
+    assert analysis.read(tmp_path) is None
+    (tmp_path / "p.csv").write_text("\n".join(["seed,n,p", *lines]) + "\n")
+    found = analysis.read(tmp_path)
+    assert list(analysis.subjects(["softmax", "ssa"])) == list(LAWS)
+    assert analysis.seeds(found) == [0, 1]
+    aic = {(law, seed): analysis.value(found, law, {}, "", seed) for law in LAWS for seed in (0, 1)}
+    assert min(LAWS, key=lambda law: aic[law, 0]) == "log n"
+    assert min(LAWS, key=lambda law: aic[law, 1]) == "n"
+    assert aic["n", 0] == next(fit.aic for fit in fits(found[0].p, 3) if fit.law == "n")
+    assert analysis.value(found, "log n", {}, "explained", 0) == pytest.approx(1)
+    assert analysis.finding(found).startswith(
+        "The best law of the learned factor by AIC is log n in 1 of 2 seeds and n"
+    )
+    for of, metric, seed, message in (
+        ("log n", "slope", 0, "no metric 'slope'"),
+        ("cubic", "", 0, "no law 'cubic' of seed 0; there are constant"),
+        ("n", "", 7, "of seed 7"),
+    ):
+        with pytest.raises(KeyError, match=message):
+            analysis.value(found, of, {}, metric, seed)
+
+
+@pytest.mark.parametrize(
+    ("attn", "settings", "message"),
+    [
+        ("ssmax", (), "only ssmax-free learns a factor for every n, got ssmax"),
+        ("ssmax-free", ("train.switch_step=52", "train.switch_to=ssmax"), "only ssmax-free .*, got ssmax"),
+        ("ssmax-free", ("model.attention=no",), "a model without attention has no factor"),
+        ("ssmax-free", ("train.curriculum.start=2", "train.curriculum.stop=2"), "7 tokens or more, got [46]"),
+    ],
+)
+def test_senseless_questions_are_refused(attn, settings, message):
+    with pytest.raises(BadValue, match=message):
+        Law().check(resolve("linear", attn, "smoke", settings))
+
+
+def test_runs_that_cannot_be_told_apart_are_refused(tiny, lab):
+    plain, clamped = (lab.store.run(tiny("linear", attn), 0) for attn in ("ssmax-free", "ssmax-free:beyond=clamp"))
+    Law().prepared([plain])
+    with pytest.raises(BadValue, match="one run of each seed, got 2 of seed 0"):
+        Law().prepared([plain, clamped])
+    with pytest.raises(BadValue, match="has learned nothing, got softmax->ssmax-free"):
+        Law().prepared([lab.store.run(tiny("linear", "softmax"), 0).swapped("ssmax-free")])
+
+
+def test_rule_that_is_switched_to_in_training_counts():
+    Law().check(resolve("linear", "softmax", "smoke", ("train.switch_step=52", "train.switch_to=ssmax-free")))
+    assert Law.usual_rules == ("ssmax-free",)

@@ -1,0 +1,177 @@
+"""The needle score of heads and the outcomes of trials: by hand, and of finished runs."""
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.analyses import frame
+from icl_lab.analyses.needle import Needle, best, endings, ranked, retrieve
+from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
+from icl_lab.runs.measure import Subject, TestSpec, draw, measure
+from icl_lab.runs.spec import resolve
+
+CPU = torch.device("cpu")
+
+
+def by_hand(sharp=1e3):
+    """A model of ``needle:keys=1`` with one head whose weights are written down, so that its answer is known.
+
+    It reads tokens that carry the one before them in their second half (``with_predecessors``): the question looks for
+    the token that stands after the key, and answers with it.
+    """
+    task = tasks.build("needle:keys=1,alphabet=4")
+    model = GPT2(
+        ModelSpec(layers=1, heads=1, width=24, positions="none", mlp=False, norm=False),
+        Reading(12, 4, 1, 16),
+        "softmax",
+        stream(0, "init"),
+    )
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        model.read_in.weight[:12, :12] = torch.eye(12)
+        attention = model.blocks[0].attention
+        # The question (token 5) asks for the key (token 4) as what stood before: query 0 against key 0.
+        attention.qkv.weight[0, 5] = sharp
+        attention.qkv.weight[24 + 0, 6 + 4] = sharp
+        attention.qkv.weight[48 : 48 + 4, :4] = torch.eye(4)  # the value is the token itself
+        attention.project.weight[12:16, :4] = torch.eye(4)
+        model.read_out.weight[:, 12:16] = torch.eye(4)
+    return model.eval(), task
+
+
+def with_predecessors(prompt):
+    """Tokens (b t w) -> (b t 2w): each beside the one before it."""
+    before = torch.cat((torch.zeros_like(prompt.tokens[:, :1]), prompt.tokens[:, :-1]), 1)
+    return type(prompt)(torch.cat((prompt.tokens, before), 2), prompt.targets, prompt.scored)
+
+
+def test_model_by_hand_finds_every_needle(monkeypatch):
+    model, task = by_hand()
+    plain = draw(task, 40, TestSpec(prompts=64, axes={"length": [40.0]}), {})
+    places = task.values(plain)
+    monkeypatch.setattr(type(task), "values", lambda self, prompt: places[: len(prompt.tokens)])
+    scores, outcomes = retrieve(model, task, with_predecessors(plain), CPU)
+    assert scores.shape == (64, 1, 1)
+    assert scores.mean().item() == pytest.approx(1, abs=1e-6)
+    assert outcomes.tolist() == [2] * 64
+    assert best(scores).min() > 1 - 1e-6
+
+
+def test_uniform_attention_scores_one_key_and_chance():
+    model, task = by_hand(sharp=0.0)
+    plain = draw(task, 40, TestSpec(prompts=1024, axes={"length": [40.0]}), {})
+    scores, outcomes = retrieve(model, task, with_predecessors(plain), CPU)
+    assert scores.mean().item() == pytest.approx(1 / 40, rel=1e-5)
+    blind = Subject(lambda prompt: torch.zeros(*prompt.tokens.shape[:2], 4))
+    test = TestSpec(prompts=2048, axes={"depth": [50.0], "length": [40.0]})
+    error = Grid.of(measure({"blind": blind}, task, test).cells, ["depth", "length"]).at(metric="exact")
+    assert error == pytest.approx(3 / 4, abs=0.03)
+
+
+def test_trials_have_three_outcomes():
+    task = tasks.build("needle:answer=2,alphabet=4")
+    prompt = draw(task, 40, TestSpec(prompts=64, axes={"length": [40.0]}), {}).take(3)
+    outputs = torch.zeros(3, 40, 4)
+    for row, rights in enumerate([(True, True), (True, False), (False, True)]):
+        for place, right in zip((38, 39), rights, strict=True):
+            wanted = int(prompt.targets[row, place])
+            outputs[row, place, wanted if right else (wanted + 1) % 4] = 1
+
+    class Said(torch.nn.Module):
+        def bytes_a_prompt(self, t):
+            return 1.0
+
+        def forward(self, tokens, watch):
+            watch(0, torch.full((3, 1, 40, 40), 0.01), torch.zeros(3, 1, 40, 40))
+            return outputs
+
+    scores, outcomes = retrieve(Said(), task, prompt, CPU)
+    assert outcomes.tolist() == [2, 1, 0]
+    assert best(scores).tolist() == pytest.approx([2 / 39] * 3)  # two symbols of 39 keys, whatever the weights sum to
+
+
+CHOICE, SETTINGS = "needle:alphabet=4,keys=2", ("test.axes.length=32,48", "test.axes.depth=50")
+
+
+def test_scores_and_trials_of_finished_runs(runs, lab):
+    groups = runs(CHOICE, "ssmax", "softmax", seeds=2, settings=SETTINGS)
+    analysis = Needle(length=40, trials=10)
+    found = frame.ask(analysis, groups, lab)
+    assert found.rules == ["ssmax", "softmax"]
+    scores = [score for score, *_ in ranked(found, "ssmax")]
+    assert len(scores) == 2 * 2  # two seeds of two heads
+    assert scores == sorted(scores, reverse=True)
+    tops, ends = endings(found, "ssmax")
+    assert len(tops) == len(ends) == 20
+    assert max(tops) == tops[0]
+    table = analysis.table(found)
+    assert table[0].startswith("Prompts of 40 tokens, trained up to 48.")
+    assert sum("| `softmax` |" in line for line in table) == 1
+    assert list(analysis.figures(found, "a title")) == ["needle"]
+    assert "In prompts of 40 tokens the best head gives the needle a share of 0.0" in analysis.finding(found)
+
+
+def test_swapped_rule_is_what_is_scored(runs, lab):
+    (run,) = runs(CHOICE, "softmax", settings=SETTINGS)["softmax"]
+    found = frame.ask(Needle(length=40, trials=10), {"own": [run], "other": [run.swapped("average")]}, lab)
+    assert ranked(found, "other")[0][0] == pytest.approx(1 / 40, rel=1e-4)
+    assert ranked(found, "own")[0][0] != pytest.approx(1 / 40, rel=1e-4)
+
+
+def test_usual_length_is_eight_training_lengths():
+    spec = resolve(CHOICE, "softmax", "smoke")
+    assert Needle().tokens(spec) == 8 * 64
+    assert Needle(length=40).tokens(spec) == 40
+
+
+@pytest.mark.parametrize(
+    ("choice", "settings", "options", "message"),
+    [
+        ("linear", (), {}, "needle scores are for the task needle, got linear"),
+        (CHOICE, (), {"length": 4}, "a needle needs prompts of 6 tokens or more, got 4"),
+        (CHOICE, ("model.attention=no",), {}, "a model without attention has no heads to score"),
+        (CHOICE, ("model.positions=learned:rows=128", "test.axes.length=64"), {}, "more than the 128 places"),
+    ],
+)
+def test_senseless_questions_are_refused(choice, settings, options, message):
+    with pytest.raises(BadValue, match=message):
+        Needle(**options).check(resolve(choice, "softmax", "smoke", settings))
+
+
+def test_published_prompts_are_refused_before_training():
+    spec = resolve(CHOICE, "softmax", "smoke", draws="paper")
+    with pytest.raises(BadValue, match="no published evaluation set"):
+        Needle().check(spec)
+
+
+def test_claims_are_read_from_stored_files(tmp_path):
+    who = {"task": "needle", "preset": "lite", "spec": "0", "seed": 0, "attn": "ssmax", "length": 40}
+    heads = [
+        {"layer": 0, "head": head, "metric": "needle-score", "value": value, "stderr": 0, "count": 3}
+        for head, value in enumerate((0.25, 0.75))
+    ]
+    trials = [
+        {"trial": trial, "metric": metric, "value": value, "stderr": None, "count": 1}
+        for trial, (top, outcome) in enumerate(((0.9, 2), (0.5, 1), (0.1, 0)))
+        for metric, value in (("top", top), ("outcome", outcome))
+    ]
+    analysis = Needle()
+    assert analysis.read(tmp_path) is None
+    (tmp_path / "heads.csv").write_text(Grid.of(heads, ["length", "layer", "head"], **who).csv())
+    assert analysis.value(analysis.read(tmp_path), "ssmax", {}, "best-head", 0) == 0.75
+    with pytest.raises(KeyError, match=r"stands in trials\.csv"):
+        analysis.value(analysis.read(tmp_path), "ssmax", {}, "top", 0)
+    (tmp_path / "trials.csv").write_text(Grid.of(trials, ["length", "trial"], **who).csv())
+    found = analysis.read(tmp_path)
+    assert analysis.seeds(found) == [0]
+    assert analysis.value(found, "ssmax", {}, "found", 0) == pytest.approx(1 / 3)
+    assert analysis.value(found, "ssmax", {}, "top", 0) == pytest.approx(0.5)
+    assert analysis.value(found, "ssmax", {"length": [40]}, "", 0) == pytest.approx(0.5)
+    with pytest.raises(KeyError, match="no metric 'bottom'; there are best-head, top, found"):
+        analysis.value(found, "ssmax", {}, "bottom", 0)
+    with pytest.raises(KeyError, match="no cell has length"):
+        analysis.value(found, "ssmax", {"length": [64]}, "top", 0)

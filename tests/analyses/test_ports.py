@@ -1,0 +1,133 @@
+"""What every analysis writes: files, columns, axes, metrics and numbers of rows."""
+
+import io
+
+import pandas as pd
+import pytest
+
+from icl_lab import analyses, tasks
+from icl_lab.analyses import frame, publish
+from icl_lab.analyses.deviant import Deviant
+from icl_lab.analyses.fading import Fading
+from icl_lab.analyses.heads import Heads
+from icl_lab.analyses.law import Law
+from icl_lab.analyses.needle import Needle
+from icl_lab.analyses.probe import Probe
+from icl_lab.analyses.saturation import Saturation
+
+WHO, WHAT = ["task", "attn", "preset", "spec", "seed"], ["metric", "value", "stderr", "count"]
+NEEDLE = ("needle:alphabet=4,keys=2", "test.axes.length=32,48", "test.axes.depth=50")
+LINEAR, EVERY = ("linear", "test.axes.sigma_x=1,3", "test.axes.sigma_f=1"), ("every:balance=half",)
+ROW_METRICS = {"largest", "top-2", "top-5", "entropy", "effective", "first", "itself", "previous"}
+DISTURBED = {"largest", "effective", "distance", "deviant", "theory"}
+
+# Two seeds of one rule, one layer, two heads. Of each file: its axes, its metrics, and its rows of one model.
+CASES = {
+    "deviant": (
+        Deviant(factors=(1.0, 10.0), prompts=64),
+        LINEAR,
+        {
+            "deviant": (["position", "factor"], {"mse", "recovery"}, 2 * 2),
+            "positions": (["position", "factor", "index"], {"error"}, 2 * 12),
+        },
+    ),
+    "fading": (
+        Fading(lengths=(16, 32), prompts=64),
+        NEEDLE,
+        {
+            "fading": (
+                ["layer", "head", "length", "keys"],
+                {"largest", "entropy", "effective", "temperature"},
+                4 * 2 * 2,
+            ),
+            "learned": (["layer", "head"], {"s"}, 2),
+        },
+    ),
+    "heads": (
+        Heads(prompts=64),
+        LINEAR,
+        # training, sigma_x = 3 and length 5; places 1, 2, 3, 4, 7, 12 of 12 and 1, 2, 3, 4, 5 of 5
+        {
+            "heads": (
+                ["sigma_x", "sigma_f", "length", "layer", "head", "index"],
+                ROW_METRICS | {"numbers", "answers"},
+                10 * 2 * (6 + 6 + 5),
+            )
+        },
+    ),
+    "needle": (
+        Needle(length=40, trials=10),
+        NEEDLE,
+        {
+            "heads": (["length", "layer", "head"], {"needle-score"}, 2),
+            "trials": (["length", "trial"], {"top", "outcome"}, 2 * 10),
+        },
+    ),
+    "probe": (
+        Probe(factors=(10.0,), prompts=64),
+        EVERY,
+        {
+            "probe": (
+                ["layer", "factor"],
+                {"together", "alone-deviant", "alone-others", "probe-deviant", "probe-others"},
+                2 * (3 + 2 * 2),
+            )
+        },
+    ),
+    "saturation": (
+        Saturation(factors=(10.0,), prompts=64),
+        EVERY,
+        {
+            "heads": (["layer", "head", "factor"], DISTURBED, 5 * 2 * 2),
+            "errors": (["factor"], {"last", "balanced-last", "flip-with", "flip-against"}, 4 * 2),
+            "patches": (["layer", "head", "factor"], {"recovered"}, 2 + 1 + 1),
+        },
+    ),
+}
+RULES = {"fading": "ssmax", "law": "ssmax-free"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_files_have_their_columns_metrics_and_rows(name, runs, lab, tmp_path):
+    analysis, (choice, *settings), files = CASES[name]
+    groups = runs(choice, RULES.get(name, "softmax"), seeds=2, settings=settings)
+    assert type(analysis) is analyses.registry.part(name)
+    found = frame.ask(analysis, groups, lab)
+    written = analysis.files(found)
+    assert set(written) == {f"{file}.csv" for file in files}
+    for file, (axes, metrics, rows) in files.items():
+        table = pd.read_csv(io.StringIO(written[f"{file}.csv"]))
+        assert list(table.columns) == [*WHO, *axes, *WHAT]
+        models = table[~table["attn"].str.startswith("reference:")]
+        assert set(models["metric"]) == metrics
+        assert models.groupby("seed").size().to_dict() == {0: rows, 1: rows}
+        assert not table.duplicated([*WHO, *axes, "metric"]).any()
+
+
+@pytest.mark.parametrize("name", [*CASES, "law"])
+def test_what_is_published_reads_back(name, runs, lab, tmp_path):
+    analysis, (choice, *settings), _ = CASES.get(name, (Law(), LINEAR, {}))
+    groups = runs(choice, RULES.get(name, "softmax"), settings=settings)
+    analysis = frame.checked(analysis, groups)
+    found = frame.ask(analysis, groups, lab)
+    study = publish.record(name, analysis, groups, f"icl-lab {name}")
+    text = publish.publish(study, analysis, found, groups, tmp_path / name)
+    stored = analysis.read(tmp_path / name)
+    assert analysis.files(stored) == analysis.files(found)
+    assert analysis.seeds(stored) == analysis.seeds(found) == [0]
+    names = {path.name for path in (tmp_path / name).iterdir()}
+    assert names == {*analysis.files(found), "table.md", "study.json", f"{name}.png", f"{name}.svg"}
+    head, _, sentence, *_ = text.splitlines()
+    assert head.endswith("preset smoke, 1 training seed.")
+    assert sentence == analysis.finding(found)
+    assert sentence.endswith(".")
+
+
+def test_law_writes_the_factor_of_each_seed(runs, lab):
+    groups = runs("linear", "ssmax-free", seeds=2)
+    table = pd.read_csv(io.StringIO(Law().files(frame.ask(Law(), groups, lab))["p.csv"]))
+    spec = groups["ssmax-free"][0].spec
+    last = spec.reading(tasks.build(spec.task)).train_tokens
+    assert list(table.columns) == ["seed", "n", "p"]
+    assert table["seed"].tolist() == [0] * (last - 2) + [1] * (last - 2)
+    assert table["n"].tolist() == 2 * list(range(3, last + 1))

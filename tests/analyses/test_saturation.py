@@ -1,0 +1,205 @@
+"""One number grows: what heads do, and the share of the error that activation patching recovers."""
+
+import math
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.analyses import frame
+from icl_lab.analyses.frame import Found, Stored
+from icl_lab.analyses.saturation import Saturation, saturating
+from icl_lab.analyses.saturation.attention import disturb, saturation_point
+from icl_lab.analyses.saturation.patching import patch
+from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
+from icl_lab.runs.measure import TestSpec, draw
+from icl_lab.runs.spec import resolve
+
+CPU = torch.device("cpu")
+LINEAR = tasks.build("linear")
+
+
+def model_without_weights(**fields):
+    """One layer without MLP and norm, every parameter at 0: tests write down what it is to do."""
+    spec = ModelSpec(layers=1, mlp=False, norm=False, **fields)
+    model = GPT2(spec, Reading(1, 1, 2, 64), "softmax", stream(0, "init"))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    return model
+
+
+def test_patching_recovers_an_error_that_only_attention_caused():
+    """Two heads; only one token has a value, so that the answer depends on nothing but where head 0 looks."""
+    model = model_without_weights(heads=2, width=8, positions="learned:rows=64")
+    with torch.no_grad():
+        model.read_in.weight[0, 0] = 1.0  # channel 0: the number
+        model.positions.table[:, 1] = 1.0  # channel 1: a constant
+        model.positions.table[3, 2] = 1.0  # channel 2: whether it is token 3
+        qkv = model.blocks[0].attention.qkv.weight
+        qkv[0, 1] = 1.0  # head 0: every query alike, keys are the numbers
+        qkv[8 + 0, 0] = 2.0
+        qkv[16 + 0, 2] = 1.0  # its value: only token 3 has one
+        model.blocks[0].attention.project.weight[5, 0] = 1.0
+        model.read_out.weight[0, 5] = 1.0
+    undisturbed = draw(LINEAR, 12, TestSpec(prompts=64, axes={"length": [12.0]}), {})
+    without, spoiled, rows = patch(model, LINEAR, undisturbed, 0, 100.0, CPU)
+    shares = {(row["layer"], row["head"]): row["value"] for row in rows}
+    assert spoiled != without
+    assert shares[0, 0] == pytest.approx(1, abs=1e-3)  # the head that was drawn away
+    assert shares[0, 1] == pytest.approx(0, abs=1e-6)  # the other one changed nothing
+    assert shares[0, -1] == shares[-1, -1] == pytest.approx(1, abs=1e-3)
+
+
+def test_head_that_looks_for_large_numbers_by_hand():
+    """Scores are the numbers themselves: the weight on the deviant is softmax of one gap, as in theory."""
+    model = model_without_weights(heads=1, width=4, positions="none")
+    with torch.no_grad():
+        model.read_in.weight[0, 0] = 1.0
+        model.read_in.bias[1] = 2.0  # sqrt of the head's width: scores are the numbers
+        model.blocks[0].attention.qkv.weight[0, 1] = 1.0
+        model.blocks[0].attention.qkv.weight[4, 0] = 1.0
+    undisturbed = draw(LINEAR, 12, TestSpec(prompts=64, axes={"length": [12.0]}), {})
+    undisturbed.tokens[:, 0] = 0.05  # so that it stands out only when it has grown
+    rows, errors = disturb(model, LINEAR, undisturbed, 0, [1.0, 20.0, 1000.0], CPU)
+    found = {(row["metric"], row["factor"]): row["value"] for row in rows}
+    weights = undisturbed.tokens[:, :23, 0].double().softmax(1)
+    assert found["largest", 1.0] == pytest.approx(weights.amax(1).mean().item(), rel=1e-4)
+    assert found["deviant", 1.0] == pytest.approx(weights[:, :2].sum(1).mean().item(), rel=1e-4)
+    assert found["distance", 1.0] == pytest.approx(0, abs=1e-7)
+    assert found["deviant", 1000.0] == pytest.approx(1, abs=1e-3)
+    assert found["effective", 1000.0] == pytest.approx(1, abs=0.05)
+    assert 0.9 < found["distance", 1000.0] <= 1 + 1e-9
+    assert 0.3 < found["theory", 1000.0] <= 1
+    assert {row["metric"] for row in errors} == {"last", "mse"}
+    assert found["largest", 1000.0] > 0.9
+
+
+def test_saturation_point_needs_a_rise_from_below_a_half():
+    assert saturation_point([1, 10, 100], [0.2, 0.91, 0.99]) == 10
+    assert math.isnan(saturation_point([1, 10, 100], [0.6, 0.95, 0.99]))  # attends to one key from the start
+    assert math.isnan(saturation_point([1, 10, 100], [0.2, 0.5, 0.9]))
+
+
+def test_saturation_is_counted_from_the_undisturbed_prompt_on():
+    """A number that shrinks may change the largest weight, too: a head saturates only where it grows."""
+    rows = [
+        {"layer": 0, "head": head, "factor": factor, "metric": "largest", "value": value, "stderr": 0, "count": 9}
+        for head, values in ((0, (0.95, 0.2, 0.92)), (1, (0.2, 0.95, 0.95)))
+        for factor, value in zip((0.1, 1.0, 100.0), values, strict=True)
+    ]
+    who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0, "attn": "softmax"}
+    stored = Stored({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
+    assert saturating(stored, "softmax") == ([100.0], 2)
+
+
+def test_table_and_figure_of_finished_runs(runs, lab):
+    groups = runs("every:balance=half", "softmax", "ssa")
+    analysis = Saturation(factors=(100.0,), prompts=64)
+    found = frame.ask(analysis, groups, lab)
+    assert found.rules == ["softmax", "ssa"]
+    assert found["heads"].values("factor") == [1.0, 100.0]  # the undisturbed prompt is always among them
+    assert found["patches"].values("factor") == [100.0]
+    assert saturating(found, "ssa")[1] == 2
+    text = "\n".join(analysis.table(found))
+    assert "| error (last) | x1 | x100 |" in text
+    assert "| `ssa` | 0 of 2 | none in range |" in text
+    assert list(analysis.figures(found, "a title")) == ["saturation"]
+    assert set(analysis.files(found)) == {"heads.csv", "errors.csv", "patches.csv"}
+    sentence = analysis.finding(found)
+    assert sentence.startswith("Up to a factor of 100, 0 of 2 heads with softmax and 0 of 2 heads with ssa saturate.")
+
+
+def test_factors_below_1_are_patched_and_shown(runs, lab):
+    analysis = Saturation(factors=(0.5, 10.0), prompts=64)
+    found = frame.ask(analysis, runs("linear", "ssa"), lab)
+    assert found["patches"].values("factor") == [0.5, 10.0]
+    table = analysis.table(found)
+    header = next(place for place, line in enumerate(table) if line.startswith("| share of the added error"))
+    assert table[header].endswith("| x0.5 | x1 | x10 |")
+    _, rule, less, same, more, _ = (cell.strip() for cell in table[header + 2].split("|"))
+    assert (rule, same) == ("`ssa`", "")
+    assert less
+    assert more
+
+
+@pytest.mark.parametrize(
+    ("choice", "settings", "options", "message"),
+    [
+        ("needle", (), {}, "needle has no number to be stretched"),
+        ("linear", ("model.attention=no",), {}, "a model without attention has no heads to saturate"),
+        ("linear", (), {"position": 99}, "at an index from 0 to 38, got 99"),
+        ("linear", (), {"factors": (1.0,)}, "a number grows by factors other than 1"),
+        ("linear", (), {"factors": ()}, "a number grows by factors other than 1"),
+        ("linear", (), {"factors": (10.0, math.nan)}, "finite.*, got nan"),
+        ("linear", (), {"factors": (math.inf,)}, "finite.*, got inf"),
+        ("linear", (), {"factors": (0.0,)}, "a factor must be finite and > 0, got 0"),
+        ("linear", (), {"factors": (-10.0,)}, "a factor must be finite and > 0, got -10"),
+    ],
+)
+def test_senseless_questions_are_refused(choice, settings, options, message):
+    with pytest.raises(BadValue, match=message):
+        Saturation(**options).check(resolve(choice, "softmax", "smoke", settings))
+
+
+def test_last_position_that_an_answer_follows_is_accepted():
+    Saturation(position=38).check(resolve("linear", "softmax", "smoke"))
+    assert (Saturation(position=38).tag, Saturation().tag) == ("at-38", "")
+
+
+def stored_results(folder, recovered=0.25):
+    """The files of one run with two heads, as the analysis writes them."""
+    who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0, "attn": "softmax"}
+    cell = {"stderr": 0, "count": 9}
+    heads = [
+        {"layer": 0, "head": head, "factor": factor, "metric": "deviant", "value": factor / 1000 + head, **cell}
+        for head in (0, 1)
+        for factor in (1.0, 100.0)
+    ]
+    errors = [{"factor": factor, "metric": "mse", "value": factor, **cell} for factor in (1.0, 100.0)]
+    patches = [
+        {"layer": layer, "head": layer, "factor": 100.0, "metric": "recovered", "value": value, **cell}
+        for layer, value in ((-1, recovered), (0, 9.0))
+    ]
+    axes = ["layer", "head", "factor"]
+    for name, rows in (("heads", heads), ("errors", errors), ("patches", patches)):
+        (folder / f"{name}.csv").write_text(Grid.of(rows, ["factor"] if name == "errors" else axes, **who).csv())
+
+
+def test_claims_are_read_from_stored_files(tmp_path):
+    analysis, cells = Saturation(), {"factor": [100.0]}
+    stored_results(tmp_path)
+    found = analysis.read(tmp_path)
+    assert analysis.seeds(found) == [0]
+    assert analysis.value(found, "softmax", cells, "deviant", 0) == pytest.approx(0.6)  # the mean of two heads
+    assert analysis.value(found, "softmax", {"factor": [1.0, 100.0]}, "mse", 0) == 50.5
+    assert analysis.value(found, "softmax", cells, "recovered", 0) == 0.25
+    assert analysis.value(found, "softmax", cells, "", 0) == 0.25
+    assert analysis.value(found, "softmax", {**cells, "layer": [0], "head": [0]}, "recovered", 0) == 9
+    assert analysis.value(found, "reference:nothing", {}, "recovered", 0) == 0
+    with pytest.raises(KeyError, match="names its factors"):
+        analysis.value(found, "softmax", {}, "mse", 0)
+
+
+def test_missing_files_are_said(tmp_path):
+    stored_results(tmp_path)
+    (tmp_path / "patches.csv").unlink()
+    found = Saturation().read(tmp_path)
+    assert Saturation().value(found, "softmax", {"factor": [100.0]}, "mse", 0) == 100
+    with pytest.raises(KeyError, match=r"stands in patches\.csv, which is not there"):
+        Saturation().value(found, "softmax", {"factor": [100.0]}, "recovered", 0)
+    (tmp_path / "heads.csv").unlink()
+    assert Saturation().read(tmp_path) is None
+
+
+def test_nothing_to_recover_is_said_instead_of_a_number(tmp_path):
+    stored_results(tmp_path, recovered=math.nan)
+    found = Saturation().read(tmp_path)
+    with pytest.raises(KeyError, match="changed no answer"):
+        Saturation().value(found, "softmax", {"factor": [100.0]}, "recovered", 0)
+    grids = {**found.grids, "heads": Grid(found["heads"].frame.assign(metric="largest"))}
+    sentence = Saturation().finding(Found(resolve("linear", "softmax"), grids))
+    assert "recovers is unknown with softmax (no error was added)" in sentence

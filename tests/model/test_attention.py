@@ -1,0 +1,46 @@
+"""The attention inside a model: watched, replaced, bounded, and left out."""
+
+import pytest
+import torch
+
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
+
+
+def model_of(attn="softmax", tokens=24, **fields):
+    return GPT2(ModelSpec(**fields), Reading(1, 1, 2, tokens), attn, stream(0, "init")).eval()
+
+
+@torch.no_grad()
+def test_weights_that_a_watch_returns_are_used():
+    model = model_of(layers=1, heads=2, width=8, positions="none", norm=False)
+    model.blocks[0].attention.qkv.weight.mul_(50)  # far from uniform
+    model.blocks[0].attention.project.weight.mul_(50)
+    tokens = torch.randn(4, 24, 1, generator=stream(0, "x"))
+    plain, kept = model(tokens), {}
+    assert torch.equal(model(tokens, lambda layer, w, z: kept.update({layer: w})), plain)
+    assert torch.allclose(model(tokens, lambda layer, w, z: kept[layer]), plain, atol=1e-6)
+    mean = model(tokens, lambda layer, w, z: torch.full_like(w, 1 / 24))
+    model.swap_rule("average")
+    assert torch.allclose(mean[:, -1], model(tokens)[:, -1], atol=1e-6)
+    assert not torch.allclose(mean[:, -1], plain[:, -1], atol=1e-2)
+
+
+@pytest.mark.parametrize(("qk_norm", "bounded"), [(True, True), (False, False)])
+def test_norms_of_q_and_k_bound_the_scores(qk_norm, bounded):
+    x = 1e4 * torch.randn(2, 9, 1, generator=stream(0, "x"))
+    model = model_of(tokens=18, layers=1, heads=2, width=8, positions="none", norm=False, qk_norm=qk_norm)
+    with torch.no_grad():
+        model.blocks[0].attention.qkv.weight.mul_(50)
+    seen = []
+    model(x, lambda layer, w, z: seen.append(z.abs().max().item()))
+    assert (seen[0] <= 4 / 2 + 1e-4) == bounded  # |q.k| / sqrt(d) <= d / sqrt(d) = 2 for d = 4
+
+
+def test_mlp_alone_answers_from_one_token():
+    """Without attention the examples before a number change nothing: no learning in context."""
+    model = model_of(layers=2, heads=2, width=16, attention=False)
+    x = torch.randn(2, 12, 1, generator=stream(0, "x"), requires_grad=True)
+    (gradient,) = torch.autograd.grad(model(x)[:, 8].sum(), x)
+    assert gradient[:, 8].abs().min() > 0
+    assert gradient[:, [*range(8), *range(9, 12)]].abs().max() == 0

@@ -1,0 +1,78 @@
+"""Far retrieval against robustness, rule by rule."""
+
+import math
+
+import numpy as np
+import pytest
+
+from icl_lab.comparison.statistics import paired
+from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
+from icl_lab.papers import tradeoff
+from icl_lab.runs.spec import resolve
+
+
+def point(rule, needle, error, seeds=3):
+    wobble = np.linspace(-0.01, 0.01, seeds) if seeds > 1 else np.zeros(1)
+    return tradeoff.Point(
+        rule,
+        paired([0.0] * seeds, needle + wobble, "difference"),
+        paired([0.0] * seeds, np.log(error) + wobble, "difference"),
+    )
+
+
+def test_table_is_ordered_and_correlated(tmp_path):
+    points = [point("softmax", 0.5, 1.0), point("ssmax", 0.9, 4.0), point("ssa", 0.1, 0.25, seeds=1)]
+    assert tradeoff.correlation(points) == pytest.approx(1)
+    assert tradeoff.correlation([*points, point("best", 0.95, 0.1)]) == pytest.approx(-0.2)  # 1 - 6 * 12 / (4 * 15)
+    text, files = tradeoff.publish(points, tmp_path, "lite", "linear", "icl-lab tradeoff")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert [row.split("`")[1] for row in rows] == ["ssmax", "softmax", "ssa"]
+    assert "0.9 [0.875, 0.925]" in rows[0]
+    assert "| 0.1 | 0.25 | 1, 1 |" in rows[2]
+    assert set(files) == {"tradeoff.csv", "table.md", "tradeoff.png", "tradeoff.svg"}
+
+
+def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
+    with pytest.raises(BadValue, match=r"no rule has both: 0 have needle runs .* 0 have met a deviant"):
+        tradeoff.gather(lab.store, "smoke")
+    for name, rule, value in (("deviant-a", "softmax", 2.0), ("deviant-b", "ssa", 8.0)):
+        rows = [
+            {"attn": attn, "position": 0, "factor": factor, "metric": "mse", "stderr": 0, "count": 9}
+            | {"value": value if factor > 1 else 0.001}
+            for attn in (rule, "reference:zero")
+            for factor in (1.0, 10.0, 100.0)
+        ]
+        who = {"task": "linear", "preset": "smoke", "spec": "0", "seed": 0}
+        (lab.store.root / name).mkdir(parents=True)
+        (lab.store.root / name / "deviant.csv").write_text(Grid.of(rows, ["position", "factor"], **who).csv())
+    assert tradeoff.robustness(lab.store, "smoke", "linear") == {
+        "softmax": [pytest.approx(2)],
+        "ssa": [pytest.approx(8)],
+    }
+    assert tradeoff.robustness(lab.store, "lite", "linear") == {}
+    plain, other = resolve("needle", "ssa", "smoke"), resolve("needle", "softmax", "smoke", ["train.rate=0.001"])
+    for spec in (plain, other):  # only the plain one counts
+        rows = [
+            {
+                "attn": spec.attn,
+                "depth": d,
+                "length": 512.0,
+                "metric": "exact",
+                "value": d / 100,
+                "stderr": 0,
+                "count": 9,
+            }
+            for d in (10.0, 50.0)
+        ]
+        run = lab.store.run(spec, 0)
+        run.begin()
+        grid = Grid.of(rows, ["depth", "length"], task="needle", preset="smoke", spec=spec.hash, seed=0)
+        (run.folder / "grid.csv").write_text(grid.csv())
+    assert tradeoff.retrieval(lab.store, "smoke") == {"ssa": [pytest.approx(0.7)]}
+    (only,) = tradeoff.gather(lab.store, "smoke")
+    assert (only.rule, only.needle.effect, only.deviant.effect) == (
+        "ssa",
+        pytest.approx(0.7),
+        pytest.approx(math.log(8)),
+    )
