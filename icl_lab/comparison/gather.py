@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from icl_lab.comparison.page import Section
     from icl_lab.comparison.study import Study
     from icl_lab.runs.store import Run
+    from icl_lab.runs.study_folder import StudyRecord
 
 
 def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "Study":
@@ -27,34 +28,40 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "Study":
     return Study(task, grids, baseline, summary.training_cell(task, spec), known if complete else {})
 
 
+def described(
+    groups: Mapping[str, Sequence["Run"]], baseline: str, command: str, title: str = "", kind: str = "compare"
+) -> "StudyRecord":
+    """Describes a comparison of these runs, finished or not."""
+    from icl_lab.runs.study_folder import StudyRecord
+
+    return StudyRecord.of(kind, {"baseline": baseline, "title": title}, groups, command)
+
+
 def publish(
     study: "Study",
-    runs: Sequence["Run"],
+    groups: Mapping[str, Sequence["Run"]],
     folder: Path,
-    command: str,
+    made: "StudyRecord",
     sections: Sequence["Section"] = (),
-    title: str = "",
 ) -> tuple[str, list[str]]:
-    """Writes table, tidy comparison, figures, page and what is needed to build them again (``study.json``).
+    """Writes table, tidy comparison, figures and page, and then the record of the study, which seals them.
 
-    ``runs`` stand in the order of the study: all seeds of its first rule, then those of the next. Returns the table as
-    text and the names of the files.
+    Returns the table as text and the names of the files.
     """
     from icl_lab.comparison import page
-    from icl_lab.comparison.record import NAME, Record
     from icl_lab.comparison.study import compare, tidy
-    from icl_lab.files import publish_folder as save
+    from icl_lab.files import publish_folder
     from icl_lab.runs import environment
 
-    spec, seeds = runs[0].spec, study.seeds
-    groups = {name: list(runs[at * seeds : (at + 1) * seeds]) for at, name in enumerate(study.grids)}
+    runs = [run for seeds in groups.values() for run in seeds]
+    spec, command, title = runs[0].spec, made.command, str(made.options.get("title", ""))
     facts = page.facts_of(groups)
     text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study, facts)
     commits = sorted({str(run.env()["commit"]) for run in runs})
     origin = f"{environment.origin()} Runs: {len(runs)}, trained at commit {', '.join(commits)}."
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
-    record = Record.of(groups, study.baseline, command, title)
-    written = save(folder, {**tables, NAME: record.text()}, {name: picture.wide for name, picture in drawn.items()})
-    # The page last: it says of the whole study where it comes from.
     report = page.html(study, spec, drawn, command, origin, sections, title, facts=facts, files=tables)
-    return text, written + save(folder, {"report.html": report}, {})
+    figures = {name: picture.wide for name, picture in drawn.items()}
+    written = publish_folder(folder, {**tables, "report.html": report}, figures)
+    made.seal(folder, written)
+    return text, written

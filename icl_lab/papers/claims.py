@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -33,12 +34,39 @@ def groups(
     return {name: [store.run(spec, seed, rules[name]) for seed in range(seeds)] for name, spec in specs.items()}
 
 
-def record(experiment: Experiment, members: Mapping[str, Sequence[Run]], command: str) -> StudyRecord:
+@dataclass(frozen=True)
+class Order:
+    """An experiment as it was asked for: its file, the preset, settings above those of the file, doubtful rows moved."""
+
+    name: str
+    preset: str
+    settings: Sequence[str] = ()
+    overlay: bool = False
+
+
+def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], command: str) -> StudyRecord:
     """Describes the study that an experiment with these runs is."""
     analysis = experiment.question()
-    if analysis is None:
-        return StudyRecord.of(experiment.analysis, {"baseline": experiment.baseline}, members, command)
-    return publishing.record(experiment.analysis, frame.checked(analysis, members), members, command)
+    if analysis is not None:
+        return publishing.record(experiment.analysis, frame.checked(analysis, members), members, command)
+    options = {
+        "baseline": experiment.baseline,
+        "title": f"{experiment.title} ({experiment.paper})",
+        "experiment": order.name,
+        "settings": list(order.settings),
+        "overlay": order.overlay,
+    }
+    return StudyRecord.of("experiment", options, members, command)
+
+
+def rebuild(
+    made: StudyRecord, members: Mapping[str, Sequence[Run]], lab: Lab, place: Path, files: Path
+) -> Sequence[str]:
+    """Judges the claims of a comparison of an experiment anew and writes its page; returns the names of the files."""
+    options = made.options
+    order = Order(options["experiment"], made.runs[0].preset, options["settings"], options["overlay"])
+    publish(experiments.load(order.name, files), order, members, replace(lab, command=made.command), place)
+    return publishing.written(place)
 
 
 def folder(experiment_name: str, store: Store, preset: str) -> Path:
@@ -124,34 +152,29 @@ def printed_section(experiment: Experiment, ours: Mapping[str, Mapping[float, fl
 
 
 def publish(
-    experiment: Experiment,
-    members: Mapping[str, Sequence[Run]],
-    lab: Lab,
-    preset: str,
-    place: Path,
-    overlay: bool,
-    settings: Sequence[str],
+    experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], lab: Lab, place: Path
 ) -> str:
     """Writes what an experiment found with the printed numbers and the claims; returns it as text."""
-    runs = [run for group in members.values() for run in group]
-    analysis = experiment.question()
+    made, analysis = record(experiment, order, members, lab.command), experiment.question()
     if analysis is not None:
         analysis = frame.checked(analysis, members)
         found = frame.ask(analysis, members, lab)
-        section = claims_section(findings(experiment, lab.store, preset, place, settings, found), preset)
+        section = claims_section(
+            findings(experiment, lab.store, order.preset, place, order.settings, found), order.preset
+        )
         notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
         ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
-        made = publishing.record(experiment.analysis, analysis, members, lab.command)
         return publishing.publish(made, analysis, found, members, place, "\n".join(ledger))
     study = gather(members, experiment.baseline)
-    sections = [claims_section(findings(experiment, lab.store, preset, place, settings), preset)]
+    judged = findings(experiment, lab.store, order.preset, place, order.settings)
+    sections = [claims_section(judged, order.preset)]
     if experiment.printed is not None:
         axis = experiment.printed.axis
         line = study.line(axis)
         ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
-        beside = printed_section(experiment, ours, overlay)
+        beside = printed_section(experiment, ours, order.overlay)
         sections = [beside, *sections] if beside else sections
-    return publish_study(study, runs, place, lab.command, sections, f"{experiment.title} ({experiment.paper})")[0]
+    return publish_study(study, members, place, made, sections)[0]
 
 
 def card(name: str, experiment: Experiment, store: Store) -> list[str]:

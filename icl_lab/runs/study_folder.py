@@ -15,7 +15,7 @@ from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import write
 from icl_lab.registry import filename
 from icl_lab.runs import environment
-from icl_lab.runs.store import Run
+from icl_lab.runs.store import Run, Store
 
 RECORD = "study.json"
 
@@ -90,6 +90,26 @@ def read(folder: Path) -> StudyRecord | None:
         return msgspec.json.decode(path.read_bytes(), type=StudyRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
+
+
+def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
+    """Returns the stored runs of a study, one group of seeds a label; raises ``RunFailed`` with those that are missing.
+
+    Runs are found by what they are (task, rule, hash of the specification, seed), not by a path.
+    """
+    known = {(run.spec.task, run.spec.attn, run.spec.hash, run.seed): run for run in store.runs()}
+    found: dict[str, list[Run]] = {}
+    missing = []
+    for member in record.runs:
+        run = known.get((member.task, member.attn, member.spec, member.seed))
+        run = run.swapped(member.swap) if run and member.swap else run
+        if run is None or not run.finished:
+            missing.append(f"{member.task} {member.attn} {member.preset}-{member.spec} seed {member.seed}")
+        else:
+            found.setdefault(member.label, []).append(run)
+    if missing:
+        raise RunFailed(f"{len(missing)} runs of this study are not stored: {'; '.join(missing[:5])}.")
+    return found
 
 
 def verify(folder: Path) -> None:
