@@ -1,19 +1,25 @@
 """From the words of a command to finished runs: what the commands that train have in common."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from icl_lab.cli.options import Bar, catch_signals, duration, say, typed
+from icl_lab.cli.announce import Clock, announce, announce_all, title
+from icl_lab.cli.options import catch_signals, duration, typed
+from icl_lab.cli.progress import Bar, say
+from icl_lab.cli.show import draw
 from icl_lab.errors import RunFailed, Stopped
 
 if TYPE_CHECKING:
     from icl_lab.runs.session import Lab
     from icl_lab.runs.store import Run
+
+FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
 
 
 def resolve_runs(
@@ -106,31 +112,59 @@ def complete(
     part, parts = order.shard
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
     if order.dry_run:
-        seconds = sum(announce(run, lab, dry_run=True) for run in mine)
-        done = sum(run.finished for run in mine)
-        say(
-            f"{done} of {len(mine)} runs are finished; the rest would take about {duration(seconds)} one after another."
-        )
-        if order.stack:
-            stack(mine, lab, dry_run=True)
+        rehearse(mine, lab, order)
         return False
     if order.force:
         for run in mine:
-            with run.locked(lab.say, lab.stopping):
-                run.clear()
-    if order.jobs > 1:
-        at_once(mine, lab, order.jobs)
-    failed = stack(mine, lab) if order.stack else {}
+            restart(run, lab)
+    before, clock = {run.place for run in mine if run.finished}, Clock(lab.device)
+    with shared_threads(order.jobs):
+        announce_all(mine, clock, order.jobs)
+    failed = at_once(mine, lab, order.jobs) if order.jobs > 1 else {}
+    failed |= stack(mine, lab) if order.stack else {}
     for run in mine:
-        if run.folder not in failed:
-            announce(run, lab)
-            after(run, finish(run, lab))
+        if run.folder in failed:
+            continue
+        if not run.finished or len(mine) == 1:
+            announce(run, lab, clock)
+        try:
+            finish(run, lab)
+        except RunFailed as error:  # the runs after it are none the worse
+            say(f"failed: {title(run)} ({error})")
+            failed[run.folder] = str(error)
+        else:
+            (run.folder / FORCED).unlink(missing_ok=True)
+            after(run, run.place in before)
+    if len(mine) == 1 and failed:
+        raise RunFailed(*failed.values())
     if failed:
-        raise RunFailed(f"{len(failed)} of {len(mine)} runs failed, see above; the others are finished.")
+        raise RunFailed(
+            f"{len(failed)} of {len(mine)} runs did not finish, see above; the others are finished, and the same "
+            f"command tries again what is left."
+        )
     left = [run for run in runs if not run.finished]
     if left:
         say(f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard.")
     return not left
+
+
+def rehearse(runs: Sequence["Run"], lab: "Lab", order: Order) -> None:
+    """Says what would be done, run by run, and how long it would take."""
+    clock = Clock(lab.device)
+    seconds = sum(announce(run, lab, clock, dry_run=True) for run in runs)
+    done = sum(run.finished for run in runs)
+    say(f"{done} of {len(runs)} runs are finished; the rest would take about {duration(seconds)} one after another.")
+    if order.stack:
+        stack(runs, lab, dry_run=True)
+
+
+def restart(run: "Run", lab: "Lab") -> None:
+    """Clears a run to be done afresh; one that was cleared for that and then stopped goes on where it stands."""
+    with run.locked(lab.say, lab.stopping):
+        begun = run.folder / FORCED
+        if run.finished or not begun.exists():
+            run.clear()
+            begun.touch()
 
 
 def finish(run: "Run", lab: "Lab") -> bool:
@@ -143,22 +177,37 @@ def finish(run: "Run", lab: "Lab") -> bool:
     return already
 
 
-def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
-    """Does the unfinished runs in worker processes; raises ``LabError`` unless all are finished."""
-    import msgspec
+@contextmanager
+def shared_threads(jobs: int) -> Iterator[int]:
+    """Leaves this process, for a while, the threads that each of ``jobs`` will have; yields how many."""
     import torch
+
+    whole = torch.get_num_threads()
+    torch.set_num_threads(max(1, whole // jobs))
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(whole)
+
+
+def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> dict[Path, str]:
+    """Does the unfinished runs in worker processes; returns why runs failed, by their folder.
+
+    Raises ``Stopped`` when asked to stop.
+    """
+    import msgspec
 
     from icl_lab.cli.supervisor import Job, supervise
 
-    todo = [run for run in runs if not run.finished]
-    threads = max(1, torch.get_num_threads() // jobs)
-    orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads, "command": lab.command}
-    done = len(runs) - len(todo)
-    say(f"{done} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
+    todo = list({run.place: run for run in runs if not run.finished}.values())
+    with shared_threads(jobs) as each:
+        orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": each, "command": lab.command}
+    if todo:
+        say(f"{len(todo)} to do, {jobs} at once with {each} threads each")
     outcomes = supervise(
         [
             Job(
-                f"{run.name} seed {run.seed}",
+                f"{title(run)} ({run.spec.hash})",
                 {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed, "swap": run.swap},
                 run.spec.train.steps,
             )
@@ -169,14 +218,14 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
         stopping=lab.stopping,
         tick=lambda done, total, note: lab.tick("runs", done, total, note),
     )
-    for outcome in outcomes:
+    failed = {}
+    for run, outcome in zip(todo, outcomes, strict=True):
         if outcome.state != "done":
             say(f"{outcome.state}: {outcome.job.name} ({outcome.reason})")
-    states = [outcome.state for outcome in outcomes]
-    if "stopped" in states:
+            failed[run.folder] = outcome.reason
+    if any(outcome.state == "stopped" for outcome in outcomes):
         raise Stopped("stopped; the same command goes on where each run stands.")
-    if "failed" in states:
-        raise RunFailed(f"{states.count('failed')} of {len(states)} runs failed, see above; the others are finished.")
+    return failed
 
 
 def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> dict[Path, str]:
@@ -196,69 +245,3 @@ def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> dict[Path
     for folder, reason in failed.items():
         say(f"failed: {folder} ({reason})")
     return failed
-
-
-def announce(run: "Run", lab: "Lab", dry_run: bool = False) -> float:
-    """The first line: what, on what, and how long it will take; returns the seconds."""
-    from icl_lab.runs import environment
-    from icl_lab.runs.estimate import estimate
-
-    spec = run.spec
-    what = f"{spec.task} | {run.name} | {spec.preset} | seed {run.seed} on {environment.describe(lab.device)}"
-    seconds, state = 0.0, "finished already"
-    if not run.finished:
-        seconds, parameters = (0.0, 0) if run.trained else estimate(spec, lab.device)
-        state = f"{parameters:,} parameters, {spec.train.steps:,} steps, about {duration(seconds)}"
-        state = "trained already, to be tested" if run.trained else state
-    say(f"{what}: {state}{' (dry run)' if dry_run else ''}")
-    if dry_run:
-        click.echo(f"{'done' if run.finished else 'to do'}  {run.folder}")
-    return seconds
-
-
-def show(run: "Run", already: bool) -> None:
-    """The last lines: the grid in brief, the error in training conditions beside the references, and the paths."""
-    from icl_lab import tasks
-    from icl_lab.runs import summary
-
-    place = run.place
-    click.echo(summary.brief(run.grid(), tasks.build(run.spec.task), run.spec))
-    click.echo(f"{'there already' if already else 'wrote'}: {place / 'grid.csv'}")
-    click.echo(f"heat map: {place / 'heat-map.png'}")
-    other = "ssa" if run.spec.attn == "softmax" else "softmax"
-    repeat = "   (--force repeats this one)" if already else ""
-    click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {other} --preset {run.spec.preset}{repeat}")
-
-
-def draw(run: "Run", afresh: bool) -> None:
-    """Draws the heat map and the learning curve of a finished run; where they are not of new numbers, what is missing.
-
-    A picture that is kept beside the grid stays as it is, though another version would draw it with other bytes.
-    """
-    from icl_lab import tasks
-    from icl_lab.figures.base import encode
-    from icl_lab.files import KINDS, publish
-    from icl_lab.runs import summary
-
-    places = [run.place / f"heat-map.{kind}" for kind in KINDS]
-    wanted = [place for place in places if afresh or not place.exists()]
-    if not wanted:
-        return
-    figure = summary.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
-    for place in wanted:
-        publish(place, encode(figure, place.suffix[1:]))
-    if not run.swap:
-        draw_history(run)
-
-
-def draw_history(run: "Run") -> None:
-    """Draws the learning curve of a trained run, and what its rules learned on the way."""
-    from icl_lab.figures.base import encode
-    from icl_lab.figures.lines import learned, learning_curve
-    from icl_lab.files import publish
-
-    title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
-    figure = learning_curve({run.spec.attn: history}, title=title, label="training loss")
-    publish(run.folder / "learning-curve.png", encode(figure, "png"))
-    if (numbers := learned(history, title=title)) is not None:
-        publish(run.folder / "learned.png", encode(numbers, "png"))

@@ -35,6 +35,7 @@ class Needle(Task):
     """
 
     headline: ClassVar[str] = "exact"
+    trivial: ClassVar[tuple[str, ...]] = ("chance", "most-frequent", "most-recent")
     beside: ClassVar[tuple[str, ...]] = ("exact", "first")
     facets: ClassVar[tuple[str, ...]] = ("depth",)
     heat_map: ClassVar[tuple[str, str]] = ("length", "depth")

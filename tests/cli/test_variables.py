@@ -13,7 +13,22 @@ from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, UnknownOption
 
 ROOT = Path(__file__).parents[2]
-NAMES = "TASK ATTN NAME RUN PRESET SEEDS JOBS DEVICE RESULTS WHAT PROMPT PROMPTS FUNCTION ARGS".split()
+NAMES = [
+    "TASK",
+    "ATTN",
+    "NAME",
+    "RUN",
+    "PRESET",
+    "SEEDS",
+    "JOBS",
+    "DEVICE",
+    "RESULTS",
+    "WHAT",
+    "PROMPT",
+    "PROMPTS",
+    "FUNCTION",
+    "ARGS",
+]
 STUB = """#!/bin/sh
 printf '%s\\n' "$@" > "$MARKS/argv"
 env -0 > "$MARKS/environment"
@@ -125,7 +140,7 @@ def test_what_a_command_needs_has_a_usual_value():
 
 
 def test_a_typed_variable_that_is_not_taken_is_named():
-    with pytest.raises(UnknownOption, match="functions takes no option 'SEEDS'.*It takes: ARGS, RESULTS"):
+    with pytest.raises(UnknownOption, match=r"functions takes no option 'SEEDS'.*It takes: ARGS, RESULTS"):
         variables.words(cli.commands["functions"], {"SEEDS": "3"}, ["SEEDS"], [])
 
 

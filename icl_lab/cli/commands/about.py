@@ -7,31 +7,33 @@ from pathlib import Path
 import click
 
 from icl_lab import __version__
+from icl_lab.cli.options import results_option
+from icl_lab.cli.output import out
 
 
 @click.command("list")
 @click.argument("what", type=click.Choice(["tasks", "normalizers", "positions", "presets", "runs", "experiments"]))
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@results_option
 @click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
 def list_(what: str, results: Path, files: Path) -> None:
     """Say what there is: tasks, normalizers, positions, presets, runs or experiments."""
-    from icl_lab.cli import index
+    from icl_lab.cli import index, runs
     from icl_lab.papers import claims, experiment
     from icl_lab.runs.store import Store
 
     if what == "experiments":
-        for name in experiment.names(files):
-            for line in claims.card(name, experiment.load(name, files), Store(results)):
-                click.echo(line)
+        place = experiment.place(files)
+        for name in experiment.names(place):
+            for line in claims.card(name, experiment.load(name, place), Store(results)):
+                out(line)
         return
 
     if what == "runs":
-        for run in Store(results).runs():
-            state = "finished" if run.finished else "trained" if run.trained else "begun"
-            click.echo(f"{run.spec.task:28} {run.spec.attn:28} {run.folder.parent.name:16} seed {run.seed}  {state}")
+        for line in runs.listing(Store(results)):
+            out(line)
         return
     for line in index.listing(what):
-        click.echo(line)
+        out(line)
 
 
 @click.command("index")
@@ -54,7 +56,7 @@ def index_(check: bool, readme: Path) -> None:
 
 
 @click.command()
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@results_option
 def doctor(results: Path) -> None:
     """Say what this machine offers: versions, device, threads, disk, browser, results folder."""
     import shutil

@@ -5,15 +5,18 @@ from typing import Any
 
 import click
 
+from icl_lab.cli.hints import then
 from icl_lab.cli.launch import Order, complete, laboratory
-from icl_lab.cli.options import crowd_options, tell, typed, where_options
+from icl_lab.cli.options import crowd_options, results_option, seeds_option, tell, typed, where_options
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
 
 
 @click.command()
 @click.argument("name")
 @where_options
 @crowd_options
-@click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1.")
+@seeds_option
 @click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
 @click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
 @click.option("--force", is_flag=True, help="Repeat runs that are finished.")
@@ -33,40 +36,42 @@ def experiment(
     """Do a published table or figure again: train what is missing, and write ours beside the printed numbers."""
     from icl_lab.papers import claims, experiment
 
-    chosen = experiment.load(name, files)
+    chosen, left_out = experiment.fitting(experiment.load(name, experiment.place(files)), preset, settings)
     lab = laboratory(results, device, threads)
+    for line in left_out:
+        say(line)
     groups = claims.groups(chosen, lab.store, preset, seeds, settings)
     runs = [run for group in groups.values() for run in group]
     if not complete(runs, lab, Order.of(order)):
         return
     folder = claims.folder(name, lab.store, preset)
     text, written = claims.publish(chosen, groups, lab, preset, folder, overlay, settings)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(written)}")
-    click.echo("next: icl-lab claims   (what held and what did not, over all experiments)")
+    out(text)
+    out(f"wrote {folder}: {', '.join(written)}")
+    out(f"next: {then('claims')}   (what held and what did not, over all experiments)")
 
 
 @click.command()
 @click.option("--preset", default="lite", show_default=True, help="The scale at which to judge.")
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@results_option
 @click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
 def claims(preset: str, results: Path, files: Path) -> None:
     """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing."""
     from icl_lab.papers import claims, experiment
     from icl_lab.runs.store import Store
 
-    store = Store(results)
-    for name in experiment.names(files):
-        chosen = experiment.load(name, files)
+    store, place = Store(results), experiment.place(files)
+    for name in experiment.names(place):
+        chosen, left_out = experiment.fitting(experiment.load(name, place), preset)
         found = claims.findings(chosen, store, preset, claims.folder(name, store, preset))
-        for line in claims.text(name, chosen, found):
-            click.echo(line)
+        for line in (*claims.text(name, chosen, found), *(f"  {line}" for line in left_out)):
+            out(line)
 
 
 @click.command()
 @click.option("--preset", default="lite", show_default=True, help="The scale of the runs.")
 @click.option("--task", default="linear", show_default=True, help="The task of the deviants.")
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@results_option
 def tradeoff(preset: str, task: str, results: Path) -> None:
     """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
     from icl_lab import tasks

@@ -3,13 +3,21 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from icl_lab.cli.launch import Order, announce, complete, draw_history, finish, resolve_runs, show
-from icl_lab.cli.options import catch_signals, crowd_options, run_options, say, tell
-from icl_lab.errors import BadValue
+from icl_lab.cli.announce import Clock, announce, announce_all, title
+from icl_lab.cli.hints import then
+from icl_lab.cli.launch import FORCED, Order, complete, finish, resolve_runs, restart
+from icl_lab.cli.options import catch_signals, crowd_options, run_options, tell
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
+from icl_lab.cli.show import close, draw_history, show, warn
+from icl_lab.errors import BadValue, RunFailed
+
+if TYPE_CHECKING:
+    from icl_lab.runs.store import Run
 
 
 @click.command()
@@ -20,7 +28,19 @@ def sweep(task: str, attns: tuple[str, ...], seeds: int, swap: str, **where: Any
     """Train a model for each normalizer and seed, and test it over every shift."""
     order = Order.of(where)
     runs, lab = resolve_runs(task, attns, seeds, swap=swap, **where)
-    complete(runs, lab, order, after=lambda run, already: show(run, already) if run.swap or not swap else None)
+    shown = [run for run in runs if run.swap or not swap]
+    done: list[Run] = []
+
+    def after(run: "Run", already: bool) -> None:
+        if run in shown:
+            show(run, already, brief=seeds > 1)
+            done.append(run)
+
+    try:
+        complete(runs, lab, order, after=after)
+    finally:
+        if done:
+            close(done)
 
 
 @click.command()
@@ -32,6 +52,7 @@ def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: 
     """Compare normalizers, paired over training seeds; trains what is missing."""
     from icl_lab import normalizers
     from icl_lab.comparison.gather import gather, publish
+    from icl_lab.comparison.verdict import sentence
     from icl_lab.registry import filename
     from icl_lab.runs.groups import by_rule
 
@@ -47,9 +68,12 @@ def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: 
     study, spec = gather(by_rule(runs), normalizers.canonical(baseline)), runs[0].spec
     folder = lab.store.root / (name or f"{filename(spec.task)}-{spec.preset}")
     text, files = publish(study, runs, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'report.html'}, or more seeds for surer answers: --seeds {study.seeds + 2}")
+    out(text)
+    out(sentence(study))
+    warn(runs)
+    out(f"wrote {folder}: {', '.join(files)}")
+    out(f"next: open {folder / 'report.html'}")
+    out(f"next: {then('compare', {'--seeds': [str(study.seeds + 2)]})}   (more seeds: surer answers)")
 
 
 @click.command()
@@ -59,22 +83,33 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
     from icl_lab.sweep import trained
 
     runs, lab = resolve_runs(task, attns, seeds, **where)
+    clock, failed = Clock(lab.device), 0
+    announce_all(runs, clock)
     for run in runs:
-        announce(run, lab, dry_run=dry_run)
+        announce(run, lab, clock, dry_run=dry_run)
         if dry_run:
             continue
-        with run.locked(lab.say, lab.stopping):
-            if force:
-                run.clear()
-            already = run.trained
-            trained(run, lab)
+        if force:
+            restart(run, lab)
+        try:
+            with run.locked(lab.say, lab.stopping):
+                already = run.trained
+                trained(run, lab)
+        except RunFailed as error:
+            if len(runs) == 1:
+                raise
+            say(f"failed: {title(run)} ({error})")
+            failed += 1
+            continue
+        (run.folder / FORCED).unlink(missing_ok=True)
         draw_history(run)
         last = run.history()[-1]
-        click.echo(
-            f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}"
-        )
-        click.echo(f"wrote {run.folder / 'model.safetensors'}, history.csv, learning-curve.png")
-        click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {run.spec.attn} --preset {run.spec.preset}")
+        out(f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}")
+        out(f"wrote {run.folder / 'model.safetensors'}, history.csv, learning-curve.png")
+    if failed:
+        raise RunFailed(f"{failed} of {len(runs)} trainings did not finish, see above; the others are done.")
+    if not dry_run:
+        out(f"next: {then('sweep')}")
 
 
 @click.command()
