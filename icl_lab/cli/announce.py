@@ -24,15 +24,16 @@ class Clock:
         self._measured = cache(self._measure)
         self._runs: dict[str, Run] = {}
 
-    def __call__(self, run: "Run") -> tuple[float, int]:
-        """Returns the seconds of training that are left of a run, from its checkpoint on, and its parameters."""
+    def __call__(self, run: "Run") -> tuple[float, int, int]:
+        """Returns the seconds of training that are left of a run, its parameters, and the step of its checkpoint."""
         from icl_lab.runs.estimate import examples, standing
 
         if run.finished or run.trained:
-            return 0.0, 0
+            return 0.0, 0, 0
         self._runs.setdefault(run.spec.hash, run)
         seconds, parameters = self._measured(run.spec.hash)
-        return seconds * examples(run.spec.train, standing(run)) / examples(run.spec.train), parameters
+        since = standing(run)
+        return seconds * examples(run.spec.train, since) / examples(run.spec.train), parameters, since
 
     def _measure(self, which: str) -> tuple[float, int]:
         from icl_lab.runs.estimate import estimate
@@ -49,8 +50,11 @@ def announce(run: "Run", lab: "Lab", clock: Clock, dry_run: bool = False) -> flo
     """Says what will be trained, on what, and how long it will take; returns the seconds of training."""
     from icl_lab.runs import environment
 
-    spec, (seconds, parameters) = run.spec, clock(run)
-    state = f"{parameters:,} parameters, {spec.train.steps:,} steps, about {duration(seconds)}"
+    spec, (seconds, parameters, since) = run.spec, clock(run)
+    steps = (
+        f"{spec.train.steps - since:,} of {spec.train.steps:,} steps left" if since else f"{spec.train.steps:,} steps"
+    )
+    state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
     state = "trained already, to be tested" if run.trained else state
     state = "finished already" if run.finished else state
     say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if dry_run else ''}")

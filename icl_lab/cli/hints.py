@@ -28,7 +28,7 @@ def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
         raise ValueError(f"there is no command '{name}' to be done next")
     takes = {_option(parameter): parameter for parameter in command.params}
     wanted = {option: values for option, values in _typed(context).items() if option not in OWN} | dict(changes or {})
-    said = [(takes[option], value) for option, values in wanted.items() if option in takes for value in values]
+    said = [(parameter, value) for option, parameter in takes.items() for value in wanted.get(option, ())]
     if sys.argv[0] == "make":
         return f"make {name} {spelled(command, said)}".strip()
     return f"{program()} {shlex.join([name, *(word for each in said for word in _words(*each))])}"

@@ -85,6 +85,7 @@ def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[
 
 def run_options(command: Command) -> Command:
     """Adds the options that name runs."""
+    command = where_options(command)
     for option in reversed(
         [
             click.option("--task", required=True, help="See: icl-lab list tasks."),
@@ -98,11 +99,12 @@ def run_options(command: Command) -> Command:
         ]
     ):
         command = option(command)
-    return where_options(command)
+    return command
 
 
 def model_options(command: Command) -> Command:
     """Adds the options that name trained models: by task and rule, or by the folder of a run."""
+    command = where_options(command)
     for option in reversed(
         [
             click.option("--run", "places", multiple=True, type=click.Path(path_type=Path), help="Folder of a run."),
@@ -112,7 +114,7 @@ def model_options(command: Command) -> Command:
         ]
     ):
         command = option(command)
-    return where_options(command)
+    return command
 
 
 def wholes(text: str, option: str) -> list[int]:

@@ -18,9 +18,7 @@ def listing(store: Store) -> Iterator[str]:
         spec, states = runs[0].spec, dict[str, list[int]]()
         for run in sorted(runs, key=lambda run: run.seed):
             states.setdefault(state(run), []).append(run.seed)
-        told = "; ".join(
-            f"{'seeds' if len(seeds) > 1 else 'seed'} {_list(seeds)} {word}" for word, seeds in states.items()
-        )
+        told = "; ".join(f"{_list(seeds)} {word}" for word, seeds in states.items())
         what = f"{spec.task:24} {spec.attn:24} {runs[0].folder.parent.name:16} {told}"
         yield "  ".join([what, *filter(None, [" ".join(differences(spec))])])
 
@@ -28,14 +26,8 @@ def listing(store: Store) -> Iterator[str]:
 def state(run: Run) -> str:
     """Where a run stands: finished, trained, or the step of its checkpoint; and its tests with other rules."""
     swaps = [path.parent.name.removeprefix("swap-") for path in sorted(run.folder.glob("swap-*/grid.csv"))]
-    word = (
-        "finished"
-        if run.finished
-        else "trained"
-        if run.trained
-        else f"at step {standing(run)} of {run.spec.train.steps}"
-    )
-    return word + (f", tested with {', '.join(swaps)}" if swaps else "")
+    begun = "trained" if run.trained else f"at step {standing(run)} of {run.spec.train.steps}"
+    return ("finished" if run.finished else begun) + (f", tested with {', '.join(swaps)}" if swaps else "")
 
 
 def differences(spec: RunSpec) -> list[str]:
@@ -65,4 +57,5 @@ def _text(value: object) -> str:
 
 def _list(seeds: list[int]) -> str:
     whole = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
-    return f"{seeds[0]}-{seeds[-1]}" if whole else ", ".join(map(str, seeds))
+    text = f"{seeds[0]}-{seeds[-1]}" if whole else ", ".join(map(str, seeds))
+    return f"seed{'s' * (len(seeds) > 1)} {text}"

@@ -13,22 +13,8 @@ from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, UnknownOption
 
 ROOT = Path(__file__).parents[2]
-NAMES = [
-    "TASK",
-    "ATTN",
-    "NAME",
-    "RUN",
-    "PRESET",
-    "SEEDS",
-    "JOBS",
-    "DEVICE",
-    "RESULTS",
-    "WHAT",
-    "PROMPT",
-    "PROMPTS",
-    "FUNCTION",
-    "ARGS",
-]
+NAMES = ["TASK", "ATTN", "NAME", "RUN", "PRESET", "SEEDS", "JOBS", "DEVICE", "RESULTS", "WHAT", "PROMPT", "PROMPTS"]
+NAMES += ["FUNCTION", "ARGS"]
 STUB = """#!/bin/sh
 printf '%s\\n' "$@" > "$MARKS/argv"
 env -0 > "$MARKS/environment"
