@@ -69,4 +69,4 @@ def _columns(rows: list[list[str]], strong: Callable[[str], str]) -> Iterator[st
 
 
 def _numeric(cell: str) -> bool:
-    return not cell or cell.lstrip("-−+±<>").startswith(tuple("0123456789.xX×")) or cell in ("nan", "inf")
+    return not cell or re.match(r"[-−+±<>x×]*(\d|nan$|inf$)", cell) is not None

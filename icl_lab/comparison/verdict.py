@@ -5,6 +5,8 @@ import math
 from icl_lab.comparison.statistics import Effect
 from icl_lab.comparison.study import Study
 
+LARGEST = 700.0  # e^709 is the largest power of e that a float holds
+
 
 def sentence(study: Study) -> str:
     """Returns one sentence a line for each rule against the baseline: in training conditions, then far out.
@@ -62,4 +64,4 @@ def _number(found: Effect, ratio: bool) -> str:
 
 def _exp(value: float) -> float:
     """e^x; infinity where no float holds it."""
-    return math.exp(value) if value < 700 else math.inf
+    return math.inf if value > LARGEST else math.exp(value)

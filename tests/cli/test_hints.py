@@ -9,7 +9,16 @@ import pytest
 
 from icl_lab.cli import hints
 
-SMALL = ["--set", "train.steps=10", "--set", "train.batch=8", "--set", "test.prompts=16", "--set", "test.axes.sigma_x=1"]
+SMALL = [
+    "--set",
+    "train.steps=10",
+    "--set",
+    "train.batch=8",
+    "--set",
+    "test.prompts=16",
+    "--set",
+    "test.axes.sigma_x=1",
+]
 SMALL += ["--set", "test.axes.sigma_f=1,2"]
 SWEEP = ["--task", "linear", "--preset", "smoke", *SMALL]
 
