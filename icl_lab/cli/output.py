@@ -11,8 +11,8 @@ from icl_lab import markdown
 def out(text: str) -> None:
     """Prints a text that may hold Markdown tables.
 
-    Where nobody reads any more (``| head -1``) this is said once, and what follows goes nowhere: the work that is left
-    is done all the same.
+    Where nobody reads any more (``| head -1``) what follows goes nowhere, and the work that is left is done all the
+    same.
     """
     if sys.stdout.isatty():
         text = markdown.plain(text, lambda cell: click.style(cell, bold=True))
@@ -20,4 +20,3 @@ def out(text: str) -> None:
         click.echo(text)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-        click.echo("nobody reads the output any more; the work goes on.", err=True)

@@ -17,7 +17,8 @@ from icl_lab.errors import BadValue, UnknownName
 from icl_lab.registry import require
 from icl_lab.runs.spec import RunSpec, resolve
 
-PACKAGED = Path(icl_lab.__file__).parent / "experiments"  # put there when a wheel is built, see pyproject.toml
+# In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
+SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
 Verdict = Literal["supported", "contradicted", "inconclusive", "not run"]
 Cells = dict[str, list[float]]  # an axis -> its values; every combination is a cell, other axes as in training
 
@@ -103,7 +104,9 @@ def place(folder: Path) -> Path:
 
     In the repository that is ``experiments``; installed elsewhere the files lie inside the package.
     """
-    return PACKAGED if folder == Path("experiments") and not folder.is_dir() and PACKAGED.is_dir() else folder
+    if folder != Path("experiments") or folder.is_dir():
+        return folder
+    return next((place for place in SHIPPED if place.is_dir()), folder)
 
 
 def fitting(made: Experiment, preset: str, settings: Sequence[str] = ()) -> tuple[Experiment, list[str]]:

@@ -237,7 +237,7 @@ def test_list_runs_and_doctor(run, tmp_path):
 def test_help_imports_nothing_heavy():
     script = """
 import sys
-from icl_lab.cli import cli
+from icl_lab.cli.main import cli
 try:
     cli(["--help"])
 except SystemExit:

@@ -59,12 +59,13 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def test_a_reader_that_has_left_is_told_of_once(monkeypatch, capsys):
+def test_a_reader_that_has_left_ends_nothing(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", Gone())
     output.out("one")
     output.out("two")
+    assert sys.stdout.name == os.devnull
     sys.stdout.close()
-    assert capsys.readouterr().err == "nobody reads the output any more; the work goes on.\n"
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.slow
@@ -78,5 +79,5 @@ def test_head_does_not_end_the_runs_that_follow(tmp_path):
     )
     os.close(write)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("nobody reads the output any more") == 1
+    assert "Broken" not in done.stderr
     assert len(list(tmp_path.rglob("grid.csv"))) == 3

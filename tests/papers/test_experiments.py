@@ -235,7 +235,7 @@ def test_a_wider_training_law_is_another_run_and_one_is_none(tiny):
 def test_the_repositorys_experiments_come_first_then_the_packaged(tmp_path, monkeypatch):
     packaged = tmp_path / "icl_lab" / "experiments"
     packaged.mkdir(parents=True)
-    monkeypatch.setattr(experiment, "PACKAGED", packaged)
+    monkeypatch.setattr(experiment, "SHIPPED", [packaged, tmp_path / "beside"])
     monkeypatch.chdir(tmp_path)
     usual, own = Path("experiments"), Path("mine")
     assert experiment.place(usual) == packaged
@@ -245,6 +245,13 @@ def test_the_repositorys_experiments_come_first_then_the_packaged(tmp_path, monk
     packaged.rmdir()
     (tmp_path / "experiments").rmdir()
     assert experiment.place(usual) == usual
+    (tmp_path / "beside").mkdir()
+    assert experiment.place(usual) == tmp_path / "beside"
+
+
+def test_an_editable_installation_finds_the_repositorys_experiments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert experiment.names(experiment.place(Path("experiments"))) == NAMES
 
 
 def test_variants_that_do_not_fit_a_preset_are_left_out_with_their_reason():

@@ -47,12 +47,12 @@ def index_(check: bool, readme: Path) -> None:
     old = readme.read_text()
     new = index.fill(old)
     if old == new:
-        click.echo(f"{readme} is in step.")
+        out(f"{readme} is in step.")
     elif check:
         raise click.ClickException(f"{readme} is out of step; run: make index")
     else:
         publish(readme, new.encode())
-        click.echo(f"wrote {readme}")
+        out(f"wrote {readme}")
 
 
 @click.command()
@@ -64,12 +64,12 @@ def doctor(results: Path) -> None:
     from icl_lab.runs import environment
 
     device = environment.device("auto")
-    click.echo(f"icl-lab   {__version__}, commit {environment.commit()}")
-    click.echo(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
-    click.echo(f"device    {environment.describe(device)}")
+    out(f"icl-lab   {__version__}, commit {environment.commit()}")
+    out(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
+    out(f"device    {environment.describe(device)}")
     for name, version in environment.versions().items():
-        click.echo(f"package   {name} {version}")
+        out(f"package   {name} {version}")
     place = results if results.exists() else Path()
     writable = "writable" if os.access(place, os.W_OK) else "NOT writable"
-    click.echo(f"disk      {shutil.disk_usage(place).free / 2**30:.1f} GiB free, results {writable}")
-    click.echo(f"browser   {shutil.which('chromium') or 'no chromium: the browser tests will be skipped'}")
+    out(f"disk      {shutil.disk_usage(place).free / 2**30:.1f} GiB free, results {writable}")
+    out(f"browser   {shutil.which('chromium') or 'no chromium: the browser tests will be skipped'}")
