@@ -86,7 +86,7 @@ def test_several_runs_are_announced_in_total(tiny, lab, capsys, second_each):
 
 def test_a_test_with_another_rule_is_no_further_training(tiny, lab, capsys, second_each):
     runs = [lab.store.run(tiny(), 0), lab.store.run(tiny(), 0, "ssmax")]
-    announce_all(runs, Clock(lab.device), jobs=2)
+    announce_all(runs, Clock(lab.device))
     assert "about 60 s of training in total" in capsys.readouterr().err
 
 
@@ -123,9 +123,17 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     complete([run], lab, Order(force=True))
     assert f"goes on from step {stood} (checkpoint.pt)." in lab.said
     assert run.grid().csv() == before
+    assert not (run.folder / launch.FORCED).exists()
     lab.said.clear()
     complete([run], lab, Order(force=True))  # finished since: now it is repeated from the start
     assert not any("goes on" in line for line in lab.said)
+
+
+def test_a_training_is_forced_as_often_as_it_is_asked_for(run):
+    for force in ([], ["--force"], ["--force"]):
+        code, out, _ = run("train", "--attn", "ssa", *RUN, *force)
+        assert (code, out.split()[0]) == (0, "trained:")
+    assert run("train", "--attn", "ssa", *RUN)[1].startswith("was trained already")
 
 
 def test_three_seeds_end_in_one_table(run):

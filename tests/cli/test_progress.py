@@ -29,7 +29,8 @@ def screen(monkeypatch):
     return screen
 
 
-def test_the_same_progress_is_drawn_once(screen):
+def test_the_same_progress_is_drawn_once(screen, monkeypatch):
+    monkeypatch.setattr(progress, "REDRAWN", 0)
     bar = Bar()
     bar("runs", 100, 200, "0 of 2 runs over")
     before = screen.drawn

@@ -113,8 +113,15 @@ def _state(number):
     return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+# Leaves its number, and a mark when it is asked to end.
 LASTING = WORKER.replace(
-    "asked = []", "(marks / f\"process-{orders['number']}\").write_text(str(os.getpid()))\nasked = []"
+    "asked = []",
+    """def leave(number, frame):
+    (marks / f"asked-{orders['number']}").touch()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, leave)
+(marks / f"process-{orders['number']}").write_text(str(os.getpid()))
+asked = []""",
 )
 
 
@@ -129,9 +136,7 @@ def test_jobs_of_one_name_are_told_apart(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no more"), KeyboardInterrupt()], ids=["error", "second Ctrl-C"])
-def test_what_ends_the_supervisor_ends_its_processes(tmp_path, monkeypatch, error):
-    monkeypatch.setattr(supervisor, "GRACE", 0.5)
-
+def test_what_ends_the_supervisor_ends_its_processes(tmp_path, error):
     def tick(done, total, note):
         if done >= 2:  # both processes have said that they are at work
             raise error
@@ -139,6 +144,20 @@ def test_what_ends_the_supervisor_ends_its_processes(tmp_path, monkeypatch, erro
     with pytest.raises(type(error)):
         supervise([job(n, "waits", tmp_path) for n in range(3)], [sys.executable, "-c", LASTING], 2, tick=tick)
     assert len(list(tmp_path.glob("process-*"))) == 2
+    assert len(list(tmp_path.glob("asked-*"))) == 2
+    assert not alive(tmp_path)
+
+
+def test_a_process_that_does_not_listen_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "GRACE", 0.2)
+    deaf = LASTING.replace("signal.signal(signal.SIGTERM, leave)", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+
+    def tick(done, total, note):
+        if done >= 1:
+            raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        supervise([job(0, "waits", tmp_path)], [sys.executable, "-c", deaf], 1, tick=tick)
     assert not alive(tmp_path)
 
 
