@@ -17,83 +17,43 @@ endif
 # uv does not read pip's variable; pip separates by spaces, uv by commas
 export UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(PIP_FIND_LINKS)))
 
-TASK    ?= linear
-ATTN    ?= softmax
-NAME    ?=
-RUN     ?=
-PRESET  ?= lite
-SEEDS   ?= 1
-JOBS    ?= 1
-DEVICE  ?= auto
-RESULTS ?= results
-WHAT    ?= normalizers
-PROMPT  ?=
-FUNCTION ?=
-ARGS    ?=
+# What a variable holds reaches the program as it was typed, through the environment: make expands no $(..) in it, and
+# no shell reads it. GIVEN: all that stand on the command line; FOUND: those of the environment that are wanted.
+MAKES := MAKE% MFLAGS SHELL PYTHON BOOTSTRAP EXTRAS CONSTRAINTS VENV UV_FIND_LINKS
+GIVEN := $(strip $(foreach v,$(filter-out $(MAKES),$(.VARIABLES)),$(if $(filter command,$(firstword $(origin $v))),$v)))
+FOUND := $(strip $(foreach v,TASK ATTN RUN SEEDS PRESET DEVICE RESULTS JOBS ARGS,$(if $(filter environment,$(origin $v)),$v)))
+$(foreach v,$(GIVEN) $(FOUND),$(eval override $v := $$(value $v)))
+export $(GIVEN) $(FOUND) GIVEN FOUND
 
-LAB   = $(PYTHON) -m icl_lab
-WHERE = --preset $(PRESET) --device $(DEVICE) --results "$(RESULTS)"
-RUNS  = --task "$(TASK)" $(foreach rule,$(ATTN),--attn "$(rule)") --seeds $(SEEDS) $(WHERE)
+OWN := help test test-fast check docs site
+# every other target is a command of the program, which says so where it has none of that name: a new file in
+# icl_lab/analyses is a target by being there
+ASKED := $(filter-out $(OWN) $(READY),$(MAKECMDGOALS))
 
-MODELS = $(if $(RUN),$(foreach run,$(RUN),--run "$(run)") $(WHERE),$(RUNS))
-# the needle is sought where there is one, unless another task is named
-needle: TASK = $(if $(filter command environment,$(origin TASK)),$(TASK),needle)
-
-.PHONY: help sweep compare deviant attention needle fading law saturation probe heads boundary ablate tradeoff experiment claims train functions costs bench list doctor index test check
+.PHONY: $(OWN) $(ASKED)
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
-	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke ARGS="--set train.steps=500"'
-sweep: $(READY) ## train and test under shift (TASK= ATTN= PRESET= SEEDS= JOBS= DEVICE= RESULTS= ARGS=)
-	@$(LAB) sweep $(RUNS) --jobs $(JOBS) $(ARGS)
-compare: $(READY) ## compare normalizers, paired over seeds (TASK= ATTN="softmax ssa" SEEDS= JOBS=)
-	@$(LAB) compare $(RUNS) --jobs $(JOBS) $(ARGS)
-deviant: $(READY) ## multiply one number of the prompt: Table 5 and beyond (as compare; ARGS="--position 5")
-	@$(LAB) deviant $(RUNS) --jobs $(JOBS) $(ARGS)
-attention: $(READY) ## every head on a prompt, as a page (TASK= ATTN="softmax ssa" PROMPT="1,-2,3,70" or random:sigma=10 FUNCTION=)
-	@$(LAB) attention $(MODELS) --prompt "$(PROMPT)" --function "$(FUNCTION)" $(ARGS)
-needle: $(READY) ## score heads by their attention to the needle (ATTN= SEEDS=, or RUN= the folder of a run)
-	@$(LAB) needle $(MODELS) $(ARGS)
-fading: $(READY) ## follow every head as prompts grow (TASK= ATTN= SEEDS=, or RUN=)
-	@$(LAB) fading $(MODELS) $(ARGS)
-boundary: $(READY) ## the values that answers never exceed, f(x) = x to 10x (TASK= ATTN="softmax ssa" SEEDS=, or RUN=)
-	@$(LAB) boundary $(MODELS) $(ARGS)
-experiment: $(READY) ## a published table or figure, ours beside theirs (NAME=ssa-table1 PRESET= SEEDS= JOBS=)
-	@$(LAB) experiment "$(NAME)" --seeds $(SEEDS) $(WHERE) --jobs $(JOBS) $(ARGS)
-claims: $(READY) ## what held and what did not, from finished results, without training
-	@$(LAB) claims --preset $(PRESET) --results "$(RESULTS)"
-law: $(READY) ## which law of n a free-form factor has learned (TASK= SEEDS=; rule ssmax-free)
-	@$(LAB) law --task "$(TASK)" --seeds $(SEEDS) $(WHERE) $(ARGS)
-saturation: $(READY) ## let one number grow: heads, errors, and whether attention is the cause (TASK= ATTN= SEEDS=)
-	@$(LAB) saturation $(MODELS) $(ARGS)
-probe: $(READY) ## are the single numbers of a disturbed prompt still known? (TASK=every ATTN= SEEDS=, or RUN=)
-	@$(LAB) probe $(MODELS) $(ARGS)
-heads: $(READY) ## what heads look at, by place and shift (TASK= ATTN= SEEDS=, or RUN=)
-	@$(LAB) heads $(MODELS) $(ARGS)
-ablate: $(READY) ## one part of the model left out at a time (TASK= ATTN= SEEDS= JOBS=)
-	@$(LAB) ablate $(RUNS) --jobs $(JOBS) $(ARGS)
-tradeoff: $(READY) ## retrieval far out against robustness to a deviant, from what is stored
-	@$(LAB) tradeoff --preset $(PRESET) --results "$(RESULTS)" $(ARGS)
-train: $(READY) ## train only (as sweep)
-	@$(LAB) train $(RUNS) $(ARGS)
-list: $(READY) ## say what there is (WHAT=tasks, normalizers, positions, presets or runs)
-	@$(LAB) list $(WHAT) --results "$(RESULTS)"
-functions: $(READY) ## draw what each normalizer does to scores: who fades, who concentrates (no training)
-	@$(LAB) functions --results "$(RESULTS)" $(ARGS)
-costs: $(READY) ## measure time and memory of each normalizer beside softmax (DEVICE= ARGS="--lengths 256,1024")
-	@$(LAB) costs --device $(DEVICE) --results "$(RESULTS)" $(ARGS)
-bench: $(READY) ## measure speed: against Hugging Face, the machine's limit, and one another (DEVICE= ARGS="--only step")
-	@$(LAB) bench --device $(DEVICE) --results "$(RESULTS)" $(ARGS)
-doctor: $(READY) ## say what this machine offers
-	@$(LAB) doctor --results "$(RESULTS)"
-index: $(READY) ## write the tables of README and docs from docstrings, commands and stored results
-	@$(LAB) index
+	@cat icl_lab/cli/commands/*.py $(wildcard icl_lab/analyses/*.py icl_lab/analyses/*/*.py) | awk -F'"' ' \
+	  /^@click.command/ { hidden = /hidden/; name = $$2; here = 1 } \
+	  /^@registry.add/ { hidden = 0; name = $$2; here = 1 } \
+	  here && /^def / && name == "" { split($$0, word, /[ (]/); name = word[2] } \
+	  here && /^    """/ { if (!hidden) printf "  make %-11s %s\n", name, $$4; here = 0 }'
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo 'Options are variables: TASK= ATTN="softmax ssa" SEEDS= PRESET= JOBS= DEVICE= RESULTS= NAME= RUN= PROMPTS= and any'
+	@echo 'other in capitals, SET="train.steps=500" or DRY_RUN=yes; ARGS= takes them as the program does, ARGS=--help names them.'
+	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke'
+ifneq ($(ASKED),)
+$(ASKED): $(READY)
+	@$(PYTHON) -m icl_lab make '$@'
+endif
 test: $(READY) ## run the tests (ARGS= for pytest)
-	@$(PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+	@printf '%s\n' "-m pytest -n auto --maxprocesses 4 --dist worksteal $${ARGS-}" | xargs $(PYTHON)
+test-fast: $(READY) ## run the tests that are not marked slow: under a minute, for the daily loop
+	@printf '%s\n' "-m pytest -n auto --maxprocesses 4 --dist worksteal -m 'not slow' $${ARGS-}" | xargs $(PYTHON)
 check: $(READY) ## formatting, lint, types, layering and README in step
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
-	@$(PYTHON) -m pytest tests/test_layering.py tests/test_readme.py $(ARGS)
+	@printf '%s\n' "-m pytest tests/test_layering.py tests/test_readme.py $${ARGS-}" | xargs $(PYTHON)
 
 ifdef READY
 $(READY): pyproject.toml $(CONSTRAINTS)
@@ -105,7 +65,6 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 endif
 
 # The site needs packages that nothing else needs: they are installed beside the usual ones when it is first built.
-.PHONY: docs site
 docs: ## build the site of docs/ into site/, to be read from disk, with search
 	@$(MAKE) --no-print-directory EXTRAS=dev,docs site
 site: $(READY)

@@ -52,6 +52,7 @@ def trained(run: Run, lab: Lab) -> GPT2:
         return model.to(lab.device).eval()
     progress = run.resume(model, lab.say)
     model.to(lab.device)
+    lab.tick("train", progress.step, spec.train.steps, "")  # long before the first row of the history
     began, steps = time.monotonic(), spec.train.steps - progress.step
     history = train(
         model,

@@ -1,19 +1,25 @@
 """From the words of a command to finished runs: what the commands that train have in common."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from icl_lab.cli.options import Bar, catch_signals, duration, say, typed
+from icl_lab.cli.announce import Clock, announce, announce_all, title
+from icl_lab.cli.options import catch_signals, duration, typed
+from icl_lab.cli.progress import Bar, say
+from icl_lab.cli.show import draw
 from icl_lab.errors import RunFailed, Stopped
 
 if TYPE_CHECKING:
     from icl_lab.runs.session import Lab
     from icl_lab.runs.store import Run
+
+FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
 
 
 def resolve_runs(
@@ -115,10 +121,12 @@ def complete(
     order: Order,
     *,
     after: Callable[["Run", bool], object] = lambda run, already: None,
+    tested: bool = True,
 ) -> bool:
     """Finishes the runs of this shard; returns whether all runs are finished, so that something can be made of them.
 
-    ``after`` is called with each run as it is there, and whether it was there already.
+    Unless ``tested``, a run is finished as soon as it is trained. ``after`` is called with each run as it is there, and
+    whether it was there already.
 
     Raises ``RunFailed`` when runs failed, once the others are finished.
     """
@@ -127,75 +135,113 @@ def complete(
         lab = replace(lab, store=replace(lab.store, layer=None))
         runs = [replace(run, layer=None) for run in runs]
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
-    tell_evidence([run for run in mine if run.finished])
+    if not tested:
+        mine = [run for run in mine if not run.trained]
+    else:
+        tell_evidence([run for run in mine if run.finished])
     if order.dry_run:
-        seconds = sum(announce(run, lab, dry_run=True) for run in mine)
-        done = sum(run.finished for run in mine)
-        say(
-            f"{done} of {len(mine)} runs are finished; the rest would take about {duration(seconds)} one after another."
-        )
-        if order.stack:
-            stack(mine, lab, dry_run=True)
+        rehearse(mine, lab, order)
         return False
     if order.force:
         for run in mine:
-            with run.locked(lab.say, lab.stopping):
-                run.clear()
-    if order.jobs > 1:
-        at_once(mine, lab, order.jobs)
-    failed = stack(mine, lab) if order.stack else {}
+            restart(run, lab)
+    before, clock = {run.place for run in mine if tested and run.finished}, Clock(lab.device)
+    with shared_threads(order.jobs):
+        announce_all(mine, clock, order.jobs)
+    failed = at_once(mine, lab, order.jobs, tested) if order.jobs > 1 else {}
+    failed |= stack(mine, lab) if order.stack else {}
     for run in mine:
-        if run.folder not in failed:
-            announce(run, lab)
-            after(run, finish(run, lab))
+        if run.folder in failed:
+            continue
+        if not (run.finished if tested else run.trained) or len(mine) == 1:
+            announce(run, lab, clock)
+        try:
+            finish(run, lab, tested)
+        except RunFailed as error:  # the runs after it are none the worse
+            say(f"failed: {title(run)} ({error})")
+            failed[run.folder] = str(error)
+        else:
+            (run.folder / FORCED).unlink(missing_ok=True)
+            after(run, run.place in before)
+    if len(mine) == 1 and failed:
+        raise RunFailed(*failed.values())
     if failed:
-        raise RunFailed(f"{len(failed)} of {len(mine)} runs failed, see above; the others are finished.")
-    left = [run for run in runs if not run.finished]
+        raise RunFailed(
+            f"{len(failed)} of {len(mine)} runs did not finish, see above; the others are finished, and the same "
+            f"command tries again what is left."
+        )
+    left = [run for run in runs if not (run.finished if tested else run.trained)]
     if left:
         say(f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard.")
     return not left
 
 
-def train_missing(runs: Sequence["Run"], lab: "Lab", order: Order, *, tested: bool) -> bool:
-    """Makes the models of these runs, and where ``tested`` their grids; returns whether all are there.
-
-    Raises ``RunFailed`` when runs failed, once the others are finished.
-    """
-    if tested or order.jobs > 1 or order.stack or order.shard != (1, 1):
-        return complete(runs, lab, order)
-    seconds = sum(announce(run, lab, dry_run=order.dry_run) for run in runs if order.dry_run or not run.trained)
-    if seconds and len(runs) > 1:
-        say(f"about {duration(seconds)} of training in total")
-    return not order.dry_run
+def rehearse(runs: Sequence["Run"], lab: "Lab", order: Order) -> None:
+    """Says what would be done, run by run, and how long it would take."""
+    clock = Clock(lab.device)
+    seconds = sum(announce(run, lab, clock, dry_run=True) for run in runs)
+    done = sum(run.finished for run in runs)
+    say(f"{done} of {len(runs)} runs are finished; the rest would take about {duration(seconds)} one after another.")
+    if order.stack:
+        stack(runs, lab, dry_run=True)
 
 
-def finish(run: "Run", lab: "Lab") -> bool:
-    """Makes sure that a run is finished and drawn; returns whether it was."""
-    from icl_lab.sweep import sweep
+def restart(run: "Run", lab: "Lab") -> None:
+    """Clears a run to be done afresh; one that was cleared for that and then stopped goes on where it stands."""
+    with run.locked(lab.say, lab.stopping):
+        begun = run.folder / FORCED
+        if run.finished or not begun.exists():
+            run.clear()
+            begun.touch()
 
+
+def finish(run: "Run", lab: "Lab", tested: bool = True) -> bool:
+    """Makes sure that a run is finished and drawn, or only trained unless ``tested``; returns whether it was."""
+    from icl_lab.sweep import sweep, trained
+
+    if not tested:
+        already = run.trained
+        with run.locked(lab.say, lab.stopping):
+            trained(run, lab)
+        return already
     already = run.finished
     sweep(run.spec, run.seed, lab, run.swap)
     draw(run, afresh=not already)
     return already
 
 
-def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
-    """Does the unfinished runs in worker processes; raises ``LabError`` unless all are finished."""
-    import msgspec
+@contextmanager
+def shared_threads(jobs: int) -> Iterator[int]:
+    """Leaves this process, for a while, the threads that each of ``jobs`` will have; yields how many."""
     import torch
+
+    whole = torch.get_num_threads()
+    torch.set_num_threads(max(1, whole // jobs))
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(whole)
+
+
+def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int, tested: bool = True) -> dict[Path, str]:
+    """Does the unfinished runs in worker processes; returns why runs failed, by their folder.
+
+    Raises ``Stopped`` when asked to stop.
+    """
+    import msgspec
 
     from icl_lab.cli.supervisor import Job, supervise
 
-    todo = [run for run in runs if not run.finished]
-    threads = max(1, torch.get_num_threads() // jobs)
-    orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads, "command": lab.command}
-    orders["evidence"] = lab.store.layer is not None
-    done = len(runs) - len(todo)
-    say(f"{done} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
+    todo = list({run.place: run for run in runs if not (run.finished if tested else run.trained)}.values())
+    with shared_threads(jobs) as each:
+        orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": each, "command": lab.command}
+    orders |= {"evidence": lab.store.layer is not None, "tested": tested}
+    if todo:
+        say(f"{len(todo)} to do, {jobs} at once with {each} threads each")
     outcomes = supervise(
         [
             Job(
-                f"{run.name} seed {run.seed}",
+                f"{title(run)} ({run.spec.hash})",
                 {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed, "swap": run.swap},
                 run.spec.train.steps,
             )
@@ -206,14 +252,14 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
         stopping=lab.stopping,
         tick=lambda done, total, note: lab.tick("runs", done, total, note),
     )
-    for outcome in outcomes:
+    failed = {}
+    for run, outcome in zip(todo, outcomes, strict=True):
         if outcome.state != "done":
             say(f"{outcome.state}: {outcome.job.name} ({outcome.reason})")
-    states = [outcome.state for outcome in outcomes]
-    if "stopped" in states:
+            failed[run.folder] = outcome.reason
+    if any(outcome.state == "stopped" for outcome in outcomes):
         raise Stopped("stopped; the same command goes on where each run stands.")
-    if "failed" in states:
-        raise RunFailed(f"{states.count('failed')} of {len(states)} runs failed, see above; the others are finished.")
+    return failed
 
 
 def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> dict[Path, str]:
@@ -233,85 +279,3 @@ def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> dict[Path
     for folder, reason in failed.items():
         say(f"failed: {folder} ({reason})")
     return failed
-
-
-def announce(run: "Run", lab: "Lab", dry_run: bool = False) -> float:
-    """The first line: what, on what, and how long it will take; returns the seconds."""
-    from icl_lab.runs import environment
-    from icl_lab.runs.estimate import estimate
-
-    spec = run.spec
-    what = f"{spec.task} | {run.name} | {spec.preset} | seed {run.seed} on {environment.describe(lab.device)}"
-    seconds, state = 0.0, "finished already"
-    if not run.finished:
-        seconds, parameters = (0.0, 0) if run.trained else estimate(spec, lab.device)
-        state = f"{parameters:,} parameters, {spec.train.steps:,} steps, about {duration(seconds)}"
-        state = "trained already, to be tested" if run.trained else state
-    say(f"{what}: {state}{' (dry run)' if dry_run else ''}")
-    if dry_run:
-        click.echo(f"{'done' if run.finished else 'to do'}  {run.folder}")
-    return seconds
-
-
-def show(run: "Run", already: bool) -> None:
-    """The last lines: the grid in brief, the error in training conditions beside the references, and the paths."""
-    from icl_lab import tasks
-    from icl_lab.runs import summary
-
-    place = run.place
-    click.echo(summary.brief(run.grid(), tasks.build(run.spec.task), run.spec))
-    click.echo(f"{'there already' if already else 'wrote'}: {place / 'grid.csv'}")
-    click.echo(f"heat map: {place / 'heat-map.png'}")
-    other = "ssa" if run.spec.attn == "softmax" else "softmax"
-    repeat = "   (--force repeats this one)" if already else ""
-    click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {other} --preset {run.spec.preset}{repeat}")
-
-
-def tell_repeat(runs: Sequence["Run"]) -> None:
-    """Puts the user's own runs beside the repository's runs of the same specification and seed, where there are any."""
-    from icl_lab.evidence.layer import Layer
-    from icl_lab.runs import repeat
-
-    layer = Layer.find()
-    if layer is None:
-        return
-    for run in runs:
-        if run.kept is None and run.finished:
-            for line in repeat.lines(run, layer):
-                click.echo(line)
-
-
-def draw(run: "Run", afresh: bool) -> None:
-    """Draws the heat map and the learning curve of a finished run; where they are not of new numbers, what is missing.
-
-    A picture that is kept beside the grid stays as it is, though another version would draw it with other bytes.
-    """
-    from icl_lab import tasks
-    from icl_lab.figures.base import encode
-    from icl_lab.files import KINDS, publish
-    from icl_lab.runs import summary
-
-    if run.kept is not None:  # nothing is drawn into the evidence
-        return
-    places = [run.place / f"heat-map.{kind}" for kind in KINDS]
-    wanted = [place for place in places if afresh or not place.exists()]
-    if not wanted:
-        return
-    figure = summary.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
-    for place in wanted:
-        publish(place, encode(figure, place.suffix[1:]))
-    if not run.swap:
-        draw_history(run)
-
-
-def draw_history(run: "Run") -> None:
-    """Draws the learning curve of a trained run, and what its rules learned on the way."""
-    from icl_lab.figures.base import encode
-    from icl_lab.figures.training import learned, learning_curve
-    from icl_lab.files import publish
-
-    title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
-    figure = learning_curve({run.spec.attn: history}, title=title, label="training loss")
-    publish(run.folder / "learning-curve.png", encode(figure, "png"))
-    if (numbers := learned(history, title=title)) is not None:
-        publish(run.folder / "learned.png", encode(numbers, "png"))

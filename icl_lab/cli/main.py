@@ -1,6 +1,5 @@
 """The command line. Heavy imports stand inside the commands, so that ``--help`` answers at once."""
 
-import os
 import signal
 import sys
 
@@ -43,7 +42,3 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("icl-lab: stopped.", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has gone; there is nobody to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

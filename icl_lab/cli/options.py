@@ -1,5 +1,6 @@
-"""What the command line shares: options, signals, the progress bar. The door to tqdm."""
+"""What the command line shares: options with their bounds, lists of numbers, signals, times in words."""
 
+import math
 import shlex
 import signal
 import sys
@@ -9,9 +10,35 @@ from typing import Any, TypeVar
 
 import click
 
+from icl_lab.cli.output import out
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+THREADS = 1024  # more than any machine of today offers; ten times as many, and the pool of threads ends the process
+SEEDS = 10_000
+LONGEST = 10**9  # a whole number in a list
 PREEMPTED = 75  # stopped at a checkpoint by a scheduler: run the same command again
 caught: list[int] = []  # the signals that asked this process to stop
+
+
+class Folder(click.Path):
+    """A folder that has a name."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuses an empty name, which would be the folder that the command was typed in."""
+        if not str(value).strip() or "\0" in str(value):
+            self.fail(f"'{value}' names no folder; a dot means this one.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
+threads_option = click.option("--threads", type=click.IntRange(1, THREADS), help="CPU threads.  [default: all cores]")
+device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
+seeds_option = click.option(
+    "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Seeds 0 to N-1."
+)
 
 
 def where_options(command: Command) -> Command:
@@ -22,16 +49,14 @@ def where_options(command: Command) -> Command:
             click.option(
                 "--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."
             ),
-            click.option(
-                "--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder."
-            ),
+            results_option,
             click.option(
                 "--evidence/--no-evidence",
                 default=None,
                 help="Whether the repository's runs stand in for runs that the folder lacks.",
             ),
-            click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),
-            click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]"),
+            device_option,
+            threads_option,
         ]
     ):
         command = option(command)
@@ -44,7 +69,7 @@ def crowd_options(command: Command) -> Command:
         "--jobs",
         default=1,
         show_default=True,
-        type=click.IntRange(min=1),
+        type=click.IntRange(1, THREADS),
         help="Runs at once; threads are divided.",
     )
     stack = click.option(
@@ -58,18 +83,19 @@ def crowd_options(command: Command) -> Command:
 
 def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:
     part, slash, parts = text.partition("/")
-    if not (slash and part.isdigit() and parts.isdigit() and 0 <= int(part) <= int(parts) != 0):
+    if not (slash and _digits(part) and _digits(parts) and 0 <= int(part) <= int(parts) != 0):
         raise click.BadParameter(f"'{text}' is not part I of N, such as 1/4 (0/4 and 4/4 are the same part).")
     return int(part), int(parts)
 
 
 def run_options(command: Command) -> Command:
     """Adds the options that name runs."""
+    command = where_options(command)
     for option in reversed(
         [
             click.option("--task", required=True, help="See: icl-lab list tasks."),
             click.option("--attn", "attns", required=True, multiple=True, help="Normalizer; may be given again."),
-            click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1."),
+            seeds_option,
             click.option(
                 "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
             ),
@@ -78,76 +104,53 @@ def run_options(command: Command) -> Command:
         ]
     ):
         command = option(command)
-    return where_options(command)
+    return command
 
 
 def model_options(command: Command) -> Command:
     """Adds the options that name trained models: by task and rule, or by the folder of a run."""
+    command = where_options(command)
     for option in reversed(
         [
             click.option("--run", "places", multiple=True, type=click.Path(path_type=Path), help="Folder of a run."),
             click.option("--task", default="", help="See: icl-lab list tasks."),
             click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again."),
-            click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1."),
+            seeds_option,
         ]
     ):
         command = option(command)
-    return where_options(command)
+    return command
 
 
 def wholes(text: str, option: str, least: int = 1) -> list[int]:
-    """Reads a list of whole numbers such as ``64,128``; none from an empty text."""
-    if not all(word.strip().isdecimal() and int(word) >= least for word in text.split(",") if text):
-        raise click.BadParameter(f"'{text}' is not a list of whole numbers such as 256,1024.", param_hint=option)
-    return [int(word) for word in text.split(",") if text]
+    """Reads a list of whole numbers from ``least`` on, such as ``64,128``; none from an empty text."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(_digits(word) and least <= int(word) <= LONGEST for word in words):
+        raise click.BadParameter(
+            f"'{text}' is not a list of whole numbers from {least} on, such as 256,1024.", param_hint=option
+        )
+    return [int(word) for word in words]
 
 
 def numbers(text: str, option: str) -> list[float]:
-    """Reads a list of numbers such as ``1,10,100``."""
+    """Reads a list of finite numbers such as ``1,10,100``."""
     try:
-        return [float(word) for word in text.split(",")]
+        values = [float(word) for word in text.split(",")]
     except ValueError:
+        values = [math.nan]
+    if not all(map(math.isfinite, values)):
         raise click.BadParameter(f"'{text}' is not a list of numbers such as 1,10,100.", param_hint=option) from None
+    return values
+
+
+def _digits(word: str) -> bool:
+    """Whether these are ten digits or fewer, of those that people count with here (not the raised 2)."""
+    return word.isascii() and word.isdigit() and len(word) <= len(str(LONGEST))
 
 
 def typed() -> str:
     """Returns the command line as it was typed."""
     return shlex.join(["icl-lab", *sys.argv[1:]])
-
-
-def say(text: str) -> None:
-    """Tells whoever waits: to standard error, because standard output is for data."""
-    click.echo(text, err=True)
-
-
-class Bar:
-    """One progress bar a stage, on standard error; without a terminal a line now and then instead."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-        self._bar: Any = None
-
-    def __call__(self, stage: str, done: int, total: int, note: str) -> None:
-        """Shows that ``done`` of ``total`` steps of a stage are done."""
-        from tqdm import tqdm
-
-        if stage != self._stage:
-            quiet = not sys.stderr.isatty()
-            # mininterval: a log file wants a line a minute, not ten a second.
-            self._bar = tqdm(
-                total=total,
-                initial=done,
-                desc=stage,
-                file=sys.stderr,
-                mininterval=60 if quiet else 0.1,
-                leave=not quiet,
-            )
-            self._stage = stage
-        self._bar.set_postfix_str(note, refresh=False)
-        self._bar.update(done - self._bar.n)
-        if done == total:
-            self._bar.close()
-            self._stage = ""
 
 
 def catch_signals() -> Callable[[], bool]:
@@ -175,6 +178,6 @@ def duration(seconds: float) -> str:
 
 def tell(text: str, folder: Path, files: Sequence[str], picture: str) -> None:
     """Prints what was found, where it was written, and what to open next."""
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / picture}")
+    out(text)
+    out(f"wrote {folder}: {', '.join(files)}")
+    out(f"next: open {folder / picture}")

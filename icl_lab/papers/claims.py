@@ -36,7 +36,7 @@ def groups(
 
 @dataclass(frozen=True)
 class Order:
-    """An experiment as it was asked for: its file, the preset, settings above those of the file, doubtful rows moved."""
+    """An experiment as it was asked for: its file, the preset, further settings, and whether to move doubtful rows."""
 
     name: str
     preset: str
@@ -151,9 +151,7 @@ def printed_section(experiment: Experiment, ours: Mapping[str, Mapping[float, fl
     return Section("Beside the printed numbers", Table(head, rows), notes)
 
 
-def publish(
-    experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], lab: Lab, place: Path
-) -> str:
+def publish(experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], lab: Lab, place: Path) -> str:
     """Writes what an experiment found with the printed numbers and the claims; returns it as text."""
     made, analysis = record(experiment, order, members, lab.command), experiment.question()
     if analysis is not None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+import icl_lab
 from icl_lab import analyses, normalizers, published
 from icl_lab.analyses import frame
 from icl_lab.comparison.statistics import Effect, Scale, paired
@@ -16,6 +17,8 @@ from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.registry import require
 from icl_lab.runs.spec import RunSpec, resolve
 
+# In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
+SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
 Verdict = Literal["supported", "contradicted", "inconclusive", "not run"]
 COMPARE = "compare"  # the grids of finished runs, without a further analysis
 Cells = dict[str, list[float]]  # an axis -> its values; every combination is a cell, other axes as in training
@@ -113,6 +116,36 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def variant(self, name: str) -> Variant | None:
         """Returns the variant of that name, or None for a reference predictor."""
         return next((variant for variant in self.variants if variant.name == name), None)
+
+
+def place(folder: Path) -> Path:
+    """Returns the folder of experiments: the one asked for, or, where it is not there, those that came with icl_lab.
+
+    In the repository that is ``experiments``; installed elsewhere the files lie inside the package.
+    """
+    if folder != Path("experiments") or folder.is_dir():
+        return folder
+    return next((place for place in SHIPPED if place.is_dir()), folder)
+
+
+def fitting(made: Experiment, preset: str, settings: Sequence[str] = ()) -> tuple[Experiment, list[str]]:
+    """Returns the experiment without the variants that do not fit a preset, and why each does not.
+
+    Claims about them are left out with them. Raises ``BadValue`` where the baseline does not fit.
+    """
+    reasons = {}
+    for variant in made.variants:
+        try:
+            made.spec(variant, preset, settings)
+        except BadValue as reason:
+            if variant.name == made.baseline:
+                raise
+            reasons[variant.name] = str(reason)
+    kept = [variant for variant in made.variants if variant.name not in reasons]
+    claims = [claim for claim in made.claims if not {claim.left.of, claim.right.of} & set(reasons)]
+    return msgspec.structs.replace(made, variants=kept, claims=claims), [
+        f"left out at {preset}: {name} ({reason})" for name, reason in reasons.items()
+    ]
 
 
 def names(folder: Path) -> list[str]:

@@ -47,6 +47,7 @@ def train_together(runs: Sequence[Run], lab: Lab) -> dict[Path, str]:
             return {}
         spec, began = runs[0].spec, time.monotonic()
         starts = [member.progress.step for _, member in members]
+        lab.tick("train", min(starts), spec.train.steps, "")
         lockstep.train(
             [member for _, member in members],
             tasks.build(spec.task),

@@ -1,5 +1,7 @@
-"""How long a training will take here, before it is begun."""
+"""How long a training will take here, before it is begun, and where one that was stopped stands."""
 
+import hashlib
+import io
 import time
 
 import torch
@@ -8,20 +10,22 @@ from icl_lab import tasks
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import CHECKPOINTS, Run
 from icl_lab.training import engines
+from icl_lab.training.loop import TrainSpec
+
+COUNTED = 20_000  # steps whose lengths are looked up; of more, as many are
 
 
-def estimate(spec: RunSpec, device: torch.device) -> tuple[float, int]:
-    """Returns the seconds that training will take here, from a few steps at full length, and the working parameters.
+def estimate(spec: RunSpec, device: torch.device, since: int = 0) -> tuple[float, int]:
+    """Returns the seconds that training will take here from step ``since`` on, and the working parameters.
 
-    The steps are eager ones in single precision, whatever the engine: to compile would take longer than to estimate.
-    Raises ``BadValue`` where the device is not one for the engine.
+    A few steps at full length are measured. They are eager ones in single precision, whatever the engine: to compile
+    would take longer than to estimate. Raises ``BadValue`` where the device is not one for the engine.
     """
     engines.check(spec.train.engine, device)
     task = tasks.build(spec.task)
     model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device)
-    lengths = [spec.train.length_at(step) for step in range(spec.train.steps)]
-
     prompt = task.sample(stream(0, "estimate"), spec.train.batch, spec.train.longest).to(device)
 
     def step() -> float:
@@ -31,4 +35,21 @@ def estimate(spec: RunSpec, device: torch.device) -> tuple[float, int]:
 
     step()  # the first one pays for what is built once
     # The fastest of three: a machine that others use is slow now and then.
-    return min(step() for _ in range(3)) * sum(lengths) / spec.train.longest, model.parameter_count()
+    return min(step() for _ in range(3)) * examples(spec.train, since) / spec.train.longest, model.parameter_count()
+
+
+def examples(spec: TrainSpec, since: int = 0) -> float:
+    """Returns the sum of the prompts' lengths over the steps from ``since`` on; of very many steps, from a part."""
+    stride = max(1, (spec.steps - since) // COUNTED)
+    counted = range(since, spec.steps, stride)
+    return sum(map(spec.length_at, counted)) * (spec.steps - since) / max(1, len(counted))
+
+
+def standing(run: Run) -> int:
+    """Returns the step from which a training would go on: of its newest whole checkpoint, 0 without one."""
+    for name in CHECKPOINTS:
+        path = run.folder / name
+        data = path.read_bytes() if path.exists() else b""
+        if data and hashlib.sha256(data[32:]).digest() == data[:32]:
+            return int(torch.load(io.BytesIO(data[32:]), weights_only=True, map_location="cpu")["step"])
+    return 0

@@ -1,7 +1,8 @@
 """A finished run in words and pictures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab.figures import maps
@@ -16,6 +17,8 @@ WORDS = {
     "exact": "error rate, whole answer",
     "error": "squared error of the answer (0 scores 1)",
 }
+
+LEARNED = 0.9  # of the error of the best trivial reference: below, something was learned
 
 
 def training_cell(task: Task, spec: RunSpec) -> dict[str, float]:
@@ -42,6 +45,56 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
         cell = cells.where(attn=name).frame.iloc[0]
         lines.append(f"  {name:28} {cell['value']:.3g} ± {cell['stderr']:.2g}")
     return "\n".join(lines)
+
+
+def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
+    """Returns the headline metric of several training seeds as a small table: their mean and standard deviation.
+
+    Formula: mean over s, and sqrt(sum (x - mean)^2 / (s - 1)), of the s seeds' values in each cell
+    """
+    here = training_cell(task, spec)
+    rows, columns = task.heat_map
+    tables = [_picture(grid, task, here).table(rows, columns) for grid in grids]
+    values = np.stack([table.to_numpy() for table in tables])
+    mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
+    cells = [[f"{short(m)} ± {short(s)}" for m, s in zip(*row, strict=True)] for row in zip(mean, sd, strict=True)]
+    width = max(len(cell) for row in cells for cell in row) + 2
+    lines = [f"{WORDS.get(task.headline, task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
+    lines.append(" " * 8 + "".join(f"{value:>{width}g}" for value in tables[0].columns))
+    lines += [
+        f"{name:>8g}" + "".join(f"{cell:>{width}}" for cell in row)
+        for name, row in zip(tables[0].index, cells, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float]:
+    """Returns the headline metric in training conditions, the mean over training seeds, of the rule and references.
+
+    Where training has met every value of an axis (a facet of the task), the mean over its values.
+    """
+    here = {axis: value for axis, value in training_cell(task, spec).items() if axis not in task.facets}
+    joined = Grid.join(grids)
+    frame = joined.where(metric=task.headline, **_present(joined, here)).frame
+    return {str(name): float(value) for name, value in frame.groupby("attn", sort=False)["value"].mean().items()}
+
+
+def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
+    """Returns why a rule counts as not learned, over its training seeds; nothing where it has learned something.
+
+    A model that errs in training conditions nearly as often as the best reference that reads no example has learned
+    nothing that could be tested under a shift: ``error >= LEARNED * reference``.
+    """
+    values = at_home(grids, task, spec)
+    ours = values[model_name(grids[0])]
+    trivial = {name: values[f"reference:{name}"] for name in task.trivial if f"reference:{name}" in values}
+    if not trivial or ours < LEARNED * min(trivial.values()):
+        return ""
+    best = min(trivial, key=lambda name: trivial[name])
+    return (
+        f"not learned: error in training conditions {ours:.3g}, the best trivial reference ({best}) "
+        f"{trivial[best]:.3g}; what is measured elsewhere says nothing of the rule. More steps, or a larger preset?"
+    )
 
 
 def heat_map(grid: Grid, task: Task, spec: RunSpec) -> Figure:

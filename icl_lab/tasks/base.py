@@ -99,6 +99,7 @@ class Task(ABC):
     usual_for: ClassVar[tuple[str, ...]] = ()  # analyses that ask this task where the command names none
     facets: ClassVar[tuple[str, ...]] = ()  # axes of which training has met every value: a summary is their mean
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
+    trivial: ClassVar[tuple[str, ...]] = ()  # references that no example helps: who errs as often has learned nothing
     parameters: ClassVar[tuple[str, ...]] = ()  # numbers of a function that labels follow from, beside the inputs
 
     @property

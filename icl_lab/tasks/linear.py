@@ -31,6 +31,7 @@ class Linear(Task):
     """
 
     headline: ClassVar[str] = "mse-code"
+    trivial: ClassVar[tuple[str, ...]] = ("zero",)
     beside: ClassVar[tuple[str, ...]] = ("mse-code", "median-code")
     log_scale: ClassVar[bool] = True
     usual_for: ClassVar[tuple[str, ...]] = ("boundary",)

@@ -36,6 +36,7 @@ class Needle(Task):
 
     usual_for: ClassVar[tuple[str, ...]] = ("needle",)
     headline: ClassVar[str] = "exact"
+    trivial: ClassVar[tuple[str, ...]] = ("chance", "most-frequent", "most-recent")
     beside: ClassVar[tuple[str, ...]] = ("exact", "first")
     facets: ClassVar[tuple[str, ...]] = ("depth",)
     heat_map: ClassVar[tuple[str, str]] = ("length", "depth")

@@ -41,6 +41,7 @@ class Quantifier(Task):
     """
 
     headline: ClassVar[str] = "balanced-last"
+    trivial: ClassVar[tuple[str, ...]] = ("always-false", "always-true")
     beside: ClassVar[tuple[str, ...]] = ("balanced-last", "any", "last")
     deviants: ClassVar[Sequence[float]] = (1, 3, 10, 30, 100, 300, 1000)
     heat_map: ClassVar[tuple[str, str]] = ("sigma", "length")

@@ -28,6 +28,7 @@ class VectorNeedle(Task):
     """
 
     headline: ClassVar[str] = "error"
+    trivial: ClassVar[tuple[str, ...]] = ("zero", "mean-value", "most-recent")
     beside: ClassVar[tuple[str, ...]] = ("error",)
     facets: ClassVar[tuple[str, ...]] = ("depth",)
     heat_map: ClassVar[tuple[str, str]] = ("length", "depth")

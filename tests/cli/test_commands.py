@@ -239,7 +239,7 @@ def test_list_runs_and_doctor(run, tmp_path):
 def test_help_imports_nothing_heavy():
     script = """
 import sys
-from icl_lab.cli import cli
+from icl_lab.cli.main import cli
 try:
     cli(["--help"])
 except SystemExit:
@@ -298,7 +298,7 @@ def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(orders) + "\n"))
     code, out, _ = run("work")
     assert code == 0
-    assert json.loads(out.splitlines()[0]) == {"step": 40}
+    assert [json.loads(line) for line in out.splitlines()[:2]] == [{"step": 0}, {"step": 40}]
     assert Store(tmp_path).run(spec, 4).finished
     assert Store(tmp_path).run(spec, 4).env()["command"] == "typed"
 

@@ -2,7 +2,11 @@
 
 import sys
 import threading
+from pathlib import Path
 
+import pytest
+
+from icl_lab.cli import supervisor
 from icl_lab.cli.supervisor import RETRIES, Job, supervise
 
 # Reads its orders and leaves a mark for each attempt; then does as it was told.
@@ -49,13 +53,14 @@ def test_chaos(tmp_path):
     )
     assert [outcome.job.name for outcome in outcomes] == [f"job {number}" for number in range(12)]
     assert {n: outcome.state for n, outcome in enumerate(outcomes) if outcome.state != "done"} == {
-        5: "failed",
+        5: "killed",
         7: "failed",
     }
     assert {number: attempts(tmp_path, number) for number in range(12)} == {
         number: {3: 2, 5: RETRIES + 1}.get(number, 1) for number in range(12)
     }
-    assert outcomes[5].reason == "killed by signal 9 3 times"
+    assert outcomes[5].reason.startswith("killed 3 times, last by SIGKILL;")
+    assert "goes on from its last checkpoint" in outcomes[5].reason
     assert outcomes[7].reason == "ValueError: sigma is a cat"
     assert heard[-1] == (36, 36)
     assert all(total == 36 for _, total in heard)
@@ -96,3 +101,94 @@ here.unlink()
 
 def test_no_jobs_is_no_work():
     assert supervise([], COMMAND, 2) == []
+
+
+def alive(marks):
+    """The processes of this test that are still there."""
+    numbers = [int(path.read_text()) for path in marks.glob("process-*")]
+    return [number for number in numbers if Path(f"/proc/{number}").exists() and _state(number) != "Z"]
+
+
+def _state(number):
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+# Leaves its number, and a mark when it is asked to end.
+LASTING = WORKER.replace(
+    "asked = []",
+    """def leave(number, frame):
+    (marks / f"asked-{orders['number']}").touch()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, leave)
+(marks / f"process-{orders['number']}").write_text(str(os.getpid()))
+asked = []""",
+)
+
+
+def test_jobs_of_one_name_are_told_apart(tmp_path):
+    twice = [
+        Job("softmax seed 0", {"number": n, "does": does, "marks": str(tmp_path)}, 3)
+        for n, does in enumerate(("fails", "works"))
+    ]
+    outcomes = supervise(twice, COMMAND, 2)
+    assert [outcome.state for outcome in outcomes] == ["failed", "done"]
+    assert [attempts(tmp_path, number) for number in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no more"), KeyboardInterrupt()], ids=["error", "second Ctrl-C"])
+def test_what_ends_the_supervisor_ends_its_processes(tmp_path, error):
+    def tick(done, total, note):
+        if done >= 2:  # both processes have said that they are at work
+            raise error
+
+    with pytest.raises(type(error)):
+        supervise([job(n, "waits", tmp_path) for n in range(3)], [sys.executable, "-c", LASTING], 2, tick=tick)
+    assert len(list(tmp_path.glob("process-*"))) == 2
+    assert len(list(tmp_path.glob("asked-*"))) == 2
+    assert not alive(tmp_path)
+
+
+def test_a_process_that_does_not_listen_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "GRACE", 0.2)
+    deaf = LASTING.replace("signal.signal(signal.SIGTERM, leave)", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+
+    def tick(done, total, note):
+        if done >= 1:
+            raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        supervise([job(0, "waits", tmp_path)], [sys.executable, "-c", deaf], 1, tick=tick)
+    assert not alive(tmp_path)
+
+
+def test_an_error_in_a_thread_of_the_supervisor_is_raised(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "GRACE", 0.5)
+
+    def hear(crew, number, line, complaints):
+        raise OSError("the pipe burst")
+
+    monkeypatch.setattr(supervisor._Crew, "_hear", hear)
+    with pytest.raises(OSError, match="the pipe burst"):
+        supervise([job(n, "waits", tmp_path) for n in range(3)], [sys.executable, "-c", LASTING], 2)
+    assert not alive(tmp_path)
+
+
+def test_a_command_that_cannot_be_started_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        supervise([job(0, "works", tmp_path)], ["/no/such/program"], 1)
+
+
+def test_a_line_that_is_no_progress_is_kept_as_a_complaint(tmp_path):
+    chatty = WORKER.replace(
+        "for step in", "print('a library says hello', flush=True)\nprint('[1]', flush=True)\nfor step in"
+    )
+    assert [o.state for o in supervise([job(0, "works", tmp_path)], [sys.executable, "-c", chatty], 1)] == ["done"]
+    failing = chatty + "\nsys.exit(3)"
+    (outcome,) = supervise([job(1, "works", tmp_path)], [sys.executable, "-c", failing], 1)
+    assert (outcome.state, outcome.reason) == ("failed", "[1]")
+
+
+def test_a_job_that_runs_has_a_step_left(tmp_path):
+    heard = []
+    supervise([job(n, "works", tmp_path) for n in range(2)], COMMAND, 1, tick=lambda *told: heard.append(told))
+    assert all(done < total for done, total, note in heard if note != "2 of 2 runs over")

@@ -1,6 +1,11 @@
 """Experiments as files, claims as data, and verdicts that come from stored numbers."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -225,3 +230,74 @@ def test_a_wider_training_law_is_another_run_and_one_is_none(tiny):
         tiny("linear", "softmax", "train.shift.sigma_x=-1")
     with pytest.raises(Exception, match="sigma_f"):
         tiny("linear", "softmax", "train.shift.sigma_y=2")
+
+
+def test_the_repositorys_experiments_come_first_then_the_packaged(tmp_path, monkeypatch):
+    packaged = tmp_path / "icl_lab" / "experiments"
+    packaged.mkdir(parents=True)
+    monkeypatch.setattr(experiment, "SHIPPED", [packaged, tmp_path / "beside"])
+    monkeypatch.chdir(tmp_path)
+    usual, own = Path("experiments"), Path("mine")
+    assert experiment.place(usual) == packaged
+    assert experiment.place(own) == own
+    (tmp_path / "experiments").mkdir()
+    assert experiment.place(usual) == usual
+    packaged.rmdir()
+    (tmp_path / "experiments").rmdir()
+    assert experiment.place(usual) == usual
+    (tmp_path / "beside").mkdir()
+    assert experiment.place(usual) == tmp_path / "beside"
+
+
+def test_an_editable_installation_finds_the_repositorys_experiments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert experiment.names(experiment.place(Path("experiments"))) == NAMES
+
+
+def test_variants_that_do_not_fit_a_preset_are_left_out_with_their_reason():
+    made = experiment.load("ssa-table1", FOLDER)
+    fitted, reasons = experiment.fitting(made, "smoke")
+    gone = {variant.name for variant in made.variants} - {variant.name for variant in fitted.variants}
+    assert gone
+    assert [reason.split()[4] for reason in reasons] == sorted(gone)
+    assert all("heads" in reason for reason in reasons)
+    assert not any({claim.left.of, claim.right.of} & gone for claim in fitted.claims)
+    assert experiment.fitting(made, "lite") == (made, [])
+
+
+def test_a_baseline_that_does_not_fit_is_said(small):
+    with pytest.raises(BadValue, match="heads"):
+        experiment.fitting(experiment.load("small", small), "smoke", ["model.heads=3"])
+
+
+@pytest.mark.slow
+def test_a_wheel_brings_the_experiments(tmp_path):
+    """Built without the network, unpacked, and used outside the repository."""
+    hatchling = pytest.importorskip("hatchling.build", reason="no hatchling to build a wheel with")
+    root = FOLDER.parent
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, source)
+    for name in ("icl_lab", "experiments"):
+        shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    built = subprocess.run(
+        [sys.executable, "-c", f"from hatchling.build import build_wheel; build_wheel({str(tmp_path)!r})"],
+        cwd=source, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    assert hatchling
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    listed = subprocess.run(
+        [sys.executable, "-m", "icl_lab", "list", "experiments"],
+        cwd=elsewhere,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {name for name in listed.stdout.splitlines() if name and not name.startswith(" ")} == set(NAMES)

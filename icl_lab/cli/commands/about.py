@@ -7,41 +7,35 @@ from pathlib import Path
 import click
 
 from icl_lab import __version__
-from icl_lab.cli.options import say
+from icl_lab.cli.options import results_option
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
 
 
 @click.command("list")
 @click.argument("what", type=click.Choice(["tasks", "normalizers", "positions", "presets", "runs", "experiments"]))
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@results_option
 @click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
 def list_(what: str, results: Path, files: Path) -> None:
     """Say what there is: tasks, normalizers, positions, presets, runs or experiments."""
-    from icl_lab.cli import index
+    from icl_lab.cli import index, runs
     from icl_lab.evidence.layer import Layer
     from icl_lab.papers import claims, experiment
     from icl_lab.runs.store import Store
 
     if what == "experiments":
-        for name in experiment.names(files):
-            for line in claims.card(name, experiment.load(name, files), Store(results, Layer.find())):
-                click.echo(line)
+        place = experiment.place(files)
+        for name in experiment.names(place):
+            for line in claims.card(name, experiment.load(name, place), Store(results, Layer.find())):
+                out(line)
         return
 
     if what == "runs":
-        for run in Store(results, Layer.find()).runs(say):
-            state = (
-                "evidence"
-                if run.kept is not None
-                else "finished"
-                if run.finished
-                else "trained"
-                if run.trained
-                else "begun"
-            )
-            click.echo(f"{run.spec.task:28} {run.spec.attn:28} {run.folder.parent.name:16} seed {run.seed}  {state}")
+        for line in runs.listing(Store(results, Layer.find()), say):
+            out(line)
         return
     for line in index.listing(what):
-        click.echo(line)
+        out(line)
 
 
 @click.command("index")
@@ -65,15 +59,15 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
         stale.append(str(page))
         if not check:
             publish(page, new.encode())
-            click.echo(f"wrote {page}")
+            out(f"wrote {page}")
     if not stale:
-        click.echo(f"{len(pages)} pages are in step.")
+        out(f"{len(pages)} pages are in step.")
     elif check:
         raise click.ClickException(f"out of step: {', '.join(stale)}; run: make index")
 
 
 @click.command()
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@results_option
 def doctor(results: Path) -> None:
     """Say what this machine offers: versions, device, threads, disk, browser, results folder."""
     import shutil
@@ -81,12 +75,12 @@ def doctor(results: Path) -> None:
     from icl_lab.runs import environment
 
     device = environment.device("auto")
-    click.echo(f"icl-lab   {__version__}, commit {environment.commit()}")
-    click.echo(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
-    click.echo(f"device    {environment.describe(device)}")
+    out(f"icl-lab   {__version__}, commit {environment.commit()}")
+    out(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
+    out(f"device    {environment.describe(device)}")
     for name, version in environment.versions().items():
-        click.echo(f"package   {name} {version}")
+        out(f"package   {name} {version}")
     place = results if results.exists() else Path()
     writable = "writable" if os.access(place, os.W_OK) else "NOT writable"
-    click.echo(f"disk      {shutil.disk_usage(place).free / 2**30:.1f} GiB free, results {writable}")
-    click.echo(f"browser   {shutil.which('chromium') or 'no chromium: the browser tests will be skipped'}")
+    out(f"disk      {shutil.disk_usage(place).free / 2**30:.1f} GiB free, results {writable}")
+    out(f"browser   {shutil.which('chromium') or 'no chromium: the browser tests will be skipped'}")

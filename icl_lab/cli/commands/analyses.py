@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from icl_lab.cli.launch import Order, models, train_missing
-from icl_lab.cli.options import crowd_options, model_options, numbers, say, tell, wholes
+from icl_lab.cli.launch import Order, complete, models
+from icl_lab.cli.options import crowd_options, model_options, numbers, tell, wholes
+from icl_lab.cli.progress import say
 
 FOLDER = Path(__file__).parents[2] / "analyses"
 
@@ -94,7 +95,7 @@ def _ask(name: str, part: type, words: dict[str, Any]) -> None:
     analysis = frame.checked(analysis, groups)
     study = publish.record(name, analysis, groups, lab.command)
     place = study_folder.place(study, lab.store.root, folder, analysis.tag, force)
-    if not train_missing(runs, lab, order, tested=analysis.reads_grids):
+    if not complete(runs, lab, order, tested=analysis.reads_grids):
         if order.dry_run:
             say(f"would write {place}")
         return

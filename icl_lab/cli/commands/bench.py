@@ -5,7 +5,10 @@ from pathlib import Path
 import click
 
 from icl_lab.bench import PARTS
-from icl_lab.cli.options import Bar, say, typed
+from icl_lab.cli.hints import then
+from icl_lab.cli.options import device_option, results_option, threads_option, typed
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import Bar, say
 from icl_lab.files import write
 
 
@@ -21,9 +24,9 @@ from icl_lab.files import write
     help="Part quality: the most training of each recipe on each task.",
 )
 @click.option("--setup", is_flag=True, help="Part start: also install afresh with pip and uv, which downloads.")
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+@results_option
+@device_option
+@threads_option
 def bench(
     only: tuple[str, ...],
     as_json: bool,
@@ -57,10 +60,9 @@ def bench(
     write(table, book.as_csv(book.merge(old, rows)).encode())
     write(about, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
     if as_json:
-        click.echo(book.as_json(rows))
+        out(book.as_json(rows))
     else:
-        for line in book.table(rows):
-            click.echo(line)
-    done = say if as_json else click.echo
+        out("\n".join(book.table(rows)))
+    done = say if as_json else out
     done(f"wrote {folder}: bench.csv, env.json")
-    done("next: icl-lab costs   (what each rule costs at other lengths)")
+    done(f"next: {then('costs')}   (what each rule costs at other lengths)")

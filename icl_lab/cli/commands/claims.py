@@ -5,8 +5,11 @@ from typing import Any
 
 import click
 
-from icl_lab.cli.launch import Order, laboratory, train_missing
-from icl_lab.cli.options import crowd_options, say, tell, typed, where_options
+from icl_lab.cli.hints import then
+from icl_lab.cli.launch import Order, complete, laboratory
+from icl_lab.cli.options import crowd_options, tell, typed, where_options
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
 
 
 @click.command()
@@ -35,21 +38,23 @@ def experiment(
     from icl_lab.analyses.publish import written
     from icl_lab.papers import claims, experiment
 
-    chosen = experiment.load(name, files)
+    chosen, left_out = experiment.fitting(experiment.load(name, experiment.place(files)), preset, settings)
     lab = laboratory(results, device, threads, evidence)
+    for line in left_out:
+        say(line)
     groups = claims.groups(chosen, lab.store, preset, seeds, settings)
     runs = [run for group in groups.values() for run in group]
-    study = claims.record(chosen, groups, lab.command)
+    asked = claims.Order(Path(name).stem, preset, settings, overlay)
+    study = claims.record(chosen, asked, groups, lab.command)
     folder, how = claims.destination(name, lab.store, preset, study), Order.of(order)
     question = chosen.question()
-    if not train_missing(runs, lab, how, tested=question is None or question.reads_grids):
+    if not complete(runs, lab, how, tested=question is None or question.reads_grids):
         if how.dry_run:
             say(f"would write {folder}")
         return
-    text = claims.publish(chosen, groups, lab, preset, folder, overlay, settings)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(written(folder))}")
-    click.echo("next: icl-lab claims   (what held and what did not, over all experiments)")
+    out(claims.publish(chosen, asked, groups, lab, folder))
+    out(f"wrote {folder}: {', '.join(written(folder))}")
+    out(f"next: {then('claims')}   (what held and what did not, over all experiments)")
 
 
 @click.command()
@@ -62,12 +67,12 @@ def claims(preset: str, results: Path, files: Path) -> None:
     from icl_lab.papers import claims, experiment
     from icl_lab.runs.store import Store
 
-    store = Store(results, Layer.find())
-    for name in experiment.names(files):
-        chosen = experiment.load(name, files)
+    store, place = Store(results, Layer.find()), experiment.place(files)
+    for name in experiment.names(place):
+        chosen, left_out = experiment.fitting(experiment.load(name, place), preset)
         found = claims.findings(chosen, store, preset, store.study(claims.folder(name, store, preset)))
-        for line in claims.text(name, chosen, found):
-            click.echo(line)
+        for line in (*claims.text(name, chosen, found), *(f"  {line}" for line in left_out)):
+            out(line)
 
 
 @click.command()

@@ -72,7 +72,7 @@ def unpack(which: str, root: Path, force: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Check the runs, and write nothing.")
 def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, dry_run: bool) -> None:
     """Take finished runs in, by their folders; without a RUN all finished ones of the results folder."""
-    from icl_lab.cli.options import say
+    from icl_lab.cli.progress import say
     from icl_lab.evidence.layer import PLACE, Layer
     from icl_lab.runs import deposit
     from icl_lab.runs.store import Store

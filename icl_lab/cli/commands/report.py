@@ -54,5 +54,5 @@ def rebuild(folder: Path, place: Path, lab: "Lab", files: Path) -> list[str]:
         raise BadValue(f"{folder} holds a study of the kind {known.kind}; repeat its command: {known.command}")
     groups = study_folder.runs_of(known, lab.store)
     if known.kind == "experiment":
-        return claims.rebuild(known, groups, lab, place, files)
+        return list(claims.rebuild(known, groups, lab, place, files))
     return publish(gather(groups, str(known.options["baseline"])), groups, place, known)[1]

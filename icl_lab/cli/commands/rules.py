@@ -4,11 +4,14 @@ from pathlib import Path
 
 import click
 
-from icl_lab.cli.options import Bar, typed, wholes
+from icl_lab.cli.hints import then
+from icl_lab.cli.options import device_option, results_option, threads_option, typed, wholes
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import Bar
 
 
 @click.command()
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@results_option
 def functions(results: Path) -> None:
     """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
     from icl_lab.figures import rules
@@ -21,18 +24,18 @@ def functions(results: Path) -> None:
     drawn = dict(rules.functions(grids, FAMILIES))
     publish_folder(folder, {f"{name}.csv": grid.csv() for name, grid in grids.items()}, drawn)
     for name in drawn:
-        click.echo(f"figure: {folder / name}.png")
-    click.echo(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
-    click.echo("next: icl-lab costs   (what each rule costs in time and memory)")
+        out(f"figure: {folder / name}.png")
+    out(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
+    out(f"next: {then('costs')}   (what each rule costs in time and memory)")
 
 
 @click.command()
 @click.option("--lengths", default="256,512,1024,2048,4096", show_default=True, help="Tokens of a prompt.")
 @click.option("--attn", "attns", multiple=True, help="Only this normalizer; may be given again.  [default: all]")
 @click.option("--pairs", default=5, show_default=True, type=click.IntRange(min=1), help="Timed pairs with softmax.")
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+@results_option
+@device_option
+@threads_option
 def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, device: str, threads: int | None) -> None:
     """Count operations as the poster does, and measure time and memory of each normalizer beside softmax."""
     import json
@@ -45,6 +48,8 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     from icl_lab.runs import environment
 
     tokens = wholes(lengths, "--lengths")
+    if not tokens:
+        raise click.BadParameter("name at least one length, such as 256,1024.", param_hint="--lengths")
     if threads is not None:
         torch.set_num_threads(threads)
     here = environment.device(device)
@@ -52,13 +57,11 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     counted = analysis.operations()
     measured = analysis.measure(tokens, attns or None, pairs=pairs, device=here, tick=Bar())
     printed = analysis.printed_times()
-    for line in (*analysis.counts(counted), "", "printed by the poster:", *analysis.table(printed), "", "here:"):
-        click.echo(line)
-    for line in analysis.table(measured):
-        click.echo(line)
+    beside = ["", "printed by the poster:", *analysis.table(printed), "", "here:", *analysis.table(measured)]
+    out("\n".join([*analysis.counts(counted), *beside]))
     grids = {"poster-times": printed, "operations": counted, "measured": measured}
     files = {f"{name}.csv": grid.csv() for name, grid in grids.items()}
     files["env.json"] = json.dumps(environment.environment(here, typed()), indent=1, sort_keys=True) + "\n"
     publish_folder(folder, files, {"measured": rules.costs(measured)})
-    click.echo(f"wrote {folder}: operations.csv, poster-times.csv, measured.csv, measured.png, measured.svg, env.json")
-    click.echo("next: icl-lab functions   (what each rule does to scores)")
+    out(f"wrote {folder}: operations.csv, poster-times.csv, measured.csv, measured.png, measured.svg, env.json")
+    out(f"next: {then('functions')}   (what each rule does to scores)")

@@ -3,13 +3,21 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from icl_lab.cli.launch import Order, announce, complete, draw_history, finish, resolve_runs, show, tell_repeat
-from icl_lab.cli.options import catch_signals, crowd_options, run_options, say, tell
-from icl_lab.errors import BadValue
+from icl_lab.cli.announce import Clock, announce, announce_all, title
+from icl_lab.cli.hints import then
+from icl_lab.cli.launch import FORCED, Order, complete, finish, resolve_runs, restart
+from icl_lab.cli.options import catch_signals, crowd_options, run_options, tell
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
+from icl_lab.cli.show import close, draw_history, show, tell_repeat, warn
+from icl_lab.errors import BadValue, RunFailed
+
+if TYPE_CHECKING:
+    from icl_lab.runs.store import Run
 
 
 @click.command()
@@ -20,21 +28,33 @@ def sweep(task: str, attns: tuple[str, ...], seeds: int, swap: str, **where: Any
     """Train a model for each normalizer and seed, and test it over every shift."""
     order, evidence = Order.of(where), bool(where.pop("evidence"))
     runs, lab = resolve_runs(task, attns, seeds, swap=swap, evidence=evidence, **where)
-    complete(runs, lab, order, after=lambda run, already: show(run, already) if run.swap or not swap else None)
-    if not order.dry_run:
-        tell_repeat(runs)
+    shown = [run for run in runs if run.swap or not swap]
+    done: list[Run] = []
+
+    def after(run: "Run", already: bool) -> None:
+        if run in shown:
+            show(run, already, brief=seeds > 1)
+            done.append(run)
+
+    try:
+        complete(runs, lab, order, after=after)
+    finally:
+        if done:
+            close(done)
+            tell_repeat(done)
 
 
 @click.command()
 @run_options
 @crowd_options
 @click.option("--baseline", default="softmax", show_default=True, help="What the others are compared with.")
-@click.option("--name", default="", help="Folder of the study in the results folder.  [default: task and preset]")
+@click.option("--name", default="", help="Folder in the results folder.  [default: named by what is compared]")
 def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: str, **where: Any) -> None:
     """Compare normalizers, paired over training seeds; trains what is missing."""
     from icl_lab import normalizers
-    from icl_lab.comparison.gather import gather, publish
-    from icl_lab.registry import filename
+    from icl_lab.comparison.gather import described, gather, publish
+    from icl_lab.comparison.verdict import sentence
+    from icl_lab.runs import study_folder
     from icl_lab.runs.groups import by_rule
 
     order = Order.of(where)
@@ -44,14 +64,19 @@ def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: 
     if normalizers.canonical(baseline) not in {run.spec.attn for run in runs}:
         # Said before anything is trained for it.
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(attns)}.")
+    groups = by_rule(runs)
+    made = described(groups, normalizers.canonical(baseline), lab.command)
+    folder = study_folder.place(made, lab.store.root, name, force=order.force)
     if not complete(runs, lab, order):
         return
-    study, spec = gather(by_rule(runs), normalizers.canonical(baseline)), runs[0].spec
-    folder = lab.store.root / (name or f"{filename(spec.task)}-{spec.preset}")
-    text, files = publish(study, runs, folder, lab.command)
-    click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(files)}")
-    click.echo(f"next: open {folder / 'report.html'}, or more seeds for surer answers: --seeds {study.seeds + 2}")
+    study = gather(groups, normalizers.canonical(baseline))
+    text, files = publish(study, groups, folder, made)
+    out(text)
+    out(sentence(study))
+    warn(runs)
+    out(f"wrote {folder}: {', '.join(files)}")
+    out(f"next: open {folder / 'report.html'}")
+    out(f"next: {then('compare', {'--seeds': [str(study.seeds + 2)]})}   (more seeds: surer answers)")
 
 
 @click.command()
@@ -62,50 +87,61 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
 
     evidence = bool(where.pop("evidence")) and not force
     runs, lab = resolve_runs(task, attns, seeds, evidence=evidence, **where)
+    clock, failed = Clock(lab.device), 0
+    announce_all(runs, clock)
     for run in runs:
-        announce(run, lab, dry_run=dry_run)
+        announce(run, lab, clock, dry_run=dry_run)
         if dry_run:
             continue
-        with run.locked(lab.say, lab.stopping):
-            if force:
-                run.clear()
-            already = run.trained
-            trained(run, lab)
-        if run.kept is not None:
-            click.echo(f"trained already, in {run.kept.path}")
+        if force:
+            restart(run, lab)
+        try:
+            with run.locked(lab.say, lab.stopping):
+                already = run.trained
+                trained(run, lab)
+        except RunFailed as error:
+            if len(runs) == 1:
+                raise
+            say(f"failed: {title(run)} ({error})")
+            failed += 1
             continue
+        if run.kept is not None:
+            out(f"trained already, in {run.kept.path}")
+            continue
+        (run.folder / FORCED).unlink(missing_ok=True)
         draw_history(run)
         last = run.history()[-1]
-        click.echo(
-            f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}"
-        )
-        click.echo(f"wrote {run.folder / 'model.safetensors'}, history.csv, learning-curve.png")
-        click.echo(f"next: icl-lab sweep --task {run.spec.task} --attn {run.spec.attn} --preset {run.spec.preset}")
+        out(f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}")
+        out(f"wrote {run.folder / 'model.safetensors'}, history.csv, learning-curve.png")
+    if failed:
+        raise RunFailed(f"{failed} of {len(runs)} trainings did not finish, see above; the others are done.")
+    if not dry_run:
+        out(f"next: {then('sweep')}")
 
 
 @click.command()
 @run_options
 @crowd_options
-def ablate(task: str, attns: tuple[str, ...], seeds: int, **where: Any) -> None:
+@click.option("--name", default="", help="Folder in the results folder.  [default: named by what is compared]")
+def ablate(task: str, attns: tuple[str, ...], seeds: int, name: str, **where: Any) -> None:
     """Leave one part of the model out at a time: attention only, MLP only, no norm, a layer less; compare with all."""
     from icl_lab.comparison import ablations
-    from icl_lab.comparison.gather import gather, publish
-    from icl_lab.registry import filename
+    from icl_lab.comparison.gather import described, gather, publish
+    from icl_lab.runs import study_folder
 
     order = Order.of(where)
     if len(attns) != 1:
         raise click.UsageError("an ablation is of one normalizer: give --attn once.")
     (whole, *_), lab = resolve_runs(task, attns, seeds, **where)
     specs = ablations.ablations(whole.spec, where["settings"])
-    groups = {name: [lab.store.run(spec, seed) for seed in range(seeds)] for name, spec in specs.items()}
+    groups = {part: [lab.store.run(spec, seed) for seed in range(seeds)] for part, spec in specs.items()}
     runs = [run for group in groups.values() for run in group]
+    title = f"{whole.spec.task}, {whole.spec.attn}: one part less"
+    made = described(groups, ablations.WHOLE, lab.command, title, "ablate")
+    folder = study_folder.place(made, lab.store.root, name, force=order.force)
     if not complete(runs, lab, order):
         return
-    spec = whole.spec
-    folder = lab.store.root / f"ablations-{filename(spec.task)}-{filename(spec.attn)}-{spec.preset}"
-    text, files = publish(
-        gather(groups, ablations.WHOLE), runs, folder, lab.command, title=f"{spec.task}, {spec.attn}: one part less"
-    )
+    text, files = publish(gather(groups, ablations.WHOLE), groups, folder, made)
     tell(text, folder, files, "report.html")
 
 
@@ -145,4 +181,4 @@ def work() -> None:
         lambda: bool(asked() or orphaned),
         orders["command"],
     )
-    finish(lab.store.run(spec, orders["seed"], orders["swap"]), lab)
+    finish(lab.store.run(spec, orders["seed"], orders["swap"]), lab, orders["tested"])

@@ -1,0 +1,77 @@
+"""What will be trained and about how long it takes, said before the first step."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import click
+
+from icl_lab.cli.options import duration
+from icl_lab.cli.progress import say
+
+if TYPE_CHECKING:
+    import torch
+
+    from icl_lab.runs.session import Lab
+    from icl_lab.runs.store import Run
+
+
+class Clock:
+    """Times trainings by a few steps of each specification, measured once."""
+
+    def __init__(self, device: "torch.device") -> None:
+        self._device = device
+        self._measured = cache(self._measure)
+        self._runs: dict[str, Run] = {}
+
+    def __call__(self, run: "Run") -> tuple[float, int, int]:
+        """Returns the seconds of training that are left of a run, its parameters, and the step of its checkpoint."""
+        from icl_lab.runs.estimate import examples, standing
+
+        if run.finished or run.trained:
+            return 0.0, 0, 0
+        self._runs.setdefault(run.spec.hash, run)
+        seconds, parameters = self._measured(run.spec.hash)
+        since = standing(run)
+        return seconds * examples(run.spec.train, since) / examples(run.spec.train), parameters, since
+
+    def _measure(self, which: str) -> tuple[float, int]:
+        from icl_lab.runs.estimate import estimate
+
+        return estimate(self._runs[which].spec, self._device)
+
+
+def title(run: "Run") -> str:
+    """A run in one line: task, rule, preset, seed."""
+    return f"{run.spec.task} | {run.name} | {run.spec.preset} | seed {run.seed}"
+
+
+def announce(run: "Run", lab: "Lab", clock: Clock, dry_run: bool = False) -> float:
+    """Says what will be trained, on what, and how long it will take; returns the seconds of training."""
+    from icl_lab.runs import environment
+
+    spec, (seconds, parameters, since) = run.spec, clock(run)
+    steps = (
+        f"{spec.train.steps - since:,} of {spec.train.steps:,} steps left" if since else f"{spec.train.steps:,} steps"
+    )
+    state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
+    state = "trained already, to be tested" if run.trained else state
+    state = "finished already" if run.finished else state
+    say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if dry_run else ''}")
+    if dry_run:
+        click.echo(f"{'done' if run.finished else 'to do'}  {run.place}")
+    return seconds
+
+
+def announce_all(runs: Sequence["Run"], clock: Clock, jobs: int = 1) -> None:
+    """Says, where runs are several, how many there are, how many are done, and how long the rest takes in total.
+
+    Seeds and tests of one training count once.
+    """
+    if len(runs) < 2:
+        return
+    done = sum(run.finished for run in runs)
+    trainings = {run.folder: run for run in runs if not (run.finished or run.trained)}
+    seconds = sum(clock(run)[0] for run in trainings.values()) / max(1, min(jobs, len(trainings)))
+    rest = f"; about {duration(seconds)} of training in total{f', {jobs} at once' * (jobs > 1)}" if trainings else ""
+    say(f"{len(runs)} runs, {done} of them finished{rest}")

@@ -1,0 +1,77 @@
+"""The command to type next: spelled as the program was started, with what was asked for this time."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from icl_lab.cli.variables import spelled
+
+# Of one command alone: which part of it, where it writes, and what it throws away.
+OWN = ("--force", "--dry-run", "--shard", "--name", "--swap")
+
+
+def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
+    """Returns the command ``name`` with the options that were typed now, where it takes them.
+
+    ``changes`` holds options, such as ``--attn``, with the values that they have instead; none to leave one out.
+    """
+    context = click.get_current_context()
+    menu = context.find_root().command
+    command = menu.get_command(context, name) if isinstance(menu, click.Group) else None
+    if command is None:
+        raise ValueError(f"there is no command '{name}' to be done next")
+    takes = {_option(parameter): parameter for parameter in command.params}
+    wanted = {option: values for option, values in _typed(context).items() if option not in OWN} | dict(changes or {})
+    said = [(parameter, value) for option, parameter in takes.items() for value in wanted.get(option, ())]
+    if sys.argv[0] == "make":
+        return f"make {name} {spelled(command, said)}".strip()
+    return f"{program()} {shlex.join([name, *(word for each in said for word in _words(*each))])}"
+
+
+def program() -> str:
+    """Returns what starts this program: ``icl-lab`` as it was typed, or ``python -m icl_lab``."""
+    if Path(sys.argv[0]).name == "__main__.py":
+        return f"{_python()} -m icl_lab"
+    return sys.argv[0] if os.sep not in sys.argv[0] else _short(sys.argv[0])
+
+
+def _python() -> str:
+    here = next((name for name in ("python", "python3") if shutil.which(name) == sys.executable), sys.executable)
+    return here if os.sep not in here else _short(here)
+
+
+def _short(path: str) -> str:
+    """A path as it can be typed here: its name where the shell finds it, or relative to this folder."""
+    there = Path(path).absolute()
+    if shutil.which(there.name) == str(there):
+        return there.name
+    return str(there.relative_to(Path.cwd())) if there.is_relative_to(Path.cwd()) else path
+
+
+def _typed(context: click.Context) -> dict[str, Sequence[str]]:
+    """The options of the command that runs now that were given to it, with their values as text."""
+    found: dict[str, Sequence[str]] = {}
+    for parameter in context.command.params:
+        name, given = str(parameter.name), context.get_parameter_source(str(parameter.name))
+        if given is ParameterSource.COMMANDLINE:
+            value = context.params[name]
+            found[_option(parameter)] = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
+    return found
+
+
+def _option(parameter: click.Parameter) -> str:
+    return max(parameter.opts, key=len)
+
+
+def _words(parameter: click.Parameter, value: str) -> list[str]:
+    if isinstance(parameter, click.Argument):
+        return [value]
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return [_option(parameter)]
+    return [f"{_option(parameter)}={value}"] if value.startswith("-") else [_option(parameter), value]

@@ -1,0 +1,65 @@
+"""The runs of a results folder, one line a specification: what differs from its preset, and where each seed stands."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from icl_lab.errors import LabError
+from icl_lab.runs.estimate import standing
+from icl_lab.runs.spec import RunSpec, resolve
+from icl_lab.runs.store import Run, Store
+
+
+def listing(store: Store, say: Callable[[str], object]) -> Iterator[str]:
+    """Yields the lines for ``list runs``: two specifications of one preset differ in what stands at the end.
+
+    ``say`` is told of folders that cannot be read.
+    """
+    found: dict[str, list[Run]] = {}
+    for run in store.runs(say):
+        found.setdefault(str(run.folder.parent), []).append(run)
+    for runs in found.values():
+        spec, states = runs[0].spec, dict[str, list[int]]()
+        for run in sorted(runs, key=lambda run: run.seed):
+            states.setdefault(state(run), []).append(run.seed)
+        told = "; ".join(f"{_list(seeds)} {word}" for word, seeds in states.items())
+        what = f"{spec.task:24} {spec.attn:24} {runs[0].folder.parent.name:16} {told}"
+        yield "  ".join([what, *filter(None, [" ".join(differences(spec))])])
+
+
+def state(run: Run) -> str:
+    """Where a run stands: finished, trained, or the step of its checkpoint; and its tests with other rules."""
+    swaps = [path.parent.name.removeprefix("swap-") for path in sorted(run.folder.glob("swap-*/grid.csv"))]
+    begun = "trained" if run.trained else f"at step {standing(run)} of {run.spec.train.steps}"
+    begun = "evidence" if run.kept is not None else "finished" if run.finished else begun
+    return begun + (f", tested with {', '.join(swaps)}" if swaps else "")
+
+
+def differences(spec: RunSpec) -> list[str]:
+    """Returns the fields in which a run is not its preset, as ``--set`` takes them."""
+    try:
+        usual = resolve(spec.task, spec.attn, spec.preset, draws=spec.test.draws)
+    except LabError as reason:  # a rule that does not fit the preset as it is
+        return [f"({reason})"]
+    return list(_different(spec.whole(), usual.whole()))
+
+
+def _different(ours: dict[str, Any], usual: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, value in ours.items():
+        if isinstance(value, dict) and name != "shift":
+            yield from _different(value, usual.get(name, {}), f"{path}{name}.")
+        elif value != usual.get(name):
+            yield f"{path}{name}={_text(value)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _list(seeds: list[int]) -> str:
+    whole = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    text = f"{seeds[0]}-{seeds[-1]}" if whole else ", ".join(map(str, seeds))
+    return f"seed{'s' * (len(seeds) > 1)} {text}"

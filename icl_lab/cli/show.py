@@ -1,0 +1,107 @@
+"""A finished run for whoever waits: its grid in brief, its pictures, and its paths."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from icl_lab.cli.hints import then
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
+
+if TYPE_CHECKING:
+    from icl_lab.runs.store import Run
+
+
+def show(run: "Run", already: bool, brief: bool = False) -> None:
+    """Prints the grid, the error in training conditions beside the references, and the paths; ``brief``: one line."""
+    from icl_lab import tasks
+    from icl_lab.runs import summary
+
+    task, place, verb = tasks.build(run.spec.task), run.place, "there already" if already else "wrote"
+    if brief:
+        here = summary.at_home([run.grid()], task, run.spec)
+        out(f"{run.name}, seed {run.seed}: {here[run.name]:.3g} in training conditions; {verb}: {place / 'grid.csv'}")
+        return
+    out(summary.brief(run.grid(), task, run.spec))
+    out(f"{verb}: {place / 'grid.csv'}")
+    out(f"heat map: {place / 'heat-map.png'}")
+
+
+def close(runs: Sequence["Run"]) -> None:
+    """Prints what several seeds of a rule have in common, what was not learned, and what could be done next."""
+    from icl_lab import tasks
+    from icl_lab.runs import summary
+    from icl_lab.runs.groups import by_rule
+
+    task, rules = tasks.build(runs[0].spec.task), by_rule(runs)
+    for name, seeds in rules.items():
+        if len(seeds) > 1:
+            out(f"\n{name}, mean ± standard deviation over {len(seeds)} seeds")
+            out(summary.spread([run.grid() for run in seeds], task, seeds[0].spec))
+    warn(runs)
+    plain = [name for name, seeds in rules.items() if not seeds[0].swap]
+    rivals = plain if len(plain) > 1 else [*plain, "ssa" if plain == ["softmax"] else "softmax"]
+    # A comparison needs its baseline.
+    baseline = [] if "softmax" in rivals else ["--baseline", rivals[0]]
+    out(f"next: {then('compare', {'--attn': rivals, **({'--baseline': baseline[1:]} if baseline else {})})}")
+
+
+def warn(runs: Sequence["Run"]) -> None:
+    """Says which rules have learned nothing: whoever compares them compares noise."""
+    from icl_lab import tasks
+    from icl_lab.runs import summary
+    from icl_lab.runs.groups import by_rule
+
+    for name, seeds in by_rule(runs).items():
+        task = tasks.build(seeds[0].spec.task)
+        if reason := summary.unlearned([run.grid() for run in seeds], task, seeds[0].spec):
+            say(f"{name}: {reason}")
+
+
+def draw(run: "Run", afresh: bool) -> None:
+    """Draws the heat map and the learning curve of a finished run; where they are not of new numbers, what is missing.
+
+    A picture that is kept beside the grid stays as it is, though another version would draw it with other bytes.
+    """
+    from icl_lab import tasks
+    from icl_lab.figures.base import encode
+    from icl_lab.files import KINDS, publish
+    from icl_lab.runs import summary
+
+    if run.kept is not None:  # nothing is drawn into the evidence
+        return
+    places = [run.place / f"heat-map.{kind}" for kind in KINDS]
+    wanted = [place for place in places if afresh or not place.exists()]
+    if not wanted:
+        return
+    figure = summary.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
+    for place in wanted:
+        publish(place, encode(figure, place.suffix[1:]))
+    if not run.swap:
+        draw_history(run)
+
+
+def draw_history(run: "Run") -> None:
+    """Draws the learning curve of a trained run, and what its rules learned on the way."""
+    from icl_lab.figures.base import encode
+    from icl_lab.figures.training import learned, learning_curve
+    from icl_lab.files import publish
+
+    title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
+    figure = learning_curve({run.spec.attn: history}, title=title, label="training loss")
+    publish(run.folder / "learning-curve.png", encode(figure, "png"))
+    if (numbers := learned(history, title=title)) is not None:
+        publish(run.folder / "learned.png", encode(numbers, "png"))
+
+
+def tell_repeat(runs: Sequence["Run"]) -> None:
+    """Puts the user's own runs beside the repository's runs of the same specification and seed, where there are any."""
+    from icl_lab.evidence.layer import Layer
+    from icl_lab.runs import repeat
+
+    layer = Layer.find()
+    if layer is None:
+        return
+    for run in runs:
+        if run.kept is None and run.finished:
+            for line in repeat.lines(run, layer):
+                out(line)

@@ -1,0 +1,107 @@
+"""The command to type next: as this program was started, with what was asked for, and never with what throws away."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icl_lab.cli import hints
+
+SMALL = [
+    "--set",
+    "train.steps=10",
+    "--set",
+    "train.batch=8",
+    "--set",
+    "test.prompts=16",
+    "--set",
+    "test.axes.sigma_x=1",
+]
+SMALL += ["--set", "test.axes.sigma_f=1,2"]
+SWEEP = ["--task", "linear", "--preset", "smoke", *SMALL]
+
+
+def following(out):
+    return [line.removeprefix("next: ") for line in out.splitlines() if line.startswith("next: ")]
+
+
+def test_after_a_sweep_the_same_is_compared(run, tmp_path):
+    code, out, _ = run("sweep", "--attn", "ssa", *SWEEP, "--force", "--threads", "1")
+    assert code == 0
+    (line,) = following(out)
+    words = shlex.split(line)
+    assert words[:2] == ["icl-lab", "compare"]
+    assert words.count("--set") == len(SMALL) // 2
+    assert words[words.index("--results") + 1] == str(tmp_path / "results")
+    assert [words[n + 1] for n, word in enumerate(words) if word == "--attn"] == ["ssa", "softmax"]
+    assert "--force" not in out
+    code, out, _ = run(*words[1:-2] if words[-2] == "--results" else words[1:])
+    assert code == 0
+    *_, line = following(out)
+    assert "--seeds 3" in line
+    assert "--set test.axes.sigma_f=1,2" in line
+
+
+def test_rules_without_the_baseline_are_compared_with_the_first(run):
+    code, out, _ = run("sweep", "--attn", "ssa", "--attn", "ssmax", *SWEEP)
+    assert code == 0
+    (line,) = following(out)
+    assert "--attn ssa --attn ssmax" in line
+    assert "--baseline ssa" in line
+
+
+def test_after_a_training_the_same_is_tested(run):
+    code, out, _ = run("train", "--attn", "ssa", *SWEEP)
+    assert code == 0
+    assert following(out)[0].startswith("icl-lab sweep --task linear --attn ssa --preset smoke --set train.steps=10")
+
+
+def test_under_make_the_hint_is_a_make_command(run, monkeypatch, tmp_path):
+    values = {"TASK": "linear", "ATTN": "ssa", "PRESET": "smoke", "SET": shlex.join(SMALL[1::2])}
+    values["RESULTS"] = str(tmp_path / "r")
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GIVEN", " ".join(values))
+    code, out, err = run("make", "train")
+    assert code == 0, err
+    setting = " ".join(SMALL[1::2])
+    assert following(out) == [f"make sweep TASK=linear ATTN=ssa PRESET=smoke SET='{setting}' RESULTS={tmp_path}/r"]
+
+
+@pytest.mark.parametrize(
+    ("started", "named"),
+    [
+        ("icl-lab", "icl-lab"),
+        ("{here}/bin/icl-lab", "bin/icl-lab"),
+        ("/elsewhere/bin/icl-lab", "/elsewhere/bin/icl-lab"),
+        ("{here}/on-path/icl-lab", "icl-lab"),
+        ("/x/icl_lab/__main__.py", "{python} -m icl_lab"),
+    ],
+)
+def test_the_program_is_named_as_it_can_be_typed(tmp_path, monkeypatch, started, named):
+    (tmp_path / "on-path").mkdir()
+    (tmp_path / "on-path" / "icl-lab").write_text("")
+    (tmp_path / "on-path" / "icl-lab").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "on-path"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [started.format(here=tmp_path)])
+    assert hints.program() == named.format(python=sys.executable)
+
+
+def test_the_python_of_this_folder_is_named_by_its_place_in_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/x/icl_lab/__main__.py"])
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
+    assert hints.program() == ".venv/bin/python -m icl_lab"
+
+
+def test_a_hint_works_as_it_is_typed(tmp_path):
+    """Through the shell, from the program that was started as a module."""
+    root = Path(__file__).parents[2]
+    words = [sys.executable, "-m", "icl_lab", "train", "--attn", "ssa", *SWEEP, "--results", str(tmp_path / "a folder")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=root)
+    again = subprocess.run(following(done.stdout)[0], shell=True, capture_output=True, text=True, check=False, cwd=root)
+    assert again.returncode == 0, again.stderr
+    assert list((tmp_path / "a folder").rglob("grid.csv"))

@@ -1,0 +1,186 @@
+"""Many runs from one command: announced in total, none lost because another failed, and taken up where they stood."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from icl_lab.cli import launch
+from icl_lab.cli.announce import Clock, announce, announce_all
+from icl_lab.cli.launch import Order, complete
+from icl_lab.cli.runs import differences, listing
+from icl_lab.errors import RunFailed, Stopped
+from icl_lab.runs import estimate
+from icl_lab.runs.spec import resolve
+from icl_lab.sweep import sweep, trained
+
+SMALL = ["--set", "train.steps=5", "--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
+RUN = ["--task", "linear", "--preset", "smoke", *SMALL]
+
+
+@pytest.fixture
+def second_each(monkeypatch):
+    """Every run is estimated to take a second a step at full length."""
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device, since=0: (float(spec.train.steps), 1234))
+
+
+def fails(monkeypatch, *seeds):
+    """Lets these seeds diverge."""
+    whole = launch.finish
+
+    def finish(run, lab):
+        if run.seed in seeds:
+            raise RunFailed("the loss is nan at step 3")
+        return whole(run, lab)
+
+    monkeypatch.setattr(launch, "finish", finish)
+
+
+def test_a_run_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeypatch):
+    fails(monkeypatch, 0)
+    code, out, err = run("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
+    assert code == 1
+    assert "failed: linear | ssa | smoke | seed 0 (the loss is nan at step 3)" in err
+    assert err.splitlines()[-1].startswith("icl-lab: 1 of 3 runs did not finish, see above; the others are finished")
+    assert [path.parent.name for path in sorted(tmp_path.rglob("grid.csv"))] == ["seed-1", "seed-2"]
+    assert "over 2 seeds" in out
+
+
+def test_a_training_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeypatch):
+    from icl_lab import sweep as steps
+
+    whole = steps.trained
+
+    def trained(run, lab):
+        if run.seed == 0:
+            raise RunFailed("the loss is nan at step 3")
+        return whole(run, lab)
+
+    monkeypatch.setattr(steps, "trained", trained)
+    code, _, err = run("train", "--attn", "ssa", *RUN, "--seeds", "2")
+    assert code == 1
+    assert "failed: linear | ssa | smoke | seed 0 (the loss is nan at step 3)" in err
+    assert [path.parent.name for path in tmp_path.rglob("model.safetensors")] == ["seed-1"]
+
+
+def test_a_single_run_that_fails_says_why_in_its_last_line(run, monkeypatch):
+    fails(monkeypatch, 0)
+    code, _, err = run("sweep", "--attn", "ssa", *RUN)
+    assert (code, err.splitlines()[-1]) == (1, "icl-lab: the loss is nan at step 3")
+
+
+def test_several_runs_are_announced_in_total(tiny, lab, capsys, second_each):
+    runs = [lab.store.run(tiny("linear", rule), seed) for rule in ("softmax", "ssa") for seed in range(3)]
+    sweep(runs[0].spec, 0, lab)
+    announce_all(runs, Clock(lab.device))
+    assert capsys.readouterr().err == "6 runs, 1 of them finished; about 5 min of training in total\n"
+    announce_all(runs, Clock(lab.device), jobs=2)
+    assert "about 2 min of training in total, 2 at once\n" in capsys.readouterr().err
+    announce_all(runs[:1], Clock(lab.device))
+    assert capsys.readouterr().err == ""
+    announce_all([runs[0], runs[0]], Clock(lab.device))
+    assert capsys.readouterr().err == "2 runs, 2 of them finished\n"
+
+
+def test_a_test_with_another_rule_is_no_further_training(tiny, lab, capsys, second_each):
+    runs = [lab.store.run(tiny(), 0), lab.store.run(tiny(), 0, "ssmax")]
+    announce_all(runs, Clock(lab.device))
+    assert "about 60 s of training in total" in capsys.readouterr().err
+
+
+def test_what_is_left_after_a_stop_is_announced(tiny, lab, capsys, second_each):
+    steps, run = iter([False] * 29), lab.store.run(tiny(), 0)
+    object.__setattr__(lab, "stopping", lambda: next(steps, True))
+    with pytest.raises(Stopped):
+        trained(run, lab)
+    assert announce(run, lab, Clock(torch.device("cpu"))) < 45
+    assert "30 of 60 steps left" in capsys.readouterr().err
+
+
+def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
+    asked = []
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device, since=0: asked.append(spec) or (1.0, 1))
+    clock = Clock(lab.device)
+    for seed in range(4):
+        clock(lab.store.run(tiny(), seed))
+    assert len(asked) == 1
+
+
+def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
+    """A scheduler that wants its machine back starts the same command again, --force and all."""
+    run = lab.store.run(tiny(), 0)
+    sweep(run.spec, 0, lab)
+    before = run.grid().csv()
+    steps = iter([False] * 20)
+    object.__setattr__(lab, "stopping", lambda: next(steps, True))
+    with pytest.raises(Stopped):
+        complete([run], lab, Order(force=True))
+    stood = estimate.standing(run)
+    assert stood > 0
+    object.__setattr__(lab, "stopping", lambda: False)
+    complete([run], lab, Order(force=True))
+    assert f"goes on from step {stood} (checkpoint.pt)." in lab.said
+    assert run.grid().csv() == before
+    assert not (run.folder / launch.FORCED).exists()
+    lab.said.clear()
+    complete([run], lab, Order(force=True))  # finished since: now it is repeated from the start
+    assert not any("goes on" in line for line in lab.said)
+
+
+def test_a_training_is_forced_as_often_as_it_is_asked_for(run):
+    for force in ([], ["--force"], ["--force"]):
+        code, out, _ = run("train", "--attn", "ssa", *RUN, *force)
+        assert (code, out.split()[0]) == (0, "trained:")
+    assert run("train", "--attn", "ssa", *RUN)[1].startswith("was trained already")
+
+
+def test_three_seeds_end_in_one_table(run):
+    code, out, _ = run("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
+    assert code == 0
+    assert out.count("sigma_x down, sigma_f across") == 1
+    assert "ssa, mean ± standard deviation over 3 seeds" in out
+    assert len(re.findall(r"^ssa, seed \d: [\d.]+ in training conditions; wrote: ", out, flags=re.MULTILINE)) == 3
+
+
+def test_what_learned_nothing_is_said(run):
+    code, _, err = run("sweep", "--task", "needle", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=2")
+    assert code == 0
+    assert re.search(r"softmax: not learned: error in training conditions 0\.\d+, the best trivial reference", err)
+    code, _, err = run("compare", "--attn", "softmax", "--attn", "ssa", *RUN)
+    assert code == 0
+    assert "softmax: not learned: " in err
+    assert "ssa: not learned: " in err
+
+
+def test_runs_are_listed_by_what_they_are_and_where_they_stand(tiny, lab):
+    plain, odd = tiny(), tiny("linear", "softmax", "model.width=32")
+    for seed in (0, 1, 2):
+        sweep(plain, seed, lab)
+    sweep(plain, 0, lab, "ssmax")
+    lab.store.run(odd, 4).begin()
+    lines = list(listing(lab.store))
+    assert len(lines) == 2
+    (first,) = (line for line in lines if plain.hash in line)
+    (second,) = (line for line in lines if odd.hash in line)
+    assert "seed 0 finished, tested with ssmax; seeds 1, 2 finished" in first
+    assert "model.width=16 train.steps=60 train.batch=8 test.axes.length=5,12" in first
+    assert "seed 4 at step 0 of 60" in second
+    assert "model.width" not in second
+
+
+def test_a_run_of_a_preset_differs_in_nothing():
+    assert differences(resolve("linear", "ssa", "lite")) == []
+    assert differences(resolve("linear", "ssa", "lite", ["model.norm=no"])) == ["model.norm=no"]
+    assert differences(resolve("linear", "four-functions", "smoke", ["model.heads=4"]))[0].startswith("(")
+
+
+@pytest.mark.slow
+def test_an_ablation_with_several_jobs(tmp_path):
+    """Its parts are runs of one rule and seed: they once had one name."""
+    words = [sys.executable, "-m", "icl_lab", "ablate", "--attn", "softmax", *RUN, "--jobs", "2", "--threads", "2"]
+    done = subprocess.run([*words, "--results", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.rglob("grid.csv"))) == 6
+    assert done.stderr.count("%") == 0

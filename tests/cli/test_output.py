@@ -1,0 +1,83 @@
+"""Standard output: columns for a person, Markdown for a program, and work that goes on when nobody reads."""
+
+import io
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from icl_lab.cli import output
+from icl_lab.markdown import plain
+
+TABLE = """Errors:
+
+| rule | error | note |
+| --- | --- | --- |
+| `a\\|b` | **0.5** | x |
+| softmax | −12 |  |
+
+more | text |"""
+
+
+def test_a_table_becomes_columns_and_the_rest_stays():
+    assert plain(TABLE, "<{}>".format).splitlines() == [
+        "Errors:",
+        "",
+        "rule     error  note",
+        "-------  -----  ----",
+        "a|b        <0.5>  x",
+        "softmax    −12",
+        "",
+        "more | text |",
+    ]
+
+
+def test_strokes_that_are_no_table_stay():
+    for text in ("| a | b |", "| a |\n| b |", "", "\n\n", "|x|\n"):
+        assert plain(text) == text
+
+
+def test_a_ragged_table_loses_no_cell():
+    assert plain("| a |\n| --- |\n| 1 | 2 |").splitlines() == ["a", "-  -", "1  2"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_markdown_stays_where_a_program_reads(monkeypatch, capsys, terminal):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    output.out(TABLE)
+    said = click.unstyle(capsys.readouterr().out)
+    assert ("| --- |" in said) == (not terminal)
+    assert ("-------  -----" in said) == terminal
+
+
+class Gone(io.StringIO):
+    """A reader that has left."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_a_reader_that_has_left_ends_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", Gone())
+    output.out("one")
+    output.out("two")
+    assert sys.stdout.name == os.devnull
+    sys.stdout.close()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_head_does_not_end_the_runs_that_follow(tmp_path):
+    small = ["--set", "train.steps=5", "--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1", "--seeds", "3"]
+    words = [sys.executable, "-m", "icl_lab", "sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *small]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*words, "--results", str(tmp_path)], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert done.returncode == 0, done.stderr
+    assert "Broken" not in done.stderr
+    assert len(list(tmp_path.rglob("grid.csv"))) == 3

@@ -1,0 +1,108 @@
+"""The closing sentence of a comparison says what its numbers say, and no more."""
+
+import dataclasses
+import math
+
+import pytest
+
+from icl_lab import tasks
+from icl_lab.comparison import verdict
+from icl_lab.comparison.statistics import Effect, paired
+from icl_lab.comparison.study import Study
+from icl_lab.grid import Grid
+
+HOME = {"sigma_x": 1.0, "length": 40.0}
+SIGMAS = (1.0, 2.0, 10.0)
+
+
+def study(values, *, task="linear", sigmas=SIGMAS):
+    """A study whose grids hold, for each rule, one row of values over sigma_f a seed."""
+    grids = {}
+    for rule, seeds in values.items():
+        grids[rule] = [
+            Grid.of(
+                [
+                    {**HOME, "sigma_f": sigma, "metric": "mse-code", "value": value, "stderr": 0.0, "count": 64}
+                    for sigma, value in zip(sigmas, row, strict=True)
+                ],
+                ["sigma_x", "sigma_f", "length"],
+                task="linear",
+                attn=rule,
+                preset="lite",
+                spec=rule,
+                seed=seed,
+            )
+            for seed, row in enumerate(seeds)
+        ]
+    return Study(tasks.build(task), grids, "softmax", {**HOME, "sigma_f": 1.0})
+
+
+SOFTMAX = [(1.0, 4.0, 100.0), (1.1, 4.1, 101.0), (0.9, 3.9, 99.0)]
+
+
+def test_a_rule_that_errs_less_at_home_and_alike_far_out():
+    ssa = [(0.50, 3.0, 130.0), (0.56, 5.0, 80.0), (0.45, 3.5, 100.0)]
+    made = study({"softmax": SOFTMAX, "ssa": ssa})
+    near = paired([1.0, 1.1, 0.9], [0.50, 0.56, 0.45])
+    ratio, low, high = near.ratio
+    far = made.overall("ssa", "softmax")
+    assert verdict.sentence(made) == (
+        f"ssa errs {ratio:.3g}x softmax in training conditions [{low:.3g}, {high:.3g}] over 3 seeds; "
+        f"far out no difference is shown (x{math.exp(far.effect):.3g} [{math.exp(far.low):.3g}, "
+        f"{math.exp(far.high):.3g}])."
+    )
+    assert 0.4 < ratio < 0.6
+
+
+def test_a_rule_that_errs_more_far_out():
+    ssa = [(1.0, 8.0, 200.0), (1.2, 8.3, 204.0), (0.85, 7.7, 197.0)]
+    text = verdict.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
+    assert "no difference is shown (x1" in text
+    assert "; far out it errs more (x2 [" in text
+    ssa = [(1.0, 2.0, 50.0), (1.2, 2.1, 50.0), (0.85, 1.9, 49.0)]
+    assert "; far out it errs less (x0.498" in verdict.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
+
+
+def test_one_seed_shows_nothing():
+    text = verdict.sentence(study({"softmax": SOFTMAX[:1], "ssa": [(0.1, 0.2, 1.0)]}))
+    assert text == (
+        "ssa against softmax in training conditions of one seed: no interval, so nothing is shown (x0.1); "
+        "far out no interval, so nothing is shown (x0.0224)."
+    )
+
+
+def test_what_was_not_tested_is_said():
+    made = study({"softmax": [row[1:] for row in SOFTMAX], "ssa": [row[1:] for row in SOFTMAX]}, sigmas=SIGMAS[1:])
+    text = verdict.sentence(made)
+    assert text.startswith("ssa: training conditions were not tested; far out no difference is shown (x1 [1, 1])")
+    made = study({"softmax": [row[:1] for row in SOFTMAX], "ssa": [row[:1] for row in SOFTMAX]}, sigmas=SIGMAS[:1])
+    assert verdict.sentence(made).endswith("nothing was tested far out.")
+
+
+def test_every_rule_has_a_line_and_the_baseline_none():
+    lines = verdict.sentence(study({"ssa": SOFTMAX, "softmax": SOFTMAX, "ssmax": SOFTMAX})).splitlines()
+    assert [line.split()[0] for line in lines] == ["ssa", "ssmax"]
+
+
+@pytest.mark.parametrize(
+    ("effect", "low", "high", "words"),
+    [
+        (
+            -0.1,
+            -0.15,
+            -0.05,
+            "ssa errs less than softmax in training conditions over 3 seeds (difference in error -0.1",
+        ),
+        (0.1, 0.05, 0.15, "ssa errs more than softmax in training conditions over 3 seeds (difference in error +0.1"),
+        (0.1, -0.05, 0.15, "no difference is shown (difference in error +0.1 [-0.05, 0.15])"),
+    ],
+)
+def test_rates_are_compared_by_difference(effect, low, high, words):
+    found = dataclasses.replace(paired([1.0, 2.0], [1.0, 2.1], "difference"), effect=effect, low=low, high=high)
+    assert isinstance(found, Effect)
+    assert words in verdict._near(found, "ssa", "softmax", "over 3 seeds")
+
+
+def test_a_ratio_that_no_number_holds_is_infinite():
+    found = dataclasses.replace(paired([1.0, 2.0], [1.0, 2.1], "difference"), effect=0.0, low=-800.0, high=800.0)
+    assert verdict._number(found, ratio=True) == "x1 [0, inf]"

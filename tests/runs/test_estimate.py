@@ -1,0 +1,60 @@
+"""How long a training takes counts only what is left of it; where it stands is read from its checkpoint."""
+
+import math
+
+import pytest
+import torch
+
+from icl_lab.errors import Stopped
+from icl_lab.runs import estimate
+from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.spec import resolve
+from icl_lab.sweep import trained
+
+
+@pytest.fixture
+def stopped(tiny, lab):
+    """A run that was stopped after 20 of its 60 steps."""
+    steps, run = iter([False] * 19), lab.store.run(tiny(), 0)
+    object.__setattr__(lab, "stopping", lambda: next(steps, True))
+    with pytest.raises(Stopped, match="step 20 of 60"):
+        trained(run, lab)
+    return run
+
+
+def test_a_stopped_run_stands_at_its_checkpoint(stopped, tiny, lab):
+    assert estimate.standing(stopped) == 20
+    assert estimate.standing(lab.store.run(tiny(), 1)) == 0
+
+
+def test_a_damaged_checkpoint_counts_as_none(stopped):
+    path = stopped.folder / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert estimate.standing(stopped) == 0
+    path.write_bytes(b"")
+    assert estimate.standing(stopped) == 0
+
+
+def test_examples_are_those_of_the_steps_that_are_left():
+    spec = resolve("linear", "softmax", "smoke").train
+    whole = sum(spec.length_at(step) for step in range(spec.steps))
+    assert estimate.examples(spec) == whole
+    assert estimate.examples(spec, 200) == sum(spec.length_at(step) for step in range(200, 300))
+    assert estimate.examples(spec, 300) == 0
+
+
+def test_examples_of_very_many_steps_are_counted_in_part():
+    spec = PRESETS["paper"].train
+    whole = sum(spec.length_at(step) for step in range(spec.steps))
+    assert math.isclose(estimate.examples(spec), whole, rel_tol=1e-3)
+    huge = resolve("linear", "softmax", "smoke", ["train.steps=1000000000000"]).train
+    assert estimate.examples(huge) > 1e12
+
+
+def test_an_estimate_shrinks_with_what_is_done(monkeypatch):
+    spec, now = resolve("linear", "softmax", "smoke"), iter(range(100))
+    monkeypatch.setattr(estimate.time, "monotonic", lambda: float(next(now)))  # every measured step takes 1 s
+    seconds, _ = estimate.estimate(spec, torch.device("cpu"))
+    left, _ = estimate.estimate(spec, torch.device("cpu"), 200)
+    assert seconds == estimate.examples(spec.train) / spec.train.longest
+    assert left == estimate.examples(spec.train, 200) / spec.train.longest
