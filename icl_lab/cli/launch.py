@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from icl_lab.cli.options import Bar, catch_signals, duration, say, typed
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import RunFailed, Stopped, UnknownName
 
 if TYPE_CHECKING:
     from icl_lab.runs.session import Lab
@@ -29,11 +29,15 @@ def resolve_runs(
     swap: str = "",
 ) -> tuple[list["Run"], "Lab"]:
     """Resolves and checks every run before the first begins; with ``swap`` also its test with that rule."""
+    from icl_lab.runs import provenance
     from icl_lab.runs.spec import resolve
 
-    # The other rule must fit the model as well, and is called by its one spelling.
-    rules = ["", resolve(task, swap, preset, settings, draws).attn] if swap else [""]
-    specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
+    try:
+        # The other rule must fit the model as well, and is called by its one spelling.
+        rules = ["", resolve(task, swap, preset, settings, draws).attn] if swap else [""]
+        specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
+    except UnknownName as error:
+        raise provenance.explained(error, results) from None
     lab = laboratory(results, device, threads)
     return [lab.store.run(spec, seed, rule) for spec in specs.values() for seed in range(seeds) for rule in rules], lab
 
@@ -148,11 +152,13 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int) -> None:
     import msgspec
     import torch
 
+    from icl_lab import outside
     from icl_lab.cli.supervisor import Job, supervise
 
     todo = [run for run in runs if not run.finished]
     threads = max(1, torch.get_num_threads() // jobs)
     orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": threads, "command": lab.command}
+    orders["imports"] = outside.orders()
     done = len(runs) - len(todo)
     say(f"{done} of {len(runs)} runs are finished; {len(todo)} to do, {jobs} at once with {threads} threads each")
     outcomes = supervise(
@@ -200,7 +206,7 @@ def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> dict[Path
 
 def announce(run: "Run", lab: "Lab", dry_run: bool = False) -> float:
     """The first line: what, on what, and how long it will take; returns the seconds."""
-    from icl_lab.runs import environment
+    from icl_lab.runs import environment, provenance
     from icl_lab.runs.estimate import estimate
 
     spec = run.spec
@@ -211,6 +217,8 @@ def announce(run: "Run", lab: "Lab", dry_run: bool = False) -> float:
         state = f"{parameters:,} parameters, {spec.train.steps:,} steps, about {duration(seconds)}"
         state = "trained already, to be tested" if run.trained else state
     say(f"{what}: {state}{' (dry run)' if dry_run else ''}")
+    for sentence in provenance.changed(spec, run.folder):
+        say(sentence)
     if dry_run:
         click.echo(f"{'done' if run.finished else 'to do'}  {run.folder}")
     return seconds

@@ -6,8 +6,9 @@ import sys
 
 import click
 
-from icl_lab import __version__
+from icl_lab import __version__, outside
 from icl_lab.cli.commands import commands
+from icl_lab.cli.imports import HELP_IMPORT, named
 from icl_lab.cli.options import PREEMPTED, caught
 from icl_lab.errors import LabError, Stopped
 
@@ -21,6 +22,7 @@ icl-lab list normalizers                    what can stand in place of softmax
 
 @click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="icl-lab")
+@click.option("--import", expose_value=False, multiple=True, metavar="MODULE|FILE.py", help=HELP_IMPORT)
 def cli() -> None:
     """The group of all commands."""
 
@@ -32,7 +34,10 @@ for command in commands():
 def main() -> None:
     """Runs the command line, and turns complaints into one line and an exit code (0, 1, 2, 75 or 130)."""
     try:
-        cli.main(standalone_mode=False)
+        words, imports = named(sys.argv[1:])
+        for given in imports:
+            outside.load(given)
+        cli.main(args=words, standalone_mode=False)
     except LabError as error:
         click.echo(f"icl-lab: {error}", err=True)
         preempted = isinstance(error, Stopped) and signal.SIGINT not in caught

@@ -30,6 +30,7 @@ from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.registry import filename
+from icl_lab.runs import provenance
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import RunSpec
 from icl_lab.training.loop import Progress
@@ -250,11 +251,16 @@ class Store:
         )
 
     def at(self, place: Path) -> Run:
-        """Returns the run in a folder ``.../seed-K``; raises ``UnknownName`` with the nearest runs there are."""
+        """Returns the run in a folder ``.../seed-K``; raises ``UnknownName`` with the nearest runs there are.
+
+        Raises it too where the run's task or rule is not known here, with the import that the run was made with.
+        """
         if not (place / "spec.json").exists() or not place.name.startswith("seed-"):
             there = [str(run.folder) for run in self.runs()]
             raise UnknownName("run", str(place), get_close_matches(str(place), there, n=5, cutoff=0))
-        return Run(place, _spec(place / "spec.json"), int(place.name.removeprefix("seed-")))
+        spec = _spec(place / "spec.json")
+        provenance.require(spec, place)
+        return Run(place, spec, int(place.name.removeprefix("seed-")))
 
     def runs(self) -> Iterator[Run]:
         """Yields every run that has begun; raises ``RunFailed`` where a specification cannot be read."""

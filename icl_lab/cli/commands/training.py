@@ -111,12 +111,14 @@ def work() -> None:
     import msgspec
     import torch
 
+    from icl_lab import outside
     from icl_lab.runs import environment
     from icl_lab.runs.session import Lab
     from icl_lab.runs.spec import RunSpec
     from icl_lab.runs.store import Store
 
     orders = json.loads(sys.stdin.readline())
+    outside.obey(orders["imports"])
     torch.set_num_threads(orders["threads"])
     spec = msgspec.convert(orders["spec"], RunSpec)
     asked = catch_signals()
