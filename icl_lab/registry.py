@@ -169,9 +169,11 @@ class Registry:
         except BadValue as error:
             raise BadValue(f"{self.kind} '{text}': {error}") from None
 
-    def entries(self) -> Iterator[Entry]:
-        """Yields what each part says of itself."""
+    def entries(self, *, outside: bool = True) -> Iterator[Entry]:
+        """Yields what each part says of itself; those that came from outside only where ``outside``."""
         for name in self.names():
+            if self.source(name) and not outside:
+                continue
             text = inspect.getdoc(self._parts[name]) or ""
             yield Entry(name, text.partition("\n")[0], _marked(text, "Formula"), _marked(text, "Paper"))
 

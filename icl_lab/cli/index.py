@@ -79,7 +79,7 @@ def _rows(what: str) -> list[list[str]]:
     names = ["name", "what it is", "formula", *more, "source"]
     rows: list[list[str]] = [names, ["---"] * len(names)]
     for registry in KINDS[what]:
-        for entry in registry.entries():
+        for entry in registry.entries(outside=False):
             about: list[str] = [
                 f"`{entry.name}{_options(registry, entry.name)}`",
                 entry.line,

@@ -7,6 +7,7 @@ import inspect
 from typing import Any, cast
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from icl_lab import normalizers
 from icl_lab.contracts.base import hold
@@ -142,7 +143,8 @@ def seeds_can_be_stacked_where_declared(choice: str) -> None:
         return torch.func.functional_call(asked[0], state, tuple(tensors))
 
     try:
-        got = torch.func.vmap(ask)(state, stacked)
+        with sdpa_kernel(SDPBackend.MATH):  # as stacks are trained: the fused kernels of a CPU cannot be mapped
+            got = torch.func.vmap(ask)(state, stacked)
     except RuntimeError as error:
         raise AssertionError(f"stackable is declared, and vmap cannot map it: {str(error).splitlines()[0]}") from None
     alone = torch.stack([each.forward(*tensors) for each, tensors in zip(asked, inputs, strict=True)])

@@ -6,7 +6,7 @@ import torch
 from icl_lab import normalizers
 from icl_lab.contracts.normalizers import CHECKS
 from icl_lab.contracts.rule_inputs import HEADS, TRAINED, WIDTH, build, gradients, qkv, scored
-from icl_lab.contracts.verdicts import choices, families
+from icl_lab.contracts.verdicts import Part, choices, families
 from icl_lab.errors import LabError
 from icl_lab.normalizers.base import causal, is_causal
 
@@ -24,10 +24,8 @@ MORE = [
     "stick-breaking+reweight",
 ]
 RULES, *_ = families()
-ALL = [
-    choice for registry in RULES.registries for name in registry.names() for choice in choices(RULES, registry, name)
-]
-ALL += MORE
+PARTS = [Part(RULES, registry, name) for registry in RULES.registries for name in registry.names()]
+ALL = [*(choice for part in PARTS for choice in choices(part)), *MORE]
 
 
 @pytest.mark.parametrize("choice", ALL)

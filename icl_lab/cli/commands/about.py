@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from icl_lab import __version__
+from icl_lab.cli.options import say
 
 
 @click.command("list")
@@ -32,6 +33,8 @@ def list_(what: str, results: Path, files: Path) -> None:
         return
     for line in index.listing(what):
         click.echo(line)
+    for line in dict.fromkeys(line for registry in index.KINDS.get(what, []) for line in registry.broken()):
+        say(line)
 
 
 @click.command("index")
