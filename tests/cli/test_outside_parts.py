@@ -1,4 +1,4 @@
-"""Parts from outside on the command line: every command takes them, runs record them, and a run without them says so."""
+"""Parts from outside on the command line: commands take them, runs record them, and say where they are missing."""
 
 import json
 import os
@@ -13,29 +13,8 @@ from icl_lab.cli.imports import named
 from icl_lab.runs.spec import resolve
 
 ROOT = Path(__file__).parents[2]
-SQUARE = '''"""A sharper softmax."""
-
-from torch import Tensor
-
-from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Site, WarpedScore
-
-
-@registry.add("square")
-class Square(WarpedScore):
-    """Softmax of scores times a constant: with c = 2, weights that go as the square of softmax's.
-
-    Formula: w = softmax(c z)
-    Paper: yours, 2026
-    """
-
-    def __init__(self, site: Site, *, c: float = 2.0) -> None:
-        super().__init__()
-        self.c = c
-
-    def warp(self, z: Tensor, n: Tensor) -> Tensor:
-        return self.c * z
-'''
+PAGE = (ROOT / "docs" / "outside-parts.md").read_text()
+SQUARE = PAGE.split("```python\n")[1].partition("```")[0]  # as printed
 WRONG = SQUARE.replace(
     "    def warp(self, z: Tensor, n: Tensor) -> Tensor:", "    def warp(self, z, n):\n        n = len(z)"
 ).replace("self.c * z", "self.c * z * z.shape[-1]")
@@ -169,7 +148,7 @@ def test_hashes_do_not_depend_on_where_a_rule_is_kept(folder):
     outside.load("./square.py")
     spec = resolve("linear", "square:c=3.0", "smoke")
     assert spec.attn == "square:c=3"
-    assert spec.hash == "PIN"
+    assert spec.hash == "40e636e5"  # of the same file as icl_lab/normalizers/square.py
 
 
 def test_workers_import_what_the_command_imported(folder, tmp_path):

@@ -1,5 +1,6 @@
 """Commands about parts of one's own."""
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ def check_part(what: str) -> None:
             click.echo(state or f"ok      {part.label} | {verdict.check}")
     say(f"{count} checks, {failed} failed.")
     if failed:
-        raise click.exceptions.Exit(1)
+        sys.exit(1)
 
 
 def _parts(what: str) -> Iterator["Part"]:
