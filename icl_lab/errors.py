@@ -11,11 +11,23 @@ class LabError(Exception):
 
 
 class UnknownName(LabError):
-    """A name that nothing is registered under; the message lists what is."""
+    """A name that nothing is registered under; the message lists what is, or says ``where`` it came from."""
 
-    def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, names: Iterable[str], where: str = "") -> None:
         known = sorted(names)
-        super().__init__(f"No {kind} is called '{name}'.{_nearest(name, known)} There are: {', '.join(known)}.")
+        self.kind, self.name = kind, name
+        found = (
+            f"{_nearest(name, known)} There are: {', '.join(known)}." if known else "" if where else " There are none."
+        )
+        super().__init__(f"No {kind} is called '{name}'.{found}{where and ' '}{where}")
+
+
+class NameTaken(LabError):
+    """A name that two parts of one kind want; ``places`` says where each is defined."""
+
+    def __init__(self, kind: str, name: str, places: tuple[str, str]) -> None:
+        self.kind, self.name = kind, name
+        super().__init__(f"The {kind} '{name}' is registered twice: in {places[0]} and in {places[1]}.")
 
 
 class UnknownOption(LabError):

@@ -1,21 +1,26 @@
-"""Where a name becomes a thing.
+"""Registries: build a part (a normalizer, a task, an analysis) from text such as ``ssa:n=2,learn=no``.
 
-A choice is text that survives a shell, a Makefile and a file name: ``ssa``, ``ssa:n=2,learn=no``. A part announces
-itself in its own file by ``@registry.add("name")`` and is found by being there. Its options are the keyword-only
-parameters of its constructor: no schema, no second spelling.
+The text survives a shell, a Makefile and a file name. A part announces itself in its own file by
+``@registry.add("name")`` and is found by being there: a file of this package, an entry point of an installed one, or
+what ``--import`` names (``outside``). Its options are the keyword-only parameters of its constructor: no schema, no
+second spelling.
 """
 
 import importlib
 import inspect
-import math
 import pkgutil
+import re
+import sys
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, Literal, Self, TypeVar, get_args, get_origin
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
-from icl_lab.errors import BadValue, UnknownName, UnknownOption
+from icl_lab import option_values as values_of
+from icl_lab import outside
+from icl_lab.errors import BadValue, NameTaken, UnknownName, UnknownOption
+from icl_lab.import_target import shown
 
 Part = TypeVar("Part", bound=type)
 
@@ -64,44 +69,84 @@ class Entry:
 
 
 class Registry:
-    """The parts of one kind (``normalizer``, ``task``), each announced in a file of ``package``."""
+    """The parts of one kind (``normalizer``, ``task``); those of this package are announced in a file of ``package``.
+
+    ``package`` is also the group of entry points by which installed packages bring parts of their own.
+    """
 
     def __init__(self, kind: str, package: str) -> None:
         self.kind, self.package = kind, package
         self._parts: dict[str, type] = {}
+        self._sources: dict[str, outside.Source] = {}
 
     def add(self, name: str) -> Callable[[Part], Part]:
-        """Announces the decorated class under ``name``."""
+        """Announces the decorated class under ``name``; raises ``LabError`` where the name is taken or is no name."""
 
         def announce(part: Part) -> Part:
+            if not (isinstance(part, type) and isinstance(name, str) and re.fullmatch(r"[A-Za-z][\w-]*", name)):
+                raise BadValue(
+                    f"@registry.add takes a name of letters, digits and hyphens above a class, got {name!r}."
+                )
+            if not outside.is_built_in(part):
+                self._import_built_in()  # so that a name that is taken is known here, whoever comes first
             if name in self._parts:
-                raise ValueError(f"two {self.kind}s are called '{name}'")
+                raise NameTaken(self.kind, name, (_place(self._parts[name]), _place(part)))
             self._parts[name] = part
+            source = outside.announced(self._parts, name, part)
+            if source:
+                self._sources[name] = source
             return part
 
         return announce
 
     def names(self) -> list[str]:
         """Returns all names, sorted."""
-        # A new file is found by being there: no list of imports to forget.
-        root = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(getattr(root, "__path__", [])):
-            importlib.import_module(f"{self.package}.{module.name}")
+        self._import_built_in()
+        outside.installed(self.package)
         return sorted(self._parts)
 
     def part(self, name: str) -> type:
-        """Returns the class called ``name``; raises ``UnknownName``."""
+        """Returns the class called ``name``; raises ``UnknownName``, and ``NameTaken`` where two packages bring it."""
         names = self.names()
+        for broken in outside.installed(self.package):
+            taken = broken.taken
+            if taken and (taken.kind, taken.name) == (self.kind, name) and self.source(name):
+                raise taken
         if name not in names:
-            raise UnknownName(self.kind, name, names)
+            # It may be what an installed package would bring, if it could be imported.
+            raise UnknownName(self.kind, name, names, " ".join(self.broken()))
         return self._parts[name]
+
+    def source(self, name: str) -> outside.Source | None:
+        """Returns the import that brought a part; None for those of this package."""
+        return self._sources.get(name) if name in self._parts else None
+
+    def record(self, name: str) -> dict[str, str] | None:
+        """Returns where an outside part came from, as ``env.json`` holds it; None for those of this package."""
+        source = self.source(name)
+        return outside.record(self._parts[name], source) | {"kind": self.kind, "name": name} if source else None
+
+    def brought(self, source: outside.Source) -> list[str]:
+        """Returns the names of the parts that came with an import."""
+        return [
+            name
+            for name in self.names()
+            if (came := self.source(name)) and (came == source or source.holds(self._parts[name].__module__))
+        ]
+
+    def broken(self) -> list[str]:
+        """Returns a line for each entry point of an installed package that cannot be imported."""
+        return [broken.line for broken in outside.installed(self.package)]
 
     def options(self, name: str) -> dict[str, inspect.Parameter]:
         """Returns the options of ``name`` with their types and defaults."""
         part = self.part(name)
-        hints = typing.get_type_hints(part.__init__)  # type: ignore[misc]
+        try:
+            hints = typing.get_type_hints(part.__init__)  # type: ignore[misc]
+        except NameError as error:
+            raise BadValue(f"{self.kind} '{name}': the types of its options cannot be read: {error}.") from error
         return {
-            key: parameter.replace(annotation=hints[key])
+            key: parameter.replace(annotation=hints.get(key, parameter.empty))
             for key, parameter in inspect.signature(part).parameters.items()
             if parameter.kind is parameter.KEYWORD_ONLY
         }
@@ -111,7 +156,8 @@ class Registry:
         choice = Choice.parse(text)
         values = self._values(choice)
         return Choice(
-            choice.name, tuple((key, _write(values[key])) for key in self.options(choice.name) if key in values)
+            choice.name,
+            tuple((key, values_of.write(values[key])) for key in self.options(choice.name) if key in values),
         )
 
     def build(self, text: str, *context: Any) -> Any:
@@ -123,11 +169,19 @@ class Registry:
         except BadValue as error:
             raise BadValue(f"{self.kind} '{text}': {error}") from None
 
-    def entries(self) -> Iterator[Entry]:
-        """Yields what each part says of itself."""
+    def entries(self, *, outside: bool = True) -> Iterator[Entry]:
+        """Yields what each part says of itself; those that came from outside only where ``outside``."""
         for name in self.names():
+            if self.source(name) and not outside:
+                continue
             text = inspect.getdoc(self._parts[name]) or ""
             yield Entry(name, text.partition("\n")[0], _marked(text, "Formula"), _marked(text, "Paper"))
+
+    def _import_built_in(self) -> None:
+        # A new file is found by being there: no list of imports to forget.
+        root = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(getattr(root, "__path__", [])):
+            importlib.import_module(f"{self.package}.{module.name}")
 
     def _values(self, choice: Choice) -> dict[str, Any]:
         options = self.options(choice.name)
@@ -135,10 +189,16 @@ class Registry:
         for key, text in choice.options:
             if key not in options:
                 raise UnknownOption(f"The {self.kind} '{choice.name}'", key, options)
+            annotation = options[key].annotation
+            if not values_of.readable(annotation):
+                raise BadValue(
+                    f"{self.kind} '{choice.name}': the type of its option {key} must be int, float, bool, str, "
+                    "a Literal or a union of these."
+                )
             try:
-                values[key] = _read(text, options[key].annotation)
+                values[key] = values_of.read(text, annotation)
             except ValueError:
-                wanted = _describe(options[key].annotation)
+                wanted = values_of.describe(annotation)
                 raise BadValue(f"{self.kind} '{choice}': {key} must be {wanted}, got '{text}'.") from None
         return values
 
@@ -147,6 +207,12 @@ def require(holds: bool, bound: str, got: object) -> None:
     """Raises ``BadValue`` unless ``holds``: ``require(tau > 0, "tau must be > 0", tau)``."""
     if not holds:
         raise BadValue(f"{bound}, got {got}.")
+
+
+def _place(part: type) -> str:
+    """Where a class is defined: a module of this package, or a file outside."""
+    file = getattr(sys.modules.get(part.__module__), "__file__", None)
+    return part.__module__ if outside.is_built_in(part) or not file else shown(Path(file))
 
 
 def _marked(text: str, mark: str) -> str:
@@ -162,44 +228,3 @@ def _marked(text: str, mark: str) -> str:
                 found.append(more.strip())
             break
     return " ".join(found)
-
-
-def _kinds(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (UnionType, typing.Union) else (annotation,)
-
-
-def _read(text: str, annotation: Any) -> Any:
-    """Reads ``text`` as the first kind of ``annotation`` that it fits; ``ValueError`` if it fits none."""
-    for kind in _kinds(annotation):
-        if get_origin(kind) is Literal:
-            matches = [value for value in get_args(kind) if _write(value) == text]
-            if matches:
-                return matches[0]
-        elif kind is bool:
-            if text in ("yes", "no"):
-                return text == "yes"
-        elif kind is str:
-            return text
-        else:
-            try:
-                value = kind(text)
-            except ValueError:
-                continue
-            if math.isfinite(value):
-                return value
-    raise ValueError(text)
-
-
-def _write(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    # The shortest form that reads back as the same number: 2.0 and 2 are one spelling.
-    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value)
-
-
-def _describe(annotation: Any) -> str:
-    words = {bool: "yes or no", int: "a whole number", float: "a finite number", str: "text"}
-    return " or ".join(
-        ", ".join(_write(value) for value in get_args(kind)) if get_origin(kind) is Literal else words[kind]
-        for kind in _kinds(annotation)
-    )

@@ -8,7 +8,7 @@ from icl_lab import tasks
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
-from icl_lab.runs import environment
+from icl_lab.runs import environment, provenance
 from icl_lab.runs.measure import Subject, measure
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
@@ -65,7 +65,8 @@ def trained(run: Run, lab: Lab) -> GPT2:
         tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}"),
     )
     pace = {"seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
-    run.keep_model(model, history, environment.environment(lab.device, lab.command) | pace)
+    env = environment.environment(lab.device, lab.command) | provenance.outside(spec)
+    run.keep_model(model, history, env | pace)
     return model.eval()
 
 

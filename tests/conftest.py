@@ -69,6 +69,26 @@ def run(monkeypatch, capsys, tmp_path):
         signal.signal(number, handler)
 
 
+@pytest.fixture
+def own_parts(monkeypatch):
+    """Parts that a test registers or imports are forgotten after it."""
+    from icl_lab import normalizers, outside, tasks
+    from icl_lab.model import positions
+
+    for registry in (normalizers.registry, normalizers.wrappers, tasks.registry, positions.registry):
+        registry.names()  # the built-in parts are registered once a process, and have to stay
+        monkeypatch.setattr(registry, "_parts", dict(registry._parts))
+        monkeypatch.setattr(registry, "_sources", dict(registry._sources))
+    for name in ("_loaded", "_searched", "_homes"):
+        monkeypatch.setattr(outside, name, {})
+    before = dict(sys.modules), list(sys.path)
+    yield
+    for name in set(sys.modules) - set(before[0]):
+        if name.startswith(("imported_", "mypackage")):
+            del sys.modules[name]
+    sys.path[:] = before[1]
+
+
 @pytest.fixture(scope="session")
 def browser():
     """Debian's Chromium, without the network."""

@@ -1,82 +1,14 @@
-"""Names, streams, the curriculum and grids: what everything else stands on."""
+"""Random streams, the curriculum and grids: what everything else stands on."""
 
 import math
-from typing import Literal
 
 import pytest
 import torch
 
-from icl_lab.errors import BadValue, LabError, UnknownName, UnknownOption
+from icl_lab.errors import LabError
 from icl_lab.grid import Grid
-from icl_lab.registry import Choice, Registry
 from icl_lab.rng import stream
 from icl_lab.training.curriculum import Staircase
-
-
-@pytest.fixture
-def registry():
-    parts = Registry("part", "icl_lab.tasks")
-
-    @parts.add("lever")
-    class Lever:
-        """A lever.
-
-        Formula: F l = G
-          m
-        Paper: Archimedes
-        """
-
-        def __init__(self, context: int, *, arm: float | Literal["short"] = 1.0, fixed: bool = False, teeth: int = 3):
-            self.context, self.arm, self.fixed, self.teeth = context, arm, fixed, teeth
-            if teeth < 1:
-                raise BadValue(f"teeth must be >= 1, got {teeth}.")
-
-    return parts
-
-
-def test_options_are_read_by_the_types_of_the_constructor(registry):
-    lever = registry.build("lever:arm=2.50,fixed=yes,teeth=4", 7)
-    assert (lever.context, lever.arm, lever.fixed, lever.teeth) == (7, 2.5, True, 4)
-    assert registry.build("lever:arm=short", 7).arm == "short"
-
-
-def test_one_spelling(registry):
-    assert str(registry.canonical("lever: fixed=no , arm=2.0")) == "lever:arm=2,fixed=no"
-    assert str(Choice.parse("lever:arm=1e-3")) == "lever:arm=1e-3"
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "words"),
-    [
-        ("levr", UnknownName, ["No part is called 'levr'", "Did you mean 'lever'?", "There are: lever."]),
-        ("lever:amr=2", UnknownOption, ["takes no option 'amr'", "Did you mean 'arm'?", "arm, fixed, teeth"]),
-        ("lever:arm=long", BadValue, ["a finite number or short", "'long'"]),
-        ("lever:arm=inf", BadValue, ["a finite number"]),
-        ("lever:arm=nan", BadValue, ["a finite number"]),
-        ("lever:fixed=true", BadValue, ["yes or no"]),
-        ("lever:teeth=1.5", BadValue, ["a whole number"]),
-        ("lever:teeth=0", BadValue, ["part 'lever:teeth=0': teeth must be >= 1"]),
-        ("lever:", BadValue, ["NAME:option=value"]),
-        ("lever:arm", BadValue, ["NAME:option=value"]),
-        ("lever:arm=1,arm=2", BadValue, ["'arm' twice"]),
-        ("", BadValue, ["NAME"]),
-    ],
-)
-def test_a_slip_is_answered_with_what_exists(registry, text, kind, words):
-    with pytest.raises(kind) as caught:
-        registry.build(text, 7)
-    assert "\n" not in str(caught.value)
-    assert all(word in str(caught.value) for word in words), str(caught.value)
-
-
-def test_a_name_is_announced_once(registry):
-    with pytest.raises(ValueError, match="two parts"):
-        registry.add("lever")(object)
-
-
-def test_cards_are_read_from_docstrings(registry):
-    (entry,) = (entry for entry in registry.entries() if entry.name == "lever")
-    assert (entry.line, entry.formula, entry.paper) == ("A lever.", "F l = G m", "Archimedes")
 
 
 def test_an_address_repeats_and_two_differ():

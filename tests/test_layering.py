@@ -12,6 +12,8 @@ ROOT = Path(icl_lab.__file__).parent
 # Lowest floor first: a folder, or a file beside them. Code may import from lower floors and from its own folder.
 FLOORS = (
     ("errors",),
+    ("import_target", "option_values"),
+    ("outside",),
     ("rng", "registry", "published", "markdown", "grid"),
     ("tasks", "normalizers", "figures"),
     ("files", "model"),
@@ -20,7 +22,7 @@ FLOORS = (
     ("sweep", "profiles"),
     ("comparison",),
     ("analyses",),
-    ("papers", "bench"),
+    ("papers", "bench", "contracts"),
     ("cli",),
     ("__main__",),
 )
@@ -39,7 +41,10 @@ DOORS = {
     "safetensors": {"runs"},
     "transformers": {"bench"},
 }
-WITHOUT_TORCH = {"errors", "registry", "grid", "figures", "published", "markdown", "files", "evidence"}
+WITHOUT_TORCH = {
+    *("errors", "outside", "import_target", "option_values", "registry", "grid", "figures", "published", "markdown"),
+    *("files", "evidence"),
+}
 STATISTICS = ROOT / "comparison" / "statistics.py"
 
 

@@ -48,7 +48,7 @@ def title(run: "Run") -> str:
 
 def announce(run: "Run", lab: "Lab", clock: Clock, dry_run: bool = False) -> float:
     """Says what will be trained, on what, and how long it will take; returns the seconds of training."""
-    from icl_lab.runs import environment
+    from icl_lab.runs import environment, provenance
 
     spec, (seconds, parameters, since) = run.spec, clock(run)
     steps = (
@@ -58,6 +58,8 @@ def announce(run: "Run", lab: "Lab", clock: Clock, dry_run: bool = False) -> flo
     state = "trained already, to be tested" if run.trained else state
     state = "finished already" if run.finished else state
     say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if dry_run else ''}")
+    for sentence in provenance.changed(spec, run.folder):
+        say(sentence)
     if dry_run:
         click.echo(f"{'done' if run.finished else 'to do'}  {run.place}")
     return seconds

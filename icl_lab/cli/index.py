@@ -81,7 +81,7 @@ def _parts(what: str) -> list[str]:
     more = ["learned", "traits"] if what == "normalizers" else []
     lines = md.head(["name", "what it is", "formula", *more, "source"])
     for registry in KINDS[what]:
-        for entry in registry.entries():
+        for entry in registry.entries(outside=False):
             about: list[str] = [
                 f"`{entry.name}{_options(registry, entry.name)}`",
                 entry.line,

@@ -13,7 +13,7 @@ from icl_lab.cli.announce import Clock, announce, announce_all, title
 from icl_lab.cli.options import catch_signals, duration, typed
 from icl_lab.cli.progress import Bar, say
 from icl_lab.cli.show import draw
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import RunFailed, Stopped, UnknownName
 
 if TYPE_CHECKING:
     from icl_lab.runs.session import Lab
@@ -36,11 +36,15 @@ def resolve_runs(
     evidence: bool | None = None,
 ) -> tuple[list["Run"], "Lab"]:
     """Resolves and checks every run before the first begins; with ``swap`` also its test with that rule."""
+    from icl_lab.runs import provenance
     from icl_lab.runs.spec import resolve
 
-    # The other rule must fit the model as well, and is called by its one spelling.
-    rules = ["", resolve(task, swap, preset, settings, draws).attn] if swap else [""]
-    specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
+    try:
+        # The other rule must fit the model as well, and is called by its one spelling.
+        rules = ["", resolve(task, swap, preset, settings, draws).attn] if swap else [""]
+        specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
+    except UnknownName as error:
+        raise provenance.explained(error, results) from None
     lab = laboratory(results, device, threads, evidence)
     return [lab.store.run(spec, seed, rule) for spec in specs.values() for seed in range(seeds) for rule in rules], lab
 
@@ -230,12 +234,13 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int, tested: bool = True) -
     """
     import msgspec
 
+    from icl_lab import outside
     from icl_lab.cli.supervisor import Job, supervise
 
     todo = list({run.place: run for run in runs if not (run.finished if tested else run.trained)}.values())
     with shared_threads(jobs) as each:
         orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": each, "command": lab.command}
-    orders |= {"evidence": lab.store.layer is not None, "tested": tested}
+    orders |= {"evidence": lab.store.layer is not None, "tested": tested, "imports": outside.orders()}
     if todo:
         say(f"{len(todo)} to do, {jobs} at once with {each} threads each")
     outcomes = supervise(

@@ -5,8 +5,9 @@ import sys
 
 import click
 
-from icl_lab import __version__
+from icl_lab import __version__, outside
 from icl_lab.cli.commands import analyses, commands
+from icl_lab.cli.imports import HELP_IMPORT, named
 from icl_lab.cli.options import PREEMPTED, caught
 from icl_lab.errors import LabError, Stopped
 
@@ -20,6 +21,7 @@ icl-lab list normalizers                    what can stand in place of softmax
 
 @click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="icl-lab")
+@click.option("--import", expose_value=False, multiple=True, metavar="MODULE|FILE.py", help=HELP_IMPORT)
 def cli() -> None:
     """The group of all commands."""
 
@@ -31,7 +33,10 @@ for command in (*commands(), *analyses.deferred()):
 def main() -> None:
     """Runs the command line, and turns complaints into one line and an exit code (0, 1, 2, 75 or 130)."""
     try:
-        cli.main(standalone_mode=False)
+        words, imports = named(sys.argv[1:])
+        for given in imports:
+            outside.load(given)
+        cli.main(args=words, standalone_mode=False)
     except LabError as error:
         click.echo(f"icl-lab: {error}", err=True)
         preempted = isinstance(error, Stopped) and signal.SIGINT not in caught

@@ -1,11 +1,13 @@
 """Attention normalizers: what turns scores into weights. One idea a file; a file is found by being there."""
 
 import re
+from collections.abc import Iterator
 
 from torch import nn
 
+from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, Site
-from icl_lab.registry import Registry
+from icl_lab.registry import Choice, Registry
 
 registry = Registry("normalizer", __name__)
 wrappers = Registry("wrapper of a normalizer", __name__)
@@ -26,6 +28,8 @@ def build(choice: str, *, heads: int, head_dim: int, train_tokens: int) -> Norma
     rule: Normalizer = registry.build(first, site)
     for wrapper in around:
         rule = wrappers.build(wrapper, site, rule)
+    if not isinstance(rule, Normalizer):
+        raise BadValue(f"normalizer '{choice}': its class must be a Normalizer of icl_lab.normalizers.base.")
     return rule
 
 
@@ -44,6 +48,14 @@ def canonical(choice: str) -> str:
     """Returns the one spelling of a choice (option order, number format); raises ``LabError`` if there is none."""
     first, *around = _split(choice)
     return "+".join([str(registry.canonical(first)), *(str(wrappers.canonical(wrapper)) for wrapper in around)])
+
+
+def parts(choice: str) -> Iterator[tuple[Registry, str]]:
+    """Yields the names in a choice, the rule and the wrappers around it, each with the registry that it is in."""
+    first, *around = _split(choice)
+    yield registry, Choice.parse(first).name
+    for wrapper in around:
+        yield wrappers, Choice.parse(wrapper).name
 
 
 def _split(choice: str) -> list[str]:

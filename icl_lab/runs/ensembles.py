@@ -10,7 +10,7 @@ from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.rng import stream
-from icl_lab.runs import environment
+from icl_lab.runs import environment, provenance
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Run
@@ -55,7 +55,7 @@ def train_together(runs: Sequence[Run], lab: Lab) -> dict[Path, str]:
             stopping=lab.stopping,
             tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"mean loss {loss:.4g}"),
         )
-        env = environment.environment(lab.device, lab.command)
+        env = environment.environment(lab.device, lab.command) | provenance.outside(spec)
         env |= {"seconds": round(time.monotonic() - began, 1), "stacked": len(members)}
         for (run, member), start in zip(members, starts, strict=True):
             if not member.failed:

@@ -35,7 +35,7 @@ from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.registry import filename
-from icl_lab.runs import checks
+from icl_lab.runs import checks, provenance
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import RunSpec
 from icl_lab.training.loop import Progress
@@ -326,7 +326,8 @@ class Store:
     def at(self, place: Path) -> Run:
         """Returns the run in a folder ``.../seed-K``; raises ``UnknownName`` with the nearest runs there are.
 
-        Raises ``RunFailed`` where the specification inside is not the one that the folder is named after.
+        Raises it too where the run's task or rule is not known here, with the import that the run was made with, and
+        ``RunFailed`` where the specification inside is not the one that the folder is named after.
         """
         seed, path = _seed(place), place / "spec.json"
         kept = self.layer.run("/".join(place.parts[-4:])) if self.layer and not path.exists() else None
@@ -335,6 +336,7 @@ class Store:
             raise UnknownName("run", str(place), get_close_matches(str(place), there, n=5, cutoff=0))
         spec = _spec(kept.read("spec.json") if kept else path.read_bytes(), path)
         checks.folder(spec, place)
+        provenance.require(spec, place)
         return Run(place, spec, seed, layer=self.layer)
 
     def runs(self, say: Say | None = None) -> Iterator[Run]:

@@ -36,6 +36,8 @@ def list_(what: str, results: Path, files: Path) -> None:
         return
     for line in index.listing(what):
         out(line)
+    for line in dict.fromkeys(line for registry in index.KINDS.get(what, []) for line in registry.broken()):
+        say(line)
 
 
 @click.command("index")

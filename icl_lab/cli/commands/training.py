@@ -153,6 +153,7 @@ def work() -> None:
     import msgspec
     import torch
 
+    from icl_lab import outside
     from icl_lab.evidence.layer import Layer
     from icl_lab.runs import environment
     from icl_lab.runs.session import Lab
@@ -160,6 +161,7 @@ def work() -> None:
     from icl_lab.runs.store import Store
 
     orders = json.loads(sys.stdin.readline())
+    outside.obey(orders["imports"])
     torch.set_num_threads(orders["threads"])
     spec = msgspec.convert(orders["spec"], RunSpec)
     asked = catch_signals()

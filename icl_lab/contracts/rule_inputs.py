@@ -1,0 +1,121 @@
+"""What normalizers are checked on: rules with parameters off their start, queries, keys, values, masks, hard scores."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from icl_lab import normalizers
+from icl_lab.normalizers.base import Normalizer, causal
+
+HEADS, WIDTH, TRAINED = 4, 4, 5
+
+
+def build(choice: str) -> Normalizer:
+    """Builds a rule of ``HEADS`` heads in double precision, so that a difference is one of the formula."""
+    return single(choice).double()
+
+
+def single(choice: str) -> Normalizer:
+    """Builds the same rule in single precision, as it is trained."""
+    return normalizers.build(choice, heads=HEADS, head_dim=WIDTH, train_tokens=TRAINED)
+
+
+def stirred(choice: str, seed: int = 5) -> Normalizer:
+    """Builds a rule whose parameters have left their starting values, each its own way."""
+    rule = build(choice)
+    stir(rule, seed)
+    return rule
+
+
+def stir(rule: Normalizer, seed: int = 5) -> None:
+    """Moves every entry of every parameter up by 0.02 to 0.22."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in rule.parameters():
+            parameter.add_(0.2 * (torch.rand(parameter.shape, generator=generator, dtype=torch.float64) + 0.1))
+
+
+def qkv(t: int = 7, *, b: int = 2, width: int = WIDTH, seed: int = 0, gain: float = 1.5) -> list[Tensor]:
+    """Normal q, k, v (b h t d); the queries times ``gain``."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = torch.randn(3, b, HEADS, t, width, generator=generator, dtype=torch.float64)
+    return [q * gain, k, v]
+
+
+def ragged(t: int, *, diagonal: bool = False) -> Tensor:
+    """A mask (t t) that is not causal; its third row sees nothing, or every row itself."""
+    visible = torch.rand(t, t, generator=torch.Generator().manual_seed(3)) < 0.6
+    visible[2] = False
+    return visible | torch.eye(t, dtype=torch.bool) if diagonal else visible
+
+
+def masks(t: int = 7) -> dict[str, Tensor]:
+    """The causal mask, a copy of it (which takes the general road), and one with holes."""
+    return {
+        "the causal mask": causal(t),
+        "a copy of the causal mask": causal(t).clone(),
+        "a mask with holes": ragged(t),
+    }
+
+
+def scored(z: Tensor, width: int = WIDTH) -> list[Tensor]:
+    """q, k, v with the scores z (t), the same in every row and head."""
+    q = torch.zeros(1, HEADS, len(z), width, dtype=z.dtype)
+    k, v = torch.zeros_like(q), qkv(len(z), b=1, width=width)[2].to(z.dtype)
+    # The other channels carry no score, but keep the norms of q and k from 0.
+    q[..., 0], k[..., 0], q[..., 1], k[..., 2] = math.sqrt(width), z, 1.0, 1.0
+    return [q, k, v]
+
+
+def hard_cases() -> dict[str, list[Tensor]]:
+    """Single-precision q, k, v by name at which careless formulas overflow, underflow or divide by 0."""
+    generator = torch.Generator().manual_seed(11)
+    t = 9
+    wild = torch.randn(t, generator=generator).sort().values * 5e3
+    outlier = torch.zeros(t)
+    outlier[4] = 1e4
+    usual = [x.float() for x in qkv(t)]
+    return {
+        "scores up to 1e4": scored(wild.clamp(-1e4, 1e4)),
+        "scores up to 1e4, falling": scored(-wild.clamp(-1e4, 1e4)),
+        "queries and keys of 100": [usual[0] * 100, usual[1] * 100, usual[2]],
+        "all equal": scored(torch.full((t,), 1.0)),
+        "all equal and huge": scored(torch.full((t,), 1e4)),
+        "all zero": scored(torch.zeros(t)),
+        "all negative": scored(-torch.linspace(1, 40, t)),
+        "all negative, where gelu and mish underflow": scored(-torch.linspace(80, 110, t)),
+        "all hugely negative": scored(torch.full((t,), -1e4)),
+        "one huge outlier": scored(outlier),
+        "tiny scores": scored(torch.linspace(-1e-20, 1e-20, t)),
+        "zero queries": [usual[0] * 0, usual[1], usual[2]],
+        "zero keys": [usual[0], usual[1] * 0, usual[2]],
+        "zero queries and keys": [usual[0] * 0, usual[1] * 0, usual[2]],
+        "one token": [x[:, :, :1] for x in usual],
+    }
+
+
+def trait_cases() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """q, k and a mask at which a rule that breaks a declared trait shows it."""
+    for visible in (causal(8), ragged(8, diagonal=True)):
+        for gain in (0.3, 1.5, 6.0, 0.0):
+            q, k, _ = qkv(8, gain=gain)
+            yield q, k, visible
+    for z in (-3.0, 3.0):
+        q, k, _ = scored(torch.linspace(z, 2 * z, 8, dtype=torch.float64))
+        yield q, k, causal(8)
+    # Beyond the horizon of cosformer.
+    q, k, _ = qkv(520, b=1)
+    yield q, k, causal(520)
+
+
+def gradients(rule: Normalizer, tensors: list[Tensor], visible: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """attend's output, and the gradients of one number made of it; a tensor that is not read has none."""
+    q, k, v = (x.clone().requires_grad_() for x in tensors)
+    o = rule.attend(q, k, v, visible)
+    generator = torch.Generator().manual_seed(1)
+    mixed = (o * torch.randn(o.shape, generator=generator, dtype=torch.float64).to(o.dtype)).sum()
+    named = {"q": q, "k": k, "v": v} | {n: p for n, p in rule.named_parameters() if p.requires_grad}
+    found = torch.autograd.grad(mixed, list(named.values()), allow_unused=True)
+    return o, {name: grad for name, grad in zip(named, found, strict=True) if grad is not None}

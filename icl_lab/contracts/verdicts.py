@@ -1,0 +1,145 @@
+"""Contracts run on parts: which parts have one, which choices of a part are tried, and what was found."""
+
+import importlib
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from icl_lab import normalizers, tasks
+from icl_lab.errors import BadValue, LabError
+from icl_lab.option_values import finite, write
+from icl_lab.outside import Source
+from icl_lab.registry import Choice, Registry
+
+Check = Callable[[str], None]
+AROUND = ("softmax", "lssa")  # the rules that a wrapper is checked around
+
+
+@dataclass(frozen=True)
+class Family:
+    """The registries of one contract, and how a choice is built to see whether its options go together."""
+
+    contract: str
+    registries: tuple[Registry, ...]
+    build: Callable[[str], object]
+    canonical: Callable[[str], str]
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The checks of the contract."""
+        found: tuple[Check, ...] = importlib.import_module(f"icl_lab.contracts.{self.contract}").CHECKS
+        return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """A registered part to be checked: with its defaults and all its finite options, or as one choice."""
+
+    family: Family
+    registry: Registry
+    name: str
+    choice: str = ""
+
+    @property
+    def label(self) -> str:
+        """The kind and the name, or the choice."""
+        return f"{self.registry.kind} {self.choice or self.name}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one check of one part ended; ``failed`` says why, with the choice, and is empty where it passed."""
+
+    check: str
+    failed: str = ""
+
+
+def families() -> list[Family]:
+    """Returns the families of parts that have a contract."""
+    from icl_lab.contracts.normalizers import build as build_rule
+
+    return [
+        Family("normalizers", (normalizers.registry, normalizers.wrappers), build_rule, normalizers.canonical),
+        Family("tasks", (tasks.registry,), tasks.build, tasks.canonical),
+    ]
+
+
+def called(text: str) -> Part | None:
+    """Returns the part that a choice names (of a rule in its wrappers, the last wrapper); None where it names none.
+
+    Raises ``LabError`` where the name is known and the options are not.
+    """
+    for family in families():
+        for registry, name in normalizers.parts(text) if family.contract == "normalizers" else _only(family, text):
+            if name not in registry.names():
+                break
+        else:
+            family.canonical(text)
+            if text != name and (refusal := _refusal(family, text)):
+                raise refusal
+            plain = text == name and registry is not normalizers.wrappers
+            return Part(family, registry, name, "" if plain else text)
+    return None
+
+
+def brought(source: Source) -> list[Part]:
+    """Returns everything that an import has registered."""
+    return [
+        Part(family, registry, name)
+        for family in families()
+        for registry in family.registries
+        for name in registry.brought(source)
+    ]
+
+
+def verdicts(part: Part) -> Iterator[Verdict]:
+    """Runs the contract on a part; a check ends with the first choice that fails it."""
+    tried = [part.choice] if part.choice else list(choices(part))
+    for check in part.family.checks:
+        failed = next((f"{choice}: {reason}" for choice in tried if (reason := _reason(check, choice))), "")
+        yield Verdict(check.__name__.replace("_", " "), failed)
+
+
+def choices(part: Part) -> Iterator[str]:
+    """Yields a part with its defaults, and with every combination of the options that have finitely many values.
+
+    A combination that the part itself refuses is left out, and so is one that spells out a default. A wrapper is
+    tried around some rules.
+    """
+    options = part.registry.options(part.name)
+    values = {key: found for key, option in options.items() if (found := finite(option.annotation))}
+    defaults = {f"{key}={write(option.default)}" for key, option in options.items()}
+    for picked in itertools.product(*(["", *found] for found in values.values())):
+        given = [f"{key}={value}" for key, value in zip(values, picked, strict=True) if value]
+        if defaults & set(given):
+            continue
+        own = part.name + (":" + ",".join(given) if given else "")
+        for choice in [f"{rule}+{own}" for rule in AROUND] if part.registry is normalizers.wrappers else [own]:
+            if not given or _refusal(part.family, choice) is None:
+                yield choice
+
+
+def _only(family: Family, text: str) -> list[tuple[Registry, str]]:
+    return [(registry, Choice.parse(text).name) for registry in family.registries]
+
+
+def _refusal(family: Family, choice: str) -> BadValue | None:
+    """What the part itself says against these options; any other error is for the checks to report."""
+    try:
+        family.build(choice)
+    except BadValue as refusal:
+        return refusal
+    except Exception:
+        return None
+    return None
+
+
+def _reason(check: Check, choice: str) -> str:
+    """Why a check failed, in one line; empty where it passed."""
+    try:
+        check(choice)
+    except Exception as error:  # whatever a part raises is a finding, and the other checks go on
+        first = (str(error).splitlines() or [""])[0]
+        return first if isinstance(error, AssertionError | LabError) else f"{type(error).__name__}: {first}"
+    return ""

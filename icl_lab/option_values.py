@@ -1,0 +1,66 @@
+"""The values of options as text (``yes``, ``2.5``, ``short``), read by the type of a constructor's parameter."""
+
+import math
+import typing
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+WORDS = {bool: "yes or no", int: "a whole number", float: "a finite number", str: "text"}
+
+
+def kinds(annotation: Any) -> tuple[Any, ...]:
+    """Returns the members of a union, or the one type that is annotated."""
+    return get_args(annotation) if get_origin(annotation) in (UnionType, typing.Union) else (annotation,)
+
+
+def readable(annotation: Any) -> bool:
+    """Whether text can be read as the type: bool, int, float, str, a ``Literal``, or a union of these."""
+    return all(get_origin(kind) is Literal or kind in WORDS for kind in kinds(annotation))
+
+
+def read(text: str, annotation: Any) -> Any:
+    """Reads ``text`` as the first kind of ``annotation`` that it fits; ``ValueError`` if it fits none."""
+    for kind in kinds(annotation):
+        if get_origin(kind) is Literal:
+            matches = [value for value in get_args(kind) if write(value) == text]
+            if matches:
+                return matches[0]
+        elif kind is bool:
+            if text in ("yes", "no"):
+                return text == "yes"
+        elif kind is str:
+            return text
+        else:
+            try:
+                value = kind(text)
+            except ValueError:
+                continue
+            if math.isfinite(value):
+                return value
+    raise ValueError(text)
+
+
+def write(value: Any) -> str:
+    """Returns the shortest text that reads back as the same value: 2.0 and 2 are one spelling."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value)
+
+
+def describe(annotation: Any) -> str:
+    """Returns what may be written for a type, in words: ``a finite number or short``."""
+    return " or ".join(
+        ", ".join(write(value) for value in get_args(kind)) if get_origin(kind) is Literal else WORDS[kind]
+        for kind in kinds(annotation)
+    )
+
+
+def finite(annotation: Any) -> list[str]:
+    """Returns every value of those kinds of a type that have finitely many (``Literal`` and bool), as text."""
+    found: list[str] = []
+    for kind in kinds(annotation):
+        if get_origin(kind) is Literal:
+            found += [write(value) for value in get_args(kind)]
+        elif kind is bool:
+            found += ["yes", "no"]
+    return found

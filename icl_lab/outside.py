@@ -1,0 +1,180 @@
+"""Parts from outside: rules, tasks and analyses that a researcher keeps in a package or a file of their own.
+
+``load("./mine.py")`` or ``load("mypackage")`` imports what is named; the parts that it announces are registered as the
+built-in ones are. ``installed`` does the same for the entry points of installed packages.
+
+Importing runs code, with all rights of whoever started the command. Nothing is imported that the user did not name,
+except the entry points of packages that somebody installed; no folder is searched for parts.
+"""
+
+import hashlib
+import importlib.metadata
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from icl_lab.errors import BadValue, LabError, NameTaken
+from icl_lab.import_target import bring, complaint, module_name, resolved
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an import was asked for by, and what that names: a module, or the absolute path of a file or a folder."""
+
+    given: str
+    target: str
+    distribution: str = ""  # name and version, where it is an entry point
+
+    @property
+    def words(self) -> str:
+        """``--import ./mine.py``, or ``the distribution mypackage 1.2``."""
+        return f"the distribution {self.distribution}" if self.distribution else f"--import {self.given}"
+
+    def holds(self, module: str) -> bool:
+        """Whether a module is the imported one, or one inside it."""
+        mine = module_name(self.target)
+        return module == mine or module.startswith(f"{mine}.")
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The SHA-256 of each of its files that has announced a part, by module, as it was when it was imported."""
+        return {module: sha for module, sha in _homes.items() if self.holds(module)}
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An entry point that cannot be imported: a line that names its distribution, and the name that was taken."""
+
+    line: str
+    taken: NameTaken | None = None
+
+
+@dataclass
+class _Loading:
+    """An import while it runs: the parts that it has announced, each with the table that holds it."""
+
+    source: Source
+    parts: list[tuple[dict[str, type], str]] = field(default_factory=list)
+
+
+_current: ContextVar[_Loading | None] = ContextVar("current import", default=None)
+_loaded: dict[str, Source] = {}  # by target
+_searched: dict[str, list[Broken]] = {}  # by entry-point group
+_homes: dict[str, str] = {}  # outside modules that have announced a part -> the hash of their file
+
+
+def load(given: str, target: str = "") -> Source:
+    """Imports a module by its name, or a ``.py`` file or a folder by its path; a second time it does nothing.
+
+    ``target`` is the absolute path that ``given`` stood for in another process. Raises ``BadValue``, in one line with
+    the file and its line, where it cannot be imported, and where it registers nothing.
+    """
+    source = Source(given, target or resolved(given))
+    if source.target in _loaded:
+        return _loaded[source.target]
+    try:
+        with _loading(source) as loading:
+            bring(source.target)
+    except (Exception, SystemExit) as error:
+        failed = "" if isinstance(error, LabError) else " cannot be imported"
+        raise BadValue(f"{source.words}{failed}: {complaint(error)}") from error
+    if not loading.parts and not source.hashes:
+        raise BadValue(f"{source.words} registers nothing: no class in it stands below @registry.add(name).")
+    _loaded[source.target] = source
+    return source
+
+
+def loaded() -> list[Source]:
+    """Returns the imports of this process that a user named, in their order."""
+    return list(_loaded.values())
+
+
+def installed(group: str) -> list[Broken]:
+    """Imports the entry points of a group, each once; returns those that cannot be imported."""
+    if group in _searched:
+        return _searched[group]
+    broken = _searched[group] = []
+    found = {(point.name, point.value): point for point in importlib.metadata.entry_points(group=group)}
+    for _, point in sorted(found.items()):
+        owner = f"{point.dist.name} {point.dist.version}" if point.dist else "(unknown)"
+        source = Source(f"{point.name} = {point.value}", point.module, owner)
+        try:
+            with _loading(source):
+                point.load()
+        except (Exception, SystemExit) as error:
+            line = f"{source.words} (entry point {source.given}): {complaint(error)}"
+            broken.append(Broken(line[0].upper() + line[1:], error if isinstance(error, NameTaken) else None))
+    return broken
+
+
+def announced(parts: dict[str, type], name: str, part: type) -> Source | None:
+    """Notes that a part was registered in the table ``parts``; returns the import that brought it, None if built in."""
+    if is_built_in(part):
+        return None
+    _homes.setdefault(part.__module__, _sha256(part.__module__))
+    loading = _current.get()
+    if loading is None:  # announced by a program that uses this package
+        return Source(part.__module__, part.__module__)
+    loading.parts.append((parts, name))
+    return loading.source
+
+
+def is_built_in(part: type) -> bool:
+    """Whether a part belongs to this package."""
+    return part.__module__.partition(".")[0] == "icl_lab"
+
+
+def record(part: type, source: Source) -> dict[str, str]:
+    """Returns where an outside part came from, for ``env.json``: the import or the distribution, the file's hash."""
+    found = {"entry_point" if source.distribution else "import": source.given, "sha256": _homes[part.__module__]}
+    distribution = source.distribution or _distribution(part.__module__.partition(".")[0])
+    return found | ({"distribution": distribution} if distribution else {})
+
+
+def orders() -> list[dict[str, Any]]:
+    """Returns what another process needs to import the same (``obey``); paths are absolute."""
+    return [{"given": each.given, "target": each.target, "hashes": each.hashes} for each in loaded()]
+
+
+def obey(orders: Sequence[Mapping[str, Any]]) -> None:
+    """Imports what the process that gave the orders has imported.
+
+    Raises ``BadValue`` where a file is no longer what it was when that process began.
+    """
+    for order in orders:
+        source = load(order["given"], order["target"])
+        if source.hashes != order["hashes"]:
+            raise BadValue(f"{source.words} has changed since the command began; give the command again.")
+
+
+@contextmanager
+def _loading(source: Source) -> Iterator[_Loading]:
+    """Parts that are announced inside come from ``source``; those of a module that failed are taken back."""
+    loading = _Loading(source)
+    token = _current.set(loading)
+    try:
+        yield loading
+    except (Exception, SystemExit):
+        for parts, name in loading.parts:
+            if parts[name].__module__ not in sys.modules:  # Python keeps what a failed import had finished
+                _homes.pop(parts[name].__module__, None)
+                del parts[name]
+        raise
+    finally:
+        _current.reset(token)
+
+
+def _sha256(module: str) -> str:
+    """The hash of a module's file; empty where there is none, as in an interactive session."""
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path and Path(path).is_file() else ""
+
+
+def _distribution(top: str) -> str:
+    """Name and version of the distribution that a top-level module belongs to; empty where it was not installed."""
+    names = importlib.metadata.packages_distributions().get(top, [])
+    return f"{names[0]} {importlib.metadata.version(names[0])}" if names else ""

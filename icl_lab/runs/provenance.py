@@ -1,0 +1,82 @@
+"""Which parts of a run came from outside: written to ``env.json``, and said where a later command lacks them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from icl_lab import normalizers, tasks
+from icl_lab.errors import UnknownName
+from icl_lab.model import positions
+from icl_lab.registry import Choice, Registry
+from icl_lab.runs.spec import RunSpec
+
+FIELD = "outside"  # of env.json: a list of parts, left out where every part is built in
+
+
+def outside(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
+    """Returns what ``env.json`` says of the parts from outside: kind, name, import, hash of the file."""
+    found = [record for registry, name in _parts(spec) if (record := registry.record(name))]
+    return {FIELD: found} if found else {}
+
+
+def require(spec: RunSpec, folder: Path) -> None:
+    """Raises ``UnknownName``, with the import that the run was made with, where a part of a stored run is not here."""
+    for registry, name in _parts(spec):
+        if name not in registry.names():
+            lost = next(
+                (part for part in _stored(folder) if (part["kind"], part["name"]) == (registry.kind, name)), None
+            )
+            broken = " ".join(registry.broken())
+            raise UnknownName(registry.kind, name, [], f"{_made_with(lost, folder)}{broken and ' '}{broken}")
+
+
+def explained(error: UnknownName, root: Path) -> UnknownName:
+    """Returns the error with the import that a stored run was made with, where one has the part that is missing."""
+    for path in sorted(root.glob("runs/*/*/*/seed-*/env.json")):
+        for part in _stored(path.parent):
+            if (part["kind"], part["name"]) == (error.kind, error.name):
+                return UnknownName(error.kind, error.name, [], _made_with(part, path.parent))
+    return error
+
+
+def changed(spec: RunSpec, folder: Path) -> Iterator[str]:
+    """Yields a sentence for each outside part of a stored run whose file is not what it was when the run was made."""
+    then = {(part["kind"], part["name"]): part for part in _stored(folder)}
+    for registry, name in _parts(spec):
+        now, made = registry.record(name) if name in registry.names() else None, then.get((registry.kind, name))
+        if now and made and now["sha256"] != made["sha256"]:
+            yield (
+                f"{folder} was made with another version of {_words(made)} (sha256 {made['sha256'][:8]}, "
+                f"now {now['sha256'][:8]}); --force repeats it."
+            )
+
+
+def _parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
+    yield tasks.registry, Choice.parse(spec.task).name
+    for attn in filter(None, (spec.attn, spec.train.switch_to)):
+        yield from normalizers.parts(attn)
+    for code in filter(None, (spec.model.positions, spec.test.positions)):
+        yield positions.registry, Choice.parse(code).name
+
+
+def _stored(folder: Path) -> list[dict[str, str]]:
+    """What the ``env.json`` of a run says of its outside parts; none where the run has no such file yet."""
+    try:
+        env = json.loads((folder / "env.json").read_text())
+    except (OSError, ValueError):  # whoever needs the file for its own sake says what is wrong with it
+        return []
+    parts = env.get(FIELD, []) if isinstance(env, dict) else []
+    return [part for part in parts if isinstance(part, dict) and {"kind", "name", "sha256"} <= set(part)]
+
+
+def _made_with(part: Mapping[str, Any] | None, folder: Path) -> str:
+    if part is None:
+        return f"The run in {folder} needs it, and does not say which --import it came from: give that again."
+    again = "give it again" if "import" in part else "install it again"
+    return f"The run in {folder} was made with {_words(part)}: {again}."
+
+
+def _words(part: Mapping[str, str]) -> str:
+    """``--import ./mine.py``, or the distribution where it came by an entry point."""
+    return f"--import {part['import']}" if "import" in part else f"the distribution {part.get('distribution')}"

@@ -1,0 +1,271 @@
+"""Parts from outside on the command line: commands take them, runs record them, and say where they are missing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icl_lab import outside
+from icl_lab.cli.imports import named
+from icl_lab.runs.spec import resolve
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "outside-parts.md").read_text()
+SQUARE = PAGE.split("```python\n")[1].partition("```")[0]  # as printed
+WRONG = SQUARE.replace(
+    "    def warp(self, z: Tensor, n: Tensor) -> Tensor:", "    def warp(self, z, n):\n        n = len(z)"
+).replace("self.c * z", "self.c * z * z.shape[-1]")
+SMALL = [
+    *("--preset", "smoke", "--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"),
+    *("--set", "model.width=16", "--set", "model.heads=2", "--set", "test.axes.length=5,12"),
+]
+EXPERIMENT = """
+title = "A rule of one's own"
+paper = "none"
+task = "linear"
+baseline = "softmax"
+conditions = "none"
+claims = []
+
+[[variants]]
+name = "softmax"
+attn = "softmax"
+
+[[variants]]
+name = "square"
+attn = "square:c=3"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, own_parts):
+    """A folder of one's own, outside of the repository, with a rule in it."""
+    place = tmp_path / "own"
+    place.mkdir()
+    (place / "square.py").write_text(SQUARE)
+    monkeypatch.chdir(place)
+    monkeypatch.delenv("ICL_LAB_IMPORT", raising=False)
+    return place
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Forgets what was imported, as a new process would."""
+
+    def forget():
+        from icl_lab import normalizers
+
+        for parts in (normalizers.registry._parts, normalizers.registry._sources):
+            parts.pop("square", None)
+        for name in ("_loaded", "_homes", "_searched"):
+            monkeypatch.setattr(outside, name, {})
+
+    return forget
+
+
+def sweep(*words, attn="square:c=3"):
+    return ["sweep", "--task", "linear", "--attn", attn, *SMALL, *words]
+
+
+def process(*words, cwd, path=(), **env):
+    """Runs a command line as a process of its own; the package comes from this checkout unless ``path`` says other."""
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])), **env}
+    command = [sys.executable, "-m", "icl_lab", *words]
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
+
+
+def test_imports_are_taken_out_of_any_place(monkeypatch):
+    monkeypatch.setenv("ICL_LAB_IMPORT", " a.py, b ,")
+    words = ["--import", "c.py", "sweep", "--import=d", "--task", "linear", "--import", "e", "--", "--import", "f"]
+    left = ["sweep", "--task", "linear", "--", "--import", "f"]
+    assert named(words) == (left, ["a.py", "b", "c.py", "d", "e"])
+
+
+@pytest.mark.parametrize("words", [["--import"], ["--import="], ["--import", "--task"], ["--import", ""]])
+def test_an_import_of_nothing_is_refused(run, words):
+    code, _, err = run(*words)
+    assert code == 2
+    assert "--import takes a module or the path of a .py file" in err
+
+
+@pytest.mark.parametrize("where", ["before", "after", "variable"])
+def test_a_run_with_an_outside_rule_says_so_in_its_env(folder, run, tmp_path, monkeypatch, where):
+    words = {
+        "before": ["--import", "./square.py", *sweep()],
+        "after": sweep("--import=./square.py"),
+        "variable": sweep(),
+    }
+    if where == "variable":
+        monkeypatch.setenv("ICL_LAB_IMPORT", "./square.py")
+    code, out, err = run(*words[where], "--results", str(tmp_path / "results"))
+    assert (code, "mse" in out or "wrote" in out) == (0, True), err
+    (path,) = (tmp_path / "results").glob("runs/linear/square-c=3/*/seed-0/env.json")
+    (part,) = json.loads(path.read_text())["outside"]
+    assert {"import": "./square.py", "kind": "normalizer", "name": "square"}.items() <= part.items()
+    assert part["sha256"] == next(iter(outside.load("./square.py").hashes.values()))
+    assert "distribution" not in part
+
+
+def test_a_built_in_run_records_no_import(folder, run, tmp_path):
+    code, *_ = run(*sweep("--import", "./square.py", attn="softmax"))
+    assert code == 0
+    (path,) = (tmp_path / "results").rglob("env.json")
+    assert "outside" not in json.loads(path.read_text())
+
+
+def test_a_later_command_says_which_import_is_missing(folder, run, fresh, tmp_path):
+    run(*sweep("--import", "./square.py"))
+    fresh()
+    (place,) = (tmp_path / "results").glob("runs/*/*/*/seed-0")
+    says = f"No normalizer is called 'square'. The run in {place} was made with --import ./square.py: give it again."
+    for words in (sweep(), ["heads", "--run", str(place)], ["compare", *sweep("--attn", "softmax")[1:]]):
+        code, _, err = run(*words)
+        assert (code, err.strip()) == (2, f"icl-lab: {says}")
+    code, out, _ = run("list", "runs", "--results", str(tmp_path / "results"))
+    assert code == 0
+    assert "square:c=3" in out
+    code, _, err = run(*sweep("--import", "./square.py"))
+    assert code == 0
+    assert "finished already" in err
+
+
+def test_a_run_made_with_another_version_of_the_file_is_named(folder, run, fresh, tmp_path):
+    run(*sweep("--import", "./square.py"))
+    fresh()
+    (folder / "square.py").write_text(SQUARE.replace("self.c * z", "self.c * z + 0"))
+    code, _, err = run(*sweep("--import", "./square.py"))
+    assert code == 0
+    assert "was made with another version of --import ./square.py (sha256 " in err
+    fresh()
+    (folder / "square.py").write_text(SQUARE)
+    assert "another version" not in run(*sweep("--import", "./square.py"))[2]
+
+
+def test_hashes_do_not_depend_on_where_a_rule_is_kept(folder):
+    outside.load("./square.py")
+    spec = resolve("linear", "square:c=3.0", "smoke")
+    assert spec.attn == "square:c=3"
+    assert spec.hash == "40e636e5"  # of the same file as icl_lab/normalizers/square.py
+
+
+def test_workers_import_what_the_command_imported(folder, tmp_path):
+    words = sweep("--seeds", "2", "--jobs", "2", "--results", str(tmp_path / "mine"), "--import", "square.py")
+    done = process(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    paths = sorted((tmp_path / "mine").glob("runs/linear/square-c=3/*/seed-*/env.json"))
+    assert len(paths) == 2
+    for path in paths:
+        assert json.loads(path.read_text())["outside"][0]["import"] == "square.py"
+    done = process("list", "runs", "--results", str(tmp_path / "mine"), cwd=folder)
+    assert done.stdout.count("finished") == 2
+
+
+def test_an_experiment_takes_an_outside_rule(folder, run, tmp_path):
+    (folder / "own.toml").write_text(EXPERIMENT)
+    code, out, err = run("experiment", "own.toml", *SMALL, "--results", str(tmp_path / "r"), "--import", "./square.py")
+    assert code == 0, err
+    assert "square" in out
+
+
+def test_a_file_that_fails_is_one_line_and_exit_2(folder, run):
+    (folder / "broken.py").write_text("import nothing_of_the_kind\n")
+    code, out, err = run(*sweep("--import", "./broken.py"))
+    line = "icl-lab: --import ./broken.py cannot be imported: broken.py, line 1: ModuleNotFoundError: "
+    assert (code, out) == (2, "")
+    assert err == f"{line}No module named 'nothing_of_the_kind'\n"
+
+
+def test_listing_names_outside_rules_and_broken_packages(folder, tmp_path):
+    place = tmp_path / "site" / "my_rules-1.2.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: my-rules\nVersion: 1.2\n")
+    (place / "entry_points.txt").write_text("[icl_lab.normalizers]\ngone = nothing_of_the_kind\n")
+    done = process("list", "normalizers", "--import", "./square.py", cwd=folder, path=[tmp_path / "site"])
+    assert done.returncode == 0
+    assert "square:c" in done.stdout
+    assert done.stderr.count("The distribution my-rules 1.2 (entry point gone = nothing_of_the_kind): ") == 1
+
+
+def test_check_part_passes_a_sound_rule_and_fails_a_wrong_one(folder, run):
+    code, out, err = run("check-part", "./square.py")
+    assert code == 0
+    assert {line.partition(" ")[0] for line in out.splitlines()} == {"ok"}
+    assert "ok      normalizer square | hiding is deleting" in out.splitlines()
+    assert f"{len(out.splitlines())} checks, 0 failed." in err
+    (folder / "wrong.py").write_text(WRONG.replace('"square"', '"wrong"'))
+    code, out, err = run("check-part", "./wrong.py")
+    assert code == 1
+    failed = [line for line in out.splitlines() if line.startswith("FAILED")]
+    sentence = "wrong: prefix_consistent is declared, and a row changes when the prompt goes on"
+    assert f"FAILED  normalizer wrong | hiding is deleting | {sentence}" in failed
+    assert f"{len(failed)} failed." in err
+
+
+@pytest.mark.parametrize("choice", ["softmax", "ssa:n=2", "lssa+reweight:p=3"])
+def test_check_part_takes_built_in_parts_by_name(run, choice):
+    code, out, _ = run("check-part", choice)
+    assert code == 0
+    assert f"normalizer {choice} | " in out or f"wrapper of a normalizer {choice} | " in out
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("nosuch", "no module called 'nosuch'"),
+        ("ssa:n=x", "n must be a finite number, got 'x'"),
+        ("ssa:m=2", "takes no option 'm'"),
+        ("entmax:alpha=0.5", "alpha must be > 1"),
+        ("./nosuch.py", "no such file"),
+    ],
+)
+def test_check_part_of_what_is_not_there_is_one_line(run, what, says):
+    code, out, err = run("check-part", what)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_outside_parts_work_with_the_wheel(folder, tmp_path):
+    pytest.importorskip("hatchling", reason="hatchling builds the wheel")
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("icl_lab-*.whl")
+    site = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    place = site / "my_rules-1.2.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: my-rules\nVersion: 1.2\n")
+    (place / "entry_points.txt").write_text("[icl_lab.normalizers]\nsquare = my_rules\n")
+    (site / "my_rules.py").write_text(SQUARE)
+    (folder / "cube.py").write_text(SQUARE.replace('"square"', '"cube"'))
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    words = sweep("--attn", "cube", "--jobs", "2", "--results", str(tmp_path / "mine"), "--import", "./cube.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "icl_lab", *words], cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for path in (tmp_path / "mine").rglob("env.json"):
+        (part,) = json.loads(path.read_text())["outside"]
+        found[part["name"]] = part
+    assert found["cube"]["import"] == "./cube.py"
+    assert found["square"]["distribution"] == "my-rules 1.2"
+    code = "import icl_lab; print(icl_lab.__file__)"
+    where = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True)
+    assert where.stdout.startswith(str(site))

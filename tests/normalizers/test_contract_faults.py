@@ -1,0 +1,289 @@
+"""The contract of a normalizer finds what is wrong: each faulty rule fails the check about its fault."""
+
+import pytest
+import torch
+from torch import nn
+
+from icl_lab import normalizers
+from icl_lab.contracts.verdicts import called, verdicts
+from icl_lab.normalizers.base import ScaledQuery, Scored, WarpedScore, causal, count, scores, softmax
+
+SHARED = nn.Parameter(torch.ones(4))
+
+
+class Square(WarpedScore):
+    """Softmax of scores times a constant.
+
+    Formula: w = softmax(c z)
+    Paper: yours, 2026
+    """
+
+    def __init__(self, site, *, c: float = 2.0):
+        super().__init__()
+        self.c, self.site = c, site
+
+    def warp(self, z, n):
+        return self.c * z
+
+
+class WrongMask(Square):
+    __doc__ = Square.__doc__
+
+    def weights(self, q, k, visible):
+        return softmax(2 * scores(q, k), causal(q.shape[-2]))
+
+
+class MaskBeforeWarp(Square):
+    __doc__ = Square.__doc__
+
+    def weights(self, q, k, visible):
+        return (2 * scores(q, k) * visible).softmax(-1)
+
+
+class WrongN(Square):
+    __doc__ = Square.__doc__
+
+    def weights(self, q, k, visible):
+        return softmax(scores(q, k) * (1 + torch.tensor(float(q.shape[-2])).log()), visible)
+
+
+class ByPlace(Square):
+    """n as the place of the row, which is the number of keys it sees only without holes.
+
+    Formula: w = softmax(z log n)
+    Paper: yours, 2026
+    """
+
+    def weights(self, q, k, visible):
+        n = torch.arange(2, q.shape[-2] + 2, dtype=q.dtype)
+        return softmax(scores(q, k) * n.log().unsqueeze(-1), visible)
+
+
+class NotNormal(Scored):
+    __doc__ = Square.__doc__
+
+    def __init__(self, site):
+        super().__init__()
+
+    def rows(self, q, k, visible):
+        return 0.9 * softmax(scores(q, k), visible)
+
+
+class SumsAfterAll(Square):
+    __doc__ = Square.__doc__
+    sums_to_one = False
+
+
+class Negative(NotNormal):
+    __doc__ = Square.__doc__
+
+    def rows(self, q, k, visible):
+        w = 2 * softmax(scores(q, k), visible)
+        return w - visible / count(visible).unsqueeze(-1) * visible.any(-1, keepdim=True)
+
+
+class ConsistentAfterAll(Square):
+    __doc__ = Square.__doc__
+    prefix_consistent = False
+
+
+class OtherAttend(Square):
+    __doc__ = Square.__doc__
+
+    def attend(self, q, k, v, visible):
+        return softmax(scores(q, k), visible) @ v
+
+
+class Detached(Square):
+    __doc__ = Square.__doc__
+
+    def warp(self, z, n):
+        return z + z.detach()
+
+
+class Random(Square):
+    __doc__ = Square.__doc__
+
+    def warp(self, z, n):
+        return 2 * z + 1e-3 * torch.rand_like(z)
+
+
+class Overflow(Square):
+    __doc__ = Square.__doc__
+
+    def warp(self, z, n):
+        return z.exp().log() * 2
+
+
+class IsSoftmax(Square):
+    __doc__ = Square.__doc__
+
+    def warp(self, z, n):
+        return z
+
+
+class Learned(ScaledQuery):
+    __doc__ = Square.__doc__
+    learned = ("s",)
+
+    def __init__(self, site):
+        super().__init__()
+        self.s = nn.Parameter(torch.full((site.heads,), 2.0))
+
+    def scale(self, n):
+        return self.s.unsqueeze(-1) * n.log1p()
+
+
+class RandomStart(Learned):
+    __doc__ = Square.__doc__
+
+    def __init__(self, site):
+        super().__init__(site)
+        self.s = nn.Parameter(1 + torch.rand(site.heads))
+
+
+class Nameless(Learned):
+    __doc__ = Square.__doc__
+    learned = ()
+
+
+class OneForAll(Learned):
+    __doc__ = Square.__doc__
+
+    def __init__(self, site):
+        super().__init__(site)
+        self.s = nn.Parameter(torch.ones(1))
+
+
+class GlobalParameter(Learned):
+    __doc__ = Square.__doc__
+
+    def __init__(self, site):
+        super().__init__(site)
+        self.s = SHARED
+
+
+class SharedPerToken(Learned):
+    """A factor for each number of keys.
+
+    Formula: w = softmax(p_n z)
+    Paper: yours, 2026
+    """
+
+    learned = ("p",)
+    shared = ("p",)
+
+    def __init__(self, site):
+        super().__init__(site)
+        del self.s
+        self.p = nn.Parameter(torch.full((site.train_tokens,), 2.0))
+
+    def scale(self, n):
+        return self.p[n.long().clamp(max=len(self.p)) - 1]
+
+
+class SharedUndeclaredShape(SharedPerToken):
+    __doc__ = Square.__doc__
+
+    def __init__(self, site):
+        super().__init__(site)
+        self.p = nn.Parameter(torch.full((site.heads,), 2.0))
+
+    def scale(self, n):
+        return self.p.unsqueeze(-1) * n.log1p()
+
+
+class StaleShared(SharedPerToken):
+    __doc__ = Square.__doc__
+
+    def __init__(self, site):
+        super().__init__(site)
+        self.kept = [self.p]  # the tensor that build_layers replaces
+
+    def scale(self, n):
+        return self.kept[0][n.long().clamp(max=5) - 1]
+
+
+class SharedNotLearned(SharedPerToken):
+    __doc__ = Square.__doc__
+    learned = ()
+
+
+class Branching(Square):
+    __doc__ = Square.__doc__
+
+    def warp(self, z, n):
+        return 2 * z if z.max() > 0 else 3 * z
+
+
+class Undocumented(Square):
+    """A rule without marks"""
+
+
+class Abstract(WarpedScore):
+    __doc__ = Square.__doc__
+
+    def __init__(self, site):
+        super().__init__()
+
+
+class NoNormalizer:
+    """A class of another kind.
+
+    Formula: w = 1
+    Paper: yours, 2026
+    """
+
+    def __init__(self, site):
+        pass
+
+
+FAULTS = {
+    WrongMask: "hidden keys get exactly zero",
+    MaskBeforeWarp: "hidden keys get exactly zero",
+    WrongN: "hiding is deleting",
+    ByPlace: "hiding is deleting anywhere",
+    NotNormal: "rows sum to one where declared and only there",
+    SumsAfterAll: "rows sum to one where declared and only there",
+    Negative: "weights are not negative where declared and only there",
+    ConsistentAfterAll: "hiding is deleting",
+    OtherAttend: "attend is weights times values",
+    Detached: "gradients are those of the formula",
+    Random: "asked twice it gives the same",
+    Overflow: "hard scores stay finite",
+    IsSoftmax: "the rule is in the path",
+    RandomStart: "two builds start alike",
+    Nameless: "parameters are named have one entry a head and learn",
+    OneForAll: "parameters are named have one entry a head and learn",
+    GlobalParameter: "layers share what is declared and nothing else",
+    SharedUndeclaredShape: "parameters are named have one entry a head and learn",
+    StaleShared: "layers share what is declared and nothing else",
+    SharedNotLearned: "parameters are named have one entry a head and learn",
+    Branching: "seeds can be stacked where declared",
+    Undocumented: "it says what it is",
+    Abstract: "hidden keys get exactly zero",
+    NoNormalizer: "hidden keys get exactly zero",
+}
+
+
+@pytest.fixture
+def checked(own_parts):
+    """Registers a class for one test, and returns the checks that it fails with their sentences."""
+
+    def check(part):
+        normalizers.registry.add("mine")(part)
+        return {verdict.check: verdict.failed for verdict in verdicts(called("mine")) if verdict.failed}
+
+    return check
+
+
+@pytest.mark.parametrize("part", FAULTS, ids=lambda part: part.__name__)
+def test_a_faulty_rule_fails_the_check_about_its_fault(checked, part):
+    failed = checked(part)
+    assert FAULTS[part] in failed
+    assert all(sentence.startswith("mine: ") and "\n" not in sentence for sentence in failed.values())
+
+
+@pytest.mark.parametrize("part", [Square, Learned, SharedPerToken], ids=lambda part: part.__name__)
+def test_a_sound_rule_fails_nothing(checked, part):
+    assert checked(part) == {}
