@@ -44,13 +44,24 @@ def publish_folder(
     figures: Mapping[str, "Figure"],
     kinds: Sequence[str] = KINDS,
 ) -> list[str]:
-    """Writes files and figures, each whole or not at all; returns their names in order."""
+    """Writes files and figures, and returns their names in order.
+
+    All are written beside their places first and moved there together, so that a full disk changes nothing. Raises
+    ``RunFailed`` where the folder cannot be written.
+    """
     from icl_lab.figures.base import encode
 
     data = {name: content.encode() if isinstance(content, str) else content for name, content in files.items()}
     data |= {f"{name}.{kind}": encode(figure, kind) for name, figure in figures.items() for kind in kinds}
-    for name, content in data.items():
-        write(folder / name, content)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".staged-") as staged:
+            for name, content in data.items():
+                publish(Path(staged) / name, content)
+            for name in data:
+                os.replace(Path(staged) / name, folder / name)
+    except OSError as error:
+        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
     return list(data)
 
 

@@ -1,1 +1,10 @@
-"""Questions to trained models: one file, or folder, a question."""
+"""Questions to trained models: one file, or folder, a question; ``frame.py`` is what they share."""
+
+from icl_lab.registry import Registry
+
+registry = Registry("analysis", __name__)
+
+
+def names() -> list[str]:
+    """Returns the names of all analyses."""
+    return registry.names()

@@ -1,80 +1,148 @@
-"""One number far from the others: what it does to the answers after it, and how long it is felt.
+"""One number far from the others (an outlier): what it does to the answers after it, and how long it is felt.
 
 After Table 5 of arXiv 2508.14685, where the first input is drawn with a larger standard deviation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
+from icl_lab import markdown as md
+from icl_lab import published, tasks
+from icl_lab.analyses import registry
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
-from icl_lab.runs.measure import Subject, TestSpec, draw, predict, summary
+from icl_lab.figures import lines
+from icl_lab.figures.base import short
+from icl_lab.runs.measure import Subject, predict, summary
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Prompt, Task
 
-Row = dict[str, Any]
 ROUNDING = 1e-6  # what a prediction may differ by because a sum was rounded otherwise
+WORDS = {
+    "mse": "mean squared error after the deviant",
+    "balanced-last": "balanced error rate, last answer",
+    "flip-with": "answers flipped, deviant with the truth",
+    "flip-against": "answers flipped, deviant against the truth",
+    "recovery": "examples until the error is within twice the undisturbed",
+}
 
 
-@dataclass(frozen=True)
-class Deviants:
-    """Rows of two grids: metrics over the factor, and the mean error over factor and index."""
+@registry.add("deviant")
+@dataclass(frozen=True, kw_only=True)
+class Deviant(Analysis):
+    """Multiply one number of the prompt and see how far the answers after it go wrong.
 
-    cells: list[Row] = field(default_factory=list)
-    positions: list[Row] = field(default_factory=list)
-
-
-@torch.no_grad()
-def deviant(
-    subjects: Mapping[str, Subject],
-    task: Task,
-    test: TestSpec,
-    *,
-    at: Sequence[int] = (0,),
-    factors: Sequence[float] = (),
-    tick: Callable[[int, int], object] = lambda done, total: None,
-) -> Deviants:
-    """Multiplies the numbers with the indices ``at`` by each factor, everything else as in training.
-
-    A standard normal number times the factor is one drawn with that standard deviation. All factors share their
-    prompts, so that factor 1 is the undisturbed prompt. The metrics are those of ``Task.disturbed``; ``recovery`` is
-    the number of examples after the last deviant until the mean error is within twice the undisturbed one, and stays
-    there (NaN: not within the prompt).
-
-    Raises ``BadValue`` on an index outside the prompt and on a task that knows no deviant.
+    Everything else is as in training. A standard normal number times the factor is one drawn with that standard
+    deviation. All factors share their prompts, so that factor 1 is the undisturbed prompt. The metrics are those of
+    ``Task.disturbed``; ``recovery`` is the number of examples after the last deviant until the mean error is within
+    twice the undisturbed one, and stays there (NaN: not within the prompt).
     """
-    length = test.lengths[-1]
-    check(task, length, at)
-    suite = task.balanced
-    calm = draw(suite, length, test, task.training)
-    shared: Row = {"position": min(at)}
-    found = Deviants()
-    for done, (name, subject) in enumerate(subjects.items()):
-        before = _errors(subject, suite, calm)
-        for factor in factors or task.deviants:
-            stirred = suite.deviate(calm, at, factor)
-            after = _errors(subject, suite, stirred)
-            where = {"attn": name, **shared, "factor": factor}
-            for metric, values in suite.disturbed(before, after, stirred, at).items():
-                found.cells.append({**where, "metric": metric} | summary(values))
-            felt = recovery(before.mean(0), after.mean(0), max(at))
-            row = {**where, "metric": "recovery", "value": felt, "stderr": float("nan"), "count": len(after)}
-            found.cells.append(row)
-            for index, values in enumerate(after.unbind(1)):
-                found.positions.append({**where, "index": index, "metric": "error"} | summary(values))
-        tick(done + 1, len(subjects))
-    return found
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {
+        "deviant": ("position", "factor"),
+        "positions": ("position", "factor", "index"),
+    }
+    title: ClassVar[str] = "one number stretched"
+
+    position: tuple[int, ...] = option((0,), "Index of the deviant example, or several: 0,5.", least=0)
+    factors: tuple[float, ...] = option((), "What it is multiplied by, e.g. 1,10,100.  [default: the task's own]")
+    prompts: int = option(1024, "Test prompts.", least=2)
+
+    @property
+    def tag(self) -> str:
+        """The place of the deviant, where it is not the first."""
+        return "" if self.position == (0,) else f"at-{','.join(map(str, self.position))}"
+
+    def check(self, spec: RunSpec) -> None:
+        """Raises ``BadValue`` on an index outside the prompt and on a task that knows no deviant."""
+        task = tasks.build(spec.task)
+        if not task.deviants:
+            raise BadValue(f"{spec.task} knows no deviant: its tokens are not numbers to be stretched.")
+        length = int(training_cell(task, spec)["length"])
+        for index in self.position:
+            if not 0 <= index < length - 1:
+                raise BadValue(
+                    f"a deviant stands at an index from 0 to {length - 2}, so that answers follow; got {index}."
+                )
+
+    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+        """Puts the deviant before the model and, once, before the references."""
+        suite, at = trained.task.balanced, self.position
+        calm = trained.prompts(self.prompts, trained.task.training | {"length": trained.cell["length"]})
+        cells: list[Row] = []
+        positions: list[Row] = []
+        for name, subject in trained.subjects().items():
+            before = _errors(subject, suite, calm)
+            for factor in self.factors or suite.deviants:
+                stirred = suite.deviate(calm, at, factor)
+                after = _errors(subject, suite, stirred)
+                where = {"attn": name, "position": min(at), "factor": factor}
+                for metric, values in suite.disturbed(before, after, stirred, at).items():
+                    cells.append({**where, "metric": metric} | summary(values))
+                felt = recovery(before.mean(0), after.mean(0), max(at))
+                cells.append({**where, "metric": "recovery", "value": felt, "stderr": math.nan, "count": len(after)})
+                for index, values in enumerate(after.unbind(1)):
+                    positions.append({**where, "index": index, "metric": "error"} | summary(values))
+        return {"deviant": cells, "positions": positions}
+
+    def table(self, found: Found) -> list[str]:
+        """A table for each metric: rules down, factors across, means over seeds; then rules against the first."""
+        grid, factors = found["deviant"], found["deviant"].values("factor")
+        first = grid.values("position")[0]
+        text = [f"The number at index {first:g} multiplied by a factor, means over seeds."]
+        for metric in grid.values("metric"):
+            text += ["", f"### {WORDS.get(metric, metric).capitalize()}", ""]
+            text += md.head(["rule", *(f"x{factor:g}" for factor in factors)])
+            for name in [*found.rules, *found.references]:
+                row = [_cell(mean(found, name, metric, factor)) for factor in factors]
+                text.append(md.row([f"`{name}`" if name in found.rules else name, *row]))
+            if metric == "mse" and first == 0:
+                text.append(md.row(["printed (Table 5: 12L8AH, softmax)", *map(_printed, factors)]))
+            if metric != "recovery" and len(found.seeds) > 1:
+                text += [md.row(row) for row in _against(found, metric)]
+        return text
+
+    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+        """Every metric but the recovery over the factor."""
+        grid = found["deviant"]
+        factors = grid.values("factor")
+
+        def means(names: Sequence[str], metric: str) -> dict[str, list[float]]:
+            return {name: [mean(found, name, metric, factor) for factor in factors] for name in names}
+
+        panels = {
+            WORDS.get(metric, metric): (means(found.rules, metric), means(found.references, metric), metric == "mse")
+            for metric in grid.values("metric")
+            if metric != "recovery"
+        }
+        return {"deviant": lines.disturbance(factors, panels, title=title)}
+
+    def log_scale(self, task: Task) -> bool:
+        """Squared errors span decades."""
+        return task.log_scale
+
+    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """The mean over the factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""
+        grid = found["deviant"]
+        decades = "mse" in grid.values("metric")
+        # References were put before the deviant once: they are the same beside every model.
+        who = {} if of.startswith("reference:") else {"seed": seed}
+        asked = metric or ("mse" if decades else "balanced-last")
+        values = [grid.at(attn=of, metric=asked, factor=factor, **who) for factor in cells["factor"]]
+        return sum(math.log(v) for v in values) / len(values) if decades else sum(values) / len(values)
 
 
-def check(task: Task, length: int, at: Sequence[int]) -> None:
-    """Raises ``BadValue`` on an index outside the prompt and on a task that knows no deviant."""
-    if not task.deviants:
-        raise BadValue(f"{type(task).__name__.lower()} knows no deviant: its tokens are not numbers to be stretched.")
-    for index in at:
-        if not 0 <= index < length - 1:
-            raise BadValue(f"a deviant stands at an index from 0 to {length - 2}, so that answers follow; got {index}.")
+def mean(found: Found, name: str, metric: str, factor: float) -> float:
+    """The mean of a metric over seeds; NaN where a seed has none."""
+    values = _values(found, name, metric, factor)
+    return sum(values) / len(values)
 
 
 def recovery(before: Tensor, after: Tensor, last: int) -> float:
@@ -89,3 +157,31 @@ def recovery(before: Tensor, after: Tensor, last: int) -> float:
 
 def _errors(subject: Subject, task: Task, prompt: Prompt) -> Tensor:
     return task.errors(predict(subject, prompt), prompt)
+
+
+def _values(found: Found, name: str, metric: str, factor: float) -> list[float]:
+    return list(found["deviant"].where(attn=name, metric=metric, factor=factor).frame["value"])
+
+
+def _against(found: Found, metric: str) -> list[list[str]]:
+    """Rows of each rule against the first one: a ratio or a difference, with its interval over seeds."""
+    rows = []
+    baseline, *others = found.rules
+    for name in others:
+        cells = []
+        for factor in found["deviant"].values("factor"):
+            a, b = _values(found, baseline, metric, factor), _values(found, name, metric, factor)
+            effect = paired(a, b, "log-ratio" if metric == "mse" else "difference")
+            middle, low, high = effect.ratio if metric == "mse" else (effect.effect, effect.low, effect.high)
+            cells.append(f"{middle:.2g} [{low:.2g}, {high:.2g}]")
+        rows.append([f"`{name}` {'/' if metric == 'mse' else '-'} `{baseline}`", *cells])
+    return rows
+
+
+def _printed(factor: float) -> str:
+    table = published.load("ssa_table5")
+    return next((row["squared_error"].text for row in table.rows if row["sigma"].number == factor), "")
+
+
+def _cell(value: float) -> str:
+    return "not in the prompt" if math.isnan(value) else short(value)

@@ -43,7 +43,7 @@ def resolve_runs(
 
 
 def models(
-    places: Sequence[Path], task: str, attns: Sequence[str], seeds: int, **where: Any
+    places: Sequence[Path], task: str, attns: Sequence[str], seeds: int, draws: str = "ours", **where: Any
 ) -> tuple[list["Run"], "Lab"]:
     """Returns the runs in these folders, or else those of a task and its rules, trained or not.
 
@@ -52,7 +52,7 @@ def models(
     if not places:
         if not (task and attns):
             raise click.UsageError("name the models: --task and --attn, or --run with the folder of a run.")
-        return resolve_runs(task, attns, seeds, draws="ours", **where)
+        return resolve_runs(task, attns, seeds, draws=draws, **where)
     lab = laboratory(where["results"], where["device"], where["threads"])
     return [lab.store.at(place) for place in places], lab
 
@@ -135,6 +135,19 @@ def complete(
     if left:
         say(f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard.")
     return not left
+
+
+def train_missing(runs: Sequence["Run"], lab: "Lab", order: Order, *, tested: bool) -> bool:
+    """Makes the models of these runs, and where ``tested`` their grids; returns whether all are there.
+
+    Raises ``RunFailed`` when runs failed, once the others are finished.
+    """
+    if tested or order.jobs > 1 or order.stack or order.shard != (1, 1):
+        return complete(runs, lab, order)
+    seconds = sum(announce(run, lab, dry_run=order.dry_run) for run in runs if order.dry_run or not run.trained)
+    if seconds and len(runs) > 1:
+        say(f"about {duration(seconds)} of training in total")
+    return not order.dry_run
 
 
 def finish(run: "Run", lab: "Lab") -> bool:

@@ -90,9 +90,9 @@ def model_options(command: Command) -> Command:
     return where_options(command)
 
 
-def wholes(text: str, option: str) -> list[int]:
+def wholes(text: str, option: str, least: int = 1) -> list[int]:
     """Reads a list of whole numbers such as ``64,128``; none from an empty text."""
-    if not all(word.strip().isdigit() and int(word) > 0 for word in text.split(",") if text):
+    if not all(word.strip().isdecimal() and int(word) >= least for word in text.split(",") if text):
         raise click.BadParameter(f"'{text}' is not a list of whole numbers such as 256,1024.", param_hint=option)
     return [int(word) for word in text.split(",") if text]
 

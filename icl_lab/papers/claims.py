@@ -1,32 +1,27 @@
 """Claims against stored results: what each experiment says, and what was seen at this scale."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from icl_lab import tasks
-from icl_lab.analyses import deviants, laws, needles, saturations
-from icl_lab.analyses.boundary import report, study
-from icl_lab.analyses.boundary.extrapolation import lines
+from icl_lab.analyses import frame
+from icl_lab.analyses import publish as publishing
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.gather import publish as publish_study
 from icl_lab.comparison.page import Row, Section, Table, markdown_rows
 from icl_lab.errors import BadValue
 from icl_lab.figures.base import short
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers import readers
+from icl_lab.papers import quantities
 from icl_lab.papers.experiment import Claim, Experiment, Finding
+from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.session import Lab
-from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Run, Store
-
-DEVIANT_PROMPTS = 1024
-NEEDLE_TRIALS = 100
-SATURATION_PROMPTS = 128
-SLOPES, CONTEXTS = [1.0, 9.0, 10.0], 32  # of Figures 1 and 9 of arXiv 2508.14685
+from icl_lab.runs.study_folder import StudyRecord
 
 
 def groups(
@@ -34,36 +29,66 @@ def groups(
 ) -> dict[str, list[Run]]:
     """Returns the runs of each variant, seeds 0 to ``seeds`` - 1, finished or not."""
     specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
-    rules = {variant.name: readers.rule(variant) for variant in experiment.variants}
+    rules = {variant.name: quantities.rule(variant) for variant in experiment.variants}
     return {name: [store.run(spec, seed, rules[name]) for seed in range(seeds)] for name, spec in specs.items()}
 
 
+def record(experiment: Experiment, members: Mapping[str, Sequence[Run]], command: str) -> StudyRecord:
+    """Describes the study that an experiment with these runs is."""
+    analysis = experiment.question()
+    if analysis is None:
+        return StudyRecord.of(experiment.analysis, {"baseline": experiment.baseline}, members, command)
+    return publishing.record(experiment.analysis, frame.checked(analysis, members), members, command)
+
+
 def folder(experiment_name: str, store: Store, preset: str) -> Path:
-    """Where the results of an experiment are published."""
-    return store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
+    """Returns the folder that the claims of an experiment are read from: of those there are, the one of most runs."""
+    usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
+    there = [usual, *sorted(usual.parent.glob(f"{usual.name}-{'[0-9a-f]' * 6}"))]
+    sizes = {place: len(study.runs) for place in there if (study := study_folder.read(place))}
+    return max(sizes, key=lambda place: sizes[place]) if sizes else usual
+
+
+def destination(experiment_name: str, store: Store, preset: str, study: StudyRecord) -> Path:
+    """Returns the folder that an experiment is published in; one that holds another study is left as it is."""
+    usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
+    return usual if study_folder.free(usual, study) else usual.with_name(f"{usual.name}-{study.hash}")
 
 
 def findings(
-    experiment: Experiment, store: Store, preset: str, place: Path, settings: Sequence[str] = ()
+    experiment: Experiment,
+    store: Store,
+    preset: str,
+    place: Path,
+    settings: Sequence[str] = (),
+    found: Any = None,
 ) -> list[Finding]:
-    """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing."""
-    scale = readers.scale(experiment)
-    found = []
+    """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing.
+
+    What an analysis found is read from the folder ``place``, unless it is at hand as ``found``.
+    """
+    scale, analysis = quantities.scale(experiment), experiment.question()
+    judged = []
     for claim in experiment.claims:
         sides = (claim.left, claim.right)
-        read, seeds = readers.gather(experiment, store, preset, settings, place, sides)
+        if analysis is None:
+            read, seeds = quantities.from_grids(experiment, store, preset, settings, sides)
+        elif found is None:
+            read, seeds = quantities.from_folder(analysis, place)
+        else:
+            read, seeds = quantities.from_analysis(analysis, found)
         if not seeds:
-            found.append(Finding(claim, "not run"))
+            judged.append(Finding(claim, "not run"))
             continue
         try:
             left, right = ([read(side, claim.metric, seed) for seed in seeds] for side in sides)
         except KeyError as reason:  # the preset's test grid has no such cell
-            found.append(Finding(claim, "not run", note=str(reason.args[0])))
+            judged.append(Finding(claim, "not run", note=str(reason.args[0])))
             continue
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
-        found.append(experiments.judge(claim, left, right, scale))
-    return found
+        judged.append(experiments.judge(claim, left, right, scale))
+    return judged
 
 
 def claims_section(found: Sequence[Finding], preset: str) -> Section:
@@ -106,16 +131,18 @@ def publish(
     place: Path,
     overlay: bool,
     settings: Sequence[str],
-) -> tuple[str, list[str]]:
-    """Writes the analysis of an experiment with the printed numbers and the claims; returns text and file names."""
+) -> str:
+    """Writes what an experiment found with the printed numbers and the claims; returns it as text."""
     runs = [run for group in members.values() for run in group]
-    if experiment.analysis != "compare":
-        spec, write = runs[0].spec, _analysis(experiment, members, lab)
-        write(spec, place, lab.command, "")  # the claims are read from its grids
-        section = claims_section(findings(experiment, lab.store, preset, place, settings), preset)
+    analysis = experiment.question()
+    if analysis is not None:
+        analysis = frame.checked(analysis, members)
+        found = frame.ask(analysis, members, lab)
+        section = claims_section(findings(experiment, lab.store, preset, place, settings, found), preset)
         notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
         ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
-        return write(spec, place, lab.command, "\n".join(ledger))
+        made = publishing.record(experiment.analysis, analysis, members, lab.command)
+        return publishing.publish(made, analysis, found, members, place, "\n".join(ledger))
     study = gather(members, experiment.baseline)
     sections = [claims_section(findings(experiment, lab.store, preset, place, settings), preset)]
     if experiment.printed is not None:
@@ -124,24 +151,7 @@ def publish(
         ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
         beside = printed_section(experiment, ours, overlay)
         sections = [beside, *sections] if beside else sections
-    return publish_study(study, runs, place, lab.command, sections, f"{experiment.title} ({experiment.paper})")
-
-
-def _analysis(
-    experiment: Experiment, members: Mapping[str, Sequence[Run]], lab: Lab
-) -> Callable[[RunSpec, Path, str, str], tuple[str, list[str]]]:
-    """Does what an experiment asks of its models, and returns what publishes it."""
-    if experiment.analysis == "deviant":
-        return partial(deviants.publish, deviants.disturb(members, lab, [0], [], DEVIANT_PROMPTS))
-    if experiment.analysis == "needle":
-        return partial(needles.publish, needles.search(members, lab, None, NEEDLE_TRIALS))
-    if experiment.analysis == "boundary":
-        bounds = study.follow(members, lab, lines(SLOPES, [0.0], [1.0]), CONTEXTS, None)
-        return partial(report.publish, bounds, study.sweeps(bounds, members))
-    if experiment.analysis == "saturation":
-        found = saturations.stretch(members, lab, 0, saturations.FACTORS, SATURATION_PROMPTS)
-        return partial(saturations.publish, found)
-    return partial(laws.publish, laws.learn([run for group in members.values() for run in group], lab))
+    return publish_study(study, runs, place, lab.command, sections, f"{experiment.title} ({experiment.paper})")[0]
 
 
 def card(name: str, experiment: Experiment, store: Store) -> list[str]:
@@ -162,7 +172,7 @@ def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, 
     finished, operations = 0, 0.0
     for variant in experiment.variants:
         spec = experiment.spec(variant, preset)
-        finished += store.run(spec, 0, readers.rule(variant)).finished
+        finished += store.run(spec, 0, quantities.rule(variant)).finished
         operations += _operations(experiment, variant, preset)
     return finished, len(experiment.variants), operations
 

@@ -5,18 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from icl_lab import normalizers, published
-from icl_lab.analyses.law import LAWS
+from icl_lab import analyses, normalizers, published
+from icl_lab.analyses import frame
 from icl_lab.comparison.statistics import Effect, Scale, paired
-from icl_lab.errors import BadValue, UnknownName
+from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.registry import require
 from icl_lab.runs.spec import RunSpec, resolve
 
 Verdict = Literal["supported", "contradicted", "inconclusive", "not run"]
+COMPARE = "compare"  # the grids of finished runs, without a further analysis
 Cells = dict[str, list[float]]  # an axis -> its values; every combination is a cell, other axes as in training
 
 
@@ -71,7 +72,11 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one file says. ``analysis`` is the command whose result the claims are read from."""
+    """What one file says.
+
+    ``analysis`` names what the claims are read from: ``compare`` for the grids of the runs themselves, or an analysis
+    of ``icl_lab.analyses``, whose own options stand under ``[options]``.
+    """
 
     title: str
     paper: str
@@ -80,7 +85,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     variants: list[Variant]
     claims: list[Claim]
     conditions: str
-    analysis: Literal["compare", "deviant", "needle", "law", "saturation", "boundary"] = "compare"
+    analysis: str = COMPARE
+    options: dict[str, Any] = {}
     draws: Literal["ours", "paper"] = "ours"
     set: list[str] = []
     printed: Printed | None = None
@@ -90,6 +96,19 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if variant.swap:
             normalizers.canonical(variant.swap)  # a wrong name is said before anything is trained
         return resolve(self.task, variant.attn, preset, [*self.set, *variant.set, *settings], self.draws)
+
+    def question(self) -> frame.Analysis | None:
+        """Returns the analysis with the options of the file; None where the grids of the runs are compared.
+
+        Raises ``LabError`` on an analysis or an option that does not exist, and on a value of the wrong kind.
+        """
+        if self.analysis == COMPARE:
+            if self.options:
+                raise BadValue(f"'{COMPARE}' takes no options, got {', '.join(self.options)}.")
+            return None
+        if self.analysis not in analyses.names():
+            raise UnknownName("analysis", self.analysis, [COMPARE, *analyses.names()])
+        return frame.build(self.analysis, self.options)
 
     def variant(self, name: str) -> Variant | None:
         """Returns the variant of that name, or None for a reference predictor."""
@@ -114,7 +133,11 @@ def load(name: str, folder: Path) -> Experiment:
     except msgspec.DecodeError as error:
         raise BadValue(f"{path}: {error}.") from None
     names_of = [variant.name for variant in made.variants]
-    known = list(LAWS) if made.analysis == "law" else names_of  # what a claim may be about
+    try:
+        question = made.question()
+    except LabError as error:
+        raise BadValue(f"{path}: {error}") from None
+    known = names_of if question is None else list(question.subjects(names_of))  # what a claim may be about
     require(len(set(names_of)) == len(names_of), f"{path}: each variant has a name of its own", names_of)
     for claim in made.claims:
         for side in (claim.left, claim.right):

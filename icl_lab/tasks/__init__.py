@@ -1,5 +1,7 @@
 """In-context tasks: what draws prompts and knows what a right answer is. A file is found by being there."""
 
+from typing import cast
+
 from icl_lab.errors import BadValue
 from icl_lab.registry import Registry
 from icl_lab.tasks.base import Task
@@ -18,6 +20,11 @@ def build(choice: str) -> Task:
     if not isinstance(task, Task):
         raise BadValue(f"task '{choice}': its class must be a Task of icl_lab.tasks.base.")
     return task
+
+
+def usual_for(analysis: str) -> str:
+    """Returns the task that an analysis is asked about where none is named; empty where no task declares it."""
+    return next((name for name in names() if analysis in cast(type[Task], registry.part(name)).usual_for), "")
 
 
 def canonical(choice: str) -> str:

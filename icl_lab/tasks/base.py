@@ -96,6 +96,7 @@ class Task(ABC):
     usual: ClassVar[Mapping[str, str]] = {}  # fields in which every preset is changed for this task
     axes: ClassVar[Mapping[str, Axes]]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
     deviants: ClassVar[Sequence[float]] = ()  # factors by which one number is stretched; none: it cannot be
+    usual_for: ClassVar[tuple[str, ...]] = ()  # analyses that ask this task where the command names none
     facets: ClassVar[tuple[str, ...]] = ()  # axes of which training has met every value: a summary is their mean
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
     parameters: ClassVar[tuple[str, ...]] = ()  # numbers of a function that labels follow from, beside the inputs

@@ -33,6 +33,7 @@ class Linear(Task):
     headline: ClassVar[str] = "mse-code"
     beside: ClassVar[tuple[str, ...]] = ("mse-code", "median-code")
     log_scale: ClassVar[bool] = True
+    usual_for: ClassVar[tuple[str, ...]] = ("boundary",)
     medians: ClassVar[tuple[str, ...]] = ("median-code",)
     deviants: ClassVar[Sequence[float]] = (1, *range(10, 101, 10))
     heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")

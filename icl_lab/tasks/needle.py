@@ -34,6 +34,7 @@ class Needle(Task):
     in nats, the mean over the symbols of the answer.
     """
 
+    usual_for: ClassVar[tuple[str, ...]] = ("needle",)
     headline: ClassVar[str] = "exact"
     beside: ClassVar[tuple[str, ...]] = ("exact", "first")
     facets: ClassVar[tuple[str, ...]] = ("depth",)

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from icl_lab.cli.launch import Order, complete, laboratory
-from icl_lab.cli.options import crowd_options, tell, typed, where_options
+from icl_lab.cli.launch import Order, laboratory, train_missing
+from icl_lab.cli.options import crowd_options, say, tell, typed, where_options
 
 
 @click.command()
@@ -31,18 +31,23 @@ def experiment(
     **order: Any,
 ) -> None:
     """Do a published table or figure again: train what is missing, and write ours beside the printed numbers."""
+    from icl_lab.analyses.publish import written
     from icl_lab.papers import claims, experiment
 
     chosen = experiment.load(name, files)
     lab = laboratory(results, device, threads)
     groups = claims.groups(chosen, lab.store, preset, seeds, settings)
     runs = [run for group in groups.values() for run in group]
-    if not complete(runs, lab, Order.of(order)):
+    study = claims.record(chosen, groups, lab.command)
+    folder, how = claims.destination(name, lab.store, preset, study), Order.of(order)
+    question = chosen.question()
+    if not train_missing(runs, lab, how, tested=question is None or question.reads_grids):
+        if how.dry_run:
+            say(f"would write {folder}")
         return
-    folder = claims.folder(name, lab.store, preset)
-    text, written = claims.publish(chosen, groups, lab, preset, folder, overlay, settings)
+    text = claims.publish(chosen, groups, lab, preset, folder, overlay, settings)
     click.echo(text)
-    click.echo(f"wrote {folder}: {', '.join(written)}")
+    click.echo(f"wrote {folder}: {', '.join(written(folder))}")
     click.echo("next: icl-lab claims   (what held and what did not, over all experiments)")
 
 

@@ -1,0 +1,296 @@
+"""What an analysis is: one question to trained models, asked the same way of every one of them.
+
+A subclass is a frozen dataclass, announced by ``@registry.add("name")`` in a file of its own. Its fields are its
+options: on the command line, behind ``make name ARGS=...``, and under ``[options]`` in an experiment's file. It says
+what to measure in one model and how to show what was found; the rest is here and the same for all: which runs, their
+training, progress, labels, CSV files, and the numbers that claims are judged by.
+"""
+
+import dataclasses
+import math
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import msgspec
+from matplotlib.figure import Figure
+
+from icl_lab import tasks
+from icl_lab.analyses import registry
+from icl_lab.errors import BadValue, Stopped, UnknownOption
+from icl_lab.grid import Grid
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.runs.measure import Subject, TestSpec, draw
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Run
+from icl_lab.runs.summary import training_cell
+from icl_lab.sweep import load_or_train, subject
+from icl_lab.tasks.base import Prompt, Task
+
+Row = Mapping[str, Any]
+Groups = Mapping[str, Sequence[Run]]  # a label -> the runs of its training seeds
+SHIFTS = "shifts"  # in ``Analysis.grids``: every axis of the task's test grid
+
+
+def option(default: Any, help: str, *, least: float | None = None, names: Sequence[str] = ()) -> Any:
+    """Declares a field that is an option: its default, its help, its least value, and further names for it."""
+    return dataclasses.field(default=default, metadata={"help": help, "least": least, "names": tuple(names)})
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One trained model as an analysis meets it."""
+
+    label: str  # what its rows are called in the column attn: the rule, or the variant of an experiment
+    run: Run
+    model: GPT2
+    task: Task
+    lab: Lab
+    first: bool  # of all models that are asked: what is the same for all is measured beside this one
+    tick: Callable[[int, int], object]  # done, total: progress within this model
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification of the run."""
+        return self.run.spec
+
+    @property
+    def cell(self) -> dict[str, float]:
+        """The cell of training conditions: each axis of the test grid, length included."""
+        return training_cell(self.task, self.spec)
+
+    def prompts(self, count: int, cell: Mapping[str, float] | None = None) -> Prompt:
+        """Draws test prompts of a cell (of training conditions unless named), the same for every model of the task.
+
+        They come from the test set with balanced classes, where there is one.
+        """
+        here = dict(self.cell if cell is None else cell)
+        length = int(here.pop("length"))
+        test = TestSpec(prompts=count, axes={"length": [float(length)]}, draws=self.spec.test.draws)
+        return draw(self.task.balanced, length, test, here)
+
+    def subjects(self) -> dict[str, Subject]:
+        """Returns the model and, beside the first model only, the task's reference predictors, which are no models."""
+        found = {self.label: subject(self.model, self.task, self.lab.device)}
+        if self.first:
+            found |= {f"reference:{name}": Subject(predict) for name, predict in self.task.references().items()}
+        return found
+
+    def labelled(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+        """Returns rows with the labels of the run; a row that names its own subject (``attn``) keeps it."""
+        return [{**self.run.labels, "attn": self.label, **row} for row in rows]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an analysis found: labelled grids by name, over all models that were asked."""
+
+    spec: RunSpec
+    grids: Mapping[str, Grid]
+
+    def __getitem__(self, name: str) -> Grid:
+        return self.grids[name]
+
+    @property
+    def first(self) -> Grid:
+        """The grid that the analysis names first."""
+        return next(iter(self.grids.values()))
+
+    @property
+    def rules(self) -> list[str]:
+        """The labels of the models, in the order that they were asked for."""
+        return [name for name in self.first.values("attn") if not name.startswith("reference:")]
+
+    @property
+    def references(self) -> list[str]:
+        """The reference predictors."""
+        return [name for name in self.first.values("attn") if name.startswith("reference:")]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The training seeds of the first label."""
+        return [int(seed) for seed in self.first.where(attn=self.rules[0]).values("seed")]
+
+
+class Analysis(ABC):
+    """A question to trained models. Subclasses are frozen dataclasses; their fields are their options."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value, least = getattr(self, field.name), field.metadata.get("least")
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, float) and not math.isfinite(each):
+                    raise BadValue(f"{field.name} must be finite, got {each:g}.")
+                if least is not None and each is not None and each < least:
+                    raise BadValue(f"{field.name} must be at least {least:g}, got {each:g}.")
+
+    grids: ClassVar[Mapping[str, Sequence[str]]]  # each grid that it makes (a CSV file) -> the axes of the grid
+    title: ClassVar[str]  # of its figures and its page, after task and preset
+    usual_rules: ClassVar[Sequence[str]] = ()  # asked where the command names none
+    most: ClassVar[int | None] = None  # runs that it takes at most
+    reads_grids: ClassVar[bool] = False  # whether the runs have to be tested as well as trained
+    kinds: ClassVar[Sequence[str]] = ("png", "svg")  # what its figures are published as
+
+    @property
+    def tag(self) -> str:
+        """What its usual folder is called beside analysis, task and preset; a hash of all that is asked follows."""
+        return ""
+
+    def check(self, spec: RunSpec) -> None:  # noqa: B027
+        """Raises ``BadValue`` where the question makes no sense for a run; asked before anything is trained."""
+
+    def prepared(self, runs: Sequence[Run]) -> Self:
+        """Returns the analysis with the options filled in whose default hangs on the runs.
+
+        Raises ``BadValue`` where these runs cannot be asked together; called before anything is trained.
+        """
+        return self
+
+    @abstractmethod
+    def measure(self, trained: Trained) -> Any:
+        """Asks one model: returns the rows of each grid by its name, without the labels of the run."""
+
+    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Found:
+        """Puts the rows of all models into labelled grids; a grid without rows is left out."""
+        first = answers[0][0]
+        shifts = [axis for axis in first.cell if axis != "length"]
+        grids = {}
+        for name, axes in self.grids.items():
+            rows = [row for trained, rows in answers for row in trained.labelled(rows.get(name, ()))]
+            if rows:
+                grids[name] = Grid.of(rows, [a for axis in axes for a in (shifts if axis == SHIFTS else [axis])])
+        return Found(first.spec, grids)
+
+    @abstractmethod
+    def table(self, found: Any) -> list[str]:
+        """Returns what was found as lines of Markdown."""
+
+    @abstractmethod
+    def figures(self, found: Any, title: str) -> Mapping[str, Figure]:
+        """Draws what was found; the first figure is the one to open."""
+
+    def finding(self, found: Any) -> str:
+        """Returns one sentence that says what was found; empty where an analysis has none."""
+        return ""
+
+    def files(self, found: Any) -> dict[str, str | bytes]:
+        """Returns the files that hold the numbers, by name."""
+        return {f"{name}.csv": grid.csv() for name, grid in found.grids.items()}
+
+    def read(self, folder: Path) -> Any:
+        """Reads what ``files`` wrote, as far as it is kept; None where the grid that is named first is not there."""
+        paths = {name: folder / f"{name}.csv" for name in self.grids}
+        if not next(iter(paths.values())).exists():
+            return None
+        return Stored({name: Grid.read(path) for name, path in paths.items() if path.exists()})
+
+    def log_scale(self, task: Task) -> bool:
+        """Whether the quantities of claims span decades, so that they are compared as ratios."""
+        return False
+
+    def subjects(self, variants: Sequence[str]) -> Sequence[str]:
+        """Returns what a claim may be about, beside references: the variants of the experiment."""
+        return variants
+
+    def seeds(self, found: Any) -> list[int]:
+        """Returns the training seeds that claims can be judged over."""
+        return [int(seed) for seed in found.first.where(attn=found.rules[0]).values("seed")]
+
+    def value(self, found: Any, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """Returns the number that a claim is about: a metric (or the usual one) of a subject over cells, for a seed.
+
+        Where quantities span decades (``log_scale``) it is a mean logarithm. Raises ``KeyError`` with a sentence where
+        there is no such number.
+        """
+        raise BadValue(f"claims cannot be judged by the analysis {type(self).__name__.lower()}.")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Grids read from the folder of an analysis; as ``Found``, without a specification."""
+
+    grids: Mapping[str, Grid]
+
+    __getitem__ = Found.__getitem__
+    first = Found.first
+    rules = Found.rules
+    references = Found.references
+
+
+def build(name: str, options: Mapping[str, Any]) -> Analysis:
+    """Builds an analysis from options as a file holds them: numbers, texts and lists.
+
+    Raises ``UnknownName``, ``UnknownOption`` or ``BadValue`` with what exists and what was asked.
+    """
+    part = registry.part(name)
+    fields = [field.name for field in dataclasses.fields(part)]
+    for key in options:
+        if key not in fields:
+            raise UnknownOption(f"The analysis '{name}'", key, fields)
+    hints, values = typing.get_type_hints(part), {}
+    for key, value in options.items():
+        try:
+            values[key] = msgspec.convert(value, hints[key])
+        except msgspec.ValidationError as error:
+            raise BadValue(f"The analysis '{name}': {key}: {error}, got {value!r}.") from None
+    made: Analysis = part(**values)
+    return made
+
+
+def labels(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Groups runs by their rule, in order of appearance; a hash tells two specifications of one rule apart."""
+    specs: dict[str, list[str]] = {}
+    for run in runs:
+        known = specs.setdefault(run.name, [])
+        if run.spec.hash not in known:
+            known.append(run.spec.hash)
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        several = len(specs[run.name]) > 1
+        groups.setdefault(f"{run.name} {run.spec.preset}-{run.spec.hash}" if several else run.name, []).append(run)
+    return groups
+
+
+def checked(analysis: Analysis, groups: Groups) -> Analysis:
+    """Returns the analysis prepared for these runs; raises ``BadValue`` where it cannot ask them."""
+    runs = [run for seeds in groups.values() for run in seeds]
+    if analysis.most is not None and len(runs) > analysis.most:
+        raise BadValue(f"{_name(analysis)} takes at most {analysis.most} runs, got {len(runs)}.")
+    for run in runs:
+        analysis.check(run.spec)
+    return analysis.prepared(runs)
+
+
+def ask(analysis: Analysis, groups: Groups, lab: Lab) -> Any:
+    """Asks the models of each label, trained where missing; prompts that they share are drawn by address.
+
+    Raises ``BadValue`` where the analysis cannot ask them, and ``Stopped`` between two models when asked to stop.
+    """
+    analysis = checked(analysis, groups)
+    runs = [(label, run) for label, seeds in groups.items() for run in seeds]
+    answers = []
+    for number, (label, run) in enumerate(runs):
+
+        def tick(done: int, total: int, before: int = number, label: str = label) -> None:
+            lab.tick(_name(analysis), before * total + done, len(runs) * total, label)
+            if lab.stopping():
+                raise Stopped("stopped; nothing was written, and the models that are trained are kept.")
+
+        trained = Trained(label, run, load_or_train(run, lab), tasks.build(run.spec.task), lab, number == 0, tick)
+        answers.append((trained, analysis.measure(trained)))
+        tick(1, 1)
+    return analysis.collect(answers)
+
+
+def head(spec: RunSpec, groups: Groups) -> str:
+    """Returns the line above every table: the task, the preset, and over how many training seeds."""
+    seeds = max(len(runs) for runs in groups.values())
+    return f"Task {spec.task}, preset {spec.preset}, {seeds} training seed{'s' * (seeds > 1)}."
+
+
+def _name(analysis: Analysis) -> str:
+    return next((name for name in registry.names() if registry.part(name) is type(analysis)), type(analysis).__name__)

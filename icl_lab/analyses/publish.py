@@ -1,0 +1,44 @@
+"""The folder of an analysis: its numbers as CSV, its table, its figures, and what made them."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from icl_lab.analyses.frame import Analysis, Groups, head
+from icl_lab.files import publish_folder
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.study_folder import StudyRecord
+
+
+def options(analysis: Analysis) -> dict[str, Any]:
+    """Returns the options of an analysis with their values."""
+    return {field.name: getattr(analysis, field.name) for field in dataclasses.fields(analysis)}  # type: ignore[arg-type]
+
+
+def record(name: str, analysis: Analysis, groups: Groups, command: str) -> StudyRecord:
+    """Describes the study that an analysis of these runs is."""
+    return StudyRecord.of(name, options(analysis), groups, command)
+
+
+def text(analysis: Analysis, found: Any, spec: RunSpec, groups: Groups, command: str, more: str = "") -> str:
+    """Returns what was found as Markdown: one line on the runs, the finding, the tables, what made them."""
+    lines = [head(spec, groups), ""]
+    if sentence := analysis.finding(found):
+        lines += [sentence, ""]
+    return "\n".join([*lines, *analysis.table(found), "", f"Made by `{command}`.", ""]) + more
+
+
+def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, folder: Path, more: str = "") -> str:
+    """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text."""
+    spec = next(iter(groups.values()))[0].spec
+    told = text(analysis, found, spec, groups, study.command, more)
+    files: Mapping[str, str | bytes] = {**analysis.files(found), "table.md": told}
+    figures = analysis.figures(found, f"{spec.task}, {spec.preset}: {analysis.title}")
+    study.seal(folder, publish_folder(folder, files, figures, analysis.kinds))
+    return told
+
+
+def written(folder: Path) -> Sequence[str]:
+    """Returns the names of the files in a folder, sorted."""
+    return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))

@@ -1,0 +1,160 @@
+"""One command for each analysis: its name, its docstring and its fields are the command's."""
+
+import ast
+import dataclasses
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from icl_lab.cli.launch import Order, models, train_missing
+from icl_lab.cli.options import crowd_options, model_options, numbers, say, tell, wholes
+
+FOLDER = Path(__file__).parents[2] / "analyses"
+
+
+class Deferred(click.Command):
+    """A command that is known by name and first line; what it needs is imported when it is called."""
+
+    def __init__(self, name: str, line: str) -> None:
+        super().__init__(name, short_help=line, help=line)
+
+    def load(self) -> click.Command:
+        """Returns the command with its options."""
+        return command(str(self.name))
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As the loaded command."""
+        return self.load().make_context(info_name, args, parent, **extra)
+
+
+def deferred() -> Iterator[Deferred]:
+    """Yields the command of each analysis that lies in the package, without importing it: help answers at once."""
+    for module in pkgutil.iter_modules([str(FOLDER)]):
+        path = FOLDER / module.name
+        source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
+        for node in ast.parse(source.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                for name in map(_announced, node.decorator_list):
+                    if name:
+                        yield Deferred(name, (ast.get_docstring(node) or "").partition("\n")[0])
+
+
+def command(name: str) -> click.Command:
+    """Returns the command of an analysis; raises ``UnknownName`` where there is none of that name."""
+    from icl_lab.analyses import registry
+
+    part = registry.part(name)
+
+    def ask(**words: Any) -> None:
+        _ask(name, part, words)
+
+    decorated = model_options(study_options(crowd_options(ask)))
+    hints = typing.get_type_hints(part)
+    for field in reversed(dataclasses.fields(part)):
+        decorated = _option(field, hints[field.name])(decorated)
+    return click.command(name, help=part.__doc__)(decorated)
+
+
+def study_options(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of every command that publishes a study."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Say what would be trained and written, and do nothing."),
+        click.option("--force", is_flag=True, help="Write over another study in the folder that --name names."),
+        click.option("--name", default="", help="Folder in the results folder.  [default: named by what is asked]"),
+        click.option(
+            "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
+        ),
+    ):
+        ask = option(ask)
+    return ask
+
+
+def _ask(name: str, part: type, words: dict[str, Any]) -> None:
+    from icl_lab import tasks
+    from icl_lab.analyses import frame, publish
+    from icl_lab.runs import study_folder
+
+    hints = typing.get_type_hints(part)
+    options = {
+        field.name: _value(words.pop(field.name), hints[field.name], field.name) for field in dataclasses.fields(part)
+    }
+    analysis = part(**options)
+    folder, force, order = words.pop("name"), words.pop("force"), Order.of(words)
+    words["task"] = words["task"] or tasks.usual_for(name)
+    words["attns"] = words["attns"] or tuple(analysis.usual_rules)
+    runs, lab = models(**words)
+    groups = frame.labels(runs)
+    analysis = frame.checked(analysis, groups)
+    study = publish.record(name, analysis, groups, lab.command)
+    place = study_folder.place(study, lab.store.root, folder, analysis.tag, force)
+    if not train_missing(runs, lab, order, tested=analysis.reads_grids):
+        if order.dry_run:
+            say(f"would write {place}")
+        return
+    found = frame.ask(analysis, groups, lab)
+    text = publish.publish(study, analysis, found, groups, place)
+    tell(text, place, publish.written(place), f"{name}.{analysis.kinds[0]}")
+
+
+def _announced(decorator: ast.expr) -> str:
+    """The name in ``@registry.add("name")``; empty for another decorator."""
+    match decorator:
+        case ast.Call(func=ast.Attribute(attr="add"), args=[ast.Constant(value=str(name))]):
+            return name
+    return ""
+
+
+def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The click option of a field: by its type, its default and what ``frame.option`` says of it."""
+    about, (kind, many), default = field.metadata, _kind(hint), _default(field)
+    names = [f"--{name.replace('_', '-')}" for name in (field.name, *about.get("names", ()))]
+    settings: dict[str, Any] = {"help": about.get("help", ""), "required": default is None and not _optional(hint)}
+    if kind is bool:
+        return click.option(
+            f"{names[0]}/--no-{names[0][2:]}", field.name, default=default, show_default=True, **settings
+        )
+    if many:
+        shown = ",".join(f"{value:g}" for value in default)
+        return click.option(*names, field.name, default=shown, show_default=bool(shown), **settings)
+    if default is not None:
+        settings |= {"default": default, "show_default": default != ""}
+    bounded = kind is int and about.get("least") is not None
+    return click.option(
+        *names, field.name, type=click.IntRange(min=int(about["least"])) if bounded else kind, **settings
+    )
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    """The default of a field; None where it has none."""
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+def _optional(hint: Any) -> bool:
+    return type(None) in typing.get_args(hint)
+
+
+def _value(given: Any, hint: Any, name: str) -> Any:
+    """What the user typed as the value of a field."""
+    kind, many = _kind(hint)
+    if not many:
+        return given
+    option = f"--{name.replace('_', '-')}"
+    if not given:
+        return ()
+    return tuple(wholes(given, option, least=0) if kind is int else numbers(given, option))
+
+
+def _kind(hint: Any) -> tuple[type, bool]:
+    """The type of one value, and whether there may be several: ``tuple[float, ...]`` -> float, True."""
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return next(kind for kind in typing.get_args(hint) if kind is not type(None)), False
+    return hint, False

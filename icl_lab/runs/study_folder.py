@@ -1,0 +1,127 @@
+"""The folder of a study: named by what was asked of which runs, so that no study is written over another.
+
+``study.json`` in the folder says what made it: the kind of study, its options, its runs, the command and the commit.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from icl_lab.errors import BadValue, RunFailed
+from icl_lab.files import write
+from icl_lab.registry import filename
+from icl_lab.runs import environment
+from icl_lab.runs.store import Run
+
+RECORD = "study.json"
+
+
+class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One run of a study: the label of its group, and what finds it in a store."""
+
+    label: str
+    task: str
+    attn: str
+    preset: str
+    spec: str
+    seed: int
+    swap: str = ""
+
+
+class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a study is (kind, options and runs decide its identity), and what made it."""
+
+    kind: str
+    options: dict[str, Any]
+    runs: list[Member]
+    command: str = ""
+    commit: str = ""
+    machine: str = ""
+    files: dict[str, str] = {}  # every file of the folder, as it was written: its name and its sha256
+
+    @classmethod
+    def of(
+        cls, kind: str, options: Mapping[str, Any], groups: Mapping[str, Sequence[Run]], command: str
+    ) -> "StudyRecord":
+        """Describes a study of these runs, made now and here."""
+        members = [
+            Member(label, r.spec.task, r.spec.attn, r.spec.preset, r.spec.hash, r.seed, r.swap)
+            for label, runs in groups.items()
+            for r in runs
+        ]
+        plain = json.loads(json.dumps(dict(options), default=list))
+        return cls(kind, plain, members, command, environment.commit(), environment.machine_class())
+
+    @property
+    def hash(self) -> str:
+        """Six hexadecimal digits: equal for the same question to the same runs, whatever the command looked like."""
+        identity = [self.kind, self.options, [msgspec.to_builtins(member) for member in self.runs]]
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
+
+    def contains(self, other: "StudyRecord") -> bool:
+        """Whether this is the same question, asked of the same runs and perhaps of more: then nothing of it is lost."""
+        return (self.kind, self.options) == (other.kind, other.options) and set(other.runs) <= set(self.runs)
+
+    def usual_name(self, tag: str = "") -> str:
+        """Returns ``KIND-TASK-PRESET[-TAG]-HASH``."""
+        first = self.runs[0]
+        return "-".join(filter(None, [self.kind, filename(first.task), first.preset, tag, self.hash]))
+
+    def json(self) -> bytes:
+        """Returns the text of ``study.json``."""
+        return json.dumps(msgspec.to_builtins(self), indent=1, sort_keys=True).encode() + b"\n"
+
+    def seal(self, folder: Path, names: Sequence[str]) -> None:
+        """Writes the record, last of all files of a folder, with the checksums of those that stand there by now."""
+        sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+        write(folder / RECORD, msgspec.structs.replace(self, files=sums).json())
+
+
+def read(folder: Path) -> StudyRecord | None:
+    """Reads what a folder holds; None where it has no record; raises ``RunFailed`` where that is damaged."""
+    path = folder / RECORD
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=StudyRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
+
+
+def verify(folder: Path) -> None:
+    """Raises ``RunFailed`` where a file of a folder is not the one that its record was written with."""
+    study = read(folder)
+    for name, sum in (study.files if study else {}).items():
+        path = folder / name
+        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != sum:
+            command = study.command if study else ""
+            raise RunFailed(f"{path} is damaged or edited (not what {RECORD} says); make it again: {command}")
+
+
+def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force: bool = False) -> Path:
+    """Returns the folder that the study will be published in, before anything is computed for it.
+
+    Raises ``BadValue`` where ``name`` leaves the results folder, and where another study stands there already, unless
+    ``force``.
+    """
+    folder = root / (name or record.usual_name(tag))
+    inside = Path(name).parts
+    if name and (Path(name).is_absolute() or ".." in inside or not inside or inside[0] in ("runs", "evidence")):
+        raise BadValue(f"--name is a folder inside the results folder, and not of its runs; got '{name}'.")
+    if not (force or free(folder, record)):
+        there = read(folder)
+        what = f"another study ({there.command})" if there else "files of something else"
+        raise BadValue(f"{folder} holds {what}; give another --name, or --force to write over it.")
+    return folder
+
+
+def free(folder: Path, record: StudyRecord) -> bool:
+    """Whether a study may be written into a folder: it is new or empty, or holds nothing but a part of this study."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return True
+    there = read(folder)
+    return there is not None and record.contains(there)

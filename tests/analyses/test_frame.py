@@ -1,0 +1,157 @@
+"""The frame of analyses: options from fields, labels, checks before training, progress, files, claims."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from icl_lab import analyses
+from icl_lab.analyses import frame, publish
+from icl_lab.analyses.deviant import Deviant
+from icl_lab.analyses.frame import Analysis, option
+from icl_lab.errors import BadValue, Stopped, UnknownName, UnknownOption
+from icl_lab.grid import Grid
+from icl_lab.runs.groups import by_rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(Analysis):
+    """How many parameters has it?"""
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"count": (frame.SHIFTS, "times"), "none": ("times",)}
+    title: ClassVar[str] = "parameters"
+
+    times: int = option(1, "How often.", least=1)
+    rates: tuple[float, ...] = option((), "Rates.", least=0)
+
+    def check(self, spec):
+        if spec.attn == "softmax" and self.times > 5:
+            raise BadValue("softmax is counted at most five times.")
+
+    def measure(self, trained):
+        trained.tick(1, 2)
+        rows = []
+        for name in trained.subjects():
+            value = 0.0 if name.startswith("reference:") else trained.model.parameter_count()
+            here = {axis: value for axis, value in trained.cell.items() if axis != "length"}
+            rows.append({"attn": name, **here, "times": self.times, "metric": "count", "value": value, "count": 1})
+        return {"count": rows}
+
+    def table(self, found):
+        return [f"{rule}: {found['count'].where(attn=rule).frame['value'].mean():g}" for rule in found.rules]
+
+    def figures(self, found, title):
+        from matplotlib.figure import Figure
+
+        return {"count": Figure()}
+
+    def finding(self, found):
+        return f"{len(found.rules)} rules were counted."
+
+
+def groups_of(tiny, lab, *rules, seeds=1):
+    return by_rule([lab.store.run(tiny(attn=rule), seed) for rule in rules for seed in range(seeds)])
+
+
+def test_every_analysis_is_a_frozen_dataclass_with_words():
+    for name in analyses.names():
+        part = analyses.registry.part(name)
+        assert issubclass(part, Analysis)
+        assert part.__dataclass_params__.frozen, name
+        assert part.__doc__.partition("\n")[0].endswith((".", "?")), name
+        assert part.grids or name == "attention", name
+        for field in dataclasses.fields(part):
+            assert field.metadata.get("help"), f"{name}: {field.name} has no help"
+
+
+def test_rows_carry_labels_and_references_come_once(tiny, lab):
+    found = frame.ask(Count(), groups_of(tiny, lab, "softmax", "ssa", seeds=2), lab)
+    grid = found["count"]
+    assert list(found.grids) == ["count"]
+    assert grid.axes == ["sigma_x", "sigma_f", "times"]
+    assert found.rules == ["softmax", "ssa"]
+    assert found.seeds == [0, 1]
+    references = [name for name in grid.frame["attn"] if name.startswith("reference:")]
+    assert references
+    assert len(references) == len(set(references))
+    assert set(grid.frame["spec"]) == {tiny().hash, tiny(attn="ssa").hash}
+
+
+def test_a_wrong_question_is_refused_before_training(tiny, lab):
+    groups = groups_of(tiny, lab, "ssa", "softmax")
+    with pytest.raises(BadValue, match="at most five times"):
+        frame.ask(Count(times=6), groups, lab)
+    assert not any(run.trained for runs in groups.values() for run in runs)
+
+
+def test_values_below_the_least_or_not_finite_are_refused():
+    with pytest.raises(BadValue, match="times must be at least 1, got 0"):
+        Count(times=0)
+    with pytest.raises(BadValue, match="rates must be at least 0, got -1"):
+        Count(rates=(1.0, -1.0))
+    with pytest.raises(BadValue, match="rates must be finite, got nan"):
+        Count(rates=(float("nan"),))
+
+
+def test_progress_counts_models_and_parts_of_a_model(tiny, lab):
+    ticks = []
+    object.__setattr__(lab, "tick", lambda stage, done, total, note: ticks.append((stage, done, total, note)))
+    frame.ask(Count(), groups_of(tiny, lab, "softmax", "ssa"), lab)
+    own = [tick[1:] for tick in ticks if tick[0] == "Count"]
+    assert own == [(1, 4, "softmax"), (1, 2, "softmax"), (3, 4, "ssa"), (2, 2, "ssa")]
+
+
+def test_a_stop_between_two_models_writes_nothing(tiny, lab):
+    groups = groups_of(tiny, lab, "softmax", "ssa")
+    for runs in groups.values():
+        frame.load_or_train(runs[0], lab)
+    object.__setattr__(lab, "stopping", lambda: True)
+    with pytest.raises(Stopped, match="nothing was written"):
+        frame.ask(Count(), groups, lab)
+
+
+def test_two_specifications_of_one_rule_get_labels_of_their_own(tiny, lab):
+    plain, wide = lab.store.run(tiny(), 0), lab.store.run(tiny("linear", "softmax", "model.width=32"), 0)
+    assert list(frame.labels([plain])) == ["softmax"]
+    assert list(frame.labels([plain, wide])) == [f"softmax smoke-{plain.spec.hash}", f"softmax smoke-{wide.spec.hash}"]
+
+
+def test_options_of_a_file_are_checked():
+    made = frame.build("deviant", {"factors": [1, 10], "prompts": 8})
+    assert made == Deviant(factors=(1.0, 10.0), prompts=8)
+    with pytest.raises(UnknownOption, match="Did you mean 'factors'"):
+        frame.build("deviant", {"factor": [1]})
+    with pytest.raises(BadValue, match="prompts"):
+        frame.build("deviant", {"prompts": "many"})
+    with pytest.raises(UnknownName, match="Did you mean 'deviant'"):
+        frame.build("deviants", {})
+
+
+def test_a_folder_holds_grids_table_figure_and_record(tiny, lab, tmp_path):
+    groups = groups_of(tiny, lab, "softmax", seeds=2)
+    analysis = Count()
+    found = frame.ask(analysis, groups, lab)
+    study = publish.record("count", analysis, groups, "icl-lab count")
+    text = publish.publish(study, analysis, found, groups, tmp_path / "count", "and more")
+    assert publish.written(tmp_path / "count") == ["count.csv", "count.png", "count.svg", "study.json", "table.md"]
+    assert text.startswith("Task linear, preset smoke, 2 training seeds.\n\n1 rules were counted.\n\nsoftmax: ")
+    assert text.endswith("Made by `icl-lab count`.\nand more")
+    assert (tmp_path / "count" / "table.md").read_text() == text
+    stored = analysis.read(tmp_path / "count")
+    assert stored["count"].csv() == found["count"].csv()
+    assert stored.rules == found.rules
+    assert analysis.seeds(stored) == [0, 1]
+    assert analysis.read(tmp_path) is None
+
+
+def test_claims_of_an_analysis_without_values_are_refused():
+    with pytest.raises(BadValue, match="claims cannot be judged by the analysis count"):
+        Count().value(None, "softmax", {}, "", 0)
+
+
+def test_grids_come_back_from_their_files(tiny, lab):
+    found = frame.ask(Count(), groups_of(tiny, lab, "softmax"), lab)
+    text = Count().files(found)["count.csv"]
+    assert Grid.read(text).csv() == text

@@ -1,0 +1,105 @@
+"""Commands of analyses: made from fields, known without imports, refusing before anything is trained."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from icl_lab import analyses
+from icl_lab.cli.commands.analyses import command, deferred
+
+SETTINGS = ("model.width=16", "train.steps=30", "train.batch=8", "test.axes.length=5,12")
+TINY = ("--preset", "smoke", *(word for setting in SETTINGS for word in ("--set", setting)))
+
+
+def test_every_analysis_has_a_command_and_no_other_has():
+    assert sorted(each.name for each in deferred()) == analyses.names()
+    for each in deferred():
+        assert each.get_short_help_str(200) == analyses.registry.part(each.name).__doc__.partition("\n")[0]
+
+
+def test_help_of_the_group_imports_no_torch():
+    code = "import sys; sys.argv = ['icl-lab', '--help']\nfrom icl_lab.cli.main import main\n"
+    code += (
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules and 'icl_lab.analyses' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "deviant" in done.stdout
+
+
+@pytest.mark.parametrize("name", analyses.names())
+def test_what_all_share_is_an_option_of_each(name):
+    options = {word for parameter in command(name).params for word in parameter.opts}
+    shared = "--task --attn --seeds --run --preset --set --results --device --threads --jobs --stack --shard --draws"
+    assert {*shared.split(), "--name", "--force", "--dry-run"} <= options
+
+
+def test_an_analysis_writes_its_folder_and_says_what_to_open(run, tmp_path):
+    words = ("deviant", "--task", "linear", "--attn", "softmax", "--factors", "1,10", "--prompts", "64", *TINY)
+    code, out, err = run(*words)
+    assert code == 0
+    (folder,) = (tmp_path / "results").glob("deviant-linear-smoke-*")
+    assert f"wrote {folder}: deviant.csv, deviant.png" in out
+    assert f"open {folder / 'deviant.png'}" in out
+    assert "steps" in err.splitlines()[0]  # announced before the first step
+    study = json.loads((folder / "study.json").read_text())
+    assert study["options"] == {"factors": [1.0, 10.0], "position": [0], "prompts": 64}
+    # The same question again: the same folder, nothing trained, the same bytes.
+    before = (folder / "deviant.csv").read_bytes()
+    code, _, err = run(*words)
+    assert code == 0
+    assert "steps" not in err
+    assert (folder / "deviant.csv").read_bytes() == before
+
+
+def test_a_dry_run_trains_and_writes_nothing(run, tmp_path):
+    code, out, err = run("deviant", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--dry-run", *TINY)
+    assert code == 0
+    assert out.count("to do") == 2
+    assert "would write" in err
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--position", "11"), "an index from 0 to 10"),
+        (("--position", "1.5"), "not a list of whole numbers"),
+        (("--factors", "nan"), "finite"),
+        (("--factors", "1,x"), "not a list of numbers"),
+        (("--prompts", "1"), "1 is not in the range x>=2"),
+        (("--name", "../x"), "a folder inside the results folder"),
+        (("--name", "runs/linear"), "a folder inside the results folder"),
+        (("--task", "needle"), "knows no deviant"),
+    ],
+)
+def test_bad_input_is_refused_before_training(run, tmp_path, words, complaint):
+    code, _, err = run("deviant", "--task", "linear", "--attn", "softmax", *TINY, *words)
+    assert code == 2
+    assert complaint in err
+    assert len(err.strip().splitlines()) <= 4
+    assert not list(tmp_path.rglob("model.safetensors"))
+
+
+def test_another_study_of_that_name_is_kept(run, tmp_path):
+    words = ("deviant", "--task", "linear", "--attn", "softmax", "--factors", "1,10", "--name", "mine", *TINY)
+    assert run(*words, "--prompts", "64")[0] == 0
+    before = (tmp_path / "results" / "mine" / "deviant.csv").read_bytes()
+    code, _, err = run(*words, "--prompts", "128")
+    assert code == 2
+    assert "holds another study" in err
+    assert (tmp_path / "results" / "mine" / "deviant.csv").read_bytes() == before
+    assert run(*words, "--prompts", "128", "--force")[0] == 0
+    assert (tmp_path / "results" / "mine" / "deviant.csv").read_bytes() != before
+
+
+def test_a_run_is_named_by_its_folder_or_by_task_and_rule(run, tmp_path):
+    code, _, err = run("deviant", *TINY)
+    assert code == 2
+    assert "name the models" in err
+    assert run("train", "--task", "linear", "--attn", "softmax", *TINY)[0] == 0
+    (folder,) = (tmp_path / "results").glob("runs/*/*/*/seed-0")
+    code, out, _ = run("deviant", "--run", str(folder), "--prompts", "64", "--factors", "1,10")
+    assert code == 0
+    assert "| `softmax` |" in out

@@ -1,0 +1,104 @@
+"""The folder of a study: its name, its record, and that nothing is written over another study."""
+
+import json
+
+import pytest
+
+from icl_lab.errors import BadValue, RunFailed
+from icl_lab.files import publish_folder
+from icl_lab.runs import study_folder
+from icl_lab.runs.study_folder import RECORD, StudyRecord
+
+
+@pytest.fixture
+def record(tiny, lab):
+    """A study of softmax with so many seeds, and so many prompts."""
+
+    def build(seeds=1, prompts=64, command="icl-lab deviant"):
+        runs = [lab.store.run(tiny(), seed) for seed in range(seeds)]
+        return StudyRecord.of("deviant", {"prompts": prompts, "factors": (1.0, 10.0)}, {"softmax": runs}, command)
+
+    return build
+
+
+def keep(folder, study):
+    folder.mkdir(parents=True)
+    (folder / RECORD).write_bytes(study.json())
+
+
+def test_the_name_hangs_on_the_question_not_on_the_command(record):
+    name = record().usual_name("at-3")
+    assert name.startswith("deviant-linear-smoke-at-3-")
+    assert record(command="make deviant").usual_name("at-3") == name
+    assert record(seeds=2).usual_name("at-3") != name
+    assert record(prompts=65).usual_name("at-3") != name
+
+
+def test_a_record_comes_back_from_its_file(record, tmp_path):
+    keep(tmp_path / "a", record(2))
+    assert study_folder.read(tmp_path / "a") == record(2)
+    assert study_folder.read(tmp_path) is None
+    (tmp_path / "a" / RECORD).write_text('{"kind": 3}')
+    with pytest.raises(RunFailed, match="cannot be read"):
+        study_folder.read(tmp_path / "a")
+
+
+def test_more_seeds_replace_a_study_and_fewer_do_not(record, tmp_path):
+    keep(tmp_path / "a", record(2))
+    assert study_folder.free(tmp_path / "a", record(2))
+    assert study_folder.free(tmp_path / "a", record(3))
+    assert not study_folder.free(tmp_path / "a", record(1))
+    assert not study_folder.free(tmp_path / "a", record(3, prompts=65))
+
+
+def test_another_study_is_not_written_over_unless_forced(record, tmp_path):
+    keep(tmp_path / "mine", record(2))
+    with pytest.raises(BadValue, match=r"another study \(icl-lab deviant\); give another --name, or --force"):
+        study_folder.place(record(1), tmp_path, "mine")
+    assert study_folder.place(record(1), tmp_path, "mine", force=True) == tmp_path / "mine"
+    (tmp_path / "notes").mkdir()
+    assert study_folder.place(record(1), tmp_path, "notes") == tmp_path / "notes"
+    (tmp_path / "notes" / "todo.txt").write_text("mine")
+    with pytest.raises(BadValue, match="files of something else"):
+        study_folder.place(record(1), tmp_path, "notes")
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "../elsewhere", "/tmp/x", "runs/linear/ssa", "runs", "evidence", "a/../../b", "."]
+)
+def test_a_name_stays_inside_the_results_folder(record, tmp_path, name):
+    with pytest.raises(BadValue, match="a folder inside the results folder"):
+        study_folder.place(record(), tmp_path, name)
+
+
+def test_the_record_names_every_run(record):
+    text = json.loads(record(2).json())
+    assert [run["seed"] for run in text["runs"]] == [0, 1]
+    assert {run["label"] for run in text["runs"]} == {"softmax"}
+    assert text["options"] == {"prompts": 64, "factors": [1.0, 10.0]}
+
+
+def test_an_edited_file_is_told_from_the_one_that_was_written(record, tmp_path):
+    (tmp_path / "deviant.csv").write_text("1,2\n")
+    record().seal(tmp_path, ["deviant.csv"])
+    study_folder.verify(tmp_path)
+    (tmp_path / "deviant.csv").write_text("1,3\n")
+    with pytest.raises(RunFailed, match=r"deviant.csv is damaged or edited.*make it again: icl-lab deviant"):
+        study_folder.verify(tmp_path)
+    # What git does not keep (figures, large tables) may be missing.
+    (tmp_path / "deviant.csv").unlink()
+    study_folder.verify(tmp_path)
+
+
+def test_a_full_disk_leaves_the_folder_as_it_was(tmp_path, monkeypatch):
+    publish_folder(tmp_path / "a", {"x.csv": "old", "y.csv": "old"}, {})
+
+    def full(path, data):
+        if path.name == "y.csv":
+            raise OSError(28, "No space left on device")
+        path.write_bytes(data)
+
+    monkeypatch.setattr("icl_lab.files.publish", full)
+    with pytest.raises(RunFailed, match="No space left"):
+        publish_folder(tmp_path / "a", {"x.csv": "new", "y.csv": "new"}, {})
+    assert {path.name: path.read_text() for path in (tmp_path / "a").iterdir()} == {"x.csv": "old", "y.csv": "old"}
