@@ -121,6 +121,10 @@ class Registry:
         """Returns the import that brought a part; None for those of this package."""
         return self._sources.get(name) if name in self._parts else None
 
+    def imported(self) -> list[str]:
+        """Returns the names of the parts that have come from outside so far; imports nothing."""
+        return sorted(name for name in self._sources if name in self._parts)
+
     def record(self, name: str) -> dict[str, str] | None:
         """Returns where an outside part came from, as ``env.json`` holds it; None for those of this package."""
         source = self.source(name)

@@ -72,10 +72,11 @@ def run(monkeypatch, capsys, tmp_path):
 @pytest.fixture
 def own_parts(monkeypatch):
     """Parts that a test registers or imports are forgotten after it."""
-    from icl_lab import normalizers, outside, tasks
+    from icl_lab import analyses, normalizers, outside, tasks
     from icl_lab.model import positions
 
-    for registry in (normalizers.registry, normalizers.wrappers, tasks.registry, positions.registry):
+    modules = (normalizers, tasks, analyses, positions)
+    for registry in (*(module.registry for module in modules), normalizers.wrappers):
         registry.names()  # the built-in parts are registered once a process, and have to stay
         monkeypatch.setattr(registry, "_parts", dict(registry._parts))
         monkeypatch.setattr(registry, "_sources", dict(registry._sources))

@@ -91,8 +91,11 @@ tasks.registry.add("line")(type("Line", (Linear,), {"__module__": __name__}))
 
 def test_two_files_of_one_name_are_two_modules(tmp_path):
     for folder, c in (("a", 2.0), ("b", 3.0)):
-        outside.load(str(write(tmp_path / folder / "mine.py", f"from-{folder}", c)))
-    assert (build("from-a").c, build("from-b").c) == (2, 3)
+        source = outside.load(str(write(tmp_path / folder / "mine.py", f"from-{folder}", c)))
+        assert normalizers.registry.brought(source) == [f"from-{folder}"]
+        assert build(f"from-{folder}").c == c
+    assert len(set(map(type, map(build, ("from-a", "from-b"))))) == 2
+    assert build("from-a").__module__ != build("from-b").__module__
 
 
 def test_an_edited_file_is_never_taken_from_a_cache(tmp_path, monkeypatch):

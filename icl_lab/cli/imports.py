@@ -5,6 +5,11 @@ from collections.abc import Sequence
 
 import click
 
+from icl_lab import outside
+from icl_lab.analyses import registry
+from icl_lab.cli.commands import analyses
+from icl_lab.errors import BadValue
+
 OPTION = "--import"
 VARIABLE = "ICL_LAB_IMPORT"
 HELP_IMPORT = (
@@ -33,3 +38,33 @@ def named(words: Sequence[str]) -> tuple[list[str], list[str]]:
                 raise click.UsageError(f"{OPTION} takes a module or the path of a .py file.")
             imports.append(name)
     return left, imports
+
+
+class Menu(click.Group):
+    """The commands of this package, and one for each analysis that was imported or is an installed entry point."""
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Returns a command; packages that are installed are asked for one that is not built in."""
+        found = super().get_command(context, name)
+        if found is None and name in self._outside():
+            return analyses.Deferred(name, self._line(name))
+        return found
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Returns the names of all commands, sorted."""
+        return sorted({*super().list_commands(context), *self._outside()})
+
+    def check(self) -> None:
+        """Raises ``BadValue`` where an imported analysis is called like a command."""
+        for name in registry.imported():
+            if name in self.commands:
+                raise BadValue(
+                    f"the analysis '{name}' is called like the command icl-lab {name}; give it another name."
+                )
+
+    def _outside(self) -> list[str]:
+        outside.installed(registry.package)
+        return registry.imported()
+
+    def _line(self, name: str) -> str:
+        return (registry.part(name).__doc__ or "").partition("\n")[0]

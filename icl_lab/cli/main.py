@@ -7,7 +7,7 @@ import click
 
 from icl_lab import __version__, outside
 from icl_lab.cli.commands import analyses, commands
-from icl_lab.cli.imports import HELP_IMPORT, named
+from icl_lab.cli.imports import HELP_IMPORT, Menu, named
 from icl_lab.cli.options import PREEMPTED, caught
 from icl_lab.errors import LabError, Stopped
 
@@ -19,7 +19,7 @@ icl-lab list normalizers                    what can stand in place of softmax
 """
 
 
-@click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Menu, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="icl-lab")
 @click.option("--import", expose_value=False, multiple=True, metavar="MODULE|FILE.py", help=HELP_IMPORT)
 def cli() -> None:
@@ -36,6 +36,7 @@ def main() -> None:
         words, imports = named(sys.argv[1:])
         for given in imports:
             outside.load(given)
+        cli.check()
         cli.main(args=words, standalone_mode=False)
     except LabError as error:
         click.echo(f"icl-lab: {error}", err=True)

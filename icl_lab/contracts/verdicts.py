@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from icl_lab import normalizers, tasks
+from icl_lab import analyses, normalizers, tasks
 from icl_lab.errors import BadValue, LabError
 from icl_lab.option_values import finite, write
 from icl_lab.outside import Source
@@ -61,6 +61,7 @@ def families() -> list[Family]:
 
     return [
         Family("normalizers", (normalizers.registry, normalizers.wrappers), build_rule, normalizers.canonical),
+        Family("analyses", (analyses.registry,), analyses.registry.build, _canonical_analysis),
         Family("tasks", (tasks.registry,), tasks.build, tasks.canonical),
     ]
 
@@ -118,6 +119,10 @@ def choices(part: Part) -> Iterator[str]:
         for choice in [f"{rule}+{own}" for rule in AROUND] if part.registry is normalizers.wrappers else [own]:
             if not given or _refusal(part.family, choice) is None:
                 yield choice
+
+
+def _canonical_analysis(text: str) -> str:
+    return str(analyses.registry.canonical(text))
 
 
 def _only(family: Family, text: str) -> list[tuple[Registry, str]]:

@@ -10,6 +10,7 @@ import pytest
 
 from icl_lab import outside
 from icl_lab.cli.imports import named
+from icl_lab.runs import provenance
 from icl_lab.runs.spec import resolve
 
 ROOT = Path(__file__).parents[2]
@@ -176,6 +177,31 @@ def test_a_file_that_fails_is_one_line_and_exit_2(folder, run):
     line = "icl-lab: --import ./broken.py cannot be imported: broken.py, line 1: ModuleNotFoundError: "
     assert (code, out) == (2, "")
     assert err == f"{line}No module named 'nothing_of_the_kind'\n"
+
+
+def test_a_built_in_name_is_taken_before_anything_is_loaded(folder):
+    (folder / "mine.py").write_text(SQUARE.replace('"square"', '"softmax"'))
+    done = process("list", "presets", "--import", "./mine.py", cwd=folder)
+    places = "in icl_lab.normalizers.softmax and in mine.py"
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"icl-lab: --import ./mine.py: mine.py, line 8: The normalizer 'softmax' is registered twice: {places}.\n"
+    )
+
+
+def test_a_rule_that_training_switches_to_is_recorded(folder):
+    outside.load("./square.py")
+    spec = resolve("linear", "softmax", "smoke", ["train.switch_step=10", "train.switch_to=softmax+reweight"])
+    assert provenance.outside(spec) == {}
+    spec = resolve("linear", "softmax", "smoke", ["train.switch_step=10", "train.switch_to=square+reweight"])
+    assert [part["name"] for part in provenance.outside(spec)["outside"]] == ["square"]
+
+
+def test_seeds_trained_as_one_stack_record_the_import(folder, run, tmp_path):
+    code, _, err = run(*sweep("--seeds", "2", "--stack", "--import", "./square.py"))
+    assert code == 0, err
+    paths = list((tmp_path / "results").rglob("env.json"))
+    assert [json.loads(path.read_text())["outside"][0]["name"] for path in paths] == ["square"] * 2
 
 
 def test_listing_names_outside_rules_and_broken_packages(folder, tmp_path):
