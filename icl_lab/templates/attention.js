@@ -38,9 +38,9 @@ const negative = frames.some(frame => frame.runs.some((_, run) => numbers(frame,
 
 const choices = {
   axis: [...new Set(frames.map(frame => frame.axis))], show: ["weights", "scores", "times"],
-  scale: ["auto", "all", "layer", "head", "row"], sort: ["position", "value", "distance"], log: ["", "1"], rows: ["", "1"],
+  scale: ["auto", "all", "layer", "head", "row"], sort: ["position", "value", "distance"], log: ["auto", "no", "1"], rows: ["", "1"],
 };
-const state = { axis: "prompt", show: "weights", scale: "auto", sort: "position", log: "", rows: "",
+const state = { axis: "prompt", show: "weights", scale: "auto", sort: "position", log: "auto", rows: "",
                 step: 0, layer: 0, head: 0, query: null, key: null };
 let over = null;
 
@@ -90,12 +90,13 @@ function order() {
   return keys.sort((a, b) => by[a] - by[b] || a - b);
 }
 
-const LONG = 80; // tokens from which on most weights are too small to be seen beside the greatest of all
+const LONG = 64; // tokens from which on most weights are too small to be seen beside the greatest of all
 
-function scaling() { // the colour scale that is in force; the same for all steps of a slider
-  if (state.scale !== "auto") return state.scale;
-  return Math.max(...along().map(each => each.tokens.length)) < LONG ? "all" : "row";
-}
+// What is in force where the choice is automatic; the same for all steps of a slider.
+const long = () => Math.max(...along().map(each => each.tokens.length)) >= LONG;
+const scaling = () => state.scale !== "auto" ? state.scale : long() ? "row" : "all";
+// Differences and scores have both signs, and small ones are to look small.
+const logarithmic = run => state.log !== "auto" ? state.log === "1" : long() && run !== DIFFERENCE && state.show !== "scores";
 
 const tops = new Map(); // the end of each colour scale; it holds still while the slider moves
 
@@ -106,6 +107,8 @@ function ends(run, layer, head) { // query -> the end of its colour scale
 }
 
 function greatest(frame, run, layer, head, i) {
+  // A difference is a share of what is compared, so that noise does not look large.
+  if (run === DIFFERENCE && scaling() === "row") return Math.max(...[0, 1].map(each => greatest(frame, each, layer, head, i)));
   let most = 0;
   for (let j = 0; j <= i; j++) most = Math.max(most, Math.abs(shown(frame, run, layer, head, i, j)) || 0);
   return most;
@@ -134,7 +137,7 @@ const signed = run => run === DIFFERENCE || state.show === "scores" || negative;
 
 function shade(value, run, end) { // where on its ramp
   const size = Math.min(1, Math.abs(value) / end);
-  const far = state.log ? Math.max(0, 1 + Math.log10(size) / DECADES) : size;
+  const far = logarithmic(run) ? Math.max(0, 1 + Math.log10(size) / DECADES) : size;
   return 3 * Math.round(255 * (signed(run) ? 0.5 + 0.5 * Math.sign(value) * far : far));
 }
 
@@ -232,11 +235,15 @@ const ruler = document.createElement("canvas").getContext("2d");
 const clipped = text => text.length > 28 ? text.slice(0, 27) + "…" : text;
 const BAR = 64; // height of the colour bar with its numbers
 
-const NARROW = 320, GAP = 16, LEGIBLE = 4; // pixels: a large map, the space between two, a cell
+const NARROW = 320, GAP = 16, LEGIBLE = 4, EDGE = 8; // pixels: a large map, the space between two, a cell, right of the cells
+
+const margins = new Map();
 
 function margin() { // room for the labels
+  const { tokens } = frame();
   ruler.font = FONT;
-  return Math.max(...frame().tokens.map(token => ruler.measureText(clipped(token.label)).width)) + 10;
+  if (!margins.has(tokens)) margins.set(tokens, Math.max(...tokens.map(token => ruler.measureText(clipped(token.label)).width)) + 10);
+  return margins.get(tokens);
 }
 
 function arrange() { // as many large maps beside one another as leave their cells legible
@@ -249,10 +256,10 @@ function arrange() { // as many large maps beside one another as leave their cel
 
 function plan(run, room) {
   const { tokens, first } = frame(), rows = tokens.length - first, words = margin();
-  const side = Math.max(0.25, Math.min(40, (room - words - 4) / tokens.length, Math.max(LEGIBLE, 640 / rows)));
+  const side = Math.max(0.25, Math.min(40, (room - words - EDGE) / tokens.length, Math.max(LEGIBLE, 640 / rows)));
   const keys = order(), left = words, above = words + 24;
   return { run, keys, rows, side, left, top: above, end: limit(run, state.layer, state.head), ends: ends(run, state.layer, state.head),
-           width: Math.max(left + tokens.length * side + 4, left + 230), height: above + rows * side + BAR };
+           width: Math.max(left + tokens.length * side + EDGE, left + 230), height: above + rows * side + BAR };
 }
 
 function drawMap(pen, map) {
@@ -279,16 +286,16 @@ function drawMap(pen, map) {
 const what = () => ({ weights: "attention weight", scores: "score q·k / √d", times: "weight × visible keys n" })[state.show];
 
 function drawBar(pen, map, x, y, wide) {
-  const sides = signed(map.run), steps = 128;
+  const sides = signed(map.run), log = logarithmic(map.run), steps = 128;
   const value = part => { // the number that stands at a part of the bar
     const far = sides ? Math.abs(2 * part - 1) : part, sign = sides && part < 0.5 ? -1 : 1;
-    return sign * map.end * (state.log ? 10 ** (DECADES * (far - 1)) : far);
+    return sign * map.end * (log ? 10 ** (DECADES * (far - 1)) : far);
   };
   for (let step = 0; step < steps; step++)
     pen.rect(Math.floor(x + wide * step / steps), y, Math.ceil(wide / steps) + (step < steps - 1), 12, `rgb(${colour(value((step + 0.5) / steps), map.run, map.end)})`);
-  for (const part of state.log ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]) {
+  for (const part of log ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]) {
     pen.line(x + part * wide, y + 12, x + part * wide, y + 16, css("--soft"));
-    const least = state.log && (sides ? part === 0.5 : part === 0);
+    const least = log && (sides ? part === 0.5 : part === 0);
     const text = (least ? "≤ " : "") + String(+value(part).toPrecision(2)).replace("-", "−");
     pen.text(x + part * wide, y + 23, text, css("--soft"), { align: part === 0 ? "start" : part === 1 ? "end" : "center" });
   }
@@ -495,7 +502,7 @@ function draw() { // everything: after a change of numbers, colours, head or siz
   if (state.query !== null && !(state.query >= frame().first && state.query < frame().tokens.length)) state.query = state.key = null;
   const keys = order();
   for (const name of ["axis", "show", "scale", "sort"]) $(name).value = state[name];
-  $("log").checked = !!state.log; $("rows").checked = !!state.rows;
+  $("log").checked = logarithmic(0); $("rows").checked = !!state.rows;
   $("sort").disabled = !valued();
   $("sliding").hidden = steps.length < 2;
   $("step").max = steps.length - 1; $("step").value = state.step;
@@ -627,7 +634,8 @@ function csv() {
 
 build(); recall(); draw();
 for (const name of ["axis", "show", "scale", "sort"]) $(name).onchange = event => { state[name] = event.target.value; draw(); };
-for (const name of ["log", "rows"]) $(name).onchange = event => { state[name] = event.target.checked ? "1" : ""; draw(); };
+$("log").onchange = event => { state.log = event.target.checked ? "1" : "no"; draw(); };
+$("rows").onchange = event => { state.rows = event.target.checked ? "1" : ""; draw(); };
 $("axis").addEventListener("change", () => { Object.assign(state, { query: null, key: null }); draw(); });
 $("step").oninput = event => { state.step = Number(event.target.value); draw(); };
 for (const form of document.forms) form.onsubmit = event => event.preventDefault();

@@ -403,9 +403,10 @@ def test_attention_from_the_command_line(run, tmp_path):
     code, out, _ = run(*FIGURE_2, *which)
     assert code == 0
     assert "| x₄ = 70 | False |" in out
-    folder = tmp_path / "results" / "attention-every-smoke-softmax-ssa-1,-2,3,70"
+    assert "; the truth is False. The last query has its greatest weight" in out
+    (folder,) = (tmp_path / "results").glob("attention-every-smoke-softmax-ssa-1,-2,3,70-*")
     *_, wrote, following = out.splitlines()
-    assert wrote.startswith(f"wrote {folder}: attention.html, answers.csv")
+    assert wrote.startswith(f"wrote {folder}: answers.csv, attention.html")
     assert following == f"next: open {folder / 'attention.html'}"
     before = (folder / "weights.csv").read_bytes()
     places = [next((tmp_path / "results" / "runs").glob(f"every/{rule}/*/seed-0")) for rule in ("softmax", "ssa")]
@@ -440,7 +441,10 @@ EVERY = ["--task", "every", "--attn", "softmax"]
         (["attention", *EVERY], "Missing option '--prompt'"),
         ([*FIGURE_2, *EVERY, "--layers", "2"], "no layer '2': layers are counted from 0 to 1"),
         ([*FIGURE_2, *EVERY, "--heads", "4"], "no head '4': heads are counted from 0 to 3"),
-        ([*FIGURE_2, *EVERY, "--seeds", "3"], "one run, or two side by side, got 3"),
+        ([*FIGURE_2, *EVERY, "--seeds", "3"], "attention takes at most 2 runs, got 3"),
+        ([*FIGURE_2, *EVERY, "--means", "1000000000"], "means are over 0 (none) to 10000 prompts"),
+        (["attention", "--task", "linear", "--attn", "softmax", "--prompt", "1e30,1e30"], "as large as 1e+30"),
+        ([*FIGURE_2, *EVERY, "--set", "model.attention=no"], "softmax is a model without attention"),
         ([*FIGURE_2, *EVERY, "--function", "1,0"], "every has no function to choose"),
         ([*FIGURE_2, "--task", "needle", "--attn", "softmax"], "reads no list of numbers; take random"),
         ([*FIGURE_2, "--run", "nowhere/seed-0"], "nowhere/seed-0"),

@@ -94,6 +94,7 @@ def test_slider_goes_through_the_means(visit, pair, point, state):
     assert "one standard deviation" in tab.inner_text("#band")
     assert tab.locator("#sort").is_disabled()  # a mean has no values to sort by
     tab.select_option("#show", "scores")
+    tab.select_option("#scale", "all")
     ends = tab.evaluate("[0, 1, 2].map(step => (state.step = step, draw(), maps[0].end))")
     visible = [torch.ones(len(frame.marks), len(frame.marks)).tril() for frame in frames]
     greatest = [
@@ -152,3 +153,52 @@ def test_window_of_the_last_queries(visit, tmp_path, look, write, point):
     assert json.loads(tab.evaluate("JSON.stringify(attention(0, 0, 0)[2])")) == pytest.approx(
         found.frames[0].maps[0].weights[0, 0, 2].tolist(), rel=1e-6
     )
+
+
+def test_bars_of_one_standard_deviation_end_at_0(visit, pair):
+    tab = visit(pair[1], "#axis=length&step=0")
+    tab.evaluate("for (const run of [0, 1]) numbers(frame(), run, 'spread').fill(0.2)")
+    tab.check("#rows")
+    drawn = """(() => {
+      const lines = [], words = [], pen = svgPen([]);
+      Object.assign(pen, { line: (...line) => lines.push(line), text: (...text) => words.push(text) });
+      drawPoints(pen, 720, 300);
+      const inks = ["--one", "--two"].map(css), zero = words.find(text => text[2] === "0" && text[4]?.align === "end");
+      return [zero[1], lines.filter(line => inks.includes(line[4])).map(line => [line[1], line[3]])];
+    })()"""
+    zero, bars = tab.evaluate(drawn)
+    beyond = tab.evaluate("points().filter(point => point.wide > point.y).length")
+    assert len(bars) > beyond > 20
+    assert all(tip < foot <= zero + 1e-6 for foot, tip in bars)  # pixels count downwards
+    assert sum(abs(foot - zero) < 1e-6 for foot, _ in bars) == beyond
+    assert "cut at 0" in tab.inner_text("#band")
+
+
+def test_answers_are_said_to_be_of_the_prompt_itself(visit, pair):
+    tab = visit(pair[1])
+    assert tab.inner_text("#whose") == "Prediction and truth of this prompt"
+    tab.select_option("#axis", "sigma")
+    assert (
+        tab.inner_text("#whose") == "Prediction and truth of the prompt itself; the maps show means over other prompts"
+    )
+    assert tab.locator("#answers tbody tr").count() == 4
+
+
+@pytest.mark.parametrize(("width", "beside"), [(420, 1), (1280, 3)])
+def test_short_prompts_have_their_maps_side_by_side(visit, pair, width, beside):
+    tab = visit(pair[1], viewport={"width": width, "height": 900})
+    lefts = tab.evaluate("[...document.querySelectorAll('#maps canvas')].map(map => map.getBoundingClientRect().left)")
+    assert len(set(lefts)) == beside
+
+
+@pytest.mark.parametrize("width", [420, 1280])
+def test_maps_of_long_prompts_are_shown_whole(visit, long, width):
+    tab = visit(long[1], viewport={"width": width, "height": 900})
+    for box in tab.evaluate(
+        "[...document.querySelectorAll('#maps > div')].map(box => [box.scrollWidth, box.clientWidth])"
+    ):
+        assert box[0] <= box[1]
+        assert box[1] > 0.85 * width - 40  # a map has the page for itself
+    side, cells = tab.evaluate("[maps[0].side, maps[0].keys.length]")
+    assert cells == 199
+    assert (side >= 4) == (width == 1280)

@@ -1,6 +1,7 @@
 """Colours of the maps: scales, zeros, hidden cells, and prompts of many tokens."""
 
 import numpy as np
+import pytest
 
 
 def test_hidden_zero_and_signed_cells_look_different(visit, tmp_path, sharpen, look, write):
@@ -24,3 +25,56 @@ def test_hidden_zero_and_signed_cells_look_different(visit, tmp_path, sharpen, l
     red, blue = (tab.evaluate(f"Array.from(colour({value}, 2, 1))") for value in (1, -1))  # of the difference
     assert red[0] > blue[0]
     assert blue[2] > red[2]
+
+
+def colours(tab, run, rows):
+    """The colours of the last rows of a map, (rows keys 4)."""
+    taken = tab.evaluate(
+        "([run, rows]) => (image => [image.width, ...image.getContext('2d').getImageData("
+        "0, image.height - rows, image.width, rows).data])(picture(run, 0, 0, order()))",
+        [run, rows],
+    )
+    return np.array(taken[1:]).reshape(rows, taken[0], 4)
+
+
+def test_long_prompts_are_coloured_by_row(visit, long, pair):
+    found, path = long
+    tab = visit(path)
+    assert tab.locator("#scale option:checked").inner_text() == "automatic: per row"
+    assert tab.is_checked("#log")
+    ramp = np.array(tab.evaluate("Array.from(ramps.plain)")).reshape(256, 3)
+    weights = found.frames[0].maps[0].weights[0, 0].numpy()
+    pixels = colours(tab, 0, 50)
+    for row, own in zip(pixels, weights[-50:], strict=True):
+        assert (row[own.argmax(), :3] == ramp[255]).all()
+    share = weights[-1] / weights[-1].max()
+    true = ramp[np.rint(255 * np.clip(1 + np.log10(share) / 4, 0, 1)).astype(int)]
+    assert np.abs(pixels[-1, :, :3] - true).max() <= 4  # a level is a matter of rounding
+    short = visit(pair[1])
+    assert short.locator("#scale option:checked").inner_text() == "automatic: one for all"
+    assert not short.is_checked("#log")
+
+
+def test_differences_per_row_are_shares_of_the_greatest_weight(visit, long):
+    found, path = long
+    tab = visit(path)
+    first, second = (each.weights[0, 0, -1].numpy() for each in found.frames[0].maps)
+    signed = np.array(tab.evaluate("Array.from(ramps.signed)")).reshape(256, 3)
+    share = (second - first) / max(first.max(), second.max())
+    true = signed[np.rint(255 * (0.5 + 0.5 * share)).astype(int)]
+    assert np.abs(colours(tab, 2, 1)[0, :, :3] - true).max() <= 4
+    words = "(words => (drawMap({ ...svgPen([]), text: (x, y, text) => words.push(text) }, maps[2]), words))([])"
+    assert tab.evaluate(words)[-1] == "difference of attention weight ÷ greatest of its row"
+
+
+def test_chosen_scales_are_kept_whatever_the_length(visit, long, state):
+    tab = visit(long[1])
+    tab.select_option("#scale", "all")
+    tab.uncheck("#log")
+    assert (state(tab)["scale"], state(tab)["log"]) == ("all", "no")
+    again = visit(long[1], tab.evaluate("location.hash"))
+    assert again.input_value("#scale") == "all"
+    assert not again.is_checked("#log")
+    assert again.evaluate("maps[0].end") == pytest.approx(
+        max(each.weights.max().item() for each in long[0].frames[0].maps), rel=1e-6
+    )

@@ -5,6 +5,7 @@ import io
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from PIL import Image
 
 from icl_lab.analyses.attention import page
 from icl_lab.tasks.base import Mark
@@ -105,3 +106,22 @@ def test_notebook_frame_works(visit, pair, tmp_path):
     frame = tab.frame_locator("iframe")
     frame.locator("#grid button[data-layer='1']").first.click()
     assert frame.locator("#chosen").inner_text() == "Layer 1, head 0"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_exported_pictures_are_white(visit, pair, tmp_path, scheme):
+    tab = visit(pair[1], color_scheme=scheme)
+    before = tab.evaluate("css('--paper')")
+    for kind in ("png", "svg"):
+        with tab.expect_download() as caught:
+            tab.click(f"#{kind}")
+        caught.value.save_as(tmp_path / kind)
+    with Image.open(tmp_path / "png") as picture:
+        assert picture.convert("RGB").getpixel((2, 2)) == (255, 255, 255)
+    svg = (tmp_path / "svg").read_text()
+    assert 'height="100%" fill="#fff"' in svg
+    assert "#16181b" not in svg
+    assert tab.evaluate("css('--paper')") == before  # the page keeps its scheme
+    corner = "[...document.querySelector('#maps canvas').getContext('2d').getImageData(%s, 1, 1).data.slice(0, 3)]"
+    spot = tab.evaluate("(m => [m.left + 5.7 * m.side, m.top + 0.4 * m.side].map(Math.round))(maps[0])")
+    assert (sum(tab.evaluate(corner % f"{spot[0]}, {spot[1]}")) < 300) == (scheme == "dark")

@@ -88,3 +88,53 @@ def test_bad_addresses_are_ignored(visit, pair, hash, state):
         "layer": "0", "head": "0", "sort": "position", "axis": "prompt",
     }  # fmt: skip
     assert "query" not in state(tab)
+
+
+@pytest.mark.parametrize("width", [420, 1100])
+def test_numbers_are_told_beside_the_pointer(visit, pair, point, width):
+    tab = visit(pair[1], viewport={"width": width, "height": 700})
+    assert tab.locator("#tip").is_hidden()
+    for run, query, key in ((0, 4, 2), (1, 6, 6), (2, 0, 0)):
+        point(tab, run, query, key)
+        box = tab.locator("#tip").bounding_box()
+        x, y = tab.evaluate(
+            "([run, query, key]) => (({ left, top, side }, at) => [at.left + left + (key + 0.5) * side, "
+            "at.top + top + (query + 0.5) * side])"
+            "(maps[run], $('maps').querySelectorAll('canvas')[run].getBoundingClientRect())",
+            [run, query, key],
+        )
+        sides = ((x, box["x"], box["width"]), (y, box["y"], box["height"]))
+        nearest = [min(max(at, low), low + size) for at, low, size in sides]
+        assert abs(nearest[0] - x) + abs(nearest[1] - y) < 40
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= 700
+    point(tab, 0, 4, 2)
+    seen = [found.weights[0, 0, 4, 2].item() for found in pair[0].frames[0].maps]
+    head, *lines = tab.inner_text("#tip").splitlines()
+    assert head == "x₃ = 3 → x₂ = −2"
+    assert [line.rpartition(" ")[0] for line in lines] == ["softmax", "ssa", "ssa − softmax"]
+    spoken = [float(line.rpartition(" ")[2].replace("−", "-")) for line in lines]
+    assert spoken == pytest.approx([*seen, seen[1] - seen[0]], rel=2e-3, abs=1e-6)
+    point(tab, 0, 1, 5)
+    assert tab.inner_text("#tip").splitlines()[1:] == ["hidden from the query"]
+    tab.locator("h1").hover()
+    assert tab.locator("#tip").is_hidden()
+
+
+def test_arrow_keys_need_no_focus(visit, pair, state):
+    tab = visit(pair[1])
+    assert tab.evaluate("document.activeElement === document.body")
+    tab.keyboard.press("ArrowRight")
+    assert (state(tab)["layer"], state(tab)["head"]) == ("0", "1")
+    tab.keyboard.press("Alt+ArrowLeft")  # back, for the browser
+    tab.keyboard.press("ArrowDown")  # the page is scrolled
+    assert (state(tab)["layer"], state(tab)["head"]) == ("0", "1")
+    tab.keyboard.press("Shift+ArrowUp")
+    assert state(tab)["query"] == "5"
+    tab.locator("#grid button").first.hover()
+    tab.keyboard.press("ArrowDown")
+    assert (state(tab)["layer"], state(tab)["head"]) == ("1", "1")
+    tab.locator("#show").focus()
+    tab.keyboard.press("ArrowRight")  # belongs to the list
+    assert state(tab)["head"] == "1"
