@@ -237,7 +237,7 @@ def test_list_runs_and_doctor(run, tmp_path):
 def test_help_imports_nothing_heavy():
     script = """
 import sys
-from icl_lab.cli import cli
+from icl_lab.cli.main import cli
 try:
     cli(["--help"])
 except SystemExit:
@@ -292,6 +292,7 @@ def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
         "device": "cpu",
         "threads": 1,
         "command": "typed",
+        "evidence": False,
     }
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(orders) + "\n"))
     code, out, _ = run("work")
