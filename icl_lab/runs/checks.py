@@ -5,6 +5,7 @@ errors, and other metrics have nothing to be held against.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,16 +31,16 @@ def folder(spec: RunSpec, place: Path) -> None:
 
 def labels(grid: Grid, told: Mapping[str, Any], test: TestSpec, path: Path) -> None:
     """Raises ``RunFailed`` unless every row carries the run's labels and no cell of the test is missing or doubled."""
-    frame = grid.frame
-    who = frame["attn"]
-    own = frame[~who.str.startswith("reference:", na=False)]
+    columns = {name: grid.frame[name].tolist() for name in (*told, "metric")}
+    own = [not str(name).startswith("reference:") for name in columns["attn"]]
     for name, value in told.items():
-        for found in (own if name == "attn" else frame)[name].unique():
-            if found != value:
-                raise RunFailed(f"{path} is of another run: {name} is {found}, not {value}; {WAY_OUT}.")
+        # The rows of references bear their own names, and all other labels of the run.
+        found = {label for label, mine in zip(columns[name], own, strict=True) if mine or name != "attn"}
+        for other in found - {value}:
+            raise RunFailed(f"{path} is of another run: {name} is {other}, not {value}; {WAY_OUT}.")
     cells = math.prod(len(values) for values in test.axes.values())
-    counts = frame.groupby(["attn", "metric"], sort=False).size()
-    if own.empty or (counts != cells).any():
+    counts = Counter(zip(columns["attn"], columns["metric"], strict=True))
+    if not any(own) or set(counts.values()) != {cells}:
         raise RunFailed(f"{path} is cut short or has rows twice: each metric has {cells} cells; {WAY_OUT}.")
 
 

@@ -294,6 +294,7 @@ def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
         "device": "cpu",
         "threads": 1,
         "command": "typed",
+        "evidence": False,
     }
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(orders) + "\n"))
     code, out, _ = run("work")

@@ -29,10 +29,10 @@ import os, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-import icl_lab.train
-icl_lab.train.CHECKPOINT_SECONDS = 0.02
-from icl_lab.spec import resolve
-from icl_lab.store import Store
+import icl_lab.training.loop
+icl_lab.training.loop.CHECKPOINT_SECONDS = 0.02
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
 from icl_lab.runs.session import Lab
 from icl_lab.sweep import sweep
 small = ["train.steps=400", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
