@@ -33,8 +33,18 @@ def attention(
     scale = TwoSlopeNorm(0.0, -top, top) if signed else Normalize(0.0, top)
     side = min(2.4, max(1.5, 0.17 * t))
     named = t <= 16  # beyond that the words would be smaller than print allows
+    titles = {
+        (name, at, to): wrapped(f"{name}, layer {layers[at]}, head {heads[to]}", side, 7)
+        for name in runs
+        for at, to in np.ndindex(l, h)
+    }
+    most = max(words.count("\n") for words in titles.values())  # lines of a title beyond its first
+    rows = len(runs) * l
     figure = Figure(
-        figsize=(h * side + (1.6 if named else 1.0) + 0.9, len(runs) * l * side * max(0.4, r / t) + 1.6 + 0.2 * l),
+        figsize=(
+            h * side + (1.6 if named else 1.0) + 0.9,
+            rows * (side * max(0.4, r / t) + 0.12 * most) + 1.7 + 0.15 * len(notes) + 0.2 * l,
+        ),
         layout="constrained",
         dpi=150,
     )
@@ -52,12 +62,12 @@ def attention(
             zeros = np.argwhere((values == 0) & ~hidden)
             if len(zeros):
                 axes.scatter(zeros[:, 1], zeros[:, 0], s=max(0.5, 40 / t), c="black" if signed else "white", marker=".")
-            axes.set_title(wrapped(f"{name}, layer {layers[at]}, head {heads[to]}", side, 7), fontsize=7)
+            axes.set_title(titles[name, at, to], fontsize=7)
             below, left = number * l + at == len(runs) * l - 1, to == 0
             axes.set_xticks(shown, [labels[key] for key in shown] if below else [], fontsize=6.5, rotation=90)
-            rows = [key for key in shown if key >= t - r]
+            down = [key for key in shown if key >= t - r]
             axes.set_yticks(
-                [key - (t - r) for key in rows], [labels[key] for key in rows] if left else [], fontsize=6.5
+                [key - (t - r) for key in down], [labels[key] for key in down] if left else [], fontsize=6.5
             )
             axes.tick_params(length=2 if below or left else 0)
     if image is not None:

@@ -1,7 +1,5 @@
 """In-context tasks: what draws prompts and knows what a right answer is. A file is found by being there."""
 
-from typing import cast
-
 from icl_lab.errors import BadValue
 from icl_lab.registry import Registry
 from icl_lab.tasks.base import Task

@@ -44,7 +44,8 @@ def setup(study: Study, spec: RunSpec, facts: Mapping[str, Sequence[Facts]]) -> 
         values = list(dict.fromkeys(str(show(each)) for each in specs))
         return values[0] if len(values) == 1 else "differs: " + "; ".join(values[:4]) + " ..." * (len(values) > 4)
 
-    axes = {axis: values for axis, values in spec.test.axes.items() if axis != "length"}
+    # In the order of the task: a stored specification is sorted by name.
+    axes = {axis: spec.test.axes[axis] for axis in study.training if axis in spec.test.axes and axis != "length"}
     shifts = ", ".join(f"{axis} {_range(values)}" for axis, values in axes.items())
     rows = [
         ("task", spec.task),
