@@ -77,6 +77,7 @@ class Registry:
             if name in self._parts:
                 raise ValueError(f"two {self.kind}s are called '{name}'")
             self._parts[name] = part
+            part.registered = name  # type: ignore[attr-defined]
             return part
 
         return announce

@@ -14,13 +14,6 @@ from icl_lab.comparison.study import Labels, Study, clip_model
 from icl_lab.figures import lines, maps
 from icl_lab.figures.base import encode, short
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.summary import WORDS
-
-SUMMARIES = {
-    True: "mean log error over sigma_f 2 to 10; clip B fits sigma_f 4 to 10 best",
-    False: "mean error over the lengths beyond training",
-}
-
 
 PROMPTS = {
     True: "Intervals include the luck of the test prompts, which all models share (a paired bootstrap over prompts, "
@@ -64,22 +57,22 @@ def table(study: Study, spec: RunSpec) -> Table:
     than clipping looks it.
     """
     axis, line = _axis(study), study.line(_axis(study))
-    decades = study.task.log_scale
+    clips, log = study.task.clip is not None, study.task.log_scale
     best = [_clear_best(study, cell) for cell in line]
     summary = {rule: _mean(study.summary(rule)) for rule in study.grids}
     rows = []
     for rule in sorted(summary, key=lambda rule: (math.isnan(summary[rule]), summary[rule])):
         cells = [rule, *(_shown(study, rule, cell) for cell in line), _number(summary[rule])]
-        if decades:
+        if clips:
             clip = clip_model(study, rule, spec.test)
             cells.append(f"{clip.bound:g} ({clip.residual:.2f})" if clip else "")
         rows.append(Row(cells, frozenset(place for place, winner in enumerate(best, 1) if winner == rule)))
     for name in study.references():
         values = [short(study.reference(name, cell)) for cell in line]
-        rows.append(Row([name, *values, *[""] * (1 + decades)], reference=True))
-    head = ["rule", *(f"{axis} {cell[axis]:g}" for cell in line), "summary", *["clip B (residual)"] * decades]
-    note = f"Summary: {SUMMARIES[decades]}. Bold: smaller than the next beyond the spread of the seeds."
-    if not decades:
+        rows.append(Row([name, *values, *[""] * (1 + clips)], reference=True))
+    head = ["rule", *(f"{axis} {cell[axis]:g}" for cell in line), "summary", *["clip B (residual)"] * clips]
+    note = f"Summary: {_summary(study)}. Bold: smaller than the next beyond the spread of the seeds."
+    if not log:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
     return Table(head, rows, note)
 
@@ -197,8 +190,8 @@ def render(template: str, **fields: object) -> str:
 
 
 def _axis(study: Study) -> str:
-    """The axis along which rules are set beside each other: the shift that the published tables vary."""
-    return study.task.heat_map[1] if study.task.log_scale else study.task.heat_map[0]
+    """The axis along which rules are set beside each other."""
+    return study.task.line_axis
 
 
 def _fixed(study: Study) -> str:
@@ -212,7 +205,17 @@ def _fixed(study: Study) -> str:
 
 
 def _words(study: Study) -> str:
-    return WORDS.get(study.metric, study.metric)
+    return study.task.metric_label(study.metric)
+
+
+def _summary(study: Study) -> str:
+    """What the declared summary is, and what the clip model is fitted to."""
+    task = study.task
+    words = task.summary.words(task.log_scale)
+    if task.clip is None:
+        return words
+    axis, far = task.clip.axis, max(cell[task.clip.axis] for cell in study.cells())
+    return f"{words}; clip B fits {axis} {task.clip.start:g} to {far:g} best"
 
 
 def _shown(study: Study, rule: str, cell: Labels) -> str:

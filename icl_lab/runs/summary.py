@@ -7,15 +7,9 @@ from matplotlib.figure import Figure
 from icl_lab.figures import maps
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid, model_name
+from icl_lab.runs.measure import NOT_FINITE
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
-
-WORDS = {
-    "mse-code": "mean squared error (index ≥ 3)",
-    "balanced-last": "balanced error rate, last answer",
-    "exact": "error rate, whole answer",
-    "error": "squared error of the answer (0 scores 1)",
-}
 
 
 def training_cell(task: Task, spec: RunSpec) -> dict[str, float]:
@@ -30,7 +24,7 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     ours = _picture(grid, task, here)
     rows, columns = task.heat_map
     table = ours.table(rows, columns)
-    lines = [f"{WORDS.get(task.headline, task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
+    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
     lines.append(" " * 8 + "".join(f"{value:>9g}" for value in table.columns))
     lines += [
         f"{name:>8g}" + "".join(f"{short(value):>9}" for value in row)
@@ -41,6 +35,9 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     for name in cells.values("attn"):
         cell = cells.where(attn=name).frame.iloc[0]
         lines.append(f"  {name:28} {cell['value']:.3g} ± {cell['stderr']:.2g}")
+    lost = sum(metric.endswith(NOT_FINITE) for metric in grid.where(attn=model_name(grid)).frame["metric"])
+    if lost:
+        lines += ["", f"{lost} cells have answers that are no finite numbers; they count as wrong."]
     return "\n".join(lines)
 
 
@@ -53,7 +50,7 @@ def heat_map(grid: Grid, task: Task, spec: RunSpec) -> Figure:
         rows,
         columns,
         title=f"{spec.task}, {model_name(grid)}, {spec.preset}{_fixed(task, here)}",
-        label=WORDS.get(task.headline, task.headline),
+        label=task.metric_label(task.headline),
         log=task.log_scale,
         training=here,
     )
