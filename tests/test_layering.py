@@ -19,14 +19,14 @@ FLOORS = (
     ("runs",),
     ("sweep", "profiles"),
     ("comparison",),
-    ("analyses",),
+    ("analyses", "contracts"),
     ("papers", "bench"),
     ("cli",),
     ("__main__",),
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
-BASES = {"tasks": {"base"}, "normalizers": {"base"}, "analyses": {"frame", "observe"}}
+BASES = {"tasks": {"base", "declared", "drawing", "prompt"}, "normalizers": {"base"}, "analyses": {"frame", "observe"}}
 DOORS = {
     "pandas": {"grid"},
     "matplotlib": {"figures", "files", "runs", "comparison", "analyses", "papers"},  # others name the type they return

@@ -241,20 +241,20 @@ def area_log(sigmas: ArrayLike, mse: ArrayLike, low: float = 2, high: float = 10
     """
     x, y = _cells("sigmas", sigmas, mse)
     inside = (x >= low) & (x <= high)
-    y[inside] = np.log(_finite("mse", y[inside], positive=True)) if inside.any() else y[inside]
-    return mean_height(x, y, low, high)
+    height = np.log(_finite("mse", y[inside], positive=True)) if inside.any() else np.empty(0)
+    return mean_height(x[inside], height, low, high, "sigma")
 
 
-def mean_height(where: ArrayLike, values: ArrayLike, low: float, high: float) -> float:
+def mean_height(where: ArrayLike, values: ArrayLike, low: float, high: float, axis: str = "the axis") -> float:
     """The mean height of a row of values over an axis, from ``low`` to ``high``, both of which must be there.
 
     Formula: integral of values d axis / (high - low), by trapezoids
     """
-    x, y = _cells("places", where, values)
+    x, y = np.asarray(where, dtype=float), np.asarray(values, dtype=float)
     inside = (x >= low) & (x <= high)
-    x, y = x[inside], y[inside]
-    ends = len(x) > 1 and x[0] == low and x[-1] == high
-    require(ends, f"the area from {low} to {high} needs cells at both ends", _list(x) or "none there")
+    ends = f"the area from {low:g} to {high:g} needs cells at both ends"
+    require({low, high} <= set(x), ends, f"{axis} {_list(x[inside]) or 'none there'}")
+    x, y = _cells(axis, x[inside], y[inside])
     height = _finite("values", y)
     return float((np.diff(x) * (height[1:] + height[:-1]) / 2).sum() / (high - low))
 

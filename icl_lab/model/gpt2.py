@@ -128,7 +128,7 @@ class GPT2(nn.Module):
     def think(
         self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None = None, answers: slice = EVERYWHERE
     ) -> Tensor:
-        """As ``forward``, of tensors alone: tokens (b t w) or (b t), the mask ``causal`` of their number, their places (t).
+        """As ``forward``, of tensors alone: tokens as there, the mask ``causal`` of their number, their places (t).
 
         Where a caller has autocast on, numbers are still read in and out as they are: half a precision is enough for
         the blocks, not for the digits of a prompt.

@@ -26,8 +26,8 @@ class Task(ABC):
     """Draws prompts, and owns everything that depends on what they mean.
 
     A subclass is a frozen dataclass with keyword-only fields: its options. ``length`` counts examples; every other axis
-    of the shift grid is a keyword of ``sample``, 1 in training unless ``training`` says otherwise. A shift stretches the
-    shared draws and adds none. docs/add-a-task.md has a complete example.
+    of the shift grid is a keyword of ``sample``, 1 in training unless ``training`` says otherwise. A shift stretches
+    the shared draws and adds none. docs/add-a-task.md has a complete example.
     """
 
     registered: ClassVar[str] = ""  # the name, which ``registry.add`` fills in
@@ -126,7 +126,7 @@ class Task(ABC):
         A task that has only some lengths, or whose axes bound them, says so here: it is asked before training.
         """
         if length < self.least:
-            raise BadValue(f"{self.name} needs prompts of length {self.least} or more, got {length}.")
+            raise BadValue(f"{self.name} needs a length of {self.least} or more, got {length}.")
 
     # Questions that analyses put to a task; one that has no answer says so in a line.
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from icl_lab import tasks
 from icl_lab.analyses.attention.maps import Maps, maps
 from icl_lab.analyses.attention.prompt import Asked, fits
@@ -115,6 +117,7 @@ def look(runs: Sequence[Run], lab: Lab, asked: Asked, shown: Window, means: int)
     while planned and sum(len(runs) * shown.cells(_cut(task, length)) for _, _, length, _ in planned) > room:
         planned = [plan for plan in planned if plan[0] != planned[-1][0]]  # one axis less
     frames = [Frame(THIS, 0.0, task.marks(asked.prompt), [])]
+    task.answered(torch.zeros(*asked.prompt.targets.shape, task.outputs), asked.prompt)  # says now if it has no words
     frames += [Frame(axis, value, [], []) for axis, value, _, _ in planned]
     seen = []
     for number, (name, run) in enumerate(zip(_names(runs), runs, strict=True)):
