@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue, UnknownOption
+from icl_lab.errors import BadValue, LabError, UnknownOption
 from icl_lab.rng import stream
 from icl_lab.runs.measure import NOT_FINITE, Subject, TestSpec, judged, measure
 from icl_lab.runs.spec import resolve
@@ -158,7 +158,7 @@ def declarations_agree(choice: str) -> None:
     for preset in ("smoke", "lite", "paper"):
         try:
             resolve(choice, "softmax", preset)
-        except BadValue as error:
+        except LabError as error:
             raise AssertionError(f"{choice}: preset {preset} does not resolve: {error}") from error
 
 

@@ -20,7 +20,7 @@ class Recall(Task):
     """
 
     headline, roles, worst = "error", 1, 1.0
-    axes = dict.fromkeys(("full", "thin", "tiny"), {"pairs": (2, 4, 8), "length": (24, 32, 64)})
+    axes = {grid: {"pairs": (2, 4, 8), "length": (24, 32, 64)} for grid in ("full", "thin", "tiny")}
     heat_map, training = ("pairs", "length"), {"pairs": 4.0}
     usual = {"train.curriculum.start": "16", "train.curriculum.stop": "32", "model.positions": "rotary"}
     metric_labels = {"error": "error rate of an answer"}
