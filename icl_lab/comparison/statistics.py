@@ -234,27 +234,17 @@ def interquartile_mean(values: ArrayLike) -> float:
     return float(x[cut : len(x) - cut].mean())
 
 
-def area_log(sigmas: ArrayLike, mse: ArrayLike, low: float = 2, high: float = 10) -> float:
-    """The mean height of log MSE over an axis such as sigma, from ``low`` to ``high``.
-
-    Formula: integral of log mse d sigma / (high - low), by trapezoids. Compared by difference it is a mean log ratio.
-    """
-    x, y = _cells("sigmas", sigmas, mse)
-    inside = (x >= low) & (x <= high)
-    height = np.log(_finite("mse", y[inside], positive=True)) if inside.any() else np.empty(0)
-    return mean_height(x[inside], height, low, high, "sigma")
-
-
-def mean_height(where: ArrayLike, values: ArrayLike, low: float, high: float, axis: str = "the axis") -> float:
+def mean_height(where: ArrayLike, values: ArrayLike, low: float, high: float) -> float:
     """The mean height of a row of values over an axis, from ``low`` to ``high``, both of which must be there.
 
-    Formula: integral of values d axis / (high - low), by trapezoids
+    Formula: integral of values d axis / (high - low), by trapezoids. Of logarithms compared by difference it is a mean
+    log ratio.
     """
     x, y = np.asarray(where, dtype=float), np.asarray(values, dtype=float)
     inside = (x >= low) & (x <= high)
     ends = f"the area from {low:g} to {high:g} needs cells at both ends"
-    require({low, high} <= set(x), ends, f"{axis} {_list(x[inside]) or 'none there'}")
-    x, y = _cells(axis, x[inside], y[inside])
+    require({low, high} <= set(x), ends, _list(x[inside]) or "none there")
+    x, y = _cells("places", x[inside], y[inside])
     height = _finite("values", y)
     return float((np.diff(x) * (height[1:] + height[:-1]) / 2).sum() / (high - low))
 

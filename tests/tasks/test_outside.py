@@ -99,6 +99,7 @@ def test_a_loss_that_cannot_be_stacked_is_refused(lab):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_whole_number_tokens_train_compiled(tiny):
     spec = tiny("recall", "softmax", "train.steps=3", "test.axes.length=24,32")
     task, losses = tasks.build("recall"), []
