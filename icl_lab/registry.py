@@ -92,6 +92,7 @@ class Registry:
             if name in self._parts:
                 raise NameTaken(self.kind, name, (_place(self._parts[name]), _place(part)))
             self._parts[name] = part
+            part.registered = name  # type: ignore[attr-defined]
             source = outside.announced(self._parts, name, part)
             if source:
                 self._sources[name] = source

@@ -1,9 +1,11 @@
 """One thread for everything: tiny tensors gain nothing from two, and results must not hang on the machine."""
 
+import importlib.util
 import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -88,6 +90,22 @@ def own_parts(monkeypatch):
         if name.startswith(("imported_", "mypackage")):
             del sys.modules[name]
     sys.path[:] = before[1]
+
+
+@pytest.fixture
+def outside():
+    """The example tasks, registered as long as a test runs, so that no other test meets them."""
+    from icl_lab.tasks import registry
+
+    before = set(registry.names())
+    for path in sorted((Path(__file__).parent / "examples").glob("*.py")):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[path.stem])
+    yield
+    for name in set(registry.names()) - before:
+        del registry._parts[name]
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="session")

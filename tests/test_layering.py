@@ -28,7 +28,11 @@ FLOORS = (
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
-BASES = {"tasks": {"base"}, "normalizers": {"base"}, "analyses": {"frame", "observe", "stretch"}}
+BASES = {
+    "tasks": {"base", "declared", "drawing", "prompt"},
+    "normalizers": {"base"},
+    "analyses": {"frame", "observe", "stretch"},
+}
 DOORS = {
     "pandas": {"grid"},
     "matplotlib": {"figures", "files", "runs", "comparison", "analyses", "papers"},  # others name the type they return

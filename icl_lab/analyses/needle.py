@@ -21,11 +21,9 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import ranks
 from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.registry import require
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.tasks.base import Prompt, Task
-from icl_lab.tasks.needle import Needle as NeedleTask
 
 TOP = 25  # heads that are shown, as in Figure 7 of arXiv 2501.19399
 STRETCH = 8  # the usual test length, in training lengths: as in the paper
@@ -55,19 +53,19 @@ class Needle(Analysis):
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` without a needle or without heads, and where one does not fit into the length."""
-        task = _needle(tasks.build(spec.task), spec)
+        task = tasks.build(spec.task)
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to score.")
         length = self.tokens(spec)
-        require(length >= task.least, f"a needle needs prompts of {task.least} tokens or more", length)
+        task.check_length(length)
         check(change(spec, {"test.axes.length": [float(length)]}), task)
-        draw(task, length, TestSpec(1, {"length": [float(length)]}, spec.test.draws), {})
+        task.value_places(draw(task, length, TestSpec(1, {"length": [float(length)]}, spec.test.draws), {}))
 
     def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
         """Lets the model look for needles at any depth, in prompts that all models share."""
         length = self.tokens(trained.spec)
         prompt = trained.prompts(self.trials, {"length": length}).take(self.trials)
-        scores, outcomes = retrieve(trained.model, _needle(trained.task, trained.spec), prompt, trained.lab.device)
+        scores, outcomes = retrieve(trained.model, trained.task, prompt, trained.lab.device)
         means, errors = scores.mean(0), scores.std(0) / len(scores) ** 0.5
         heads: list[Row] = [
             {"length": length, "layer": layer, "head": head, "metric": "needle-score"}
@@ -141,14 +139,14 @@ class Needle(Analysis):
         return float((values == 2).mean() if metric == "found" else values.mean())
 
 
-def retrieve(model: GPT2, task: NeedleTask, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
+def retrieve(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
     """Returns the needle score of every head (b l h), and outcomes (b): 0 wrong, 1 the first symbol only, 2 all right.
 
     Signed weights count by their size.
     """
     scores, outcomes = [], []
     for row in attention_rows(model, prompt, task.asking(prompt.tokens.shape[1]), device):
-        where = task.values(row.prompt)[:, None, None].expand(*row.weights.shape[:3], -1)
+        where = task.value_places(row.prompt)[:, None, None].expand(*row.weights.shape[:3], -1)
         scores.append(shares(row.weights).gather(3, where).sum(3))
         right = task.errors(row.outputs, row.prompt) == 0
         outcomes.append(torch.where(right.all(1), 2, right[:, 0].long()))
@@ -172,10 +170,3 @@ def endings(found: Found, rule: str) -> tuple[list[float], list[int]]:
     frame = found["trials"].where(attn=rule).frame.pivot(index=["seed", "trial"], columns="metric", values="value")
     frame = frame.sort_values("top", ascending=False)
     return list(frame["top"]), [int(outcome) for outcome in frame["outcome"]]
-
-
-def _needle(task: Task, spec: RunSpec) -> NeedleTask:
-    """Returns the task as one with a needle; raises ``BadValue`` where it has none."""
-    if not isinstance(task, NeedleTask):
-        raise BadValue(f"needle scores are for the task needle, got {spec.task}.")
-    return task

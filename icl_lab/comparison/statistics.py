@@ -234,22 +234,23 @@ def interquartile_mean(values: ArrayLike) -> float:
     return float(x[cut : len(x) - cut].mean())
 
 
-def area_log(sigmas: ArrayLike, mse: ArrayLike, low: float = 2, high: float = 10) -> float:
-    """The summary of ``linear``: the mean height of log MSE over sigma_f from ``low`` to ``high``.
+def mean_height(where: ArrayLike, values: ArrayLike, low: float, high: float) -> float:
+    """The mean height of a row of values over an axis, from ``low`` to ``high``, both of which must be there.
 
-    Formula: integral of log mse d sigma / (high - low), by trapezoids. Compared by difference it is a mean log ratio.
+    Formula: integral of values d axis / (high - low), by trapezoids. Of logarithms compared by difference it is a mean
+    log ratio.
     """
-    x, y = _cells("sigmas", sigmas, mse)
+    x, y = np.asarray(where, dtype=float), np.asarray(values, dtype=float)
     inside = (x >= low) & (x <= high)
-    x, y = x[inside], y[inside]
-    ends = len(x) > 1 and x[0] == low and x[-1] == high
-    require(ends, f"the area from sigma {low} to {high} needs cells at both ends", f"sigma {_list(x) or 'none there'}")
-    height = np.log(_finite("mse", y, positive=True))
+    ends = f"the area from {low:g} to {high:g} needs cells at both ends"
+    require({low, high} <= set(x), ends, _list(x[inside]) or "none there")
+    x, y = _cells("places", x[inside], y[inside])
+    height = _finite("values", y)
     return float((np.diff(x) * (height[1:] + height[:-1]) / 2).sum() / (high - low))
 
 
 def mean_beyond(lengths: ArrayLike, errors: ArrayLike, training_length: float) -> float:
-    """The summary of the quantifiers: the mean error over the tested lengths beyond training."""
+    """The mean error over the tested lengths (or values of another axis) beyond that of training."""
     x, y = _cells("lengths", lengths, errors)
     beyond = x > training_length
     require(bool(beyond.any()), f"no tested length is beyond the training length {training_length}", f"only {_list(x)}")

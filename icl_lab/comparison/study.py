@@ -11,22 +11,25 @@ from typing import Any
 import numpy as np
 
 from icl_lab.comparison.statistics import (
+    Array,
     ClipFit,
     Effect,
     Scale,
-    area_log,
     clip_fit,
     evaluation,
     holm,
     mean_beyond,
+    mean_height,
     paired,
     resampled,
 )
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid, model_name
+from icl_lab.registry import require
 from icl_lab.runs.measure import Errors, TestSpec, draw
 from icl_lab.tasks.base import Task
 
+NOT_FINITE = "an answer was no finite number: the error is infinite, and nothing can be said of its size"
 Labels = dict[str, float]
 Map = dict[tuple[float, float], float]  # (value down, value across) -> number
 
@@ -127,14 +130,17 @@ class Study:
 
     def versus(self, rule: str, other: str, cell: Labels) -> Effect:
         """Compares a rule with another in a cell: paired over seeds, widened by the luck of the prompts where known."""
-        return self._widened(paired(self.values(other, cell), self.values(rule, cell), self.scale), rule, other, [cell])
+        values = self.values(other, cell), self.values(rule, cell)
+        if not np.isfinite(values).all():
+            return broken(*values, self.scale)
+        return self._widened(paired(*values, self.scale), rule, other, [cell])
 
     def overall(self, rule: str, other: str) -> Effect | None:
-        """Compares two rules by the declared summary; None where the test grid does not reach that far."""
+        """Compares two rules by the declared summary; None where the grid does not reach that far, or has gaps."""
         sums = self.summary(other), self.summary(rule)
-        if any(map(math.isnan, sums[0])):
+        if not np.isfinite(sums).all():
             return None
-        return self._widened(paired(*sums, "difference"), rule, other, self.line(self._along))
+        return self._widened(paired(*sums, "difference"), rule, other, self.line(self.task.summary.axis))
 
     def effects(self, rule: str) -> dict[tuple[float, float], tuple[float, bool]]:
         """The effect against the baseline in every cell of the two main axes, and whether its interval excludes 0.
@@ -155,41 +161,63 @@ class Study:
         means = resampled(both, seed=0)  # (resamples, 2, cells, seeds)
         if self.scale == "log-ratio":
             means = np.log(means)
-        weights = self._weights([cell[self._along] for cell in cells]) if len(cells) > 1 else np.ones(1)
+        axis = self.task.summary.axis
+        weights = self._weights([cell[axis] for cell in cells]) if len(cells) > 1 else np.ones(1)
         effects = np.einsum("rcs,c->rs", means[:, 1] - means[:, 0], weights).mean(axis=1)
         return found.widened(evaluation(effects, found.scale))
 
     def _weights(self, where: Sequence[float]) -> np.ndarray:
         """What each cell of the line adds to the declared summary, which is linear in (log) errors."""
-        units = np.eye(len(where))
-        if self.task.log_scale:
-            return np.array([area_log(where, np.exp(unit)) for unit in units])
-        return np.array([mean_beyond(where, unit, self.training["length"]) for unit in units])
+        return np.array([self._over(where, unit) for unit in np.eye(len(where))])
 
-    @property
-    def _along(self) -> str:
-        """The axis of the declared summary."""
-        return "sigma_f" if self.task.log_scale else "length"
+    def _over(self, where: Sequence[float], heights: Array) -> float:
+        """The declared mean of (log) errors at places along its axis."""
+        declared = self.task.summary
+        if declared.kind == "range":
+            return mean_height(where, heights, declared.low, declared.high)
+        if declared.kind == "beyond":
+            return mean_beyond(where, heights, self.training[declared.axis])
+        return float(np.mean(heights))
+
+    def _reaches(self, where: Sequence[float]) -> bool:
+        """Whether the test grid has what the declared summary needs."""
+        declared = self.task.summary
+        if declared.kind == "range":
+            return {declared.low, declared.high} <= set(where)
+        return declared.kind == "mean" or max(where) > self.training[declared.axis]
 
     def _plane(self) -> dict[tuple[float, float], Labels]:
         down, across = self.task.heat_map
         return {(cell[down], cell[across]): cell for cell in self.line(down, across)}
 
     def summary(self, rule: str) -> list[float]:
-        """The one declared number of each run, one a seed.
+        """The one number of each run that the task declares (``Task.summary``), one a seed.
 
-        linear: the area under log MSE over sigma_f 2 .. 10, divided by its width (a mean log MSE). Quantifiers: the
-        mean error over the lengths beyond training. The other axes are as in training. NaN where the test grid does not
-        reach that far.
+        The other axes are as in training. NaN where the test grid does not reach that far; infinite where an error that
+        counts in it is.
         """
-        line = self.line(self._along)
-        columns = zip(*(self.values(rule, cell) for cell in line), strict=True)
-        where = [cell[self._along] for cell in line]
-        if not ({2.0, 10.0} <= set(where) if self.task.log_scale else max(where) > self.training["length"]):
+        axis = self.task.summary.axis
+        line = self.line(axis)
+        columns = np.array([self.values(rule, cell) for cell in line]).T
+        where = [cell[axis] for cell in line]
+        if not self._reaches(where):
             return [math.nan] * self.seeds
         if self.task.log_scale:
-            return [area_log(where, column) for column in columns]
-        return [mean_beyond(where, column, self.training["length"]) for column in columns]
+            require(bool((columns > 0).all()), f"{self.metric} must be above 0 to have a logarithm", columns.min())
+        heights = np.log(columns) if self.task.log_scale else columns
+        return [self._over(where, column) if np.isfinite(column).all() else math.inf for column in heights]
+
+
+def broken(a: Sequence[float], b: Sequence[float], scale: Scale) -> Effect:
+    """Returns the effect in a cell with an error that is not finite: infinite, against the side that has more of them.
+
+    It has neither interval nor p, so that it is never clear; NaN where both sides have as many.
+    """
+    lost = [sum(not math.isfinite(value) for value in side) for side in (a, b)]
+    effect = math.nan if lost[0] == lost[1] else math.copysign(math.inf, lost[1] - lost[0])
+    wins = sum((x > y) + (x == y) / 2 for x, y in zip(a, b, strict=True)) / len(a)
+    nan = math.nan
+    return Effect(scale, len(a), effect, nan, nan, nan, wins, nan, nan, (NOT_FINITE,))
 
 
 def compare(study: Study) -> list[dict[str, Any]]:
@@ -214,24 +242,29 @@ def compare(study: Study) -> list[dict[str, Any]]:
 
 
 def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit | None:
-    """The bound B for which ``clip(y, -B, B)`` explains a rule's row over sigma_f >= 4 best, on the same prompts.
+    """The bound B for which ``clip(y, -B, B)`` explains a rule's row along the clip axis best, on the same prompts.
 
     A rule that scores no better than a clip has learned the line and bounded it (arXiv 2508.14685, Table 1). Near the
-    training distribution the error is that of learning, not of a bound. None where fewer than two such cells exist.
+    training distribution the error is that of learning, not of a bound: ``Task.clip`` says from where it is judged.
+    None where the task declares no clip axis, fewer than two such cells exist, or an error is not finite.
     """
-    line = [cell for cell in study.line("sigma_f") if cell["sigma_f"] >= 4]
+    clip = study.task.clip
+    line = [cell for cell in study.line(clip.axis) if cell[clip.axis] >= clip.start] if clip else []
     if len(line) < 2:
         return None
     targets = [scored_targets(study.task, test, cell) for cell in line]
     errors = [sum(study.values(rule, cell)) / study.seeds for cell in line]
-    return clip_fit(targets, errors)
+    return clip_fit(targets, errors) if np.isfinite(errors).all() else None
 
 
 def scored_targets(task: Task, test: TestSpec, cell: Labels) -> np.ndarray:
-    """Returns the true y behind a cell of the headline of ``linear`` (index >= 3), on the prompts that measured it."""
+    """Returns the true answers behind a cell of the headline, on the prompts that measured it.
+
+    Raises ``BadValue`` where the task declares no clip axis.
+    """
     shift = {axis: value for axis, value in cell.items() if axis != "length"}
     prompt = draw(task, test.lengths[-1], test, shift).first(task.tokens(int(cell["length"])))
-    return prompt.targets[:, task.answers][:, 3:].numpy()
+    return task.clip_targets(prompt).numpy()
 
 
 def tidy(study: Study, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""A small GPT-2 that reads numbers through a linear map."""
+"""A small GPT-2 that reads numbers through a linear map, or whole numbers through an embedding."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -55,16 +55,22 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a task asks of a model: numbers in a token and in an answer, roles in turn, tokens of the longest prompt."""
+    """What a task asks of a model: numbers in a token and in an answer, roles in turn, tokens of the longest prompt.
+
+    Where ``vocabulary`` is not 0, tokens are whole numbers below it.
+    """
 
     width: int
     outputs: int
     roles: int
     train_tokens: int
+    vocabulary: int = 0
 
 
 class GPT2(nn.Module):
     """Pre-LN decoder blocks between a linear read-in and a linear read-out (arXiv 2208.01066, 2508.14685).
+
+    Tokens that are whole numbers are read by an embedding, N(0, 0.02) as in GPT-2, in place of the linear read-in.
 
     As ``GPT2Model`` of Hugging Face transformers: gelu_new, final layer norm, weights N(0, 0.02), residual projections
     N(0, 0.02 / sqrt(2 layers)), biases 0, no dropout. The read-in and read-out start as ``torch.nn.Linear`` does, as in
@@ -76,7 +82,8 @@ class GPT2(nn.Module):
         super().__init__()
         self.spec, self.reading, self.attn = spec, reading, attn
         head_dim = spec.width // spec.heads
-        self.read_in = nn.Linear(reading.width, spec.width)
+        words = reading.vocabulary
+        self.read_in = nn.Embedding(words, spec.width) if words else nn.Linear(reading.width, spec.width)
         self.roles = nn.Parameter(torch.zeros(reading.roles, spec.width)) if spec.roles == "tagged" else None
         self.positions = positions.build(spec.positions, spec.width, head_dim, reading.train_tokens)
         rules = self._rules(attn) if spec.attention else [None] * spec.layers
@@ -92,7 +99,7 @@ class GPT2(nn.Module):
         answers: slice = EVERYWHERE,
         places: Tensor | None = None,
     ) -> Tensor:
-        """Tokens (b t w) -> outputs (b t c).
+        """Tokens (b t w), or (b t) of whole numbers, -> outputs (b t c).
 
         ``watch`` is handed each layer's attention weights and scores, both (b h t t), and may return other weights to
         be used.
@@ -121,7 +128,7 @@ class GPT2(nn.Module):
     def think(
         self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None = None, answers: slice = EVERYWHERE
     ) -> Tensor:
-        """As ``forward``, of tensors alone: tokens (b t w), the mask ``causal`` of their number, their places (t).
+        """As ``forward``, of tensors alone: tokens as there, the mask ``causal`` of their number, their places (t).
 
         Where a caller has autocast on, numbers are still read in and out as they are: half a precision is enough for
         the blocks, not for the digits of a prompt.
@@ -173,8 +180,10 @@ class GPT2(nn.Module):
 
     def bytes_a_prompt(self, t: int) -> float:
         """What a forward pass without gradients holds at once for one prompt of ``t`` tokens, generously."""
-        spec = self.spec
-        return 4.0 * t * (5 * spec.heads * t + 12 * spec.width)
+        spec, reading = self.spec, self.reading
+        # Logits over a vocabulary may be the largest thing there is; a few numbers are nothing beside the blocks.
+        answers = 8.0 * t * reading.outputs if reading.vocabulary else 0.0
+        return 4.0 * t * (5 * spec.heads * t + 12 * spec.width) + answers
 
     @property
     def rules(self) -> list[Normalizer]:
@@ -201,7 +210,7 @@ class GPT2(nn.Module):
 
     def parameter_count_of_paper(self) -> int:
         """The working parameters and the unused token table, as arXiv 2508.14685 counts (22.5M for 9.6M)."""
-        return self.parameter_count() + GPT2_VOCABULARY * self.read_in.out_features
+        return self.parameter_count() + GPT2_VOCABULARY * self.spec.width
 
     @torch.no_grad()
     def _start(self, layers: int, rng: torch.Generator) -> None:
@@ -209,8 +218,9 @@ class GPT2(nn.Module):
         for name, p in self.named_parameters():
             if ".rule." in name:
                 continue
-            if name.startswith(("read_in", "read_out")):
-                bound = float(cast(nn.Linear, self.get_submodule(name.partition(".")[0])).in_features ** -0.5)
+            part = getattr(self, name.partition(".")[0])
+            if name.startswith(("read_in", "read_out")) and isinstance(part, nn.Linear):
+                bound = float(part.in_features**-0.5)
                 p.uniform_(-bound, bound, generator=rng)
             elif name.endswith("project.weight"):
                 p.normal_(0, 0.02 / math.sqrt(2 * layers), generator=rng)

@@ -1,9 +1,13 @@
 """The seeds of a specification trained as one stack: from locks and checkpoints to trained models on disk."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+
+import torch
+from torch.func import vmap
 
 from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue
@@ -14,6 +18,7 @@ from icl_lab.runs import environment, provenance
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Run
+from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training import lockstep
 from icl_lab.training.lockstep import Member
 
@@ -77,13 +82,33 @@ def _member(run: Run, lab: Lab) -> Member | None:
 
 
 def _check(spec: RunSpec) -> None:
-    """Raises ``BadValue`` for a rule that cannot be stacked, and for other engines than the one as written."""
+    """Raises ``BadValue`` for a rule or a loss that cannot be stacked, and for other engines than ``eager``."""
     if (spec.train.engine, spec.train.precision) != ("eager", "float32"):
         told = f"train.engine={spec.train.engine}, train.precision={spec.train.precision}"
         raise BadValue(f"a stack is trained eagerly in float32, got {told}; leave one or the other.")
     site = {"heads": spec.model.heads, "head_dim": spec.model.width // spec.model.heads}
-    tokens = spec.reading(tasks.build(spec.task)).train_tokens
+    task = tasks.build(spec.task)
+    _check_loss(task, spec)
+    tokens = spec.reading(task).train_tokens
     for attn in filter(None, (spec.attn, spec.train.switch_to)):
         parts = normalizers.build(attn, **site, train_tokens=tokens).modules()
         if not all(part.stackable for part in parts if isinstance(part, Normalizer)):
             raise BadValue(f"'{attn}' cannot be stacked; train its seeds side by side: --jobs in the place of --stack.")
+
+
+def _check_loss(task: Task, spec: RunSpec) -> None:
+    """Raises ``BadValue`` where the loss of a task cannot be mapped over seeds, tried on two with two prompts each."""
+    prompts = [
+        task.sample(stream(seed, "check"), 2, spec.train.curriculum.start, **spec.train.shift) for seed in (0, 1)
+    ]
+    parts = [torch.stack([getattr(prompt, part) for prompt in prompts]) for part in ("tokens", "targets", "scored")]
+    outputs = torch.zeros(*parts[1].shape, task.outputs, dtype=parts[1].dtype)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of vmap, that an operation is slow
+            vmap(lambda outputs, *parts: task.loss(outputs, Prompt(*parts)))(outputs, *parts)
+    except RuntimeError as error:
+        raise BadValue(
+            f"the loss of {task.name} cannot be stacked (write it with Prompt.mean, not with a boolean index); train "
+            f"its seeds side by side: --jobs in the place of --stack. torch says: {str(error).strip().splitlines()[0]}"
+        ) from None

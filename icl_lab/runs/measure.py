@@ -16,6 +16,7 @@ from icl_lab.tasks.base import Predictor, Prompt, Task
 
 TEST_SEED = 0  # not the training seed: all models, of all seeds, meet the same prompts
 BLOCK = 64  # prompts of one address, so that asking for more prompts keeps the first ones
+NOT_FINITE = "not-finite"  # the metric that marks a cell
 MEMORY = 256 * 2**20  # bytes that one forward pass may take, roughly; small enough to be kind to the caches
 
 
@@ -37,10 +38,9 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for axis, values in self.axes.items():
             if not values:
                 raise ValueError(f"{axis} has no values")
-            low = 4 if axis == "length" else 0
             for value in values:
-                if axis == "length" and not (value >= low and value == int(value)):
-                    raise ValueError(f"length must be whole numbers >= 4 (scores start at index 3), got {value:g}")
+                if axis == "length" and not (1 <= value < math.inf and value == int(value)):
+                    raise ValueError(f"length must be whole numbers >= 1, got {value:g}")
                 if axis != "length" and not 0 < value < math.inf:
                     raise ValueError(f"{axis} must be finite and > 0, got {value:g}")
 
@@ -134,6 +134,9 @@ def measure(
 
     Where shorter prompts are prefixes of longer ones and the subject is prefix-consistent, one pass at the greatest
     length scores all lengths; otherwise there is one pass a length. Both ways give the same numbers.
+
+    An answer that is no finite number has the task's worst error. A cell with such answers is marked by a row of the
+    metric ``not-finite``, the share of its prompts that have one; other cells have no such row.
     """
     shifts, first = test.shifts(), next(iter(subjects))
     result = Measured([], [], Errors([*(axis for axis in test.axes if axis != "length"), "length"]))
@@ -141,14 +144,17 @@ def measure(
         # The published set is what it is: it has no second, balanced one.
         for prefix, suite in (task.suites() if test.draws == "ours" else {"": task}).items():
             for name, subject in subjects.items():
-                for length, views, errors in _passes(subject, suite, test, shift):
+                for length, views, errors, lost in _passes(subject, suite, test, shift):
                     # The published set is fixed: there is no luck of its prompts to be told.
                     kept = name == first and test.draws == "ours"
                     if kept and task.headline in views and task.headline.startswith(prefix):
                         result.errors.add({**shift, "length": length}, views[task.headline])
+                    if lost.any():
+                        row = {"attn": name, **shift, "length": length, "metric": f"{prefix}{NOT_FINITE}"}
+                        result.cells.append(row | summary(lost.double()))
                     for metric, values in views.items():
                         # A median over prompts that share their functions would be one of few numbers.
-                        asked = name == first or test.draws == "paper" or metric in task.beside
+                        asked = name == first or test.draws == "paper" or metric in (task.beside or (task.headline,))
                         if asked and metric.startswith(prefix) and (test.draws == "ours" or metric not in task.medians):
                             row = {"attn": name, **shift, "length": length, "metric": metric}
                             result.cells.append(row | summary(values, median=metric in task.medians))
@@ -212,6 +218,28 @@ def predict(subject: Subject, prompt: Prompt) -> Tensor:
     return torch.cat([subject.predict(piece).cpu() for piece in fitting(prompt, subject.bytes_of)])
 
 
+def broken(outputs: Tensor, prompt: Prompt) -> Tensor:
+    """Outputs (b t c) -> whether a scored token has an answer with a number that is not finite, (b t)."""
+    return prompt.scored & ~outputs.isfinite().all(2)
+
+
+def judged(task: Task, outputs: Tensor, prompt: Prompt) -> Tensor:
+    """Outputs (b t c) -> the task's errors, the worst there is where an answer is no finite number.
+
+    A comparison with NaN is false and a NaN error would not count: without this, an answer that is no number would be
+    right, or left out. Raises ``ValueError`` where errors are neither (b t) nor a column a scored token.
+    """
+    errors, bad = task.errors(outputs, prompt), broken(outputs, prompt)
+    if not bad.any():
+        return errors
+    if errors.shape != bad.shape:
+        counts = prompt.scored.sum(1)
+        if not bool((counts == errors.shape[1]).all()):
+            raise ValueError(f"{task.name}: errors {tuple(errors.shape)} are no column for each scored token.")
+        bad = bad[prompt.scored].view(errors.shape)
+    return errors.where(~bad, task.worst)
+
+
 def fitting(prompt: Prompt, bytes_of: Callable[[int], float]) -> Iterator[Prompt]:
     """Yields the prompts in pieces that memory allows, at so many bytes for a prompt of t tokens."""
     return prompt.pieces(max(1, int(MEMORY / bytes_of(prompt.tokens.shape[1]))))
@@ -219,8 +247,8 @@ def fitting(prompt: Prompt, bytes_of: Callable[[int], float]) -> Iterator[Prompt
 
 def _passes(
     subject: Subject, task: Task, test: TestSpec, shift: Mapping[str, float]
-) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
-    """Yields (length, views, errors) for every length, from as few passes as the subject and the task allow."""
+) -> Iterator[tuple[int, dict[str, Tensor], Tensor, Tensor]]:
+    """Yields what ``_score`` does for every length, from as few passes as the subject and the task allow."""
     lengths = test.lengths
     if not task.prefixes:
         for length in lengths:
@@ -234,11 +262,12 @@ def _passes(
 
 def _score(
     subject: Subject, task: Task, prompt: Prompt, lengths: Sequence[int], shift: Mapping[str, float]
-) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
+) -> Iterator[tuple[int, dict[str, Tensor], Tensor, Tensor]]:
+    """Yields for every length: views, errors (b q), and the prompts with an answer that is no finite number, (b)."""
     outputs = predict(subject, prompt)
-    errors = task.errors(outputs, prompt)
     for length in lengths:
         t = task.tokens(length)
-        cut = prompt.first(t)
-        views = task.views(errors[:, :length], cut, **shift) | task.confidence(outputs[:, :t], cut)
-        yield length, views, errors[:, :length]
+        cut, answers = prompt.first(t), outputs[:, :t]
+        errors, lost = judged(task, answers, cut), broken(answers, cut).any(1)
+        sure = {name: values.where(~lost, math.inf) for name, values in task.confidence(answers, cut).items()}
+        yield length, task.views(errors, cut, **shift) | sure, errors, lost

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -16,6 +17,8 @@ from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.presets import PRESETS
 from icl_lab.tasks.base import Task
 from icl_lab.training.loop import TrainSpec
+
+MOST_LENGTHS = 4096  # of a curriculum that are looked at before training
 
 
 class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,7 +47,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def reading(self, task: Task) -> Reading:
         """What the task asks of the model; the longest training prompt is the last that the curriculum reaches."""
-        return Reading(task.width, task.outputs, task.roles, task.tokens(self.train.longest))
+        return Reading(task.width, task.outputs, task.roles, task.tokens(self.train.longest), task.vocabulary)
 
 
 def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] = (), draws: str = "ours") -> RunSpec:
@@ -66,8 +69,8 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
         test=TestSpec(prompts=chosen.prompts, axes=axes),
     )
     if draws != "ours":
-        # The published functions were drawn for prompts of 40 points; quantifier prompts reach all lengths.
-        spec = change(spec, {"test.draws": draws} | ({"test.axes.length": "40"} if built.log_scale else {}))
+        length = built.published_length
+        spec = change(spec, {"test.draws": draws} | ({"test.axes.length": str(length)} if length else {}))
     spec = change(spec, built.usual)
     spec = change(spec, dict(map(_pair, settings)))
     if spec.train.switch_to:
@@ -157,6 +160,7 @@ def _read(path: str, text: str, old: object) -> Any:
 
 def check(spec: RunSpec, task: Task) -> None:
     """Raises ``BadValue`` for what no single field can know."""
+    _drawable(spec, task)
     head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
     for name, longest in (
         (spec.model.positions, spec.train.longest),
@@ -174,3 +178,22 @@ def check(spec: RunSpec, task: Task) -> None:
     for attn in (spec.attn, spec.train.switch_to):
         if attn:
             normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)
+
+
+def _drawable(spec: RunSpec, task: Task) -> None:
+    """Raises ``BadValue`` for a length or shift, in training or in a test, of which the task can draw no prompts."""
+    climb, shifts = spec.train.curriculum, spec.test.shifts()
+    steps = range(climb.start, spec.train.longest + 1, 1 if climb.mixed else max(1, climb.rise))
+    # More lengths than a curriculum has in practice: a range of a thousand million must not hold up its refusal.
+    for length in (*steps[:MOST_LENGTHS], spec.train.longest):
+        task.check_length(length, **spec.train.shift)
+    first = task.scored_from
+    for length, shift in product(spec.test.lengths, shifts):
+        if length <= first:
+            raise BadValue(
+                f"test.axes: length must be whole numbers >= {first + 1} (scores start at index {first}), got {length}."
+            )
+        task.check_length(length, **shift)
+    if spec.test.draws == "paper":
+        for shift in shifts:
+            task.published(spec.test.lengths[0], **shift)

@@ -8,15 +8,9 @@ from matplotlib.figure import Figure
 from icl_lab.figures import maps
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid, model_name
+from icl_lab.runs.measure import NOT_FINITE
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
-
-WORDS = {
-    "mse-code": "mean squared error (index ≥ 3)",
-    "balanced-last": "balanced error rate, last answer",
-    "exact": "error rate, whole answer",
-    "error": "squared error of the answer (0 scores 1)",
-}
 
 LEARNED = 0.9  # of the error of the best trivial reference: below, something was learned
 
@@ -33,7 +27,7 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     ours = _picture(grid, task, here)
     rows, columns = task.heat_map
     table = ours.table(rows, columns)
-    lines = [f"{WORDS.get(task.headline, task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
+    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
     lines.append(" " * 8 + "".join(f"{value:>9g}" for value in table.columns))
     lines += [
         f"{name:>8g}" + "".join(f"{short(value):>9}" for value in row)
@@ -44,6 +38,9 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     for name in cells.values("attn"):
         cell = cells.where(attn=name).frame.iloc[0]
         lines.append(f"  {name:28} {cell['value']:.3g} ± {cell['stderr']:.2g}")
+    lost = sum(metric.endswith(NOT_FINITE) for metric in grid.where(attn=model_name(grid)).frame["metric"])
+    if lost:
+        lines += ["", f"{lost} cells have answers that are no finite numbers; they count as wrong."]
     return "\n".join(lines)
 
 
@@ -59,7 +56,7 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
     cells = [[f"{short(m)} ± {short(s)}" for m, s in zip(*row, strict=True)] for row in zip(mean, sd, strict=True)]
     width = max(len(cell) for row in cells for cell in row) + 2
-    lines = [f"{WORDS.get(task.headline, task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
+    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
     lines.append(" " * 8 + "".join(f"{value:>{width}g}" for value in tables[0].columns))
     lines += [
         f"{name:>8g}" + "".join(f"{cell:>{width}}" for cell in row)
@@ -106,7 +103,7 @@ def heat_map(grid: Grid, task: Task, spec: RunSpec) -> Figure:
         rows,
         columns,
         title=f"{spec.task}, {model_name(grid)}, {spec.preset}{_fixed(task, here)}",
-        label=WORDS.get(task.headline, task.headline),
+        label=task.metric_label(task.headline),
         log=task.log_scale,
         training=here,
     )

@@ -4,78 +4,21 @@ Nothing here knows that a transformer exists: a predictor is anything that maps 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from icl_lab.errors import BadValue, UnknownOption
+from icl_lab.tasks.declared import LENGTH, Clip, Label, Summary
+from icl_lab.tasks.drawing import by_class
+from icl_lab.tasks.prompt import Answer, Mark, Predictor, Prompt, plain
 
-NORMAL_RANGE = 2.576  # 99 of 100 standard normal numbers are smaller in size
+__all__ = ["Answer", "Clip", "Label", "Mark", "Predictor", "Prompt", "Summary", "Task", "by_class", "plain"]
 
+EVERYWHERE = slice(None)
 
-@dataclass(frozen=True)
-class Prompt:
-    """tokens (b t w) are read; targets (b t) are wanted where scored (b t) is true."""
-
-    tokens: Tensor
-    targets: Tensor
-    scored: Tensor
-
-    def __post_init__(self) -> None:
-        if not self.tokens.shape[:2] == self.targets.shape == self.scored.shape:
-            shapes = [tuple(x.shape) for x in (self.tokens, self.targets, self.scored)]
-            raise ValueError(f"tokens (b t w), targets (b t), scored (b t) do not fit: {shapes}")
-
-    def first(self, t: int) -> Self:
-        """Returns the prompts cut after ``t`` tokens."""
-        return type(self)(self.tokens[:, :t], self.targets[:, :t], self.scored[:, :t])
-
-    def take(self, b: int) -> Self:
-        """Returns the first ``b`` prompts."""
-        return type(self)(self.tokens[:b], self.targets[:b], self.scored[:b])
-
-    def pieces(self, b: int) -> Iterator[Self]:
-        """Yields the prompts in order, at most ``b`` at a time."""
-        for start in range(0, len(self.tokens), b):
-            parts = (self.tokens, self.targets, self.scored)
-            yield type(self)(*(part[start : start + b] for part in parts))
-
-    def to(self, device: torch.device) -> Self:
-        """Returns the prompts on ``device``."""
-        return type(self)(self.tokens.to(device), self.targets.to(device), self.scored.to(device))
-
-
-@dataclass(frozen=True)
-class Mark:
-    """One token of a prompt in words: its role and index (from 1, as in x_1), its text, its number if it has one."""
-
-    role: str
-    index: int
-    text: str
-    value: float | None = None
-    quiet: bool = False  # a filler, which pictures grey
-
-    @property
-    def label(self) -> str:
-        """``x₁ = −2``; the index as a subscript, so that it is not taken for a factor."""
-        name = self.role + "".join("₀₁₂₃₄₅₆₇₈₉"[int(digit)] for digit in str(self.index))
-        return f"{name} = {self.text}" if self.text else name
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What is answered at a token, beside the truth; ``error`` as the task scores it."""
-
-    token: int
-    answer: str
-    truth: str
-    error: float
-
-
-Predictor = Callable[[Prompt], Tensor]  # prompts -> outputs (b t c)
 Axes = Mapping[str, Sequence[float]]  # an axis of the shift grid -> its values
 
 
@@ -83,14 +26,21 @@ class Task(ABC):
     """Draws prompts, and owns everything that depends on what they mean.
 
     A subclass is a frozen dataclass with keyword-only fields: its options. ``length`` counts examples; every other axis
-    of the shift grid is a keyword of ``sample``, 1 in training. A shift stretches the shared draws and adds none.
+    of the shift grid is a keyword of ``sample``, 1 in training unless ``training`` says otherwise. A shift stretches
+    the shared draws and adds none. docs/add-a-task.md has a complete example.
     """
 
+    registered: ClassVar[str] = ""  # the name, which ``registry.add`` fills in
     width: ClassVar[int] = 1  # w, numbers in a token
+    vocabulary: ClassVar[int] = 0  # where not 0, tokens are whole numbers below it, (b t), read by an embedding
     outputs: ClassVar[int] = 1  # c, numbers in an answer
     roles: ClassVar[int] = 2  # tokens of an example, each with its own role (x, y)
+    least: ClassVar[int] = 1  # the shortest length that can be drawn
+    scored_from: ClassVar[int] = 0  # index of the first answer that counts in the headline; a tested prompt is longer
+    published_length: ClassVar[int | None] = None  # the one length of the published evaluation set, where it has one
+    worst: ClassVar[float] = torch.inf  # the error of an answer that is no finite number; 1 where errors are rates
     headline: ClassVar[str]  # the metric that is shown first
-    beside: ClassVar[tuple[str, ...]]  # metrics in which the references stand beside a model in every grid
+    beside: ClassVar[tuple[str, ...]] = ()  # metrics in which references stand beside a model in every grid
     medians: ClassVar[tuple[str, ...]] = ()  # metrics that are summarised by their median over prompts, not their mean
     log_scale: ClassVar[bool] = False  # whether the headline spans decades
     usual: ClassVar[Mapping[str, str]] = {}  # fields in which every preset is changed for this task
@@ -100,102 +50,139 @@ class Task(ABC):
     facets: ClassVar[tuple[str, ...]] = ()  # axes of which training has met every value: a summary is their mean
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
     trivial: ClassVar[tuple[str, ...]] = ()  # references that no example helps: who errs as often has learned nothing
+    summary: ClassVar[Summary] = Summary()  # the one number of a run
+    compared_along: ClassVar[str] = ""  # the axis of tables and curves; where empty, that of the summary
+    clip: ClassVar[Clip | None] = None  # where a model is set beside answers cut at a bound; None: nowhere
+    axis_labels: ClassVar[Mapping[str, Label]] = {}  # what pictures and tables call the axes
+    metric_labels: ClassVar[Mapping[str, str]] = {}  # what they call the metrics
     parameters: ClassVar[tuple[str, ...]] = ()  # numbers of a function that labels follow from, beside the inputs
+    # The tokens at which a model computes outputs; fewer save time. ``Prompt.scored`` says which of them count.
+    answers: ClassVar[slice] = EVERYWHERE
 
-    @property
-    def answers(self) -> slice:
-        """The tokens that are asked for an answer: the first of each example, unless a task says otherwise."""
-        return slice(None, None, self.roles)
-
-    def asking(self, length: int) -> int:
-        """Returns the token of a prompt of ``length`` examples at which it is asked last, and its attention is read."""
-        return range(self.tokens(length))[self.answers][-1]
-
-    @property
-    @abstractmethod
-    def prefixes(self) -> bool:
-        """Whether a shorter prompt is the beginning of a longer one."""
+    # What every task must have.
 
     @abstractmethod
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws prompts of ``length`` examples; ``shift`` holds the standard deviations that differ from training.
+        """Draws prompts of ``length`` examples; ``shift`` holds the values of axes that differ from training.
 
         Raises ``UnknownOption`` on an axis that the task does not have.
         """
 
     @abstractmethod
-    def published(self, length: int, **shift: float) -> Prompt:
-        """Returns the prompts that the paper's evaluation script draws (omyokun/SSA), which every reader can redraw.
-
-        Raises ``BadValue`` where the script draws none: its generators are seeded with whole sigmas.
-        """
-
-    @abstractmethod
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        """Outputs (b t c) -> the training loss, a scalar."""
+        """Outputs (b t c) -> the training loss, a scalar. ``Prompt.mean`` averages over the scored tokens."""
 
     @abstractmethod
     def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        """Outputs (b t c) -> the error at each example, (b L)."""
+        """Outputs (b t c) -> the error of each answer, (b q): a column for each of the q scored tokens of a prompt.
+
+        Or (b t), NaN at tokens that are not scored (``Prompt.blank``), where these differ from prompt to prompt.
+        """
 
     @abstractmethod
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
-        """Errors (b L) -> each metric of each prompt, (b) or (b g).
+        """What ``errors`` returned -> each metric of each prompt, (b) or (b g).
 
         A cell of the grid is the mean over the g classes of the mean over the prompts; NaN means that the prompt does
         not count in that class.
         """
 
+    # What a task may say beyond that.
+
+    @property
+    def prefixes(self) -> bool:
+        """Whether a shorter prompt is the beginning of a longer one."""
+        return False
+
+    def published(self, length: int, **shift: float) -> Prompt:
+        """Returns the prompts that a paper's evaluation script draws, which every reader can redraw.
+
+        Raises ``BadValue`` where there is no such script, or it draws none of this length and shift.
+        """
+        raise BadValue(f"{self.name} has no published evaluation set that could be drawn again.")
+
+    def references(self) -> dict[str, Predictor]:
+        """Returns the predictors to stand beside a model (trivial, classical, the exact rule); none unless told."""
+        return {}
+
     def confidence(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
         """Outputs (b t c) -> metrics of each prompt, (b), that its errors do not tell; none unless a task has some."""
         return {}
 
-    @abstractmethod
-    def references(self) -> dict[str, Predictor]:
-        """Returns the predictors to stand beside a model: trivial, classical, and the exact rule."""
+    def suites(self) -> dict[str, "Task"]:
+        """Returns the test sets: a prefix for the metric names -> the task that draws them."""
+        return {"": self}
+
+    def tokens(self, length: int) -> int:
+        """Returns the tokens in a prompt of ``length`` examples."""
+        return self.roles * length
+
+    @property
+    def training(self) -> dict[str, float]:
+        """The shifts of training: every axis but length at 1."""
+        return {axis: 1.0 for axis in self.axes["full"] if axis != "length"}
+
+    def check_length(self, length: int, **shift: float) -> None:
+        """Raises ``BadValue`` where no prompt of this length and shift can be drawn.
+
+        A task that has only some lengths, or whose axes bound them, says so here: it is asked before training.
+        """
+        if length < self.least:
+            raise BadValue(f"{self.name} needs a length of {self.least} or more, got {length}.")
+
+    # Questions that analyses put to a task; one that has no answer says so in a line.
 
     def deviate(self, prompt: Prompt, at: Sequence[int], factor: float) -> Prompt:
         """Returns the prompts with the numbers of the examples ``at`` (from 0) multiplied by ``factor``.
 
         Everything that follows from a number follows; nothing else changes. Only tasks with ``deviants`` have this.
         """
-        raise NotImplementedError
+        raise BadValue(f"{self.name} knows no deviant: its tokens are not numbers to be stretched.")
 
     def disturbed(self, before: Tensor, after: Tensor, prompt: Prompt, at: Sequence[int]) -> dict[str, Tensor]:
         """Errors (b L) without and with deviants -> metrics of each prompt, (b), NaN where one does not count."""
-        raise NotImplementedError
+        raise BadValue(f"{self.name} knows no deviant: its tokens are not numbers to be stretched.")
+
+    def on_line(self, x: Tensor, slope: Tensor | float, intercept: Tensor | float) -> Prompt:
+        """Inputs x (b L) -> the prompts of y = slope x + intercept; numbers, or one a prompt (b 1).
+
+        Raises ``BadValue`` where prompts are no examples of a line.
+        """
+        raise BadValue(f"boundary values are those of lines: {self.name} has no prompts of y = a x + b; take linear.")
+
+    def spread(self, **shift: float) -> float:
+        """Returns the root mean square of the answers under a shift, as in training where it names no axis.
+
+        Raises ``BadValue`` where answers are no numbers.
+        """
+        raise BadValue(f"{self.name} does not say how large its answers are; take linear.")
+
+    def clip_targets(self, prompt: Prompt) -> Tensor:
+        """Returns the true answers behind the headline, (b q); raises ``BadValue`` where ``clip`` is None."""
+        if self.clip is None:
+            raise BadValue(f"{self.name} has no answers that could be cut at a bound; take linear.")
+        return prompt.targets[:, self.answers][:, self.scored_from :]
+
+    def value_places(self, prompt: Prompt) -> Tensor:
+        """Returns the tokens of the context that hold the answer's symbols, (b m), in order.
+
+        Raises ``BadValue`` where an answer does not stand in the context, symbol by symbol.
+        """
+        raise BadValue(f"needle scores are for the task needle, got {self.name}.")
 
     def singly(self, prompt: Prompt) -> Prompt:
         """Returns each number of the prompts (b t w) as a prompt of its own, in order, (b L) of them in a row.
 
         Raises ``BadValue`` where a single number has no answer.
         """
-        raise BadValue(f"{type(self).__name__.lower()} has no answer to a single number; take every or some.")
+        raise BadValue(f"{self.name} has no answer to a single number; take every or some.")
 
     def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
         """Returns one prompt of these inputs, with the labels that follow, up to the last input: the query.
 
         ``parameters`` are those of the task's function. Raises ``BadValue`` where prompts are not lists of numbers.
         """
-        raise BadValue(f"{type(self).__name__} reads no list of numbers; take random, random:length=40 or the like.")
-
-    def marks(self, prompt: Prompt) -> list[Mark]:
-        """Returns the tokens of the first prompt in words."""
-        roles = ("x", "y")[: self.roles]
-        return [
-            Mark(roles[t % self.roles], t // self.roles + 1, plain(value), value)
-            for t, value in enumerate(prompt.tokens[0, :, 0].tolist())
-        ]
-
-    def answered(self, outputs: Tensor, prompt: Prompt) -> list[Answer]:
-        """Outputs (b t c) -> the answers to the first prompt, token by token."""
-        at = range(prompt.tokens.shape[1])[self.answers]
-        errors = self.errors(outputs, prompt)[0].tolist()
-        return [Answer(t, *self.words(outputs, prompt, t), error) for t, error in zip(at, errors, strict=True)]
-
-    def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
-        """Outputs (b t c) -> the answer to the first prompt at token ``t`` and the truth, in words."""
-        return plain(outputs[0, t, 0].item()), plain(prompt.targets[0, t].item())
+        raise BadValue(f"{self.name} reads no list of numbers; take random, random:length=40 or the like.")
 
     def reach(self, **shift: float) -> dict[str, float]:
         """Returns, by role, the size that 99 of 100 numbers of a training prompt stay below; ``shift`` as in training.
@@ -204,59 +191,88 @@ class Task(ABC):
         """
         return {}
 
-    def suites(self) -> dict[str, "Task"]:
-        """Returns the test sets: a prefix for the metric names -> the task that draws them."""
-        return {"": self}
+    # Words.
+
+    def marks(self, prompt: Prompt) -> list[Mark]:
+        """Returns the tokens of the first prompt in words; raises ``BadValue`` where they are no single numbers."""
+        roles = ("x", "y")[: self.roles]
+        if self.width != 1 or self.vocabulary or len(roles) != self.roles:
+            raise BadValue(f"{self.name} has no words for its tokens; give the task a method `marks` that names them.")
+        return [
+            Mark(roles[t % self.roles], t // self.roles + 1, plain(value), value)
+            for t, value in enumerate(prompt.tokens[0, :, 0].tolist())
+        ]
+
+    def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
+        """Outputs (b t c) -> the answer to the first prompt at token ``t`` and the truth, in words.
+
+        Raises ``BadValue`` where answers are no single numbers.
+        """
+        if self.outputs != 1 or self.width != 1 or self.vocabulary:
+            raise BadValue(f"{self.name} has no words for its answers; give the task a method `words` that names them.")
+        return plain(outputs[0, t, 0].item()), plain(prompt.targets[0, t].item())
+
+    def axis_label(self, axis: str) -> Label:
+        """Returns what an axis is called; its name where the task does not say."""
+        return self.axis_labels.get(axis, LENGTH if axis == "length" else Label(axis, axis))
+
+    def metric_label(self, metric: str) -> str:
+        """Returns what a metric is called; its name where the task does not say."""
+        return self.metric_labels.get(metric, metric)
+
+    # What follows from the above.
+
+    @property
+    def name(self) -> str:
+        """The name under which the task is registered."""
+        return self.registered or type(self).__name__.lower()
 
     @property
     def balanced(self) -> "Task":
         """The task that draws the last test set: the one with balanced classes, where there is one."""
         return list(self.suites().values())[-1]
 
-    def tokens(self, length: int) -> int:
-        """Returns the tokens in a prompt of ``length`` examples."""
-        return self.roles * length
+    @property
+    def line_axis(self) -> str:
+        """The axis along which tables and curves set rules beside each other."""
+        return self.compared_along or self.summary.axis
+
+    def asked(self, length: int) -> list[int]:
+        """Returns the tokens at which every prompt of ``length`` examples is asked, in order.
+
+        Raises ``BadValue`` where prompts are asked at different tokens.
+        """
+        if self.answers != EVERYWHERE:
+            return list(range(self.tokens(length))[self.answers])
+        scored = self.sample(torch.Generator().manual_seed(0), 16, length).scored
+        if not bool((scored == scored[0]).all()):
+            raise BadValue(f"{self.name} asks each prompt at other tokens: there is no one row to look at.")
+        return [int(t) for t in scored[0].nonzero().flatten()]
+
+    def asking(self, length: int) -> int:
+        """Returns the token of a prompt of ``length`` examples at which it is asked last, and its attention is read.
+
+        Raises ``BadValue`` where prompts are asked at different tokens.
+        """
+        return self.asked(length)[-1]
+
+    def end(self, prompt: Prompt) -> int:
+        """Returns the tokens up to the last question of any of the prompts: what stands after it is not asked about."""
+        return int(prompt.scored.any(0).nonzero().max()) + 1
+
+    def answered(self, outputs: Tensor, prompt: Prompt) -> list[Answer]:
+        """Outputs (b t c) -> the answers to the first prompt, token by token."""
+        at = prompt.scored[0].nonzero().flatten().tolist()
+        errors = self.errors(outputs, prompt)[0]
+        own = errors[prompt.scored[0]] if len(errors) == len(prompt.scored[0]) else errors
+        return [Answer(t, *self.words(outputs, prompt, t), error) for t, error in zip(at, own.tolist(), strict=True)]
 
     def sigmas(self, shift: Mapping[str, float]) -> list[float]:
-        """Returns the value of each axis other than length, in order, 1 where ``shift`` does not name it."""
+        """Returns the value of each axis other than length, in order, that of training where ``shift`` names it not.
+
+        Raises ``UnknownOption`` on an axis that the task does not have.
+        """
         for axis in shift:
             if axis not in self.training:
                 raise UnknownOption("The task", axis, self.training)
-        return [shift.get(axis, 1.0) for axis in self.training]
-
-    @property
-    def training(self) -> dict[str, float]:
-        """The shifts of training: every axis but length at 1."""
-        return {axis: 1.0 for axis in self.axes["full"] if axis != "length"}
-
-
-def plain(value: float) -> str:
-    """Returns a number in up to four digits, with the minus sign of print."""
-    return f"{value:.4g}".replace("-", "−")
-
-
-def published_inputs(prompts: int, length: int) -> Tensor:
-    """The standard normal inputs of the paper's evaluation script, (b L).
-
-    Number j of prompt i is the first draw of a generator seeded with 10 (10 i + j), so the prompts are overlapping
-    windows, ten apart, of one stream: 64 prompts of 40 hold 670 different numbers.
-    """
-    stream = [torch.randn(1, generator=torch.Generator().manual_seed(10 * m)) for m in range(10 * prompts + length)]
-    return torch.cat(stream).unfold(0, length, 10)[:prompts].contiguous()
-
-
-def whole(sigma: float) -> int:
-    """Returns a sigma as the seed that the published script makes of it; raises ``BadValue`` if it is not whole."""
-    if sigma != int(sigma):
-        raise BadValue(f"the published evaluation set exists for whole sigmas, got {sigma:g}.")
-    return int(sigma)
-
-
-def by_class(values: Tensor, classes: Tensor) -> Tensor:
-    """Values, classes (b) -> (b 2): the value in the column of its class (true, false), NaN in the other."""
-    return torch.stack([values.where(classes, torch.nan), values.where(~classes, torch.nan)], dim=1)
-
-
-def interleave(x: Tensor, y: Tensor) -> Tensor:
-    """x, y (b L) -> x_1 y_1 x_2 y_2 ..., (b 2L)."""
-    return torch.stack((x, y), dim=2).flatten(1)
+        return [shift.get(axis, usual) for axis, usual in self.training.items()]

@@ -1,5 +1,6 @@
 """Affine functions of one number, to be inferred from examples."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +9,8 @@ import torch
 from torch import Tensor
 
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import NORMAL_RANGE, Axes, Predictor, Prompt, Task, interleave, published_inputs, whole
+from icl_lab.tasks.base import Axes, Clip, Label, Predictor, Prompt, Summary, Task
+from icl_lab.tasks.drawing import NORMAL_RANGE, interleave, published_inputs, whole
 
 # |y| of a training prompt exceeds this once in a hundred: y given x is N(0, 1 + x^2), x is N(0, 1).
 TRAINING_RANGE = 4.19
@@ -33,8 +35,25 @@ class Linear(Task):
     headline: ClassVar[str] = "mse-code"
     trivial: ClassVar[tuple[str, ...]] = ("zero",)
     beside: ClassVar[tuple[str, ...]] = ("mse-code", "median-code")
+    answers: ClassVar[slice] = slice(None, None, 2)
+    scored_from: ClassVar[int] = 3
+    published_length: ClassVar[int | None] = 40  # the published functions were drawn for prompts of 40 points
     log_scale: ClassVar[bool] = True
     usual_for: ClassVar[tuple[str, ...]] = ("boundary",)
+    summary: ClassVar[Summary] = Summary("sigma_f", "range", 2, 10)
+    clip: ClassVar[Clip | None] = Clip("sigma_f", 4)
+    axis_labels: ClassVar[Mapping[str, Label]] = {
+        "sigma_x": Label("σ of inputs", "σ_x"),
+        "sigma_f": Label("σ of functions", "σ_f"),
+    }
+    metric_labels: ClassVar[Mapping[str, str]] = {
+        "mse-code": "mean squared error (index ≥ 3)",
+        "mse-eq2": "squared error as in Eq. 2 (sum over index ≥ 2, over L)",
+        "mse-all": "mean squared error (all answers)",
+        "median-code": "median squared error (index ≥ 3)",
+        "nmse-code": "squared error relative to that of answering 0 (index ≥ 3)",
+        "mse": "mean squared error after the deviant",
+    }
     medians: ClassVar[tuple[str, ...]] = ("median-code",)
     deviants: ClassVar[Sequence[float]] = (1, *range(10, 101, 10))
     heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")
@@ -55,9 +74,16 @@ class Linear(Task):
         a, b = sigma_f * torch.randn(2, prompts, 1, generator=rng)
         return _prompt(sigma_x * torch.randn(prompts, length, generator=rng), a, b)
 
-    def prompt(self, x: Tensor, a: Tensor, b: Tensor) -> Prompt:
-        """Inputs x (b L), and a and b that fit it, -> the prompts x_1 y_1 x_2 y_2 ..."""
+    def on_line(self, x: Tensor, slope: Tensor | float, intercept: Tensor | float) -> Prompt:
+        a, b = (torch.as_tensor(value, dtype=x.dtype, device=x.device) for value in (slope, intercept))
         return _prompt(x, a, b)
+
+    prompt = on_line  # the name that analyses use until they are ported
+
+    def spread(self, **shift: float) -> float:
+        """The root mean square of y, sigma_f sqrt(1 + sigma_x^2): 1.41 in training."""
+        sigma_x, sigma_f = self.sigmas(shift)
+        return sigma_f * math.sqrt(1 + sigma_x**2)
 
     def published(self, length: int, **shift: float) -> Prompt:
         """100 functions, each on the same 64 prompts: a and b are 200 draws of a generator seeded with sigma_f."""

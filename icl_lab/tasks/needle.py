@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from icl_lab.errors import BadValue
 from icl_lab.registry import require
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Mark, Predictor, Prompt, Task
+from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
 
 
 @registry.add("needle")
@@ -41,6 +40,13 @@ class Needle(Task):
     facets: ClassVar[tuple[str, ...]] = ("depth",)
     heat_map: ClassVar[tuple[str, str]] = ("length", "depth")
     roles: ClassVar[int] = 1
+    worst: ClassVar[float] = 1.0
+    axis_labels: ClassVar[Mapping[str, Label]] = {"depth": Label("depth of the needle in percent", "depth")}
+    metric_labels: ClassVar[Mapping[str, str]] = {
+        "exact": "error rate, whole answer",
+        "first": "error rate, first symbol",
+        "cross-entropy": "cross-entropy of the answer in nats",
+    }
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"depth": (10, 30, 50, 70, 90), "length": (64, 128, 256, 512, 1024)},
         "thin": {"depth": (10, 30, 50, 70, 90), "length": (64, 128, 256, 512, 1024)},
@@ -81,7 +87,7 @@ class Needle(Task):
         return self.alphabet
 
     @property
-    def answers(self) -> slice:
+    def answers(self) -> slice:  # type: ignore[override]
         return slice(-self.answer, None)
 
     @property
@@ -90,13 +96,18 @@ class Needle(Task):
         return self.answer if self.keys == 1 else self.answer + 1
 
     @property
-    def least(self) -> int:
+    def least(self) -> int:  # type: ignore[override]
         """Tokens of the shortest prompt: the needle, as much beside it, and the question."""
         return 2 * (1 + self.answer) + self.question
 
     def asking(self, length: int) -> int:
         """The token at which the first symbol of the answer is wanted."""
         return length - self.answer
+
+    def check_length(self, length: int, **shift: float) -> None:
+        """A needle, as much beside it, and the question must fit."""
+        bound = f"a needle of {1 + self.answer} tokens needs prompts of {self.least} or more"
+        require(length >= self.least, bound, length)
 
     @property
     def prefixes(self) -> bool:
@@ -115,7 +126,7 @@ class Needle(Task):
         """
         self.sigmas(shift)
         m, body = self.answer, length - self.question
-        require(length >= self.least, f"a needle of {1 + m} tokens needs prompts of {self.least} or more", length)
+        self.check_length(length)
         noise = torch.randint(self.alphabet, (prompts, body), generator=rng)
         value = torch.randint(self.alphabet, (prompts, m), generator=rng)
         key = torch.randint(self.keys, (prompts, 1), generator=rng)
@@ -140,10 +151,6 @@ class Needle(Task):
         scored = torch.zeros(prompts, length, dtype=torch.bool)
         scored[:, self.answers] = True
         return Prompt(F.one_hot(tokens, self.width).float(), targets, scored)
-
-    def published(self, length: int, **shift: float) -> Prompt:
-        """There is none: no paper's prompts can be drawn again."""
-        raise BadValue("needle has no published evaluation set that could be drawn again.")
 
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         """The mean cross-entropy in nats over the symbols of the answer."""
@@ -190,16 +197,18 @@ class Needle(Task):
         """The last symbol before the question, (b s w) -> (b a)."""
         return context[:, -1, : self.alphabet]
 
-    def values(self, prompt: Prompt) -> Tensor:
-        """Returns the places of the needle's symbols, (b m): what follows the key that is asked for."""
+    def value_places(self, prompt: Prompt) -> Tensor:
+        """What follows the key that is asked for, (b m)."""
         ids, m = prompt.tokens.argmax(2), self.answer
         body = ids[:, : -self.question]
         key = torch.full_like(ids[:, :1], self.alphabet) if self.keys == 1 else ids[:, -m].unsqueeze(1)
         return (body == key).float().argmax(1, keepdim=True) + 1 + torch.arange(m, device=ids.device)
 
+    values = value_places  # the name that analyses use until they are ported
+
     def marks(self, prompt: Prompt) -> list[Mark]:
         """Symbols are letters and keys K1, K2 ...; what is neither needle nor question is quiet."""
-        places = self.values(prompt)[0].tolist()
+        places = self.value_places(prompt)[0].tolist()
         t = prompt.tokens.shape[1]
         roles = {places[0] - 1: "key"} | dict.fromkeys(places, "needle")
         roles |= dict.fromkeys(range(t - self.question, t), "query")
@@ -223,5 +232,5 @@ class Needle(Task):
         """The whole answer, read where it stands."""
         ids = prompt.tokens.argmax(2)
         outputs = torch.zeros(*ids.shape, self.alphabet, device=ids.device)
-        outputs[:, self.answers] = F.one_hot(ids.gather(1, self.values(prompt)), self.alphabet).float()
+        outputs[:, self.answers] = F.one_hot(ids.gather(1, self.value_places(prompt)), self.alphabet).float()
         return outputs

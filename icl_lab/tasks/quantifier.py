@@ -11,18 +11,8 @@ from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import (
-    NORMAL_RANGE,
-    Axes,
-    Mark,
-    Predictor,
-    Prompt,
-    Task,
-    by_class,
-    interleave,
-    plain,
-    published_inputs,
-)
+from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
+from icl_lab.tasks.drawing import NORMAL_RANGE, by_class, interleave, published_inputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +33,21 @@ class Quantifier(Task):
     headline: ClassVar[str] = "balanced-last"
     trivial: ClassVar[tuple[str, ...]] = ("always-false", "always-true")
     beside: ClassVar[tuple[str, ...]] = ("balanced-last", "any", "last")
+    answers: ClassVar[slice] = slice(None, None, 2)
+    scored_from: ClassVar[int] = 3
+    worst: ClassVar[float] = 1.0
+    compared_along: ClassVar[str] = "sigma"
+    axis_labels: ClassVar[Mapping[str, Label]] = {"sigma": Label("σ of numbers", "σ")}
+    metric_labels: ClassVar[Mapping[str, str]] = {
+        "any": "error rate, any answer (index ≥ 3)",
+        "last": "error rate, last answer",
+        "position": "error rate of an answer (index ≥ 3)",
+        "balanced-any": "balanced error rate, any answer (index ≥ 3)",
+        "balanced-last": "balanced error rate, last answer",
+        "balanced-position": "balanced error rate of an answer (index ≥ 3)",
+        "flip-with": "answers flipped, deviant with the truth",
+        "flip-against": "answers flipped, deviant against the truth",
+    }
     deviants: ClassVar[Sequence[float]] = (1, 3, 10, 30, 100, 300, 1000)
     heat_map: ClassVar[tuple[str, str]] = ("sigma", "length")
     axes: ClassVar[Mapping[str, Axes]] = {

@@ -7,10 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue
 from icl_lab.registry import require
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Mark, Predictor, Prompt, Task, plain
+from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
 
 
 @registry.add("needle-vectors")
@@ -33,7 +32,9 @@ class VectorNeedle(Task):
     facets: ClassVar[tuple[str, ...]] = ("depth",)
     heat_map: ClassVar[tuple[str, str]] = ("length", "depth")
     answers: ClassVar[slice] = slice(-1, None)
-    prefixes: ClassVar[bool] = False
+    least: ClassVar[int] = 3
+    axis_labels: ClassVar[Mapping[str, Label]] = {"depth": Label("depth of the needle in percent", "depth")}
+    metric_labels: ClassVar[Mapping[str, str]] = {"error": "squared error of the answer (0 scores 1)"}
     usual: ClassVar[Mapping[str, str]] = {
         "train.curriculum.start": "4",
         "train.curriculum.stop": "16",
@@ -73,7 +74,7 @@ class VectorNeedle(Task):
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws pairs and a question; the targets hold, at the question, which token is the value."""
         self.sigmas(shift)
-        require(length >= 3, "two pairs and a question need a length of 3 or more", length)
+        self.check_length(length)
         pairs = torch.randn(prompts, length - 1, 2, self.dim, generator=rng)
         depth = torch.rand(prompts, generator=rng)
         if "depth" in shift:
@@ -85,10 +86,6 @@ class VectorNeedle(Task):
         scored = torch.zeros(prompts, self.tokens(length), dtype=torch.bool)
         scored[:, -1] = True
         return Prompt(torch.cat((pairs.flatten(1, 2), question), 1), targets, scored)
-
-    def published(self, length: int, **shift: float) -> Prompt:
-        """There is none."""
-        raise BadValue("needle-vectors has no published evaluation set that could be drawn again.")
 
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         """The mean squared error over the numbers of the value."""

@@ -52,8 +52,8 @@ def with_predecessors(prompt):
 def test_model_by_hand_finds_every_needle(monkeypatch):
     model, task = by_hand()
     plain = draw(task, 40, TestSpec(prompts=64, axes={"length": [40.0]}), {})
-    places = task.values(plain)
-    monkeypatch.setattr(type(task), "values", lambda self, prompt: places[: len(prompt.tokens)])
+    places = task.value_places(plain)
+    monkeypatch.setattr(type(task), "value_places", lambda self, prompt: places[: len(prompt.tokens)])
     scores, outcomes = retrieve(model, task, with_predecessors(plain), CPU)
     assert scores.shape == (64, 1, 1)
     assert scores.mean().item() == pytest.approx(1, abs=1e-6)

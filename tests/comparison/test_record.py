@@ -1,9 +1,9 @@
 """What a study folder says of itself is enough to find its runs again."""
 
 import pytest
+from icl_lab.comparison.record import Record
 
 from icl_lab.comparison import record
-from icl_lab.comparison.record import Record
 from icl_lab.errors import RunFailed
 from icl_lab.runs.store import Store
 

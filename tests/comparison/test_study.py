@@ -1,5 +1,6 @@
 """Comparing rules from stored grids: pairing, gaps, the declared summaries and the table."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import resolve
+from icl_lab.tasks.base import Summary
 
 SIGMAS = [1.0, 2.0, 4.0, 6.0, 10.0]
 
@@ -248,3 +250,53 @@ def test_errors_of_prompts_are_averaged_over_a_facet():
     assert kept.at({"length": 64, "depth": 10}).tolist() == [0.0, 1.0]
     with pytest.raises(KeyError, match="was measured"):
         kept.at({"length": 65})
+
+
+def test_a_rule_whose_answers_are_no_numbers_is_compared():
+    """Infinite in one cell: no interval, no p, never the best, no summary; the other cells are as ever."""
+    rules = {"softmax": square, "ssa": lambda s, k: math.inf if s == 10 and k == 1 else 0.5 * square(s, k)}
+    made = study(rules)
+    rows = {row.get("sigma_f"): row for row in compare(made)}
+    assert rows[10.0]["effect"] == math.inf
+    assert math.isnan(rows[10.0]["low"])
+    assert rows[6.0]["effect"] == pytest.approx(math.log(0.5))
+    assert all(row["metric"] != "summary" for row in rows.values())
+    assert made.summary("ssa")[1] == math.inf
+    assert math.isfinite(made.summary("ssa")[0])
+    assert clip_model(made, "ssa", resolve("linear", "softmax").test) is None
+    text = page.table(made, resolve("linear", "softmax"))
+    assert [row.cells[0] for row in text.rows[:2]] == ["softmax", "ssa"]
+    assert page.pictures(made)
+    turned = study({"softmax": rules["ssa"], "ssa": square})
+    assert next(row for row in compare(turned) if row.get("sigma_f") == 10)["effect"] == -math.inf
+
+
+def test_the_summary_is_what_the_task_declares():
+    """Log errors 2 log s: along sigma_f 4 to 6 the mean height, and over all values their mean."""
+    made = study({"softmax": lambda s, k: s**2, "ssa": lambda s, k: 2 * s**2}, seeds=1)
+    logs = [2 * math.log(s) for s in SIGMAS]
+    for summary, wanted in (
+        (Summary("sigma_f", "range", 4, 6), (logs[2] + logs[3]) / 2),
+        (Summary("sigma_f", "mean"), sum(logs) / 5),
+        (Summary("sigma_f", "beyond"), sum(logs[1:]) / 4),
+        (Summary("sigma_f", "range", 4, 20), math.nan),
+    ):
+        task = type("Other", (type(made.task),), {"summary": summary})()
+        other = dataclasses.replace(made, task=task)
+        assert other.summary("softmax") == [pytest.approx(wanted, nan_ok=True)]
+        found = other.overall("ssa", "softmax")
+        assert found is None if math.isnan(wanted) else found.effect == pytest.approx(math.log(2))
+
+
+def test_a_task_without_a_clip_axis_has_no_clip_column():
+    made = study({"softmax": square, "ssa": square})
+    task = type("Other", (type(made.task),), {"clip": None})()
+    other = dataclasses.replace(made, task=task)
+    assert clip_model(other, "ssa", resolve("linear", "softmax").test) is None
+    spec = resolve("linear", "softmax")
+    assert page.table(made, spec).head[-1] == "clip B (residual)"
+    assert page.table(other, spec).head[-1] == "summary"
+    assert "clip B fits sigma_f 4 to 10 best" in page.table(made, spec).note
+    assert "clip" not in page.table(other, spec).note
+    with pytest.raises(BadValue, match="take linear"):
+        task.clip_targets(made.task.sample(torch.Generator(), 2, 5))

@@ -9,8 +9,9 @@ from icl_lab import published, tasks
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
-from icl_lab.runs.measure import BLOCK, Errors, Subject, draw, measure, shares, summary
+from icl_lab.runs.measure import BLOCK, Errors, Subject, draw, judged, measure, shares, summary
 from icl_lab.runs.measure import TestSpec as Spec
+from icl_lab.runs.spec import resolve
 
 
 def model_for(task, attn="ssmax"):
@@ -168,8 +169,8 @@ def test_the_standard_error_of_a_median_is_that_of_repeated_draws():
     [
         ({"sigma": [0.0], "length": [10.0]}, "sigma must be finite and > 0"),
         ({"sigma": [math.inf], "length": [10.0]}, "sigma must be finite and > 0"),
-        ({"sigma": [1.0], "length": [3.0]}, "length must be whole numbers >= 4"),
-        ({"sigma": [1.0], "length": [10.5]}, "length must be whole numbers >= 4"),
+        ({"sigma": [1.0], "length": [0.0]}, "length must be whole numbers >= 1"),
+        ({"sigma": [1.0], "length": [10.5]}, "length must be whole numbers >= 1"),
         ({"sigma": [], "length": [10.0]}, "sigma has no values"),
     ],
 )
@@ -207,3 +208,68 @@ def test_the_published_set_has_no_balanced_suite():
     assert {value for (name, *_), value in found.items() if name == "copy-previous"} == {4 / 64}
     with pytest.raises(BadValue, match="not balanced"):
         measure({"x": Subject(task.references()["always-false"])}, tasks.build("every:balance=half"), spec)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("choice", ["linear", "every", "needle", "needle-vectors"])
+def test_answers_that_are_no_numbers_count_as_wrong(choice, bad):
+    """The first 16 of 64 prompts have one bad answer, the last; the others are answered by the exact rule."""
+    task = tasks.build(choice)
+    exact = {"linear": "bayes", "needle-vectors": "nearest-key"}.get(choice, "exact-rule")
+    length = float(min(task.axes["tiny"]["length"]))
+    spec = Spec(prompts=64, axes={axis: [value] for axis, value in task.training.items()} | {"length": [length]})
+
+    def predict(prompt):
+        outputs = task.references()[exact](prompt).float().clone()
+        outputs[:16, task.asking(int(length))] = bad
+        return outputs
+
+    rows = {row["metric"]: row for row in measure({"x": Subject(predict)}, task, spec).cells}
+    plain = [name for name in rows if not name.startswith(("balanced-", "not-finite")) and name not in task.medians]
+    for name in plain:
+        partial = name in ("position",)  # one answer of those from index 3 on
+        wanted = 16 / 64 / (1 if not partial else length - 3) if task.worst == 1 else math.inf
+        wanted = math.inf if name == "cross-entropy" else wanted
+        assert rows[name]["value"] == pytest.approx(wanted), name
+        assert rows[name]["count"] == 64, name
+    assert rows["not-finite"]["value"] == 0.25
+    for name in task.medians:
+        assert rows[name]["value"] < 1
+
+
+def test_a_column_for_each_scored_token_is_what_errors_are():
+    task = tasks.build("linear")
+    prompt = task.sample(stream(0, "x"), 4, 5)
+    outputs = torch.zeros(4, 10, 1)
+    outputs[1, 1] = math.nan  # not scored
+    assert torch.equal(judged(task, outputs, prompt), task.errors(outputs.nan_to_num(), prompt))
+    outputs[2, 4] = math.nan
+    assert judged(task, outputs, prompt)[2].tolist()[2] == math.inf
+    assert judged(task, outputs, prompt).isinf().sum() == 1
+    odd = type("Odd", (type(task),), {"errors": lambda self, outputs, prompt: outputs[:, :3, 0]})()
+    with pytest.raises(ValueError, match="no column for each scored token"):
+        judged(odd, outputs, prompt)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "words"),
+    [
+        ("linear", ["test.axes.length=3"], "whole numbers >= 4"),
+        ("linear", ["test.draws=paper", "test.axes.sigma_f=1.5"], "whole sigmas, got 1.5"),
+        ("every:balance=half", ["test.draws=paper"], "is not balanced"),
+        ("needle", ["test.draws=paper"], "no published evaluation set"),
+        ("needle", ["train.curriculum.start=5"], "needs prompts of 6 or more, got 5"),
+        ("needle:answer=3", ["train.curriculum.start=8", "train.curriculum.stop=8"], "prompts of 12 or more, got 8"),
+        ("needle-vectors", ["train.curriculum.start=2"], "a length of 3 or more, got 2"),
+        ("needle-vectors", ["test.axes.length=2"], "a length of 3 or more, got 2"),
+    ],
+)
+def test_a_length_that_cannot_be_drawn_is_refused(task, settings, words):
+    with pytest.raises(BadValue, match=words):
+        resolve(task, "softmax", "smoke", settings)
+
+
+def test_a_curriculum_without_end_is_refused_at_once():
+    with pytest.raises(BadValue, match="places of"):
+        resolve("linear", "softmax", "smoke", ["train.curriculum.rise=1000000000", "train.curriculum.mixed=yes",
+                                               "train.curriculum.stop=1000000000"])  # fmt: skip

@@ -196,7 +196,7 @@ def test_vectors_ask_for_the_value_beside_their_key():
     outputs = torch.zeros(500, 19, 3)
     wanted = prompt.tokens[rows, place]
     assert task.loss(outputs, prompt).item() == pytest.approx(wanted.square().mean().item(), rel=1e-5)
-    with pytest.raises(BadValue, match="length of 3 or more"):
+    with pytest.raises(BadValue, match="a length of 3 or more"):
         draw("needle-vectors", length=2)
 
 

@@ -113,7 +113,7 @@ def _drawn(text: str, spec: RunSpec, task: Task) -> Asked:
     rng = stream(seed, "attention", length)
     prompt = task.sample(rng, 1, length, **shift)
     # Labels after the last question are no part of what is asked.
-    prompt = prompt.first(range(task.tokens(length))[task.answers][-1] + 1)
+    prompt = prompt.first(task.end(prompt))
     told = ", ".join(f"{axis} {plain(value)}" for axis, value in (task.training | shift).items())
     return Asked(text, prompt, length, f"drawn by address, seed {seed}: {told}, length {length}", shift)
 

@@ -17,7 +17,7 @@ from icl_lab.analyses import registry
 from icl_lab.analyses.boundary import bounds, clip_sweep, detector, figures, report, words
 from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.extrapolation import EXAMPLES, extrapolate, largest, truths
-from icl_lab.analyses.boundary.lines import Line, lines, on_line, spread
+from icl_lab.analyses.boundary.lines import Line, lines, spread
 from icl_lab.analyses.boundary.rows import curve, detected
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.registry import require
@@ -62,7 +62,7 @@ class Boundary(Analysis):
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` on a task without lines and on curves that are short, thin or beyond what floats hold."""
-        on_line(tasks.build(spec.task), torch.zeros(1, 2), 1.0, 0.0)
+        tasks.build(spec.task).on_line(torch.zeros(1, 2), 1.0, 0.0)
         require(self.contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", self.contexts)
         require(self.contexts <= MOST, f"a curve takes at most {MOST} contexts", self.contexts)
         least = LEAST * spread(spec)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses.boundary.lines import sweep_axis
 from icl_lab.comparison.statistics import ClipFit, clip_errors, clip_fit
 from icl_lab.comparison.study import Labels, scored_targets
 from icl_lab.figures.base import short
@@ -14,8 +13,6 @@ from icl_lab.grid import Grid, model_name
 from icl_lab.runs import summary
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Run
-
-FAR = 4.0  # values of the axis from here on are judged: nearer, the error is that of learning, not of a bound
 
 
 @dataclass(frozen=True)
@@ -25,6 +22,7 @@ class Sweep:
     rule: str
     seed: int
     axis: str
+    start: float  # values of the axis from here on are judged: nearer, the error is that of learning, not of a bound
     sigmas: tuple[float, ...]  # the values of the axis
     measured: tuple[float, ...]
     predicted: Mapping[float, tuple[float, ...]]  # B -> errors
@@ -38,7 +36,7 @@ class Sweep:
         logs = [
             math.log(p / m)
             for s, p, m in zip(self.sigmas, self.predicted[bound], self.measured, strict=True)
-            if s >= FAR and p > 0
+            if s >= self.start and p > 0
         ]
         return math.sqrt(sum(each**2 for each in logs) / len(logs)) if logs else math.nan
 
@@ -49,22 +47,25 @@ def sweep_of(rule: str, run: Run, bounds: Sequence[float]) -> Sweep | None:
     Formula: mean (max(|y| - B, 0))^2 over the true y of each cell
     """
     spec, grid, task = run.spec, run.grid(), tasks.build(run.spec.task)
-    axis = sweep_axis(task)
+    if task.clip is None:
+        return None
+    axis, start = task.clip.axis, task.clip.start
     cells = _line(spec, grid, axis)
-    if not any(cell[axis] >= FAR for cell in cells):
+    if not any(cell[axis] >= start for cell in cells):
         return None
     own = grid.where(attn=model_name(grid), metric=task.headline)
     measured = [own.at(**cell) for cell in cells]
     targets = [scored_targets(task, spec.test, cell) for cell in cells]
     known = [bound for bound in dict.fromkeys(bounds) if not math.isnan(bound)]
     table = clip_errors(targets, [0.0, *known])
-    far = [place for place, cell in enumerate(cells) if cell[axis] >= FAR]
+    far = [place for place, cell in enumerate(cells) if cell[axis] >= start]
     fit = clip_fit([targets[i] for i in far], [measured[i] for i in far]) if len(far) > 1 else None
     errors = [tuple(float(value) for value in column) for column in table.T]
     return Sweep(
         rule,
         run.seed,
         axis,
+        start,
         tuple(cell[axis] for cell in cells),
         tuple(measured),
         dict(zip(known, errors[1:], strict=True)),

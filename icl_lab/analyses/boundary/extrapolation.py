@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icl_lab.analyses.boundary.lines import Line, on_line
+from icl_lab.analyses.boundary.lines import Line
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, Subject, predict
 from icl_lab.tasks.base import Task
@@ -48,5 +48,5 @@ def extrapolate(
     query = torch.from_numpy((truth - line.intercept) / line.slope).float()
     n = len(query)
     x = torch.cat((known[:, None].expand(-1, n, -1), query[None, :, None].expand(count, -1, 1)), 2).flatten(0, 1)
-    outputs = predict(subject, on_line(task, x, line.slope, line.intercept))
+    outputs = predict(subject, task.on_line(x, line.slope, line.intercept))
     return outputs[:, task.asking(examples + 1), 0].double().reshape(count, n).numpy()

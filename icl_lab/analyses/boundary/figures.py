@@ -6,7 +6,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
-from icl_lab.analyses.boundary import clip_sweep
 from icl_lab.analyses.boundary.bounds import SIDES, Bounds
 from icl_lab.analyses.boundary.lines import Line
 from icl_lab.figures import bounds as pictures
@@ -60,7 +59,7 @@ def _sweep(found: Bounds, title: str) -> Figure | None:
         )
         for rule in dict.fromkeys(sweep.rule for sweep, _ in alike)
     }
-    return pictures.sweeps(first.sigmas, rules, first.zero, title=title, judged=clip_sweep.FAR, axis=first.axis)
+    return pictures.sweeps(first.sigmas, rules, first.zero, title=title, judged=first.start, axis=first.axis)
 
 
 def _panel(found: Bounds, line: Line) -> pictures.Panel:

@@ -1,20 +1,14 @@
-"""The functions f(x) = a x + b that boundary values are looked for on, and what must be known of a task for them."""
+"""The functions f(x) = a x + b that boundary values are looked for on."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
 from icl_lab.registry import require
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Prompt, Task
-from icl_lab.tasks.linear import Linear
 
 
 @dataclass(frozen=True, order=True)
@@ -43,21 +37,6 @@ def lines(slopes: Sequence[float], intercepts: Sequence[float], scales: Sequence
     return [Line(*each) for each in dict.fromkeys(product(slopes, intercepts, scales))]
 
 
-def on_line(task: Task, x: Tensor, slope: float, intercept: float) -> Prompt:
-    """Inputs x (b L) -> prompts whose labels are slope x + intercept; raises ``BadValue`` where a task has none."""
-    if not isinstance(task, Linear):
-        name = type(task).__name__.lower()
-        raise BadValue(f"boundary values are those of answers on lines f(x) = a x + b, and the task {name} has none.")
-    a, b = (torch.full((len(x), 1), value) for value in (slope, intercept))
-    return task.prompt(x, a, b)
-
-
 def spread(spec: RunSpec) -> float:
-    """Returns the root mean square of y in training, sigma_f sqrt(1 + sigma_x^2): 1.41 unless training is wider."""
-    sigma = {**tasks.build(spec.task).training, **spec.train.shift}
-    return sigma["sigma_f"] * math.sqrt(1 + sigma["sigma_x"] ** 2)
-
-
-def sweep_axis(task: Task) -> str:
-    """Returns the axis of the test grid along which labels grow: the one that the clip sweep runs over."""
-    return "sigma_f"
+    """Returns the root mean square of y in the training of a run."""
+    return tasks.build(spec.task).spread(**spec.train.shift)

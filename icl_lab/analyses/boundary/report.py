@@ -38,8 +38,8 @@ def table(found: Bounds) -> list[str]:
             "### The clip sweep: errors that B predicts",
             "",
             f"Residual: root mean square of log(predicted / measured) over {found.sweeps[0][0].axis} >= "
-            f"{clip_sweep.FAR:g}, where answers cut at +-B would err as predicted. B of the curves: the median over "
-            "slopes and sides; B of the sweep: the one that fits it best.",
+            f"{found.sweeps[0][0].start:g}, where answers cut at +-B would err as predicted. B of the curves: the "
+            "median over slopes and sides; B of the sweep: the one that fits it best.",
             "",
             *clip_sweep.table(found.sweeps),
         ]

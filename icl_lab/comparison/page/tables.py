@@ -54,26 +54,26 @@ def table(study: Study, spec: RunSpec) -> Table:
     """
     axis = words.along(study)
     line = study.line(axis)
-    decades = study.task.log_scale
+    clips = study.task.clip is not None
     best = [clear_best(study, cell) for cell in line]
     rows = []
     for rule, summary in summaries(study).items():
         cells = [rule, *(_shown(study, rule, cell) for cell in line), words.number(summary)]
-        if decades:
+        if clips:
             clip = clip_model(study, rule, spec.test)
             cells.append(f"{clip.bound:g} ({clip.residual:.2f})" if clip else "")
         rows.append(Row(cells, frozenset(place for place, winner in enumerate(best, 1) if winner == rule)))
     for name in study.references():
         values = [short(study.reference(name, cell)) for cell in line]
-        rows.append(Row([name, *values, *[""] * (1 + decades)], reference=True))
+        rows.append(Row([name, *values, *[""] * (1 + clips)], reference=True))
     head = [
         "rule",
         *(words.cell_words(study, cell[axis]) for cell in line),
         "summary",
-        *["clip B (residual)"] * decades,
+        *["clip B (residual)"] * clips,
     ]
-    note = f"Summary: {words.SUMMARIES[decades]}. {BOLD}"
-    if not decades:
+    note = f"Summary: {words.summary_words(study)}. {BOLD}"
+    if not study.task.log_scale:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
     return Table(head, rows, note, axis)
 

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from icl_lab.comparison.statistics import Effect, holm
 from icl_lab.comparison.study import Study
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.summary import WORDS
 
-SUMMARIES = {
-    True: "mean log error over sigma_f 2 to 10; clip B fits sigma_f 4 to 10 best",
-    False: "mean error over the lengths beyond training",
-}
 PROMPTS = {
     True: "Intervals include the luck of the test prompts, which all models share (a paired bootstrap over prompts, "
     "added in quadrature); p values are those of the seeds on these prompts.",
@@ -118,7 +113,7 @@ def measure(study: Study) -> str:
     if any(map(math.isnan, study.summary(study.baseline))):
         axis = along(study)
         return f"the error at {axis} {study.line(axis)[-1][axis]:g}"
-    return f"the {SUMMARIES[study.task.log_scale].partition(';')[0]}"
+    return f"the {study.task.summary.words(study.task.log_scale)}"
 
 
 def conditions(study: Study, spec: RunSpec) -> str:
@@ -128,8 +123,18 @@ def conditions(study: Study, spec: RunSpec) -> str:
 
 
 def along(study: Study) -> str:
-    """The axis along which rules are set beside each other: the shift that the published tables vary."""
-    return study.task.heat_map[1] if study.task.log_scale else study.task.heat_map[0]
+    """The axis along which rules are set beside each other."""
+    return study.task.line_axis
+
+
+def summary_words(study: Study) -> str:
+    """What the declared summary is, and what the clip model is fitted to."""
+    task = study.task
+    words = task.summary.words(task.log_scale)
+    if task.clip is None:
+        return words
+    axis, far = task.clip.axis, max(cell[task.clip.axis] for cell in study.cells())
+    return f"{words}; clip B fits {axis} {task.clip.start:g} to {far:g} best"
 
 
 def fixed(study: Study) -> str:
@@ -144,7 +149,7 @@ def fixed(study: Study) -> str:
 
 def metric_words(study: Study) -> str:
     """The headline metric in words."""
-    return WORDS.get(study.metric, study.metric)
+    return study.task.metric_label(study.metric)
 
 
 def mean(values: Sequence[float]) -> float:

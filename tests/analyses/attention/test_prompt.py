@@ -62,7 +62,7 @@ def test_needle_prompts_are_put_into_words():
     task = tasks.build(spec.task)
     asked = prompt.read("random:length=12,depth=50", spec)
     marks = task.marks(asked.prompt)
-    place = int(task.values(asked.prompt)[0, 0])
+    place = int(task.value_places(asked.prompt)[0, 0])
     assert [(mark.role, mark.quiet) for mark in marks[place - 1 : place + 1]] == [("key", False), ("needle", False)]
     assert [mark.role for mark in marks[-2:]] == ["query", "query"]
     assert marks[-2].text == "?"

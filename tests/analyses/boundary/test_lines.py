@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses.boundary.lines import Line, lines, on_line, spread
+from icl_lab.analyses.boundary.lines import Line, lines, spread
 from icl_lab.errors import BadValue
 
 
@@ -33,10 +33,10 @@ def test_bad_lines_are_refused(bad, words):
 
 def test_labels_of_a_prompt_lie_on_the_line():
     x = torch.tensor([[0.5, -1.0, 3.0]])
-    prompt = on_line(tasks.build("linear"), x, 2.0, 1.0)
+    prompt = tasks.build("linear").on_line(x, 2.0, 1.0)
     assert prompt.tokens[0, :, 0].tolist() == [0.5, 2, -1, -1, 3, 7]
-    with pytest.raises(BadValue, match="on lines f"):
-        on_line(tasks.build("every"), x, 2.0, 1.0)
+    with pytest.raises(BadValue, match="those of lines"):
+        tasks.build("every").on_line(x, 2.0, 1.0)
 
 
 def test_spread_follows_the_training_distribution(tiny):

@@ -1,0 +1,116 @@
+"""Nothing outside ``icl_lab/tasks`` knows a task, or an axis of one, by its name."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import icl_lab
+from icl_lab import tasks
+
+ROOT = Path(icl_lab.__file__).parent
+
+# Files that still do. A file that no longer does must leave the list; nothing may come to it.
+TO_DO = {
+    "analyses/boundary/clip.py",
+    "analyses/boundary/extrapolation.py",
+    "analyses/boundary/report.py",
+    "analyses/boundary/study.py",
+    "analyses/needle.py",
+    "analyses/needles.py",
+    "bench/base.py",
+    "bench/grid.py",
+    "bench/jobs.py",
+    "bench/quality.py",
+    "bench/stack.py",
+    "cli/commands/boundary.py",
+    "cli/commands/claims.py",
+    "cli/commands/looking.py",
+    "figures/base.py",
+    "figures/bounds.py",
+    "papers/tradeoff.py",
+}
+# Words with a meaning of their own elsewhere: the analysis called needle, the column of a published table.
+ELSEWHERE = {
+    ("analyses/deviants.py", "sigma"),
+    ("papers/claims.py", "needle"),
+    ("papers/experiment.py", "needle"),
+    ("papers/readers.py", "needle"),
+}
+
+
+def modules():
+    return sorted(path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] != "tasks")
+
+
+def known():
+    """The names of tasks, and of their axes; ``length`` is every task's."""
+    axes = {axis for name in tasks.names() for axis in tasks.build(name).axes["full"]} - {"length"}
+    return set(tasks.names()), axes
+
+
+def docstrings(tree):
+    for node in ast.walk(tree):
+        body = getattr(node, "body", [])
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            yield first.value
+
+
+def found(source):
+    """The names that a source knows: text that is one (options may follow it), keywords, identifiers, and imports."""
+    names, axes = known()
+    tree = ast.parse(source)
+    told = {id(node) for node in docstrings(tree)}
+    hits = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            text = node.value
+            hits |= {name for name in names | axes if text == name or text.startswith(f"{name}:")}
+            # A name of two parts is no word of plain English: inside a text it is the name as well.
+            hits |= {name for name in names | axes if re.search(r"[_-]", name) and re.search(rf"\b{name}\b", text)}
+            hits |= {axis for axis in axes if re.search(rf"axes\.{axis}=", text)}
+        elif isinstance(node, ast.keyword) and node.arg in axes:
+            hits.add(node.arg)
+        elif isinstance(node, ast.Name | ast.arg) and "_" in (name := getattr(node, "id", getattr(node, "arg", ""))):
+            hits |= {name} & axes
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("icl_lab.tasks."):
+            hits |= {node.module} - {"icl_lab.tasks.base"}
+    return hits
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_task_or_axis_is_known_by_name(path):
+    place = str(path.relative_to(ROOT))
+    hits = {name for name in found(path.read_text()) if (place, name) not in ELSEWHERE}
+    if place in TO_DO:
+        assert hits, f"{place} knows no task by name any more: take it off the list"
+    else:
+        assert not hits, f"{place} knows {', '.join(sorted(hits))}: ask the task instead"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("x = 'linear'", "linear"),
+        ("x = 'every:balance=half'", "every"),
+        ("x = cell['sigma_f']", "sigma_f"),
+        ("x = f'over sigma_f {low}'", "sigma_f"),
+        ("task.sample(rng, 1, 2, depth=3)", "depth"),
+        ("sigma_x = 1", "sigma_x"),
+        ("def f(sigma_f): pass", "sigma_f"),
+        ("from icl_lab.tasks.needle import Needle", "icl_lab.tasks.needle"),
+        ("x = 'test.axes.sigma=1'", "sigma"),
+    ],
+)
+def test_a_name_is_seen_wherever_it_stands(source, name):
+    assert name in found(source)
+
+
+def test_plain_words_and_docstrings_are_no_names():
+    assert not found('"""About linear and sigma_f."""\nx = "every seed has some depth"\nlinear = torch.nn.Linear')
+
+
+def test_what_is_on_the_list_exists():
+    assert {str(path.relative_to(ROOT)) for path in modules()} >= TO_DO | {place for place, _ in ELSEWHERE}
