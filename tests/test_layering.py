@@ -35,7 +35,15 @@ BASES = {
 }
 DOORS = {
     "pandas": {"grid"},
-    "matplotlib": {"figures", "files", "runs", "comparison", "analyses", "papers"},  # others name the type they return
+    "matplotlib": {
+        "figures",
+        "files",
+        "runs",
+        "comparison",
+        "analyses",
+        "papers",
+        "contracts",
+    },  # others name the type they return
     "PIL": {"figures"},
     "click": {"cli"},
     "tqdm": {"cli"},

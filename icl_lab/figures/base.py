@@ -12,11 +12,6 @@ from PIL import Image
 # Perceptually even, and readable without red-green vision.
 MAP = "viridis"
 NAMES = {
-    "sigma_x": "σ of inputs",
-    "sigma_f": "σ of functions",
-    "sigma": "σ of numbers",
-    "length": "length of the prompt",
-    "depth": "depth of the needle in percent",
     "keys": "visible keys n",
     "gap": "gap between the largest score and the others",
     "z_max": "largest score (all others 0)",

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab.figures.axes import columns, finish, headline, wrapped
-from icl_lab.figures.base import NAMES, REFERENCE
+from icl_lab.figures.base import REFERENCE
 from icl_lab.figures.styles import styles
 
 Line = Sequence[tuple[float, float]]
@@ -133,7 +133,7 @@ def sweeps(
     *,
     title: str,
     judged: float,
-    axis: str = "sigma_f",
+    axis: str,
 ) -> Figure:
     """Draws the measured errors of each rule's seeds as dots, and what the bound of each predicts as lines.
 
@@ -155,9 +155,7 @@ def sweeps(
             axes.plot(sigmas, row, color=hue, linewidth=1.2, label="predicted from B" if not seed else None)
         for seed, row in enumerate(measured):
             axes.plot(sigmas, row, "o", color=hue, markersize=3.5, fillstyle="none", label=None if seed else "measured")
-        axes.set(
-            yscale="log", ylim=(floor, None), xlabel=NAMES.get(axis, axis) if number >= len(rules) - across else ""
-        )
+        axes.set(yscale="log", ylim=(floor, None), xlabel=axis if number >= len(rules) - across else "")
         axes.set_title(wrapped(rule, 3.2))
         finish(axes, "y")
     for axes in places.flat[len(rules) :]:

@@ -51,7 +51,7 @@ def rivals(
         axes.set(yscale="log", ylim=(floor, None))
     if (value := constant(shown)) is not None:
         remark(axes, f"every rule: {value:g} everywhere")
-    axes.set(xlabel=NAMES.get(axis, axis), ylabel=label)
+    axes.set(xlabel=axis, ylabel=label)
     headline(figure, title)
     geometric = _geometric(where)
     finish(axes, ("x" if geometric else "") + ("y" if log else ""))

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
 from icl_lab.figures.axes import WIDE, log_ticks, wrapped
-from icl_lab.figures.base import MAP, NAMES, color_scale, short, write_numbers
+from icl_lab.figures.base import MAP, color_scale, short, write_numbers
 from icl_lab.grid import Grid
 
 
@@ -28,12 +28,14 @@ def heat_map(
     log: bool = False,
     limits: tuple[float, float] | None = None,
     training: Mapping[str, float] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Figure:
     """Draws one metric, ``rows`` down and ``columns`` across, with its numbers where they fit.
 
-    ``limits`` shares one colour scale between pictures; ``training`` marks the cell of training.
+    ``limits`` shares one colour scale between pictures; ``training`` marks the cell of training;
+    ``names`` says what the axes are called.
     """
-    table = grid.table(rows, columns)
+    table, called = grid.table(rows, columns), names or {}
     values = table.to_numpy(dtype=float)
     height, width = values.shape
     figure = Figure(
@@ -42,7 +44,7 @@ def heat_map(
     axes = figure.subplots()
     scale = color_scale(values, log, limits)
     image = axes.imshow(values, cmap=MAP, norm=scale, aspect="auto", origin="lower")
-    axes.set(xlabel=NAMES.get(columns, columns), ylabel=NAMES.get(rows, rows))
+    axes.set(xlabel=called.get(columns, columns), ylabel=called.get(rows, rows))
     outlined = training is not None and training[columns] in table.columns and training[rows] in table.index
     # The panel is narrower than the figure by its colour bar and the labels.
     axes.set_title(wrapped(title, figure.get_figwidth() - 1.0) + ("\n(outlined: as in training)" if outlined else ""))
@@ -66,7 +68,7 @@ Map = Mapping[tuple[float, float], Any]  # (value down, value across) -> what st
 def side_by_side(
     tables: Mapping[str, Map], rows: str, columns: str, *, label: str, log: bool, width: float = WIDE
 ) -> Figure:
-    """Draws a map for each name, all on one colour scale."""
+    """Draws a map for each name, all on one colour scale; ``rows`` and ``columns`` say what the axes are."""
     arrays = {name: _array(table) for name, table in tables.items()}
     scale = color_scale(np.concatenate([array.ravel() for array in arrays.values()]), log, None)
     figure, panels = _panels(arrays, tables, rows, columns, width)
@@ -168,8 +170,8 @@ def _panels(
         axes.set_xticks(range(across), [f"{value:g}" for value in x] if last else [], fontsize=7)
         axes.set_yticks(range(down), [f"{value:g}" for value in y] if number % columns_of == 0 else [], fontsize=7)
         axes.tick_params(length=0)
-    figure.supxlabel(NAMES.get(columns, columns), fontsize=8)
-    figure.supylabel(NAMES.get(rows, rows), fontsize=8)
+    figure.supxlabel(columns, fontsize=8)
+    figure.supylabel(rows, fontsize=8)
     return figure, panels[: len(arrays)]
 
 

@@ -106,6 +106,7 @@ def heat_map(grid: Grid, task: Task, spec: RunSpec) -> Figure:
         label=task.metric_label(task.headline),
         log=task.log_scale,
         training=here,
+        names=task.axis_words,
     )
 
 

@@ -216,6 +216,11 @@ class Task(ABC):
         """Returns what an axis is called; its name where the task does not say."""
         return self.axis_labels.get(axis, LENGTH if axis == "length" else Label(axis, axis))
 
+    @property
+    def axis_words(self) -> dict[str, str]:
+        """Every axis of the test grid with its words."""
+        return {axis: self.axis_label(axis).words for axis in self.axes["full"]}
+
     def metric_label(self, metric: str) -> str:
         """Returns what a metric is called; its name where the task does not say."""
         return self.metric_labels.get(metric, metric)

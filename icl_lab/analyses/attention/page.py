@@ -14,7 +14,7 @@ from icl_lab.analyses.attention.report import answers_table, finding
 from icl_lab.analyses.attention.seen import THIS, Frame, Seen
 from icl_lab.comparison.page import render
 from icl_lab.figures.attention import ramps
-from icl_lab.figures.base import NAMES, short
+from icl_lab.figures.base import short
 from icl_lab.tasks.base import plain
 
 STATIC = 2_000  # cells of the table that is there without a script
@@ -72,7 +72,7 @@ def data(found: Seen) -> dict[str, Any]:
         "heads": found.window.heads,
         "runs": [shown.name for shown in found.runs],
         "frames": [_frame(frame) for frame in found.frames],
-        "axes": {frame.axis: NAMES.get(frame.axis, frame.axis) for frame in found.frames if frame.axis != THIS},
+        "axes": {frame.axis: found.task.axis_label(frame.axis).words for frame in found.frames if frame.axis != THIS},
         "means": found.means,
         "reach": found.task.reach(**shift),
         "ramps": {name: base64.b64encode(colors).decode() for name, colors in ramps().items()},

@@ -59,7 +59,8 @@ def _sweep(found: Bounds, title: str) -> Figure | None:
         )
         for rule in dict.fromkeys(sweep.rule for sweep, _ in alike)
     }
-    return pictures.sweeps(first.sigmas, rules, first.zero, title=title, judged=first.start, axis=first.axis)
+    along = tasks.build(found.spec.task).axis_words[first.axis]
+    return pictures.sweeps(first.sigmas, rules, first.zero, title=title, judged=first.start, axis=along)
 
 
 def _panel(found: Bounds, line: Line) -> pictures.Panel:

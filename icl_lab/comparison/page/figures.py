@@ -102,7 +102,7 @@ def _curves(study: Study) -> Picture:
             [cell[axis] for cell in line],
             {rule: [study.values(rule, cell) for cell in line] for rule in study.grids},
             {name: [study.reference(name, cell) for cell in line] for name in study.references()},
-            axis=axis,
+            axis=study.task.axis_words[axis],
             title=words.fixed(study),
             label=words.metric_words(study),
             log=study.task.log_scale,
@@ -166,7 +166,7 @@ def _dot(study: Study, rule: str, cell: Labels) -> Dot:
 
 
 def _effects(study: Study) -> Picture:
-    rows, columns = study.task.heat_map
+    (rows, columns), names = study.task.heat_map, study.task.axis_words
     ratio = study.scale == "log-ratio"
     tables = {rule: study.effects(rule) for rule in study.grids if rule != study.baseline}
     label = f"error / error of {study.baseline}" if ratio else f"error - error of {study.baseline}"
@@ -179,8 +179,8 @@ def _effects(study: Study) -> Picture:
         f"least to {least}, so that effects of no account stay pale.",
         lambda width: maps.effects(
             tables,
-            rows,
-            columns,
+            names[rows],
+            names[columns],
             label=label,
             least=RATIO_FLOOR if ratio else DIFFERENCE_FLOOR,
             ratio=ratio,
@@ -190,13 +190,13 @@ def _effects(study: Study) -> Picture:
 
 
 def _maps(study: Study) -> Picture:
-    rows, columns = study.task.heat_map
+    (rows, columns), names = study.task.heat_map, study.task.axis_words
     tables = {rule: study.map(rule) for rule in study.grids}
     return Picture(
         "Errors over both axes",
         "Means over the seeds, one colour scale for all.",
         lambda width: maps.side_by_side(
-            tables, rows, columns, label=words.metric_words(study), log=study.task.log_scale, width=width
+            tables, names[rows], names[columns], label=words.metric_words(study), log=study.task.log_scale, width=width
         ),
     )
 
