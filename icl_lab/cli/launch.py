@@ -247,6 +247,9 @@ def show(run: "Run", already: bool) -> None:
 
     place = run.place
     click.echo(summary.brief(run.grid(), tasks.build(run.spec.task), run.spec))
+    if run.kept is not None:
+        click.echo(f"read from {run.kept.path}; icl-lab evidence unpack writes it out")
+        return
     click.echo(f"{'there already' if already else 'wrote'}: {place / 'grid.csv'}")
     click.echo(f"heat map: {place / 'heat-map.png'}")
     other = "ssa" if run.spec.attn == "softmax" else "softmax"
