@@ -22,6 +22,9 @@ def show(run: "Run", already: bool, brief: bool = False) -> None:
         out(f"{run.name}, seed {run.seed}: {here[run.name]:.3g} in training conditions; {verb}: {place / 'grid.csv'}")
         return
     out(summary.brief(run.grid(), task, run.spec))
+    if run.kept is not None:
+        out(f"read from {run.kept.path}; icl-lab evidence unpack writes it out")
+        return
     out(f"{verb}: {place / 'grid.csv'}")
     out(f"heat map: {place / 'heat-map.png'}")
 

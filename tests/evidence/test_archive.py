@@ -6,7 +6,8 @@ import pytest
 
 from icl_lab.errors import RunFailed
 from icl_lab.evidence import grids
-from icl_lab.evidence.archive import Archive, pack, part
+from icl_lab.evidence.archive import Archive, Part, pack, part
+from icl_lab.evidence.layer import Layer
 
 FILES = {
     "lite-1/seed-0/spec.json": b"{}",
@@ -81,3 +82,13 @@ def test_references_are_shared_by_other_rules_and_seeds():
 )
 def test_what_cannot_be_joined_exactly_is_not_split(text):
     assert grids.split(text) is None
+
+
+def test_a_file_that_is_not_what_its_entry_says_is_refused(tmp_path):
+    """A sound archive, made by a faulty writer: the checksum of the file itself is compared when it is read."""
+    (tmp_path / "linear").mkdir()
+    name = "lite-1/seed-0/history.csv"
+    for wrong in (Part(b"abc", 3, "0" * 64), Part(b"abc", 4, part(b"abc").sha256)):
+        (tmp_path / "linear" / "ssa.pack").write_bytes(pack({name: wrong}))
+        with pytest.raises(RunFailed, match=r"history\.csv has another checksum"):
+            Layer(tmp_path).read("linear/ssa/lite-1/seed-0", "history.csv")
