@@ -43,6 +43,16 @@ def test_two_shapes_of_one_rule_are_told_apart(see, runs_of, lab):
     assert [shown.name for shown in found.runs] == [f"ssa smoke-{run.spec.hash} seed 0" for run in runs]
 
 
+def test_two_runs_read_the_prompt_of_the_first(runs_of, lab):
+    short = runs_of("softmax", settings=["train.curriculum.start=5", "train.curriculum.stop=9"])
+    (long,) = runs_of("ssa")
+    assert short[0].spec.train.longest < min(20, long.spec.train.longest)
+    for runs in ([*short, long], [long, *short]):
+        found = frame.ask(Attention(prompt="random", means=0), frame.labels(runs), lab)
+        assert found.asked.length == min(20, runs[0].spec.train.longest)
+        assert [len(shown.answers) for shown in found.runs] == [found.asked.length] * 2
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -2,6 +2,7 @@
 
 import torch
 
+from icl_lab import tasks
 from icl_lab.analyses.attention import means, prompt, window
 from icl_lab.errors import BadValue
 
@@ -47,3 +48,18 @@ def test_means_that_one_run_cannot_read_are_left_out(runs_of, monkeypatch):
     monkeypatch.setattr(means, "fits", fits)
     assert lengths(softmax) == [10, 20, 40]
     assert lengths(softmax, ssa) == [10, 20]
+
+
+def test_two_runs_halve_the_room_for_means(runs_of, monkeypatch):
+    softmax, ssa = runs_of("softmax", "ssa")
+    asked = prompt.read("1,-2", softmax.spec)
+    own = window.choose([softmax], asked)
+    plans = means.planned([softmax], asked, own)
+    task = tasks.build("every")
+    need = own.cells(3) + sum(own.cells(means.tokens(task, plan.length)) for plan in plans)
+    monkeypatch.setattr(window, "CELLS", need + own.cells(3))
+    assert means.planned([softmax], asked, own) == plans
+    both = means.planned([softmax, ssa], asked, own)
+    assert {plan.axis for plan in both} == {"sigma"}
+    monkeypatch.setattr(window, "CELLS", 2 * need)
+    assert means.planned([softmax, ssa], asked, own) == plans

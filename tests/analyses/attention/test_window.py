@@ -37,3 +37,13 @@ def test_too_many_cells_are_refused_with_a_hint(runs_of, lab):
     assert window.choose([run], asked, heads="1").cells(1599) == 1599**2
     assert window.choose([run], asked, last=32).cells(1599) == 2 * 32 * 1599
     assert not lab.store.root.exists()
+
+
+def test_two_runs_have_half_the_cells_each(runs_of, monkeypatch):
+    softmax, ssa = runs_of("softmax", "ssa")
+    asked = prompt.read("1,-2", softmax.spec)
+    cells = window.choose([softmax], asked).cells(3)
+    monkeypatch.setattr(window, "CELLS", 2 * cells - 1)
+    window.choose([softmax], asked)
+    with pytest.raises(BadValue, match=f"{2 * cells} cells"):
+        window.choose([softmax, ssa], asked)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import frame
+from icl_lab.analyses import boundary, frame
 from icl_lab.analyses.boundary import Boundary, extrapolation
 from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.lines import Line
@@ -98,11 +98,18 @@ def test_curves_are_the_answers_of_the_model(finished, lab):
     assert found.curves.at(slope=3, target=40) == pytest.approx(np.median(answers.numpy()), rel=1e-3)
 
 
-def test_stop_is_heard_between_two_curves(finished, lab):
-    run = finished()
-    object.__setattr__(lab, "stopping", lambda: True)
+def test_stop_is_heard_between_two_curves(finished, lab, monkeypatch):
+    run, asked = finished(), []
+
+    def extrapolate(*arguments):
+        asked.append(arguments)
+        object.__setattr__(lab, "stopping", lambda: True)
+        return extrapolation.extrapolate(*arguments)
+
+    monkeypatch.setattr(boundary, "extrapolate", extrapolate)
     with pytest.raises(Stopped, match="nothing was written"):
-        frame.ask(Boundary(slopes=(1,), contexts=16), {"softmax": [run]}, lab)
+        frame.ask(Boundary(slopes=(1, 3), contexts=16), {"softmax": [run]}, lab)
+    assert len(asked) == 1
 
 
 def test_reach_widens_with_the_training_distribution(tiny, lab):
