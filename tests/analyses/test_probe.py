@@ -76,6 +76,22 @@ def test_only_one_number_grows():
     assert [grid.at(metric="alone-others", factor=factor) for factor in (1.0, 1e6)] == [0, 0]
 
 
+def test_others_are_all_numbers_but_the_growing_one():
+    model = sign_reader()
+    read = model.forward
+    model.forward = lambda tokens, *rest, **more: torch.where(tokens.abs() > 20, -tokens, read(tokens, *rest, **more))
+    large = TASK.deviate(draw(TASK, 12, TEST, {}), [3], 1e6)  # misread in every prompt, at one index
+    lessons = TASK.sample(stream(1, "lesson"), 128, 12)
+    errors = {
+        at: Grid.of(readings(model, TASK, lessons, large, at, [1.0], CPU), ["layer", "factor"]).at(
+            metric="alone-others"
+        )
+        for at in (3, 4)
+    }
+    assert errors[3] == 0
+    assert errors[4] == pytest.approx(1 / 11, abs=0.03)
+
+
 def test_both_classes_weigh_the_same():
     """Index 0 is negative in one prompt of 24: a model that always says positive is wrong half of the time there."""
     model = sign_reader(through=0.0)
