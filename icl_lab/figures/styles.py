@@ -59,7 +59,8 @@ class Style:
 def styles(names: Iterable[str]) -> dict[str, Style]:
     """Returns the look of each name, no two of them with the same colour.
 
-    Rules by their own name never move: no other name can have their colours. The order of ``names`` does not matter. Raises ``ValueError`` beyond the looks there are (some hundred).
+    Rules by their own name never move: no other name can have their colours. The order of ``names`` does not matter.
+    Raises ``ValueError`` beyond the looks there are (some seventy).
     """
     wanted = list(dict.fromkeys(map(str, names)))
     found: dict[str, Style] = {}
