@@ -59,14 +59,13 @@ class Style:
 def styles(names: Iterable[str]) -> dict[str, Style]:
     """Returns the look of each name, no two of them with the same colour.
 
-    The order of ``names`` does not matter. Raises ``ValueError`` beyond the looks there are (some hundred).
+    Rules by their own name never move: no other name can have their colours. The order of ``names`` does not matter.
+    Raises ``ValueError`` beyond the looks there are (some seventy).
     """
     wanted = list(dict.fromkeys(map(str, names)))
-    # Rules by their own name never move, so that they look the same everywhere.
-    order = sorted(wanted, key=lambda name: (name not in KNOWN, _base(name) not in KNOWN, name))
     found: dict[str, Style] = {}
     taken: set[str] = set()
-    for name in order:
+    for name in sorted(wanted):
         color = next((each for each in _colors(name) if each not in taken), None)
         if color is None:
             raise ValueError(f"{len(wanted)} names are more than there are colours for")

@@ -193,3 +193,12 @@ def test_the_forest_shows_the_finding(better):
 def test_without_histories_there_are_no_learning_curves(better):
     assert "learning" not in page.pictures(better)
     assert "learning" in page.pictures(better, facts(better))
+
+
+@pytest.mark.parametrize("name", ["forest", "ranking"])
+def test_a_caption_names_no_interval_that_is_not_drawn(name):
+    rules = {"softmax": times(1.0)} | {f"variant {n}": times(1.0 + n) for n in range(CROWD)}
+    lone, many = (page.pictures(study(rules, seeds=seeds))[name].caption for seeds in (1, 3))
+    assert "No interval is drawn" in lone
+    assert "95 % interval" in many
+    assert "No interval is drawn" not in many

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from icl_lab import normalizers
-from icl_lab.figures.styles import HUES, KNOWN, SPARE, styles
+from icl_lab.figures.styles import HUES, KNOWN, SPARE, _colors, styles
 from icl_lab.profiles import families
 
 RULES = sorted(KNOWN)
@@ -67,6 +67,12 @@ def test_two_unknown_names_that_want_one_colour_get_two():
 def test_more_names_than_colours_are_refused():
     with pytest.raises(ValueError, match="more than there are colours"):
         styles([f"variant {number}" for number in range(500)])
+
+
+def test_no_other_name_can_take_the_colour_of_a_rule():
+    own = {styles([rule])[rule].color for rule in RULES}
+    others = [*(f"{rule}:x={n}" for rule in RULES for n in range(8)), *(f"variant {n}" for n in range(30))]
+    assert not own & {color for name in others for color in _colors(name)}
 
 
 def test_every_listed_rule_exists():

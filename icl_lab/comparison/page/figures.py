@@ -18,6 +18,7 @@ from icl_lab.figures.ranking import Dot
 
 CROWD = 8  # more rules than this are ranked, because their curves would lie on one another
 RATIO_FLOOR, DIFFERENCE_FLOOR = math.log2(1.25), 0.05  # effects below this stay pale
+NOT_KEPT = "No interval is drawn: the errors of single prompts were not kept for all runs"
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,19 @@ def _forest(study: Study) -> Picture:
     rows = {c.rule: (Dot(c.middle, c.low, c.high, single[c.rule]), c.words) for c in every}
     ratio = study.scale == "log-ratio"
     kind = "ratio" if ratio else "difference"
-    interval = (
-        "The line is the 95 % interval, over the seeds and, where their errors are kept, the prompts; p is "
-        f"Holm-corrected over the {len(every)} rules compared."
-        if study.seeds > 1
-        else "The line is the 95 % interval over the prompts, where their errors are kept: of one training."
-    )
+    if study.seeds > 1:
+        interval = (
+            "small strokes are single seeds, paired. The line is the 95 % interval, over the seeds and, where their errors "
+            f"are kept, the prompts; p is Holm-corrected over the {len(every)} rules compared"
+        )
+    else:
+        interval = "of one training, which says nothing of another. " + (
+            "The line is the 95 % interval over the test prompts" if study.errors else NOT_KEPT
+        )
     return Picture(
         "Against the baseline",
         f"Each rule against {study.baseline} by {words.measure(study)}, as a {kind}; "
-        + ("small strokes are single seeds, paired" if study.seeds > 1 else "of one training")
-        + f". {interval} Hollow: the interval does not exclude a draw.",
+        f"{interval}. Hollow: the interval does not exclude a draw, or there is none.",
         lambda width: ranking.forest(
             rows,
             title="",
@@ -124,15 +127,15 @@ def _ranking(study: Study) -> Picture:
         )
         for place in chosen
     }
-    bars = (
-        "over the training seeds"
-        if study.seeds > 1
-        else "over the test prompts of this one training (it says nothing of another training)"
-    )
+    if study.seeds > 1:
+        bars = "Large dots are means over the seeds, small ones single seeds, lines the 95 % interval over the seeds"
+    elif study.errors or not study.task.log_scale:
+        bars = "Lines are the 95 % interval over the test prompts of this one training, which says nothing of another"
+    else:
+        bars = f"Dots are one training each. {NOT_KEPT}"
     return Picture(
         "Every rule in order",
-        f"Large dots are means over the seeds, small ones single seeds, lines the 95 % interval {bars}. Rules stand in "
-        f"the order of their summary, as in the table; references are grey.",
+        f"{bars}. Rules stand in the order of their summary, as in the table; references are grey.",
         lambda width: ranking.ranking(
             panels,
             order,
