@@ -1,13 +1,15 @@
 """What there is, read from the parts themselves: for ``list``, and for the tables in README and docs."""
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from icl_lab import analyses, normalizers, tasks
 from icl_lab import markdown as md
-from icl_lab import normalizers, tasks
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
+from icl_lab.evidence.layer import Layer
 from icl_lab.model import positions
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.papers import experiment, headlines
@@ -133,9 +135,26 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "presets": lambda root: _presets(),
     "commands": _commands,
     "experiments": _experiments,
-    "findings": lambda root: headlines.short_table(root / "experiments", Store(root / "results")),
-    "claims": lambda root: headlines.full_table(root / "experiments", Store(root / "results")),
+    "analyses": lambda root: _analyses(),
+    "findings": lambda root: headlines.short_table(root / "experiments", _committed(root)),
+    "claims": lambda root: headlines.full_table(root / "experiments", _committed(root)),
 }
+
+
+def _analyses() -> list[str]:
+    """Every analysis of the package with its question and its own options."""
+    rows = []
+    for name in analyses.names():
+        if analyses.registry.source(name) is None:
+            part = analyses.registry.part(name)
+            options = ", ".join(f"`--{field.name}`" for field in dataclasses.fields(part))
+            rows.append(md.row([f"`{name}`", (part.__doc__ or "").partition("\n")[0], options]))
+    return [*md.head(["analysis", "what it does", "its own options"]), *rows]
+
+
+def _committed(root: Path) -> Store:
+    """The repository's evidence and studies, whatever runs of his own a user has beside them."""
+    return Store(root / "results" / "runs-of-nobody", Layer(root / "results" / "evidence"))
 
 
 def _options(registry: Registry, name: str) -> str:

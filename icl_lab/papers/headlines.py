@@ -78,7 +78,7 @@ def full_table(files: Path, store: Store) -> list[str]:
 
 def _judged(name: str, files: Path, store: Store) -> list[Finding]:
     experiment = load(name, files)
-    return claims.findings(experiment, store, PRESET, claims.folder(name, store, PRESET))
+    return claims.findings(experiment, store, PRESET, store.study(claims.folder(name, store, PRESET)))
 
 
 def _here(finding: Finding) -> str:
