@@ -265,6 +265,10 @@ def checked(analysis: Analysis, groups: Groups) -> Analysis:
         _once(label, seeds)
     for run in runs:
         analysis.check(run.spec)
+        if run.spec.test.draws == "paper":  # what cannot be drawn again is said before anything is trained
+            task = tasks.build(run.spec.task)
+            here = training_cell(task, run.spec)
+            task.published(int(here.pop("length")), **here)
     return analysis.prepared(runs)
 
 
@@ -286,12 +290,15 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab) -> Any:
     for number, (label, run) in enumerate(runs):
 
         def tick(done: int, total: int, before: int = number, label: str = label) -> None:
-            lab.tick(_name(analysis), before * total + done, len(runs) * total, label)
+            # In percent of a model, so that the bar does not depend on the steps that an analysis counts.
+            if done < total:
+                lab.tick(_name(analysis), 100 * before + 100 * done // total, 100 * len(runs), label)
             if lab.stopping():
                 raise Stopped("stopped; nothing was written, and the models that are trained are kept.")
 
         trained = Trained(label, run, load_or_train(run, lab), tasks.build(run.spec.task), lab, number == 0, tick)
         answers.append((trained, analysis.measure(trained)))
+        lab.tick(_name(analysis), 100 * (number + 1), 100 * len(runs), label)
         tick(1, 1)
     return analysis.collect(answers)
 

@@ -100,7 +100,7 @@ def test_progress_counts_models_and_parts_of_a_model(tiny, lab):
     object.__setattr__(lab, "tick", lambda stage, done, total, note: ticks.append((stage, done, total, note)))
     frame.ask(Count(), groups_of(tiny, lab, "softmax", "ssa"), lab)
     own = [tick[1:] for tick in ticks if tick[0] == "Count"]
-    assert own == [(1, 4, "softmax"), (1, 2, "softmax"), (3, 4, "ssa"), (2, 2, "ssa")]
+    assert own == [(50, 200, "softmax"), (100, 200, "softmax"), (150, 200, "ssa"), (200, 200, "ssa")]
 
 
 def test_a_stop_between_two_models_writes_nothing(tiny, lab):

@@ -59,8 +59,8 @@ def _forest(study: Study) -> Picture:
     kind = "ratio" if ratio else "difference"
     if study.seeds > 1:
         interval = (
-            "small strokes are single seeds, paired. The line is the 95 % interval, over the seeds and, where their errors "
-            f"are kept, the prompts; p is Holm-corrected over the {len(every)} rules compared"
+            "small strokes are single seeds, paired. The line is the 95 % interval, over the seeds and, where their "
+            f"errors are kept, the prompts; p is Holm-corrected over the {len(every)} rules compared"
         )
     else:
         interval = "of one training, which says nothing of another. " + (
