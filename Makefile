@@ -33,11 +33,11 @@ ASKED := $(filter-out $(OWN) $(READY),$(MAKECMDGOALS))
 .PHONY: $(OWN) $(ASKED)
 help: ## this list
 	@cat icl_lab/cli/commands/*.py $(wildcard icl_lab/analyses/*.py icl_lab/analyses/*/*.py) | awk -F'"' ' \
-	  /^@click.command/ { hidden = /hidden/; name = $$2; here = 1 } \
+	  /^@click.(command|group)/ { hidden = /hidden/; name = $$2; here = 1 } \
 	  /^@registry.add/ { hidden = 0; name = $$2; here = 1 } \
 	  here && /^def / && name == "" { split($$0, word, /[ (]/); name = word[2] } \
 	  here && /^    """/ { if (!hidden) printf "  make %-11s %s\n", name, $$4; here = 0 }'
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo 'Options are variables: TASK= ATTN="softmax ssa" SEEDS= PRESET= JOBS= DEVICE= RESULTS= NAME= RUN= PROMPTS= and any'
 	@echo 'other in capitals, SET="train.steps=500" or DRY_RUN=yes; ARGS= takes them as the program does, ARGS=--help names them.'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke'

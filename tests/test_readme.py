@@ -11,22 +11,19 @@ import pytest
 import icl_lab
 from icl_lab import normalizers, tasks
 from icl_lab.cli import index
+from icl_lab.cli.commands.analyses import Deferred
+from icl_lab.cli.imports import named
 from icl_lab.cli.main import cli
+from icl_lab.cli.variables import options
 from icl_lab.runs.spec import resolve
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = index.pages(ROOT)
-EXAMPLES = {"square:c=3", "mine"}  # rules that a reader is to write
+EXAMPLES = {"square:c=3", "mine", "sine", "recall:keys=12"}  # rules that a reader is to write
 ELSEWHERE = {"icl_lab/normalizers/square.py", "path/to/file.toml", "site/"}  # files that a reader writes or builds
 # Words that stand for what a reader puts there.
 PLACEHOLDERS = {"COMMAND", "FOLDER", "$SLURM_ARRAY_TASK_ID"}
-# What the pages describe and the code does not have yet; a name that is there by now must leave this list.
-COMING_COMMANDS = {"evidence", "check-part", "report"}
-COMING_TARGETS = {"test-fast"}
-COMING_OPTIONS = {"--import", "--evidence"}
-COMING_PLACES = {"results/evidence"}
-
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -53,24 +50,28 @@ def lines(text):
             yield line, shlex.split(line, comments=True)
 
 
-def made():
-    """Targets of the Makefile, each with the command that it calls, and the names of the variables."""
-    text = (ROOT / "Makefile").read_text()
-    targets = {}
-    for name, recipe in re.findall(r"^([a-z][\w-]*):(?! *\w+ *=).*\n((?:\t.*\n)*)", text, flags=re.MULTILINE):
-        called = re.search(r"\$\(LAB\) ([\w-]+)", recipe)
-        targets[name] = called[1] if called else ""
-    return targets, set(re.findall(r"^ *([A-Z_]+) *[?:]?=", text, flags=re.MULTILINE)) | {"PYTHON"}
+def real(name):
+    """A command with its options: those of analyses are made when they are called for."""
+    command = cli.commands[name]
+    return command.load() if isinstance(command, Deferred) else command
 
 
-TARGETS, VARIABLES = made()
-ALL_OPTIONS = {name for command in cli.commands.values() for option in command.params for name in option.opts}
+def options_of(command):
+    """The options of a command, and of those below it."""
+    below = [option for each in getattr(command, "commands", {}).values() for option in options_of(each)]
+    return [*(name for option in command.params for name in option.opts + option.secondary_opts), *below]
+
+
+# Targets of the Makefile's own; every other one is a command of the program.
+OWN = set(re.search(r"^OWN := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split())
+ALL_OPTIONS = {option for name in cli.commands for option in options_of(real(name))} | set(options_of(cli))
+# The example of the README is there once a reader has written it.
+WRITTEN = {"in-context", "spread"}
 
 
 def parse(name, words):
     """Parses the options of a command; raises where one does not exist, without asking for those that are missing."""
-    command = cli.commands[name]
-    command.make_parser(click.Context(command, info_name=name)).parse_args(list(words))
+    real(name).make_parser(click.Context(real(name), info_name=name)).parse_args(list(words))
 
 
 def test_the_readme_is_short():
@@ -109,7 +110,7 @@ def test_links_lead_to_files(page):
 @every_page
 def test_named_files_exist(page):
     for span in spans(page.read_text()):
-        if re.fullmatch(r"(?:[\w.-]{2,}/)+[\w.-]*", span) and span not in ELSEWHERE | COMING_PLACES:
+        if re.fullmatch(r"(?:[\w.-]{2,}/)+[\w.-]*", span) and span not in ELSEWHERE:
             assert any((place / span).exists() for place in (ROOT, ROOT / "icl_lab")), span
 
 
@@ -132,12 +133,13 @@ def test_make_lines_name_targets_and_variables(page):
         target = next(
             (word for word in words[words.index("make") + 1 :] if word not in settings and "=" not in word), ""
         )
-        if target in COMING_TARGETS:
+        assert target in OWN | set(cli.commands) | WRITTEN, line
+        if target in OWN | WRITTEN:
             continue
-        assert target in TARGETS, line
-        assert set(settings) <= VARIABLES, line
+        taken = options(real(target))
+        assert set(settings) <= set(taken) | {"ARGS", "PYTHON"}, line
         if "ARGS" in settings:
-            parse(TARGETS[target], shlex.split(settings["ARGS"]))
+            parse(target, shlex.split(settings["ARGS"]))
         if "TASK" in settings:
             tasks.canonical(settings["TASK"])
         for rule in set(settings.get("ATTN", "").split()) - EXAMPLES:
@@ -147,10 +149,11 @@ def test_make_lines_name_targets_and_variables(page):
 @every_page
 def test_commands_exist_with_their_options(page):
     for line, words in lines(written(page)):
-        if "icl-lab" not in words or COMING_OPTIONS & set(words):
+        if "icl-lab" not in words:
             continue
-        name, *rest = words[words.index("icl-lab") + 1 :]
-        if name in COMING_COMMANDS | PLACEHOLDERS:
+        # --import may stand anywhere.
+        name, *rest = named(words[words.index("icl-lab") + 1 :])[0]
+        if name in PLACEHOLDERS | WRITTEN:
             continue
         assert name in cli.commands, line
         rest = [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in rest]
@@ -160,7 +163,7 @@ def test_commands_exist_with_their_options(page):
             except click.ClickException as error:
                 pytest.fail(f"{line}: {error.format_message()}")
         for option, value in pairwise(rest):
-            if option == "--task":
+            if option == "--task" and value not in EXAMPLES:
                 tasks.canonical(value)
             if option in ("--attn", "--swap") and value not in EXAMPLES:
                 normalizers.canonical(value)
@@ -172,7 +175,7 @@ def test_options_in_the_text_exist(page):
     for option in {
         word for span in [*spans(text), *blocks(text)] for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", span)
     }:
-        assert option in ALL_OPTIONS | COMING_OPTIONS | {"--help"}, option
+        assert option in ALL_OPTIONS | {"--help", "--import"}, option
 
 
 @every_page
@@ -183,13 +186,6 @@ def test_settings_in_the_text_are_fields(page):
         for key in [path] if path in whole else path.split("."):
             assert key in place, path
             place = place[key]
-
-
-def test_what_is_coming_is_not_there_yet():
-    assert not COMING_COMMANDS & set(cli.commands)
-    assert not COMING_TARGETS & set(TARGETS)
-    assert not COMING_OPTIONS & (ALL_OPTIONS | {name for option in cli.params for name in option.opts})
-    assert not any((ROOT / place).exists() for place in COMING_PLACES)
 
 
 def test_the_example_rule_runs_as_printed():
@@ -205,3 +201,25 @@ def test_the_example_rule_runs_as_printed():
         torch.testing.assert_close(rule.weights(q, k, visible), (3 * q @ k.mT / 2).softmax(-1))
     finally:
         normalizers.registry._parts.pop("square", None)  # other tests try every rule that there is
+
+
+def example_analysis():
+    (example,) = [block for block in blocks(README.read_text(), "python") if 'add("in-context")' in block]
+    return example
+
+
+def test_the_example_analysis_has_forty_lines():
+    assert len(example_analysis().splitlines()) <= 40
+
+
+def test_the_example_analysis_runs_as_printed(tmp_path, run, own_parts):
+    (tmp_path / "mine.py").write_text(example_analysis())
+    small = ["train.steps=30", "train.batch=8", "model.width=16", "test.axes.length=5,12"]
+    settings = [word for setting in small for word in ("--set", setting)]
+    words = ("in-context", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *settings)
+    where = ("--import", str(tmp_path / "mine.py"), "--results", str(tmp_path / "results"))
+    code, out, err = run(*words, *where, "--prompts", "64")
+    assert code == 0, err
+    (folder,) = (tmp_path / "results").glob("in-context-linear-smoke-*")
+    assert {path.name for path in folder.iterdir()} >= {"in-context.csv", "in-context.png", "table.md", "study.json"}
+    assert "ssa" in out

@@ -26,7 +26,7 @@ def options(command: click.Command) -> dict[str, click.Parameter]:
     >>> sorted(options(experiment))
     ['ARGS', 'DRY_RUN', 'NAME']
     """
-    found = {variable(parameter): parameter for parameter in command.params}
+    found = {name: parameter for parameter in command.params for name in _names(parameter)}
     return {**found, "ARGS": click.Argument(["args"], nargs=-1)}
 
 
@@ -34,6 +34,11 @@ def variable(parameter: click.Parameter) -> str:
     """Returns the make variable of an option or argument: ``--seeds`` is ``SEEDS``."""
     longest = max(parameter.opts, key=len)
     return longest.lstrip("-").replace("-", "_").upper()
+
+
+def _names(parameter: click.Parameter) -> list[str]:
+    """Every long name of an option as a variable."""
+    return [name.lstrip("-").replace("-", "_").upper() for name in parameter.opts if len(name) > 2]
 
 
 def words(command: click.Command, values: Mapping[str, str], given: Iterable[str], found: Iterable[str]) -> list[str]:
