@@ -92,6 +92,19 @@ def read(folder: Path) -> StudyRecord | None:
         raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
 
 
+def folders(root: Path, option: str) -> list[Path]:
+    """Returns the folders of studies below ``root`` that have an option, sorted; those that cannot be read as well."""
+    found = []
+    for path in sorted(root.glob(f"**/{RECORD}")):
+        try:
+            study = read(path.parent)
+        except RunFailed:
+            study = None
+        if study is None or option in study.options:
+            found.append(path.parent)
+    return found
+
+
 def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
     """Returns the stored runs of a study, one group of seeds a label; raises ``RunFailed`` with those that are missing.
 

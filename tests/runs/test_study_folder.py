@@ -2,11 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
 
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import publish_folder
 from icl_lab.runs import study_folder
+from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import RECORD, StudyRecord
 
 
@@ -102,3 +104,48 @@ def test_a_full_disk_leaves_the_folder_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(RunFailed, match="No space left"):
         publish_folder(tmp_path / "a", {"x.csv": "new", "y.csv": "new"}, {})
     assert {path.name: path.read_text() for path in (tmp_path / "a").iterdir()} == {"x.csv": "old", "y.csv": "old"}
+
+
+@pytest.fixture
+def groups(tiny, tmp_path):
+    """Two rules with two finished seeds each, as far as a store can tell."""
+    store, found = Store(tmp_path), {}
+    for attn in ("softmax", "ssa"):
+        found[attn] = [store.run(tiny(attn=attn), seed) for seed in (0, 1)]
+        for run in found[attn]:
+            run.folder.mkdir(parents=True)
+            run.begin()
+            (run.folder / "grid.csv").write_text("there")
+    return found
+
+
+def test_a_record_finds_its_runs_again(groups, tmp_path):
+    known = StudyRecord.of("compare", {"baseline": "softmax"}, groups, "icl-lab compare")
+    assert study_folder.runs_of(known, Store(tmp_path)) == groups
+
+
+def test_a_swapped_rule_is_part_of_what_a_run_is(groups, tmp_path):
+    swapped = {"swapped": [run.swapped("ssmax") for run in groups["softmax"]]}
+    for run in swapped["swapped"]:
+        run.place.mkdir()
+        (run.place / "grid.csv").write_text("there")
+    known = StudyRecord.of("compare", {}, {**groups, **swapped}, "")
+    assert study_folder.runs_of(known, Store(tmp_path))["swapped"] == swapped["swapped"]
+
+
+def test_a_run_that_is_not_stored_is_named(groups, tmp_path):
+    known = StudyRecord.of("compare", {}, groups, "")
+    (groups["ssa"][1].folder / "grid.csv").unlink()
+    with pytest.raises(RunFailed, match=r"1 runs of this study are not stored: linear ssa smoke-\w{8} seed 1"):
+        study_folder.runs_of(known, Store(tmp_path))
+
+
+def test_folders_of_studies_are_found_by_an_option(record, tmp_path):
+    for name, options in (("a", {"baseline": "softmax"}), ("b/c", {"baseline": "ssa"}), ("d", {"prompts": 3})):
+        (tmp_path / name).mkdir(parents=True)
+        study = msgspec.structs.replace(record(), options=options)
+        (tmp_path / name / RECORD).write_bytes(study.json())
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / RECORD).write_text("{")
+    found = study_folder.folders(tmp_path, "baseline")
+    assert found == [tmp_path / "a", tmp_path / "b" / "c", tmp_path / "e"]

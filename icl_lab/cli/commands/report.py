@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 @click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
 def report(folders: tuple[Path, ...], results: Path, out: Path | None, files: Path) -> None:
     """Build the pages of comparisons again from stored runs, without training: FOLDERS, or all in the results."""
+    from icl_lab.runs import study_folder
+
     lab = laboratory(results, "cpu", None)
-    chosen = list(folders) or sorted(path.parent for path in results.glob("**/report.html"))
+    chosen = list(folders) or study_folder.folders(results, "baseline")
     if not chosen:
-        raise BadValue(f"No study in {results} has a report.html.")
+        raise BadValue(f"{results} holds no comparison (a folder with a {study_folder.RECORD} that names a baseline).")
     failed = []
     for folder in chosen:
         try:
