@@ -9,7 +9,7 @@ from icl_lab import published, tasks
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
-from icl_lab.runs.measure import BLOCK, Errors, Subject, draw, judged, measure, shares, summary
+from icl_lab.runs.measure import BLOCK, Errors, Subject, broken, draw, judged, measure, shares, summary
 from icl_lab.runs.measure import TestSpec as Spec
 from icl_lab.runs.spec import resolve
 
@@ -242,6 +242,7 @@ def test_a_column_for_each_scored_token_is_what_errors_are():
     prompt = task.sample(stream(0, "x"), 4, 5)
     outputs = torch.zeros(4, 10, 1)
     outputs[1, 1] = math.nan  # not scored
+    assert not broken(outputs, prompt).any()
     assert torch.equal(judged(task, outputs, prompt), task.errors(outputs.nan_to_num(), prompt))
     outputs[2, 4] = math.nan
     assert judged(task, outputs, prompt)[2].tolist()[2] == math.inf

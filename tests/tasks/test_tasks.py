@@ -286,3 +286,53 @@ def test_the_published_quantifier_prompts_are_the_same_windows():
 def test_the_published_functions_exist_for_whole_sigmas():
     with pytest.raises(LabError, match=r"whole sigmas, got 1\.5"):
         tasks.build("linear").published(40, sigma_f=1.5)
+
+
+@pytest.mark.parametrize("shift", [{}, {"sigma_f": 3.0}, {"sigma_x": 2.0, "sigma_f": 0.5}])
+def test_spread_is_the_root_mean_square_of_the_answers(shift):
+    task, prompt = draw("linear", 20_000, 4, **shift)
+    assert task.spread(**shift) == pytest.approx(prompt.targets.square().mean().sqrt().item(), rel=0.05)
+
+
+def test_prompts_on_a_line_follow_it_exactly():
+    task = tasks.build("linear")
+    x = torch.tensor([[0.0, 1.0, -2.0], [3.0, 0.5, 1.0]])
+    for slope, intercept in ((2.0, -1.0), (torch.full((2, 1), 2.0), torch.full((2, 1), -1.0))):
+        prompt = task.on_line(x, slope, intercept)
+        assert prompt.tokens[:, ::2, 0].tolist() == x.tolist()
+        assert prompt.tokens[:, 1::2, 0].tolist() == (2 * x - 1).tolist()
+        assert prompt.targets[:, ::2].tolist() == (2 * x - 1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda task, prompt: task.on_line(torch.zeros(1, 2), 1.0, 0.0), "every has no prompts of y = a x"),
+        (lambda task, prompt: task.spread(), "every does not say how large"),
+        (lambda task, prompt: task.clip_targets(prompt), "every has no answers that could be cut"),
+        (lambda task, prompt: task.value_places(prompt), "needle scores are for the task needle, got every"),
+    ],
+)
+def test_a_question_that_a_task_cannot_answer_is_refused(ask, words):
+    with pytest.raises(LabError, match=words):
+        ask(*draw("every"))
+
+
+@pytest.mark.parametrize(
+    ("choice", "asked"),
+    [("linear", [0, 2, 4, 6, 8, 10, 12, 14, 16]), ("needle:answer=2", [7, 8]), ("needle-vectors", [16])],
+)
+def test_asked_are_the_scored_tokens(choice, asked):
+    task, length = tasks.build(choice), 9
+    prompt = task.sample(stream(0, "x"), 4, length)
+    assert task.asked(length) == asked == prompt.scored[0].nonzero().flatten().tolist()
+    assert task.end(prompt) == asked[-1] + 1
+
+
+def test_labels_fall_back_to_the_name():
+    task = tasks.build("linear")
+    assert task.axis_label("sigma_f").words == "σ of functions"
+    assert task.axis_label("length").words == "length of the prompt"
+    assert task.axis_label("other").words == task.metric_label("other") == "other"
+    assert task.metric_label("mse-code") == "mean squared error (index ≥ 3)"
+    assert [tasks.build(name).name for name in tasks.names()] == tasks.names()

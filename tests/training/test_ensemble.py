@@ -81,7 +81,7 @@ def test_every_rule_is_stacked_as_it_is(tiny, attn):
 
 @pytest.mark.parametrize("task", [name for name in tasks.registry.names() if name != "linear"])
 def test_every_task_is_stacked_as_it_is(tiny, task):
-    parity(task, "ssa", tiny)
+    parity(task, "ssa", tiny, "test.axes.length=12")
 
 
 @pytest.mark.parametrize(
