@@ -50,15 +50,15 @@ def plain(text: str, strong: Callable[[str], str] = str) -> str:
     while lines:
         rows = list(takewhile(lambda line: line.startswith("| ") and line.endswith(" |"), lines))
         is_table = len(rows) > 1 and set(rows[1]) <= set("|-: ")
-        made += _columns([_cells(line) for line in rows], strong) if is_table else rows or lines[:1]
+        made += _columns([cells(line) for line in rows], strong) if is_table else rows or lines[:1]
         lines = lines[len(rows) or 1 :]
     return "\n".join(made)
 
 
-def _cells(line: str) -> list[str]:
-    """The cells of a row; a stroke that is escaped belongs to its cell."""
-    cells = re.split(r"(?<!\\)\|", line.strip()[1:-1])
-    return [cell.strip().replace("\\|", "|") for cell in cells]
+def cells(line: str) -> list[str]:
+    """Returns the cells of a row; a stroke that is escaped belongs to its cell."""
+    found = re.split(r"(?<!\\)\|", line.strip()[1:-1])
+    return [cell.strip().replace("\\|", "|") for cell in found]
 
 
 def _columns(rows: list[list[str]], strong: Callable[[str], str]) -> Iterator[str]:
@@ -68,9 +68,9 @@ def _columns(rows: list[list[str]], strong: Callable[[str], str]) -> Iterator[st
     columns = list(zip_longest(*bare, fillvalue=""))
     widths = [max(map(len, column)) for column in columns]
     right = [any(column[1:]) and all(map(_numeric, column[1:])) for column in columns]
-    for number, cells in enumerate(bare):
+    for number, shown_cells in enumerate(bare):
         padded = []
-        for cell, marked, width, to_right in zip(cells, bold[number], widths, right, strict=False):
+        for cell, marked, width, to_right in zip(shown_cells, bold[number], widths, right, strict=False):
             space, shown = " " * (width - len(cell)), strong(cell) if marked else cell
             padded.append(space + shown if to_right else shown + space)
         yield "  ".join(padded).rstrip()

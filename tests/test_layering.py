@@ -31,7 +31,7 @@ OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, 
 BASES = {
     "tasks": {"base", "declared", "drawing", "prompt"},
     "normalizers": {"base"},
-    "analyses": {"frame", "observe", "stretch"},
+    "analyses": {"frame", "observe", "stretch", "page"},
 }
 DOORS = {
     "pandas": {"grid"},

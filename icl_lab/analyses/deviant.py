@@ -22,7 +22,7 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import lines
 from icl_lab.figures.base import short
 from icl_lab.registry import require
-from icl_lab.runs.measure import Subject, predict, summary
+from icl_lab.runs.measure import Subject, judged, predict, summary
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Run
 from icl_lab.runs.summary import training_cell
@@ -178,7 +178,7 @@ def recovery(before: Tensor, after: Tensor, last: int) -> float:
 
 
 def _errors(subject: Subject, task: Task, prompt: Prompt) -> Tensor:
-    return task.errors(predict(subject, prompt), prompt)
+    return judged(task, predict(subject, prompt), prompt)
 
 
 def _values(found: Found, name: str, metric: str, factor: float) -> list[float]:

@@ -66,6 +66,7 @@ class Fading(Analysis):
             raise BadValue("a model without attention has no heads to follow.")
         for length in self.lengths:
             prompts_of(spec, length, 1)
+        tasks.build(spec.task).asking(spec.train.longest)
         _two_or_more(self.lengths or usual_lengths(spec))
 
     def prepared(self, runs: Sequence[Run]) -> Self:

@@ -59,7 +59,7 @@ class Heads(Analysis):
         cells = beside(trained.cell, trained.spec.test.axes)
         for done, cell in enumerate(cells):
             length = int(cell["length"])
-            asked = range(suite.tokens(length))[suite.answers]
+            asked = suite.asked(length)
             indices = spread_out(len(asked)) if suite.prefixes else [len(asked)]
             places = {index: asked[index - 1] for index in indices}
             prompt = trained.prompts(self.prompts, cell)

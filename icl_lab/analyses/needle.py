@@ -21,7 +21,7 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import ranks
 from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import TestSpec, draw
+from icl_lab.runs.measure import TestSpec, draw, judged
 from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.tasks.base import Prompt, Task
 
@@ -148,7 +148,7 @@ def retrieve(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> t
     for row in attention_rows(model, prompt, task.asking(prompt.tokens.shape[1]), device):
         where = task.value_places(row.prompt)[:, None, None].expand(*row.weights.shape[:3], -1)
         scores.append(shares(row.weights).gather(3, where).sum(3))
-        right = task.errors(row.outputs, row.prompt) == 0
+        right = judged(task, row.outputs, row.prompt) == 0
         outcomes.append(torch.where(right.all(1), 2, right[:, 0].long()))
     return torch.cat(scores), torch.cat(outcomes)
 

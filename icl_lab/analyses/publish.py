@@ -1,11 +1,12 @@
 """The folder of an analysis: its numbers as CSV, its table, its figures, and what made them."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from icl_lab.analyses.frame import Analysis, Groups, head
+from icl_lab.analyses.page import page
 from icl_lab.files import publish_folder
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.study_folder import StudyRecord
@@ -33,8 +34,11 @@ def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, 
     """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text."""
     spec = next(iter(groups.values()))[0].spec
     told = text(analysis, found, spec, groups, study.command, more)
-    files: Mapping[str, str | bytes] = {**analysis.files(found), "table.md": told}
     figures = analysis.figures(found, f"{spec.task}, {spec.preset}: {analysis.title}")
+    lines = [*analysis.table(found), *more.splitlines()]
+    files: dict[str, str | bytes] = {**analysis.files(found), "table.md": told}
+    if not any(name.endswith(".html") for name in files):  # one that has a page of its own needs no other
+        files["report.html"] = page(study, analysis, groups, analysis.finding(found), lines, figures)
     study.seal(folder, publish_folder(folder, files, figures, analysis.kinds))
     return told
 

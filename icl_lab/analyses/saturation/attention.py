@@ -9,7 +9,7 @@ from torch import Tensor
 from icl_lab.analyses.observe import attention_rows, entropy, head_rows, shares
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
-from icl_lab.runs.measure import Subject, predict, summary
+from icl_lab.runs.measure import Subject, judged, predict, summary
 from icl_lab.tasks.base import Prompt, Task
 
 Row = dict[str, Any]
@@ -39,7 +39,7 @@ def disturb(
     row, first_token = task.asking(length), task.roles * at
     own = slice(first_token, first_token + task.roles)
     reader = Subject(lambda prompt: model(prompt.tokens.to(device)), bytes_of=model.bytes_a_prompt)
-    before = task.errors(predict(reader, undisturbed), undisturbed)
+    before = judged(task, predict(reader, undisturbed), undisturbed)
     first = torch.cat([shares(seen.weights) for seen in attention_rows(model, undisturbed, row, device)])
     heads: list[Row] = []
     errors: list[Row] = []
@@ -59,7 +59,7 @@ def disturb(
                 torch.stack([_theory(rule, gap[:, layer], row + 1) for layer, rule in enumerate(model.rules)], 1)
             )
         heads += head_rows({metric: torch.cat(pieces) for metric, pieces in found.items()}, {"factor": factor})
-        after = task.errors(predict(reader, disturbed), disturbed)
+        after = judged(task, predict(reader, disturbed), disturbed)
         metrics = {"last": after[:, -1], **task.disturbed(before, after, disturbed, [at])}
         errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in metrics.items()]
         tick(done + 1)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import summary
+from icl_lab.runs.measure import judged, summary
 from icl_lab.tasks.base import Prompt, Task
 
 Row = dict[str, Any]
@@ -35,10 +35,10 @@ def patch(
     def keep(layer: int, weights: Tensor, scores: Tensor) -> None:
         kept[layer] = weights
 
-    before = task.errors(model(undisturbed.tokens.to(device), keep).cpu(), undisturbed)
+    before = judged(task, model(undisturbed.tokens.to(device), keep).cpu(), undisturbed)
 
     def error(prompt: Prompt, watch: Callable[[int, Tensor, Tensor], Tensor | None] | None = None) -> float:
-        errors = task.errors(model(prompt.tokens.to(device), watch).cpu(), prompt)
+        errors = judged(task, model(prompt.tokens.to(device), watch).cpu(), prompt)
         return summary(next(iter(task.disturbed(before, errors, prompt, [at]).values())))["value"]
 
     without, spoiled = error(undisturbed), error(disturbed)

@@ -1,0 +1,87 @@
+"""The page of an analysis: its finding, set-up, figures and tables in one file that opens from disk."""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from matplotlib.figure import Figure
+
+from icl_lab import markdown as md
+from icl_lab.analyses.frame import Analysis, Groups
+from icl_lab.comparison.page import Row, Section, Table
+from icl_lab.comparison.page.html import render
+from icl_lab.figures.base import encode
+from icl_lab.runs import environment
+from icl_lab.runs.study_folder import StudyRecord
+
+
+def page(
+    study: StudyRecord,
+    analysis: Analysis,
+    groups: Groups,
+    finding: str,
+    lines: Sequence[str],
+    figures: Mapping[str, Figure],
+) -> str:
+    """Returns the page; ``lines`` are the analysis' table in Markdown. Everything is written as text, never markup."""
+    spec = next(iter(groups.values()))[0].spec
+    title = f"{spec.task}, {spec.preset}: {analysis.title}"
+    return render(
+        "analysis.html",
+        title=title,
+        question=(type(analysis).__doc__ or "").partition("\n")[0],
+        finding=finding.replace("`", ""),
+        setup=list(_setup(study, groups)),
+        figures=[_figure(name, figure, title) for name, figure in figures.items()],
+        sections=sections(lines),
+        command=study.command,
+        origin=environment.origin(),
+    )
+
+
+def sections(lines: Iterable[str]) -> list[Section]:
+    """Reads Markdown as sections: a heading or a table begins one, and paragraphs stand above its table.
+
+    >>> (section,) = sections(["Of two.", "", "| a |", "| --- |", "| 1 |"])
+    >>> section.notes, section.table.head, len(section.table.rows)
+    (['Of two.'], ['a'], 1)
+    """
+    found = [Section("", Table([]), [])]
+    for is_row, part in groupby((line for line in lines if line), key=lambda line: line.startswith("| ")):
+        if is_row:
+            head, _, *rows = (md.cells(line) for line in part)
+            found[-1] = replace(found[-1], table=Table(head, [_row(cells) for cells in rows]))
+            continue
+        for line in part:
+            if line.startswith("#"):
+                found.append(Section(line.lstrip("# "), Table([]), []))
+            else:
+                if found[-1].table.head:
+                    found.append(Section("", Table([]), []))
+                found[-1] = replace(found[-1], notes=[*found[-1].notes, line.removeprefix("* ").replace("`", "")])
+        if found[-1].table.head:
+            found.append(Section("", Table([]), []))
+    return [each for each in found if each.table.head or each.notes]
+
+
+def _row(cells: list[str]) -> Row:
+    name = cells[0]
+    return Row([cell.replace("`", "").replace("**", "") for cell in cells], reference=name.startswith("reference:"))
+
+
+def _setup(study: StudyRecord, groups: Groups) -> Iterable[tuple[str, str]]:
+    spec = next(iter(groups.values()))[0].spec
+    yield "Task", spec.task
+    yield "Rules", ", ".join(groups)
+    yield "Training seeds", ", ".join(str(run.seed) for run in next(iter(groups.values())))
+    yield "Model", f"{spec.model.layers} layers, {spec.model.heads} heads, width {spec.model.width}"
+    yield "Training", f"{spec.train.steps:,} steps of {spec.train.batch} prompts, up to {spec.train.longest} examples"
+    for name, value in study.options.items():
+        several = isinstance(value, list | tuple)
+        yield name.capitalize(), (", ".join(map(str, value)) if several else str(value)) or "the usual"
+
+
+def _figure(name: str, figure: Figure, title: str) -> dict[str, str]:
+    data = base64.b64encode(encode(figure, "png")).decode()
+    return {"anchor": f"figure-{name}", "title": name.capitalize(), "caption": title, "wide": data, "narrow": data}
