@@ -39,7 +39,7 @@ def plain(text: str, strong: Callable[[str], str] = str) -> str:
 
     ``strong`` is put on the cells that are bold.
 
-    >>> print(plain("Errors:\\n| rule | error |\\n| --- | --- |\\n| `ssa` | **0.17** |\\n| `softmax` | 12 |"))
+    >>> print(plain("Errors:\n| rule | error |\n| --- | --- |\n| `ssa` | **0.17** |\n| `softmax` | 12 |"))
     Errors:
     rule     error
     -------  -----

@@ -17,6 +17,8 @@ import torch
 
 torch.set_num_threads(1)
 
+collect_ignore = ["examples"]  # tasks from outside: a test that wants them registers them
+
 # Commands that tests let write or read a results folder: never the repository's own.
 RESULTS = (
     *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff"),

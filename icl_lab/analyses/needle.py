@@ -21,7 +21,8 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import ranks
 from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import TestSpec, draw, judged
+from icl_lab.rng import stream
+from icl_lab.runs.measure import TEST_SEED, TestSpec, draw, judged
 from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.tasks.base import Prompt, Task
 
@@ -54,12 +55,13 @@ class Needle(Analysis):
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` without a needle or without heads, and where one does not fit into the length."""
         task = tasks.build(spec.task)
+        task.value_places(task.sample(stream(TEST_SEED, "needle"), 1, max(task.least, 8)))
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to score.")
         length = self.tokens(spec)
         task.check_length(length)
         check(change(spec, {"test.axes.length": [float(length)]}), task)
-        task.value_places(draw(task, length, TestSpec(1, {"length": [float(length)]}, spec.test.draws), {}))
+        draw(task, length, TestSpec(1, {"length": [float(length)]}, spec.test.draws), {})
 
     def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
         """Lets the model look for needles at any depth, in prompts that all models share."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from icl_lab.errors import RunFailed
 from icl_lab.grid import Grid
-from icl_lab.runs.measure import Errors, TestSpec
+from icl_lab.runs.measure import NOT_FINITE, Errors, TestSpec
 from icl_lab.runs.spec import RunSpec
 
 WAY_OUT = "repeat the run with --force"
@@ -39,7 +39,10 @@ def labels(grid: Grid, told: Mapping[str, Any], test: TestSpec, path: Path) -> N
         for other in found - {value}:
             raise RunFailed(f"{path} is of another run: {name} is {other}, not {value}; {WAY_OUT}.")
     cells = math.prod(len(values) for values in test.axes.values())
-    counts = Counter(zip(columns["attn"], columns["metric"], strict=True))
+    # A cell is marked as not finite only where it is.
+    counts = Counter(
+        pair for pair in zip(columns["attn"], columns["metric"], strict=True) if not pair[1].endswith(NOT_FINITE)
+    )
     if not any(own) or set(counts.values()) != {cells}:
         raise RunFailed(f"{path} is cut short or has rows twice: each metric has {cells} cells; {WAY_OUT}.")
 

@@ -132,7 +132,7 @@ def test_usual_length_is_eight_training_lengths():
     ("choice", "settings", "options", "message"),
     [
         ("linear", (), {}, "needle scores are for the task needle, got linear"),
-        (CHOICE, (), {"length": 4}, "a needle needs prompts of 6 tokens or more, got 4"),
+        (CHOICE, (), {"length": 4}, "a needle of 2 tokens needs prompts of 6 or more, got 4"),
         (CHOICE, ("model.attention=no",), {}, "a model without attention has no heads to score"),
         (CHOICE, ("model.positions=learned:rows=128", "test.axes.length=64"), {}, "more than the 128 places"),
     ],
@@ -143,9 +143,8 @@ def test_senseless_questions_are_refused(choice, settings, options, message):
 
 
 def test_published_prompts_are_refused_before_training():
-    spec = resolve(CHOICE, "softmax", "smoke", draws="paper")
     with pytest.raises(BadValue, match="no published evaluation set"):
-        Needle().check(spec)
+        resolve(CHOICE, "softmax", "smoke", draws="paper")
 
 
 def test_claims_are_read_from_stored_files(tmp_path):

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from icl_lab import bench, normalizers, tasks
 from icl_lab.bench import base, book, engines, flex, grid, hugging_face, jobs, memory, quality, stack, start, step
 from icl_lab.bench.base import Bench, Row
-from icl_lab.cli.commands.bench import bench as command
+from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.model.gelu import PIECE, gelu_new
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
@@ -479,7 +479,7 @@ def ask(tmp_path, monkeypatch):
             yield Row(part, "case", "other", 2.0, "x as fast", count=told.pairs)
 
     monkeypatch.setattr(bench, "measure", measure)
-    return lambda *words: CliRunner().invoke(command, [*words, "--results", str(tmp_path)])
+    return lambda *words: CliRunner().invoke(cli, ["bench", *words, "--results", str(tmp_path)])
 
 
 def test_json_is_all_there_is_on_standard_output(ask, tmp_path):

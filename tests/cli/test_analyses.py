@@ -21,9 +21,7 @@ def test_every_analysis_has_a_command_and_no_other_has():
 
 def test_help_of_the_group_imports_no_torch():
     code = "import sys; sys.argv = ['icl-lab', '--help']\nfrom icl_lab.cli.main import main\n"
-    code += (
-        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules and 'icl_lab.analyses' not in sys.modules"
-    )
+    code += "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "deviant" in done.stdout
 
@@ -66,12 +64,12 @@ def test_a_dry_run_trains_and_writes_nothing(run, tmp_path):
     [
         (("--position", "11"), "an index from 0 to 10"),
         (("--position", "1.5"), "not a list of whole numbers"),
-        (("--factors", "nan"), "finite"),
+        (("--factors", "nan"), "not a list of numbers"),
         (("--factors", "1,x"), "not a list of numbers"),
         (("--prompts", "1"), "1 is not in the range x>=2"),
         (("--name", "../x"), "a folder inside the results folder"),
         (("--name", "runs/linear"), "a folder inside the results folder"),
-        (("--task", "needle"), "knows no deviant"),
+        (("--task", "needle", "--set", "test.axes.length=16"), "knows no deviant"),
     ],
 )
 def test_bad_input_is_refused_before_training(run, tmp_path, words, complaint):

@@ -123,7 +123,7 @@ def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
     assert code == 0, err
     assert "| `ssa` |" in out
     assert "reference:3-nn" in out
-    folder = tmp_path / "results" / "linear-smoke"
+    (folder,) = (tmp_path / "results").glob("compare-linear-smoke-*")
     names = ("forest", "curves", "ratios", "maps", "learning")
     pictures = {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
     texts = {"comparison.csv", "table.md", "study.json", "report.html"}
@@ -295,6 +295,8 @@ def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
         "threads": 1,
         "command": "typed",
         "evidence": False,
+        "tested": True,
+        "imports": [],
     }
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(orders) + "\n"))
     code, out, _ = run("work")
@@ -333,7 +335,7 @@ def test_a_deviant_from_the_command_line(run, tmp_path):
     assert "x100" in out
     (folder,) = (tmp_path / "results").glob("deviant-linear-smoke-*")
     assert {path.name for path in folder.iterdir()} == {
-        "deviant.csv", "positions.csv", "table.md", "deviant.png", "deviant.svg", "study.json",
+        "deviant.csv", "positions.csv", "table.md", "deviant.png", "deviant.svg", "study.json", "report.html",
     }  # fmt: skip
     before = (folder / "deviant.csv").read_bytes()
     run(*words, "--factors", "1,100", "--prompts", "64")
@@ -353,7 +355,7 @@ def test_needles_and_fading_from_the_command_line(run, tmp_path):
     assert "Prompts of 64 tokens" in out
     (folder,) = (tmp_path / "results").glob("needle-needle-smoke-*")
     names = {path.name for path in folder.iterdir()}
-    assert names == {"heads.csv", "trials.csv", "table.md", "needle.png", "needle.svg", "study.json"}
+    assert names == {"heads.csv", "trials.csv", "table.md", "needle.png", "needle.svg", "study.json", "report.html"}
     before = (folder / "heads.csv").read_bytes()
     (place,) = (tmp_path / "results" / "runs").glob("needle/ssmax/*/seed-0")
     code, out, _ = run("needle", "--run", str(place), "--length", "64", "--prompts", "10")
@@ -427,13 +429,13 @@ EVERY = ["--task", "every", "--attn", "softmax"]
     ("words", "said"),
     [
         (["boundary"], "name the models: --task and --attn, or --run"),
-        (["boundary", "--task", "every", "--attn", "ssa"], "and the task every has none"),
+        (["boundary", "--task", "every", "--attn", "ssa"], "boundary values are those of lines: every has"),
         (["boundary", "--attn", "ssa", "--slopes", "1,steep"], "'1,steep' is not a list of numbers"),
         (["boundary", "--attn", "ssa", "--slopes", "0"], "a slope must not be 0"),
-        (["boundary", "--attn", "ssa", "--slopes", "nan"], "slopes must be finite, got nan"),
+        (["boundary", "--attn", "ssa", "--slopes", "nan"], "'nan' is not a list of numbers"),
         (["boundary", "--attn", "ssa", "--contexts", "4"], "at least 16 contexts, got 4"),
         (["boundary", "--attn", "ssa", "--prompts", "4"], "at least 16 contexts, got 4"),
-        (["boundary", "--attn", "ssa", "--reach", "nan"], "the range must be finite"),
+        (["boundary", "--attn", "ssa", "--reach", "nan"], "reach must be finite, got nan"),
         (["boundary", "--attn", "ssa", "--reach", "5"], "at least 6 times the spread of training y, 8.49, got 5"),
         (["boundary", "--attn", "sssa"], "Did you mean 'ssa'?"),
         (["attention", *EVERY, "--prompt", ""], "a prompt is a list of numbers such as 1,-2,3,70"),
@@ -452,7 +454,7 @@ EVERY = ["--task", "every", "--attn", "softmax"]
         (["needle"], "name the models: --task and --attn, or --run"),
         (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),
         (["needle", "--task", "linear", "--attn", "ssa"], "needle scores are for the task needle, got linear"),
-        (["needle", "--attn", "softmax", "--length", "4"], "needs prompts of 6 tokens or more"),
+        (["needle", "--attn", "softmax", "--length", "4"], "a needle of 2 tokens needs prompts of 6 or more"),
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,x"], "not a list of whole numbers"),
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,9999"], "more than the 512 places"),
         (["law", "--task", "linear", "--attn", "ssmax"], "only ssmax-free learns a factor for every n, got ssmax"),
@@ -499,7 +501,7 @@ def test_ablations_from_the_command_line(run, tmp_path):
     code, out, err = run("ablate", "--attn", "softmax", *small)
     assert code == 0, err
     assert "| `MLP only` |" in out
-    assert (tmp_path / "results" / "ablations-linear-softmax-smoke" / "report.html").exists()
+    assert list((tmp_path / "results").glob("ablate-linear-smoke-*/report.html"))
     code, _, err = run("ablate", "--attn", "softmax", "--attn", "ssa", *small)
     assert code == 2
     assert "give --attn once" in err

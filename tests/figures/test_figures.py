@@ -37,7 +37,8 @@ def test_every_cell_carries_its_number_under_its_labels(grid):
     assert texts(axes) == [short(v) for v in (1, 4, 20, 10, 40, 200)]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["10", "40", "200"]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["1", "10"]
-    assert axes.get_xlabel() == "length of the prompt"
+    assert axes.get_xlabel() == "length"
+    assert draw(grid, names={"length": "length of the prompt"}).axes[0].get_xlabel() == "length of the prompt"
     assert np.array_equal(axes.images[0].get_array(), [[1, 4, 20], [10, 40, 200]])
 
 

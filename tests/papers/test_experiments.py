@@ -187,7 +187,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab):
     )
     ratio = ((high[0] / low[0]) * (high[1] / low[1])) ** 0.5
     assert found[0].found.ratio[0] == pytest.approx(ratio)
-    text = claims.publish(made, groups, lab, "smoke", place, overlay=True, settings=[])
+    text = claims.publish(made, claims.Order("small", "smoke", overlay=True), groups, lab, place)
     assert {"report.html", "table.md", "comparison.csv"} <= {path.name for path in place.iterdir()}
     assert "| softmax, columns moved by -1 | printed |" in text
     assert "| Errors rise | here |" in text

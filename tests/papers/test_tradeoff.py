@@ -1,6 +1,7 @@
 """Far retrieval against robustness, rule by rule."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_table_is_ordered_and_correlated(tmp_path):
 
 def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
     with pytest.raises(BadValue, match=r"no rule has both: 0 have needle runs .* 0 have met a deviant"):
-        tradeoff.gather(lab.store, "smoke")
+        tradeoff.gather(lab.store, "lite")
     for name, rule, value in (("deviant-a", "softmax", 2.0), ("deviant-b", "ssa", 8.0)):
         rows = [
             {"attn": attn, "position": 0, "factor": factor, "metric": "mse", "stderr": 0, "count": 9}
@@ -43,36 +44,30 @@ def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
             for attn in (rule, "reference:zero")
             for factor in (1.0, 10.0, 100.0)
         ]
-        who = {"task": "linear", "preset": "smoke", "spec": "0", "seed": 0}
+        who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0}
         (lab.store.root / name).mkdir(parents=True)
         (lab.store.root / name / "deviant.csv").write_text(Grid.of(rows, ["position", "factor"], **who).csv())
-    assert tradeoff.robustness(lab.store, "smoke", "linear") == {
+    assert tradeoff.robustness(lab.store, "lite", "linear") == {
         "softmax": [pytest.approx(2)],
         "ssa": [pytest.approx(8)],
     }
-    assert tradeoff.robustness(lab.store, "lite", "linear") == {}
-    plain, other = resolve("needle", "ssa", "smoke"), resolve("needle", "softmax", "smoke", ["train.rate=0.001"])
+    assert tradeoff.robustness(lab.store, "smoke", "linear") == {}
+    plain, other = resolve("needle", "ssa", "lite"), resolve("needle", "softmax", "lite", ["train.rate=0.001"])
     for spec in (plain, other):  # only the plain one counts
+        cells = product(spec.test.axes["depth"], spec.test.axes["length"])
         rows = [
-            {
-                "attn": spec.attn,
-                "depth": d,
-                "length": 512.0,
-                "metric": "exact",
-                "value": d / 100,
-                "stderr": 0,
-                "count": 9,
-            }
-            for d in (10.0, 50.0)
+            {"attn": spec.attn, "depth": depth, "length": length, "metric": "exact", "stderr": 0, "count": 9}
+            | {"value": depth / 100 if length == 512 else 0.0}
+            for depth, length in cells
         ]
         run = lab.store.run(spec, 0)
         run.begin()
-        grid = Grid.of(rows, ["depth", "length"], task="needle", preset="smoke", spec=spec.hash, seed=0)
+        grid = Grid.of(rows, ["depth", "length"], task="needle", preset="lite", spec=spec.hash, seed=0)
         (run.folder / "grid.csv").write_text(grid.csv())
-    assert tradeoff.retrieval(lab.store, "smoke") == {"ssa": [pytest.approx(0.7)]}
-    (only,) = tradeoff.gather(lab.store, "smoke")
+    assert tradeoff.retrieval(lab.store, "lite") == {"ssa": [pytest.approx(0.5)]}
+    (only,) = tradeoff.gather(lab.store, "lite")
     assert (only.rule, only.needle.effect, only.deviant.effect) == (
         "ssa",
-        pytest.approx(0.7),
+        pytest.approx(0.5),
         pytest.approx(math.log(8)),
     )

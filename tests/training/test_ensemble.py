@@ -408,7 +408,7 @@ def test_a_seed_that_fails_is_told_at_the_end(sweep, monkeypatch):
     assert code == 1
     assert out.count("wrote: ") == 1
     assert "seed-0 (the loss is nan at step 6;" in err
-    assert err.splitlines()[-1] == "icl-lab: 1 of 2 runs failed, see above; the others are finished."
+    assert err.splitlines()[-1].startswith("icl-lab: 1 of 2 runs did not finish, see above; the others are finished")
 
 
 def test_a_signal_stops_all_seeds_and_they_go_on(sweep, tmp_path, monkeypatch):

@@ -143,7 +143,7 @@ def test_bad_questions_are_refused_before_training(tiny, lab, options, words):
 
 
 def test_tasks_without_lines_are_refused(tiny, lab):
-    with pytest.raises(BadValue, match="the task every has none"):
+    with pytest.raises(BadValue, match="every has no prompts of y = a x"):
         frame.ask(Boundary(), {"softmax": [lab.store.run(tiny("every"), 0)]}, lab)
     assert not lab.store.root.exists()
 

@@ -1,6 +1,7 @@
 """The clip sweep: errors that are those of a clip are predicted by its bound."""
 
 import math
+from itertools import product
 
 import pytest
 
@@ -16,12 +17,12 @@ def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
     run = finished()
     task, spec = tasks.build("linear"), run.spec
     rows = []
-    for sigma in (1.0, 4.0, 10.0):
-        cell = {"sigma_x": 1.0, "sigma_f": sigma, "length": 12.0}
+    for length, sigma in product((5.0, 12.0), (1.0, 4.0, 10.0)):
+        cell = {"sigma_x": 1.0, "sigma_f": sigma, "length": length}
         y = clip_sweep.scored_targets(task, spec.test, cell)
         error = float(clip_errors([y], [3.0])[0, 0]) * (5 if sigma == 1 else 1)  # near training nothing is judged
         rows.append({"attn": "softmax", **cell, "metric": "mse-code", "value": error, "stderr": 0, "count": 64})
-    grid = Grid.of(rows, ["sigma_x", "sigma_f", "length"], task="linear", preset="smoke", spec="0", seed=0)
+    grid = Grid.of(rows, ["sigma_x", "sigma_f", "length"], task="linear", preset="smoke", spec=spec.hash, seed=0)
     (run.folder / "grid.csv").write_text(grid.csv())
     found = clip_sweep.sweep_of("softmax", run, [3.0, math.nan, 6.0])
     assert found.residual(3.0) == pytest.approx(0, abs=1e-6)
