@@ -111,6 +111,7 @@ class Deviant(Analysis):
         text = [f"The number at index {first:g} multiplied by a factor, means over seeds."]
         for metric in grid.values("metric"):
             text += ["", f"### {WORDS.get(metric, metric).capitalize()}", ""]
+            text += ["— : not within the prompt.", ""] * (metric == "recovery")
             text += md.head(["rule", *(f"x{factor:g}" for factor in factors)])
             for name in [*found.rules, *found.references]:
                 row = [_cell(mean(found, name, metric, factor)) for factor in factors]
@@ -134,7 +135,15 @@ class Deviant(Analysis):
             for metric in grid.values("metric")
             if metric != "recovery"
         }
-        return {"deviant": lines.disturbance(factors, panels, title=title)}
+        spans = {
+            WORDS.get(metric, metric): {
+                rule: [_interval(_values(found, rule, metric, factor), metric) for factor in factors]
+                for rule in found.rules
+            }
+            for metric in grid.values("metric")
+            if metric != "recovery" and len(found.seeds) > 1
+        }
+        return {"deviant": lines.disturbance(factors, panels, title=title, spans=spans)}
 
     def finding(self, found: Found) -> str:
         """The error at the greatest factor beside that of the undisturbed prompt, means over seeds."""
@@ -200,10 +209,18 @@ def _against(found: Found, metric: str) -> list[list[str]]:
     return rows
 
 
+def _interval(values: Sequence[float], metric: str) -> tuple[float, float]:
+    """Student's 95 % interval of the mean over seeds; of the mean logarithm where errors span decades."""
+    if metric == "mse":
+        return paired([1.0] * len(values), values, "log-ratio").ratio[1:]
+    effect = paired([0.0] * len(values), values, "difference")
+    return effect.low, effect.high
+
+
 def _printed(factor: float) -> str:
     table = published.load("ssa_table5")
     return next((row["squared_error"].text for row in table.rows if row["sigma"].number == factor), "")
 
 
 def _cell(value: float) -> str:
-    return "not in the prompt" if math.isnan(value) else short(value)
+    return "—" if math.isnan(value) else short(value)

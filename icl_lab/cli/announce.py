@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Times trainings by a few steps of each specification, measured once."""
+    """Times trainings by a few steps of each specification, measured once.
 
-    def __init__(self, device: "torch.device") -> None:
-        self._device = device
+    A run is done once it is ``tested``, or where only models are wanted once it is trained.
+    """
+
+    def __init__(self, device: "torch.device", tested: bool = True) -> None:
+        self._device, self.tested = device, tested
         self._measured = cache(self._measure)
         self._runs: dict[str, Run] = {}
 
@@ -28,12 +31,16 @@ class Clock:
         """Returns the seconds of training that are left of a run, its parameters, and the step of its checkpoint."""
         from icl_lab.runs.estimate import examples, standing
 
-        if run.finished or run.trained:
+        if self.done(run) or run.trained:
             return 0.0, 0, 0
         self._runs.setdefault(run.spec.hash, run)
         seconds, parameters = self._measured(run.spec.hash)
         since = standing(run)
         return seconds * examples(run.spec.train, since) / examples(run.spec.train), parameters, since
+
+    def done(self, run: "Run") -> bool:
+        """Whether nothing is left to do of a run."""
+        return run.finished if self.tested else run.trained
 
     def _measure(self, which: str) -> tuple[float, int]:
         from icl_lab.runs.estimate import estimate
@@ -56,12 +63,12 @@ def announce(run: "Run", lab: "Lab", clock: Clock, dry_run: bool = False) -> flo
     )
     state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
     state = "trained already, to be tested" if run.trained else state
-    state = "finished already" if run.finished else state
+    state = ("finished already" if clock.tested else "trained already") if clock.done(run) else state
     say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if dry_run else ''}")
     for sentence in provenance.changed(spec, run.folder):
         say(sentence)
     if dry_run:
-        click.echo(f"{'done' if run.finished else 'to do'}  {run.place}")
+        click.echo(f"{'done' if clock.done(run) else 'to do'}  {run.place}")
     return seconds
 
 
@@ -72,8 +79,8 @@ def announce_all(runs: Sequence["Run"], clock: Clock, jobs: int = 1) -> None:
     """
     if len(runs) < 2:
         return
-    done = sum(run.finished for run in runs)
-    trainings = {run.folder: run for run in runs if not (run.finished or run.trained)}
+    done = sum(clock.done(run) for run in runs)
+    trainings = {run.folder: run for run in runs if not (clock.done(run) or run.trained)}
     seconds = sum(clock(run)[0] for run in trainings.values()) / max(1, min(jobs, len(trainings)))
     rest = f"; about {duration(seconds)} of training in total{f', {jobs} at once' * (jobs > 1)}" if trainings else ""
     say(f"{len(runs)} runs, {done} of them finished{rest}")

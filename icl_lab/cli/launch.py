@@ -144,12 +144,12 @@ def complete(
     else:
         tell_evidence([run for run in mine if run.finished])
     if order.dry_run:
-        rehearse(mine, lab, order)
+        rehearse(mine, lab, order, tested)
         return False
     if order.force:
         for run in mine:
             restart(run, lab)
-    before, clock = {run.place for run in mine if tested and run.finished}, Clock(lab.device)
+    before, clock = {run.place for run in mine if tested and run.finished}, Clock(lab.device, tested)
     with shared_threads(order.jobs):
         announce_all(mine, clock, order.jobs)
     failed = at_once(mine, lab, order.jobs, tested) if order.jobs > 1 else {}
@@ -180,12 +180,12 @@ def complete(
     return not left
 
 
-def rehearse(runs: Sequence["Run"], lab: "Lab", order: Order) -> None:
+def rehearse(runs: Sequence["Run"], lab: "Lab", order: Order, tested: bool = True) -> None:
     """Says what would be done, run by run, and how long it would take."""
-    clock = Clock(lab.device)
+    clock = Clock(lab.device, tested)
     seconds = sum(announce(run, lab, clock, dry_run=True) for run in runs)
-    done = sum(run.finished for run in runs)
-    say(f"{done} of {len(runs)} runs are finished; the rest would take about {duration(seconds)} one after another.")
+    done = sum(clock.done(run) for run in runs)
+    say(f"{done} of {len(runs)} runs are there; the rest would take about {duration(seconds)} one after another.")
     if order.stack:
         stack(runs, lab, dry_run=True)
 

@@ -101,3 +101,15 @@ def test_a_run_is_named_by_its_folder_or_by_task_and_rule(run, tmp_path):
     code, out, _ = run("deviant", "--run", str(folder), "--prompts", "64", "--factors", "1,10")
     assert code == 0
     assert "| `softmax` |" in out
+
+
+def test_a_tested_run_without_its_weights_is_to_be_trained(run, tmp_path):
+    assert run("sweep", "--task", "linear", "--attn", "softmax", *TINY)[0] == 0
+    (weights,) = (tmp_path / "results").glob("runs/*/*/*/seed-0/model.safetensors")
+    words = ("deviant", "--task", "linear", "--attn", "softmax", "--dry-run", *TINY)
+    assert "to do" not in run(*words)[1]
+    weights.unlink()
+    code, out, err = run(*words)
+    assert code == 0
+    assert out.count("to do") == 1
+    assert "30 steps" in err
