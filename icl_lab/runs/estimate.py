@@ -1,7 +1,5 @@
 """How long a training will take here, before it is begun, and where one that was stopped stands."""
 
-import hashlib
-import io
 import time
 
 import torch
@@ -9,8 +7,9 @@ import torch
 from icl_lab import tasks
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
+from icl_lab.runs import checkpoints
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import CHECKPOINTS, Run
+from icl_lab.runs.store import Run
 from icl_lab.training import engines
 from icl_lab.training.loop import TrainSpec
 
@@ -47,9 +46,4 @@ def examples(spec: TrainSpec, since: int = 0) -> float:
 
 def standing(run: Run) -> int:
     """Returns the step from which a training would go on: of its newest whole checkpoint, 0 without one."""
-    for name in CHECKPOINTS:
-        path = run.folder / name
-        data = path.read_bytes() if path.exists() else b""
-        if data and hashlib.sha256(data[32:]).digest() == data[:32]:
-            return int(torch.load(io.BytesIO(data[32:]), weights_only=True, map_location="cpu")["step"])
-    return 0
+    return checkpoints.step(run.folder)

@@ -17,13 +17,12 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load, save, save_model
@@ -35,14 +34,13 @@ from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.registry import filename
-from icl_lab.runs import checks, provenance
+from icl_lab.runs import checkpoints, checks, provenance
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import RunSpec
 from icl_lab.training.loop import Progress
 
 Say = Callable[[str], object]
 MEASURED = ("grid.csv", "positions.csv", "errors.safetensors")
-CHECKPOINTS = ("checkpoint.pt", "checkpoint-before.pt")  # the last, and the one before it
 
 
 @dataclass(frozen=True)
@@ -131,42 +129,25 @@ class Run:
 
     def clear(self) -> None:
         """Removes what a run leaves, so that it is done afresh."""
-        for name in (*MEASURED, "model.safetensors", *CHECKPOINTS):
+        for name in (*MEASURED, "model.safetensors"):
             (self.folder / name).unlink(missing_ok=True)
+        checkpoints.remove(self.folder)
         for path in self.folder.glob("swap-*/grid.csv"):  # measured in a model that is no more
             path.unlink()
 
     def keep(self, model: GPT2, progress: Progress) -> None:
         """Publishes a checkpoint; the one before it stays until the next."""
-        with io.BytesIO() as buffer:
-            torch.save({"attn": model.attn, "model": model.state_dict(), **asdict(progress)}, buffer)
-            data = buffer.getvalue()
-        last, before = (self.folder / name for name in CHECKPOINTS)
         with _writing(self.folder):
-            if last.exists():
-                last.replace(before)
-            publish(last, hashlib.sha256(data).digest() + data)
+            checkpoints.keep(self.folder, self._owner, model, progress)
 
     def resume(self, model: GPT2, say: Say) -> Progress:
-        """Loads the newest whole checkpoint into ``model``, and says where it goes on; without one, from step 0."""
-        for name in CHECKPOINTS:
-            path = self.folder / name
-            if not path.exists():
-                continue
-            data = path.read_bytes()
-            if hashlib.sha256(data[32:]).digest() != data[:32]:
-                say(f"{path} is damaged and is left aside.")
-                continue
-            state: dict[str, Any] = torch.load(io.BytesIO(data[32:]), weights_only=True, map_location="cpu")
-            if (attn := state.pop("attn")) != model.attn:  # training had switched rules by then
-                model.swap_rule(attn)
-            model.load_state_dict(state.pop("model"))
-            progress = Progress(**state)
-            say(f"goes on from step {progress.step} ({name}).")
-            return progress
-        if any((self.folder / name).exists() for name in CHECKPOINTS):
-            say("no checkpoint is whole; starts from step 0.")
-        return Progress()
+        """Loads the newest whole checkpoint of this run into ``model``, and says where it goes on."""
+        return checkpoints.resume(self.folder, self._owner, model, say)
+
+    @property
+    def _owner(self) -> str:
+        """What a checkpoint says of the run that it belongs to."""
+        return f"{self.spec.task} {self.spec.attn} {self.spec.hash} seed {self.seed}"
 
     def keep_model(self, model: GPT2, history: list[dict[str, float]], env: Mapping[str, Any]) -> None:
         """Publishes the history, the environment and, last of the three, the trained weights."""
@@ -184,8 +165,7 @@ class Run:
                 data = path.read_bytes()
             publish(self.folder / "env.json", _json({**env, "model_sha256": hashlib.sha256(data).hexdigest()}).encode())
             publish(self.folder / "model.safetensors", data)
-            for name in CHECKPOINTS:
-                (self.folder / name).unlink(missing_ok=True)
+            checkpoints.remove(self.folder)
 
     def reuse_weights(self, say: Say) -> None:
         """Takes over the model of a finished training that differs in nothing but the test grid, if there is one."""

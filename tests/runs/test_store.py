@@ -19,8 +19,9 @@ from icl_lab import sweep as sweeping
 from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.files import publish
 from icl_lab.model.gpt2 import ModelSpec
+from icl_lab.runs.checkpoints import NAMES as CHECKPOINTS
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import CHECKPOINTS, Store
+from icl_lab.runs.store import Store
 from icl_lab.training.loop import train
 
 # Imports once, then forks a child for each folder that it is told, so that being killed costs no import of torch.
@@ -204,6 +205,18 @@ def test_a_damaged_checkpoint_falls_back_and_says_so(stopped, lab, tiny, names, 
     assert sum("is damaged" in line for line in lab.said) == len(names)
     other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
     assert sweeping.sweep(tiny(), 0, other).frame.equals(grid.frame)
+
+
+def test_a_checkpoint_of_another_run_is_left_aside(stopped, lab, tiny):
+    other = lab.store.run(tiny(), 1)
+    other.folder.mkdir(parents=True)
+    for name in CHECKPOINTS:
+        (other.folder / name).write_bytes((stopped.folder / name).read_bytes())
+    alone = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
+    grid = sweeping.sweep(tiny(), 1, lab)
+    assert sum("is of another run (linear softmax" in line for line in lab.said) == 2
+    assert any("starts from step 0" in line for line in lab.said)
+    assert sweeping.sweep(tiny(), 1, alone).frame.equals(grid.frame)
 
 
 @pytest.mark.parametrize(

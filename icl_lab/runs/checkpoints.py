@@ -1,0 +1,73 @@
+"""Checkpoints of a training: the last two, each whole or not at all, each saying whose it is."""
+
+import hashlib
+import io
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from icl_lab.files import publish
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.training.loop import Progress
+
+NAMES = ("checkpoint.pt", "checkpoint-before.pt")  # the last, and the one before it
+SUM = 32  # bytes of the sha256 that a file begins with
+
+
+def keep(folder: Path, owner: str, model: GPT2, progress: Progress) -> None:
+    """Publishes a checkpoint of the run ``owner``; the one before it stays until the next."""
+    with io.BytesIO() as buffer:
+        torch.save({"owner": owner, "attn": model.attn, "model": model.state_dict(), **asdict(progress)}, buffer)
+        data = buffer.getvalue()
+    last, before = (folder / name for name in NAMES)
+    if last.exists():
+        last.replace(before)
+    publish(last, hashlib.sha256(data).digest() + data)
+
+
+def resume(folder: Path, owner: str, model: GPT2, say: Callable[[str], object]) -> Progress:
+    """Loads the newest whole checkpoint of the run ``owner`` into ``model``, and says where it goes on.
+
+    One that is damaged, or of another run, is named and left aside; without any the training starts from step 0.
+    """
+    there = [folder / name for name in NAMES if (folder / name).exists()]
+    for path in there:
+        state = _read(path)
+        if state is None:
+            say(f"{path} is damaged and is left aside.")
+            continue
+        if (whose := state.pop("owner", "a run that it does not name")) != owner:
+            say(f"{path} is of another run ({whose}, not {owner}) and is left aside.")
+            continue
+        if (attn := state.pop("attn")) != model.attn:  # training had switched rules by then
+            model.swap_rule(attn)
+        model.load_state_dict(state.pop("model"))
+        progress = Progress(**state)
+        say(f"goes on from step {progress.step} ({path.name}).")
+        return progress
+    if there:
+        say("no checkpoint is whole; starts from step 0.")
+    return Progress()
+
+
+def step(folder: Path) -> int:
+    """Returns the step of the newest whole checkpoint in a folder; 0 without one."""
+    there = (folder / name for name in NAMES if (folder / name).exists())
+    return next((int(state["step"]) for path in there if (state := _read(path)) is not None), 0)
+
+
+def remove(folder: Path) -> None:
+    """Removes the checkpoints of a training that is over, or is to be done afresh."""
+    for name in NAMES:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a checkpoint holds; None where its bytes are not those that were written."""
+    data = path.read_bytes()
+    if hashlib.sha256(data[SUM:]).digest() != data[:SUM]:
+        return None
+    return dict(torch.load(io.BytesIO(data[SUM:]), weights_only=True, map_location="cpu"))
