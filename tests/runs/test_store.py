@@ -289,7 +289,7 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stays(tiny, lab, monkeypat
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("icl_lab.runs.store.publish", full)
+        patch.setattr("icl_lab.runs.checkpoints.publish", full)
         with pytest.raises(RunFailed, match=f"{stopped.folder} cannot be written: No space left on device"):
             sweeping.sweep(tiny(), 0, lab)
     left = {path.read_bytes() for path in stopped.folder.glob("checkpoint*.pt")}
