@@ -78,6 +78,7 @@ def imports(path):
             yield from (f"{module}.{alias.name}" for alias in node.names) if module == "icl_lab" else [module]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_down(path):
     here = part(path)

@@ -21,7 +21,12 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = index.pages(ROOT)
 EXAMPLES = {"square:c=3", "mine", "sine", "recall:keys=12"}  # rules that a reader is to write
-ELSEWHERE = {"icl_lab/normalizers/square.py", "path/to/file.toml", "site/"}  # files that a reader writes or builds
+ELSEWHERE = {
+    "icl_lab/normalizers/square.py",
+    "path/to/file.toml",
+    "site/",
+    "results/runs/",
+}  # files that a reader writes or builds
 # Words that stand for what a reader puts there.
 PLACEHOLDERS = {"COMMAND", "FOLDER", "$SLURM_ARRAY_TASK_ID"}
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -82,6 +87,7 @@ def test_a_rule_is_defined_once_in_the_readme():
     assert len(re.findall(r"\*\*rule\*\*", README.read_text())) == 1
 
 
+@pytest.mark.slow
 @every_page
 def test_tables_are_in_step(page):
     text = page.read_text()
@@ -212,6 +218,7 @@ def test_the_example_analysis_has_forty_lines():
     assert len(example_analysis().splitlines()) <= 40
 
 
+@pytest.mark.slow
 def test_the_example_analysis_runs_as_printed(tmp_path, run, own_parts):
     (tmp_path / "mine.py").write_text(example_analysis())
     small = ["train.steps=30", "train.batch=8", "model.width=16", "test.axes.length=5,12"]

@@ -66,6 +66,7 @@ def test_every_analysis_is_a_frozen_dataclass_with_words():
             assert field.metadata.get("help"), f"{name}: {field.name} has no help"
 
 
+@pytest.mark.slow
 def test_rows_carry_labels_and_references_come_once(tiny, lab):
     found = frame.ask(Count(), groups_of(tiny, lab, "softmax", "ssa", seeds=2), lab)
     grid = found["count"]
@@ -95,6 +96,7 @@ def test_values_below_the_least_or_not_finite_are_refused():
         Count(rates=(float("nan"),))
 
 
+@pytest.mark.slow
 def test_progress_counts_models_and_parts_of_a_model(tiny, lab):
     ticks = []
     object.__setattr__(lab, "tick", lambda stage, done, total, note: ticks.append((stage, done, total, note)))
@@ -103,6 +105,7 @@ def test_progress_counts_models_and_parts_of_a_model(tiny, lab):
     assert own == [(50, 200, "softmax"), (100, 200, "softmax"), (150, 200, "ssa"), (200, 200, "ssa")]
 
 
+@pytest.mark.slow
 def test_a_stop_between_two_models_writes_nothing(tiny, lab):
     groups = groups_of(tiny, lab, "softmax", "ssa")
     for runs in groups.values():
@@ -129,13 +132,21 @@ def test_options_of_a_file_are_checked():
         frame.build("deviants", {})
 
 
+@pytest.mark.slow
 def test_a_folder_holds_grids_table_figure_and_record(tiny, lab, tmp_path):
     groups = groups_of(tiny, lab, "softmax", seeds=2)
     analysis = Count()
     found = frame.ask(analysis, groups, lab)
     study = publish.record("count", analysis, groups, "icl-lab count")
     text = publish.publish(study, analysis, found, groups, tmp_path / "count", "and more")
-    assert publish.written(tmp_path / "count") == ["count.csv", "count.png", "count.svg", "study.json", "table.md"]
+    assert publish.written(tmp_path / "count") == [
+        "count.csv",
+        "count.png",
+        "count.svg",
+        "report.html",
+        "study.json",
+        "table.md",
+    ]
     assert text.startswith("Task linear, preset smoke, 2 training seeds.\n\n1 rules were counted.\n\nsoftmax: ")
     assert text.endswith("Made by `icl-lab count`.\nand more")
     assert (tmp_path / "count" / "table.md").read_text() == text

@@ -43,6 +43,7 @@ def test_answers_are_spread_evenly_in_the_logarithm():
     assert spread_out(3) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_grid_and_table_of_finished_runs(runs, lab):
     groups = runs("linear", "ssa", settings=["test.axes.sigma_f=1,3"])
     found = frame.ask(Heads(prompts=64), groups, lab)

@@ -97,6 +97,7 @@ def test_trials_have_three_outcomes():
 CHOICE, SETTINGS = "needle:alphabet=4,keys=2", ("test.axes.length=32,48", "test.axes.depth=50")
 
 
+@pytest.mark.slow
 def test_scores_and_trials_of_finished_runs(runs, lab):
     groups = runs(CHOICE, "ssmax", "softmax", seeds=2, settings=SETTINGS)
     analysis = Needle(length=40, trials=10)

@@ -104,6 +104,7 @@ def test_files_have_their_columns_metrics_and_rows(name, runs, lab, tmp_path):
         assert not table.duplicated([*WHO, *axes, "metric"]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CASES, "law"])
 def test_what_is_published_reads_back(name, runs, lab, tmp_path):
     analysis, (choice, *settings), _ = CASES.get(name, (Law(), LINEAR, {}))
@@ -116,7 +117,7 @@ def test_what_is_published_reads_back(name, runs, lab, tmp_path):
     assert analysis.files(stored) == analysis.files(found)
     assert analysis.seeds(stored) == analysis.seeds(found) == [0]
     names = {path.name for path in (tmp_path / name).iterdir()}
-    assert names == {*analysis.files(found), "table.md", "study.json", f"{name}.png", f"{name}.svg"}
+    assert names == {*analysis.files(found), "table.md", "report.html", "study.json", f"{name}.png", f"{name}.svg"}
     head, _, sentence, *_ = text.splitlines()
     assert head.endswith("preset smoke, 1 training seed.")
     assert sentence == analysis.finding(found)

@@ -84,6 +84,7 @@ def test_a_step_of_the_bench_is_a_step_of_the_training():
         assert torch.equal(one, other)
 
 
+@pytest.mark.slow
 def test_the_other_loop_learns_the_same_task_and_has_the_same_size():
     pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
     torch.manual_seed(0)
@@ -98,6 +99,7 @@ def test_the_other_loop_learns_the_same_task_and_has_the_same_size():
     assert theirs == ours.parameter_count()
 
 
+@pytest.mark.slow
 def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick):
     told, said = quick
     monkeypatch.setitem(sys.modules, "transformers", None)
@@ -156,6 +158,7 @@ def refused(*ways):
     return made
 
 
+@pytest.mark.slow
 def test_engines_are_told_against_eager_steps_and_those_that_are_none_are_said(monkeypatch, quick):
     told, said = quick
     monkeypatch.setattr(engines, "made", refused("graph float32", "graph bf16"))
@@ -194,6 +197,7 @@ def test_flex_attention_is_left_out_on_a_cpu_and_said(quick):
     assert said == ["flex: flex_attention has no backward on the CPU; nothing is measured."]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch warns that this road, which computes every score, is for tests
 @pytest.mark.parametrize("choice", ["ssmax", "ssmax:s=0.3", "ssa", "ssa:n=2,b=0.5"])
 @pytest.mark.parametrize("tokens", [5, 130])
@@ -357,6 +361,7 @@ def test_a_child_that_fails_says_why():
         base.child("-c", "raise ValueError('no')")
 
 
+@pytest.mark.slow
 def test_the_peak_of_a_fresh_process_sees_what_is_given_back():
     """A hidden 64 MiB, made and dropped inside the work: a count of living tensors after it would miss it."""
     script = (

@@ -33,6 +33,7 @@ def test_what_all_share_is_an_option_of_each(name):
     assert {*shared.split(), "--name", "--force", "--dry-run"} <= options
 
 
+@pytest.mark.slow
 def test_an_analysis_writes_its_folder_and_says_what_to_open(run, tmp_path):
     words = ("deviant", "--task", "linear", "--attn", "softmax", "--factors", "1,10", "--prompts", "64", *TINY)
     code, out, err = run(*words)
@@ -80,6 +81,7 @@ def test_bad_input_is_refused_before_training(run, tmp_path, words, complaint):
     assert not list(tmp_path.rglob("model.safetensors"))
 
 
+@pytest.mark.slow
 def test_another_study_of_that_name_is_kept(run, tmp_path):
     words = ("deviant", "--task", "linear", "--attn", "softmax", "--factors", "1,10", "--name", "mine", *TINY)
     assert run(*words, "--prompts", "64")[0] == 0
@@ -92,6 +94,7 @@ def test_another_study_of_that_name_is_kept(run, tmp_path):
     assert (tmp_path / "results" / "mine" / "deviant.csv").read_bytes() != before
 
 
+@pytest.mark.slow
 def test_a_run_is_named_by_its_folder_or_by_task_and_rule(run, tmp_path):
     code, _, err = run("deviant", *TINY)
     assert code == 2

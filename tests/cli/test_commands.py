@@ -18,6 +18,7 @@ def sweep(*words):
     return ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL, *words]
 
 
+@pytest.mark.slow
 def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
     code, out, err = run(*sweep())
     assert code == 0
@@ -40,6 +41,7 @@ def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
     assert set(grid.values("metric")) == {"mse-code", "mse-eq2", "mse-all", "median-code", "nmse-code"}
 
 
+@pytest.mark.slow
 def test_a_finished_run_says_so_and_shows_the_grid(run, tmp_path):
     _, first, _ = run(*sweep())
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.*")}
@@ -51,6 +53,7 @@ def test_a_finished_run_says_so_and_shows_the_grid(run, tmp_path):
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.*")}
 
 
+@pytest.mark.slow
 def test_force_repeats(run, tmp_path):
     run(*sweep())
     (path,) = (tmp_path / "results").rglob("grid.csv")
@@ -62,6 +65,7 @@ def test_force_repeats(run, tmp_path):
     assert path.read_text() == before[1]
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_where_they_are_missing_or_of_new_numbers(run, tmp_path):
     run(*sweep())
     (picture,) = (tmp_path / "results").rglob("heat-map.png")
@@ -82,6 +86,7 @@ def test_a_dry_run_writes_nothing(run, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 def test_train_then_sweep(run):
     code, out, _ = run("train", *sweep()[1:])
     assert code == 0
@@ -91,6 +96,7 @@ def test_train_then_sweep(run):
     assert "wrote" in out
 
 
+@pytest.mark.slow
 def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
     words = [
         "sweep",
@@ -116,6 +122,7 @@ def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
     assert grids[0] == grids[1]
 
 
+@pytest.mark.slow
 def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
     words = ["compare", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
     words += ["--set", "test.axes.sigma_f=1,2,4,10", "--seeds", "2"]
@@ -224,6 +231,7 @@ def test_list(run, what):
     assert there[what] in out
 
 
+@pytest.mark.slow
 def test_list_runs_and_doctor(run, tmp_path):
     run(*sweep())
     code, out, _ = run("list", "runs", "--results", str(tmp_path / "results"))
@@ -250,6 +258,7 @@ print({"torch", "pandas", "matplotlib", "scipy"} & set(sys.modules))
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
     results = tmp_path / "results"
     words = [sys.executable, "-m", "icl_lab", "train", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]
@@ -277,6 +286,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
     assert process.returncode == 75, said
 
 
+@pytest.mark.slow
 def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
     """The worker's own protocol: one line of orders in, progress as JSON lines out, the grid in the store."""
     import io
@@ -306,6 +316,7 @@ def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
     assert Store(tmp_path).run(spec, 4).env()["command"] == "typed"
 
 
+@pytest.mark.slow
 def test_shards_divide_the_runs_and_the_last_compares(run, tmp_path):
     words = [*sweep("--attn", "softmax")]
     words[0] = "compare"
@@ -327,6 +338,7 @@ def test_a_shard_that_is_none_is_said(run, shard):
     assert "part I of N" in err or "requires an argument" in err
 
 
+@pytest.mark.slow
 def test_a_deviant_from_the_command_line(run, tmp_path):
     words = [*sweep()]
     words[0] = "deviant"
@@ -348,6 +360,7 @@ def test_a_deviant_from_the_command_line(run, tmp_path):
 SEARCH = ["--preset", "smoke", *SMALL, "--set", "test.axes.length=32,48", "--set", "test.axes.depth=50"]
 
 
+@pytest.mark.slow
 def test_needles_and_fading_from_the_command_line(run, tmp_path):
     """From nothing to scores; then by the folder of the run, with the same numbers."""
     code, out, _ = run("needle", "--attn", "ssmax", *SEARCH, "--length", "64", "--trials", "10")
@@ -367,6 +380,7 @@ def test_needles_and_fading_from_the_command_line(run, tmp_path):
     assert len(list((tmp_path / "results").glob("fading-needle-smoke-*/learned.csv"))) == 1
 
 
+@pytest.mark.slow
 def test_a_law_from_the_command_line(run, tmp_path):
     code, out, _ = run("law", "--task", "needle", *SEARCH)
     assert code == 0
@@ -374,6 +388,7 @@ def test_a_law_from_the_command_line(run, tmp_path):
     assert len(list((tmp_path / "results").glob("law-needle-smoke-*/law.png"))) == 1
 
 
+@pytest.mark.slow
 def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
     """From nothing to bounds; then by the folder of the run, with the same numbers."""
     from icl_lab.analyses.boundary import extrapolation
@@ -400,6 +415,7 @@ def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
 FIGURE_2 = ["attention", "--prompt", "1,-2,3,70", "--means", "2"]
 
 
+@pytest.mark.slow
 def test_attention_from_the_command_line(run, tmp_path):
     """From nothing to a page; then by the folders of the runs, with the same numbers."""
     which = ["--task", "every", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
@@ -470,6 +486,7 @@ def test_bad_questions_about_models_are_one_line_and_train_nothing(run, tmp_path
     assert not (tmp_path / "results" / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["saturation", "heads"])
 def test_heads_are_looked_at_from_the_command_line(run, tmp_path, command):
     small = ["--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL, "--set", "test.axes.sigma_f=1,3"]
@@ -483,6 +500,7 @@ def test_heads_are_looked_at_from_the_command_line(run, tmp_path, command):
     assert "a model without attention has no heads" in err
 
 
+@pytest.mark.slow
 def test_single_numbers_are_asked_for_from_the_command_line(run, tmp_path):
     small = ["--task", "every:balance=half", "--attn", "ssa", "--preset", "smoke", *SMALL, "--factors", "10"]
     code, out, err = run("probe", *small)
@@ -495,6 +513,7 @@ def test_single_numbers_are_asked_for_from_the_command_line(run, tmp_path):
     assert "linear has no answer to a single number; take every or some." in err
 
 
+@pytest.mark.slow
 def test_ablations_from_the_command_line(run, tmp_path):
     small = ["--task", "linear", "--preset", "smoke", *SMALL, "--set", "train.steps=5"]
     small += ["--set", "test.axes.sigma_f=1,3", "--set", "test.axes.sigma_x=1"]

@@ -27,6 +27,7 @@ def following(out):
     return [line.removeprefix("next: ") for line in out.splitlines() if line.startswith("next: ")]
 
 
+@pytest.mark.slow
 def test_after_a_sweep_the_same_is_compared(run, tmp_path):
     code, out, _ = run("sweep", "--attn", "ssa", *SWEEP, "--force", "--threads", "1")
     assert code == 0
@@ -44,6 +45,7 @@ def test_after_a_sweep_the_same_is_compared(run, tmp_path):
     assert "--set test.axes.sigma_f=1,2" in line
 
 
+@pytest.mark.slow
 def test_rules_without_the_baseline_are_compared_with_the_first(run):
     code, out, _ = run("sweep", "--attn", "ssa", "--attn", "ssmax", *SWEEP)
     assert code == 0
@@ -52,12 +54,14 @@ def test_rules_without_the_baseline_are_compared_with_the_first(run):
     assert "--baseline ssa" in line
 
 
+@pytest.mark.slow
 def test_after_a_training_the_same_is_tested(run):
     code, out, _ = run("train", "--attn", "ssa", *SWEEP)
     assert code == 0
     assert following(out)[0].startswith("icl-lab sweep --task linear --attn ssa --preset smoke --set train.steps=10")
 
 
+@pytest.mark.slow
 def test_under_make_the_hint_is_a_make_command(run, monkeypatch, tmp_path):
     values = {"TASK": "linear", "ATTN": "ssa", "PRESET": "smoke", "SET": shlex.join(SMALL[1::2])}
     values["RESULTS"] = str(tmp_path / "r")
@@ -97,6 +101,7 @@ def test_the_python_of_this_folder_is_named_by_its_place_in_it(tmp_path, monkeyp
     assert hints.program() == ".venv/bin/python -m icl_lab"
 
 
+@pytest.mark.slow
 def test_a_hint_works_as_it_is_typed(tmp_path):
     """Through the shell, from the program that was started as a module."""
     root = Path(__file__).parents[2]

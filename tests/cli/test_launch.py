@@ -38,6 +38,7 @@ def fails(monkeypatch, *seeds):
     monkeypatch.setattr(launch, "finish", finish)
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeypatch):
     fails(monkeypatch, 0)
     code, out, err = run("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
@@ -48,6 +49,7 @@ def test_a_run_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeyp
     assert "over 2 seeds" in out
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeypatch):
     from icl_lab import sweep as steps
 
@@ -108,6 +110,7 @@ def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     """A scheduler that wants its machine back starts the same command again, --force and all."""
     run = lab.store.run(tiny(), 0)
@@ -129,6 +132,7 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     assert not any("goes on" in line for line in lab.said)
 
 
+@pytest.mark.slow
 def test_a_training_is_forced_as_often_as_it_is_asked_for(run):
     for force in ([], ["--force"], ["--force"]):
         code, out, _ = run("train", "--attn", "ssa", *RUN, *force)
@@ -136,6 +140,7 @@ def test_a_training_is_forced_as_often_as_it_is_asked_for(run):
     assert run("train", "--attn", "ssa", *RUN)[1].startswith("was trained already")
 
 
+@pytest.mark.slow
 def test_three_seeds_end_in_one_table(run):
     code, out, _ = run("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
     assert code == 0
@@ -144,6 +149,7 @@ def test_three_seeds_end_in_one_table(run):
     assert len(re.findall(r"^ssa, seed \d: [\d.]+ in training conditions; wrote: ", out, flags=re.MULTILINE)) == 3
 
 
+@pytest.mark.slow
 def test_what_learned_nothing_is_said(run):
     code, _, err = run("sweep", "--task", "needle", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=2")
     assert code == 0
@@ -154,6 +160,7 @@ def test_what_learned_nothing_is_said(run):
     assert "ssa: not learned: " in err
 
 
+@pytest.mark.slow
 def test_runs_are_listed_by_what_they_are_and_where_they_stand(tiny, lab):
     plain, odd = tiny(), tiny("linear", "softmax", "model.width=32")
     for seed in (0, 1, 2):

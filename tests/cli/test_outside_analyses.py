@@ -77,6 +77,7 @@ def test_a_sound_analysis_passes_its_contract(spread, run):
     assert "5 checks, 0 failed" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: FAULTS[fault])
 def test_a_faulty_analysis_fails_the_check_about_its_fault(spread, run, fault):
     from icl_lab.contracts.analyses import _answers
@@ -94,6 +95,7 @@ def test_an_analysis_called_like_a_command_is_refused(spread, run):
     assert "the analysis 'sweep' is called like the command icl-lab sweep" in err
 
 
+@pytest.mark.slow
 def test_an_outside_analysis_is_a_command(spread, tmp_path):
     words = ["--task", "linear", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=20", "--prompts", "8"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

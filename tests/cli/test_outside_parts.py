@@ -92,6 +92,7 @@ def test_an_import_of_nothing_is_refused(run, words):
     assert "--import takes a module or the path of a .py file" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["before", "after", "variable"])
 def test_a_run_with_an_outside_rule_says_so_in_its_env(folder, run, tmp_path, monkeypatch, where):
     words = {
@@ -110,6 +111,7 @@ def test_a_run_with_an_outside_rule_says_so_in_its_env(folder, run, tmp_path, mo
     assert "distribution" not in part
 
 
+@pytest.mark.slow
 def test_a_built_in_run_records_no_import(folder, run, tmp_path):
     code, *_ = run(*sweep("--import", "./square.py", attn="softmax"))
     assert code == 0
@@ -117,6 +119,7 @@ def test_a_built_in_run_records_no_import(folder, run, tmp_path):
     assert "outside" not in json.loads(path.read_text())
 
 
+@pytest.mark.slow
 def test_a_later_command_says_which_import_is_missing(folder, run, fresh, tmp_path):
     run(*sweep("--import", "./square.py"))
     fresh()
@@ -133,6 +136,7 @@ def test_a_later_command_says_which_import_is_missing(folder, run, fresh, tmp_pa
     assert "finished already" in err
 
 
+@pytest.mark.slow
 def test_a_run_made_with_another_version_of_the_file_is_named(folder, run, fresh, tmp_path):
     run(*sweep("--import", "./square.py"))
     fresh()
@@ -152,6 +156,7 @@ def test_hashes_do_not_depend_on_where_a_rule_is_kept(folder):
     assert spec.hash == "40e636e5"  # of the same file as icl_lab/normalizers/square.py
 
 
+@pytest.mark.slow
 def test_workers_import_what_the_command_imported(folder, tmp_path):
     words = sweep("--seeds", "2", "--jobs", "2", "--results", str(tmp_path / "mine"), "--import", "square.py")
     done = process(*words, cwd=folder)
@@ -164,6 +169,7 @@ def test_workers_import_what_the_command_imported(folder, tmp_path):
     assert "seeds 0, 1 finished" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_experiment_takes_an_outside_rule(folder, run, tmp_path):
     (folder / "own.toml").write_text(EXPERIMENT)
     code, out, err = run("experiment", "own.toml", *SMALL, "--results", str(tmp_path / "r"), "--import", "./square.py")
@@ -179,6 +185,7 @@ def test_a_file_that_fails_is_one_line_and_exit_2(folder, run):
     assert err == f"{line}No module named 'nothing_of_the_kind'\n"
 
 
+@pytest.mark.slow
 def test_a_built_in_name_is_taken_before_anything_is_loaded(folder):
     (folder / "mine.py").write_text(SQUARE.replace('"square"', '"softmax"'))
     done = process("list", "presets", "--import", "./mine.py", cwd=folder)
@@ -197,6 +204,7 @@ def test_a_rule_that_training_switches_to_is_recorded(folder):
     assert [part["name"] for part in provenance.outside(spec)["outside"]] == ["square"]
 
 
+@pytest.mark.slow
 def test_seeds_trained_as_one_stack_record_the_import(folder, run, tmp_path):
     code, _, err = run(*sweep("--seeds", "2", "--stack", "--import", "./square.py"))
     assert code == 0, err
@@ -204,6 +212,7 @@ def test_seeds_trained_as_one_stack_record_the_import(folder, run, tmp_path):
     assert [json.loads(path.read_text())["outside"][0]["name"] for path in paths] == ["square"] * 2
 
 
+@pytest.mark.slow
 def test_listing_names_outside_rules_and_broken_packages(folder, tmp_path):
     place = tmp_path / "site" / "my_rules-1.2.dist-info"
     place.mkdir(parents=True)

@@ -27,6 +27,7 @@ def made(run, tmp_path):
     return page.parent
 
 
+@pytest.mark.slow
 def test_a_page_is_built_again_as_it_was(run, made):
     before = {path.name: path.read_bytes() for path in made.iterdir()}
     (made / "report.html").write_text("stale")
@@ -40,6 +41,7 @@ def test_a_page_is_built_again_as_it_was(run, made):
     assert numbers((made / "report.html").read_text()) == numbers(before["report.html"].decode())
 
 
+@pytest.mark.slow
 def test_a_folder_without_a_record_is_no_study(run, made):
     (made / "study.json").unlink()
     (made / "report.html").write_text("left alone")
@@ -49,6 +51,7 @@ def test_a_folder_without_a_record_is_no_study(run, made):
     assert (made / "report.html").read_text() == "left alone"
 
 
+@pytest.mark.slow
 def test_a_page_can_be_written_elsewhere(run, made, tmp_path):
     (made / "report.html").write_text("left alone")
     code, _, err = run("report", str(made), "--out", str(tmp_path / "out"))
@@ -57,6 +60,7 @@ def test_a_page_can_be_written_elsewhere(run, made, tmp_path):
     assert "finding" in (tmp_path / "out" / made.name / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_missing_run_is_named_and_nothing_is_written(run, made, tmp_path):
     shutil.rmtree(next((tmp_path / "results" / "runs").glob("*/ssa/*/seed-1")))
     (made / "report.html").write_text("left alone")
@@ -67,6 +71,7 @@ def test_a_missing_run_is_named_and_nothing_is_written(run, made, tmp_path):
     assert (made / "report.html").read_text() == "left alone"
 
 
+@pytest.mark.slow
 def test_one_broken_study_does_not_stop_the_others(run, made, tmp_path):
     broken = tmp_path / "results" / "another"
     broken.mkdir()

@@ -41,6 +41,7 @@ def attempts(marks, number):
     return len(list(marks.glob(f"{number}-*")))
 
 
+@pytest.mark.slow
 def test_chaos(tmp_path):
     """Of twelve, one dies once, one dies always, one fails with a reason: the other nine run exactly once."""
     odd = {3: "dies once", 5: "dies", 7: "fails"}
@@ -66,6 +67,7 @@ def test_chaos(tmp_path):
     assert all(total == 36 for _, total in heard)
 
 
+@pytest.mark.slow
 def test_a_request_to_stop_reaches_every_process_once_and_the_rest_is_left(tmp_path):
     stop = threading.Event()
 
@@ -81,6 +83,7 @@ def test_a_request_to_stop_reaches_every_process_once_and_the_rest_is_left(tmp_p
     assert [attempts(tmp_path, number) for number in range(5)] == [1, 1, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_no_more_processes_than_workers(tmp_path):
     """Each process counts who is at work while it is."""
     count = """asked = []
@@ -148,6 +151,7 @@ def test_what_ends_the_supervisor_ends_its_processes(tmp_path, error):
     assert not alive(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_listen_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "GRACE", 0.2)
     deaf = LASTING.replace("signal.signal(signal.SIGTERM, leave)", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")

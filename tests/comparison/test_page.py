@@ -38,6 +38,7 @@ def text(better):
     )
 
 
+@pytest.mark.slow
 def test_a_page_stands_alone_and_escapes_what_it_is_told(text):
     assert "<script" not in text
     assert "&lt;script&gt;" in text
@@ -103,6 +104,7 @@ def test_the_finding_names_what_differs_and_what_does_not(better):
     assert "no rule differs clearly." in same
 
 
+@pytest.mark.slow
 def test_a_difference_that_correction_undoes_is_said_to_be_one():
     rules = {"softmax": times(1.0)} | {f"variant {n}": times(1.02, 0.2) for n in range(8)}
     rules["ssa"] = times(0.8, 0.02)  # alone p is below 0.05, over nine rules it is not
@@ -111,6 +113,7 @@ def test_a_difference_that_correction_undoes_is_said_to_be_one():
     assert "not once p is corrected for 9 comparisons: ssa errs less" in said
 
 
+@pytest.mark.slow
 def test_one_seed_decides_nothing():
     lone = study({"softmax": times(1.0), "ssa": times(0.1)}, seeds=1)
     assert page.finding(lone).startswith("One training seed decides nothing")
@@ -130,6 +133,7 @@ def test_a_bold_mean_beats_every_other_rule_and_not_only_the_next():
     assert clear_best(study({**rules, "softmax": times(1.0)}), cell) == "ssa"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.01, 0.05, 0.15, 0.3])
 def test_no_cell_is_bold_that_the_map_hatches(noise):
     some = study({"softmax": times(1.0), "ssa": times(0.8, noise), "lssa": times(0.85, noise / 3)})
@@ -143,6 +147,7 @@ def test_no_cell_is_bold_that_the_map_hatches(noise):
             assert effects[1.0, sigma][1], f"{row.cells[0]} at {sigma}"
 
 
+@pytest.mark.slow
 def test_the_rule_of_bold_stands_above_the_table(better, text):
     note = page.table(better, SPEC).note
     assert "against every other rule" in note
@@ -151,6 +156,7 @@ def test_the_rule_of_bold_stands_above_the_table(better, text):
     assert written.index("against every other rule") < written.index("| rule |")
 
 
+@pytest.mark.slow
 def test_the_table_is_bold_where_the_seeds_agree():
     noisy = {0: 0.2, 1: 1.0, 2: 3.0}
     sure = study({"softmax": times(1.0), "ssa": lambda s, k: (0.1 + 0.001 * k) * times(1.0)(s, k)})
@@ -161,6 +167,7 @@ def test_the_table_is_bold_where_the_seeds_agree():
     assert "**" not in page.markdown(unsure, SPEC, "typed")
 
 
+@pytest.mark.slow
 def test_every_run_has_a_row_of_its_own(better):
     rows = {row.cells[0]: row.cells[1:] for row in seeds_table(better).rows}
     assert len(rows) == 9
@@ -174,6 +181,7 @@ def test_columns_of_one_axis_share_a_head(text):
     assert '<td class="best">' in text
 
 
+@pytest.mark.slow
 def test_many_rules_are_ranked_and_few_are_curves(better):
     few = {"softmax": times(1.0)} | {f"variant {n}": times(1.0 + n) for n in range(CROWD)}
     assert "curves" in page.pictures(better)
@@ -190,11 +198,13 @@ def test_the_forest_shows_the_finding(better):
     assert axes.texts[0].get_text().startswith("0.500 [0.49")
 
 
+@pytest.mark.slow
 def test_without_histories_there_are_no_learning_curves(better):
     assert "learning" not in page.pictures(better)
     assert "learning" in page.pictures(better, facts(better))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["forest", "ranking"])
 def test_a_caption_names_no_interval_that_is_not_drawn(name):
     rules = {"softmax": times(1.0)} | {f"variant {n}": times(1.0 + n) for n in range(CROWD)}

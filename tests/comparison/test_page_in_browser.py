@@ -49,6 +49,7 @@ def opened(browser, report):
         tab.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 420, 1280])
 def test_the_report_opens_from_disk_and_asks_for_nothing(opened, width, scheme):
@@ -67,6 +68,7 @@ def test_the_report_opens_from_disk_and_asks_for_nothing(opened, width, scheme):
     assert ink != paper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 420, 1280])
 def test_figures_lie_inside_their_card_at_every_width(opened, width):
     tab, _, _ = opened(width, "dark")
@@ -83,6 +85,7 @@ def test_figures_lie_inside_their_card_at_every_width(opened, width):
         assert wide > 0.6 * min(width, 900)
 
 
+@pytest.mark.slow
 def test_a_telephone_gets_the_narrow_figures(opened):
     widths = {
         width: opened(width, "light")[0].evaluate("[...document.images].map(image => image.naturalWidth)")
@@ -117,6 +120,7 @@ def test_tables_are_no_wider_than_the_column_at_a_desk(opened):
         assert fits, name
 
 
+@pytest.mark.slow
 def test_links_lead_to_their_anchors(opened):
     tab, _, _ = opened(420, "light")
     names = tab.evaluate('[...document.querySelectorAll("nav a")].map(link => link.getAttribute("href"))')

@@ -138,6 +138,7 @@ def simulate(name: str, seeds: int, studies: int) -> list[st.Effect]:
     return [st.paired(np.exp(a), np.exp(b)) for a, b in draws]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_the_interval_keeps_its_promise(seeds: int) -> None:
     # Heavy tails: t with 3 degrees of freedom. True coverage 96.3, 96.3, 95.9 %; 6,000 studies know it to 0.25 points.
@@ -148,6 +149,7 @@ def test_the_interval_keeps_its_promise(seeds: int) -> None:
     assert np.mean([study.p_t < 0.05 for study in found]) == pytest.approx(1 - covered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "seeds", "measured"),
     [

@@ -252,6 +252,7 @@ def test_errors_of_prompts_are_averaged_over_a_facet():
         kept.at({"length": 65})
 
 
+@pytest.mark.slow
 def test_a_rule_whose_answers_are_no_numbers_is_compared():
     """Infinite in one cell: no interval, no p, never the best, no summary; the other cells are as ever."""
     rules = {"softmax": square, "ssa": lambda s, k: math.inf if s == 10 and k == 1 else 0.5 * square(s, k)}
@@ -288,6 +289,7 @@ def test_the_summary_is_what_the_task_declares():
         assert found is None if math.isnan(wanted) else found.effect == pytest.approx(math.log(2))
 
 
+@pytest.mark.slow
 def test_a_task_without_a_clip_axis_has_no_clip_column():
     made = study({"softmax": square, "ssa": square})
     task = type("Other", (type(made.task),), {"clip": None})()

@@ -31,10 +31,12 @@ def pages(site):
     return [site / f"{path.stem}.html" for path in sorted(DOCS.glob("*.md"))]
 
 
+@pytest.mark.slow
 def test_every_page_is_built(site):
     assert [page.name for page in pages(site) if not page.exists()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "complaint"),
     [
@@ -52,6 +54,7 @@ def test_what_leads_nowhere_fails_the_build(tmp_path, fault, complaint):
     assert complaint in done.stderr
 
 
+@pytest.mark.slow
 def test_a_page_in_no_menu_fails_the_build(tmp_path):
     shutil.copytree(DOCS, tmp_path / "docs")
     (tmp_path / "docs" / "lost.md").write_text("# Lost\n")
@@ -70,6 +73,7 @@ def watched(browser, **options):
     return tab, asked, complaints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1400])
 def test_pages_open_from_disk_without_requests(browser, site, width, scheme):

@@ -62,6 +62,7 @@ def everything(folder):
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.slow
 def test_an_added_run_is_read_as_it_was(own, held, tmp_path):
     other = Store(tmp_path / "none", held).run(own.spec, 0)
     assert other.kept is not None
@@ -120,6 +121,7 @@ def test_weights_serve_another_test_of_the_same_training(own, held, lab, monkeyp
     assert (lab.store.run(own.spec, 0).folder / "spec.json").exists()
 
 
+@pytest.mark.slow
 def test_sweep_trains_though_the_evidence_has_the_run(held, run, tmp_path):
     code, out, err = run("sweep", *NAMED)
     assert code == 0
@@ -133,6 +135,7 @@ def test_sweep_trains_though_the_evidence_has_the_run(held, run, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_sweep_says_how_far_a_repeated_run_is(own, evidence, run, tmp_path):
     grid = own.grid()
     first = grid.frame["attn"].eq("ssa") & grid.frame["metric"].eq("mse-code")
@@ -145,6 +148,7 @@ def test_sweep_says_how_far_a_repeated_run_is(own, evidence, run, tmp_path):
     assert "rounds differently" in out
 
 
+@pytest.mark.slow
 def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
     words = ("compare", *NAMED, "--attn", "softmax")
     code, out, err = run(*words)
@@ -288,6 +292,7 @@ def test_a_study_is_found_among_the_repositorys(evidence, tmp_path):
     assert store.study(tmp_path / "mine" / "experiments" / "one-lite").is_relative_to(tmp_path / "mine")
 
 
+@pytest.mark.slow
 def test_pages_are_drawn_again_from_the_evidence(held, run, tmp_path):
     study = held.root.parent / "some-study"
     study.mkdir()
@@ -313,6 +318,7 @@ def repository():
     return Layer(ROOT / "results" / "evidence")
 
 
+@pytest.mark.slow
 def test_every_original_run_file_comes_back(repository, monkeypatch, capsys, run, tmp_path):
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(repository.root))
     assert run("evidence", "unpack", "--to", str(tmp_path))[0] == 0
@@ -340,6 +346,7 @@ def test_the_repositorys_evidence_is_whole(repository):
     assert files >= len(RUNS)
 
 
+@pytest.mark.slow
 def test_the_repositorys_runs_pass_every_check(repository, tmp_path):
     for run in Store(tmp_path, repository).runs():
         run.measured()

@@ -83,6 +83,7 @@ def test_two_digits_that_fit_a_cell(value, text):
     assert short(value) == text
 
 
+@pytest.mark.slow
 def test_the_same_figure_gives_the_same_bytes(grid):
     for kind in ("png", "svg"):
         assert encode(draw(grid), kind) == encode(draw(grid), kind)
@@ -128,6 +129,7 @@ def test_learning_curves_show_loss_and_length():
     assert loss.get_yscale() == "log"
 
 
+@pytest.mark.slow
 def test_a_stored_grid_is_drawn_without_torch(grid, tmp_path):
     (tmp_path / "grid.csv").write_text(grid.csv())
     script = """

@@ -76,6 +76,7 @@ def words(figure):
         yield from (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_no_word_leaves_its_figure(name):
     figure = MADE[name]()

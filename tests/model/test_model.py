@@ -268,6 +268,7 @@ def test_heads_must_divide_the_width():
         ModelSpec(heads=3, width=64)
 
 
+@pytest.mark.slow
 def test_equal_to_hugging_face_on_the_same_weights():
     """Against the real ``transformers.GPT2Model``, fed through ``inputs_embeds`` as the published code does."""
     transformers = pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]' for the parity test")

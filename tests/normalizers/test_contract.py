@@ -50,6 +50,7 @@ def test_the_causal_mask_is_known_by_identity() -> None:
     assert not made.is_inference()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", ["softmax+reweight:p=15", "lssa+reweight:p=15"])
 def test_rows_of_1024_keys_stay_finite_under_a_high_power(choice: str) -> None:
     rule = normalizers.build(choice, heads=HEADS, head_dim=WIDTH, train_tokens=1024)

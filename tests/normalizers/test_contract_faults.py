@@ -277,6 +277,7 @@ def checked(own_parts):
     return check
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", FAULTS, ids=lambda part: part.__name__)
 def test_a_faulty_rule_fails_the_check_about_its_fault(checked, part):
     failed = checked(part)

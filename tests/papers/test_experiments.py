@@ -77,6 +77,7 @@ def small(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_file_resolves_at_lite_and_at_the_papers_size(name):
     made = experiment.load(name, FOLDER)
@@ -164,6 +165,7 @@ def test_what_is_wrong_with_a_file_is_said(small):
             experiment.load("bad", small)
 
 
+@pytest.mark.slow
 def test_from_runs_to_verdicts_and_a_page(small, lab):
     from icl_lab.sweep import sweep
 
@@ -254,6 +256,7 @@ def test_an_editable_installation_finds_the_repositorys_experiments(tmp_path, mo
     assert experiment.names(experiment.place(Path("experiments"))) == NAMES
 
 
+@pytest.mark.slow
 def test_variants_that_do_not_fit_a_preset_are_left_out_with_their_reason():
     made = experiment.load("ssa-table1", FOLDER)
     fitted, reasons = experiment.fitting(made, "smoke")

@@ -35,6 +35,7 @@ def test_every_paper_with_experiments_has_a_headline():
     assert papers <= {name.split("-")[0] for name in headlines.HEADLINES}
 
 
+@pytest.mark.slow
 def test_without_results_nothing_was_run(nothing):
     count, _, head, _, *rows = headlines.full_table(FILES, nothing)
     claims = sum(len(experiment.load(name, FILES).claims) for name in experiment.names(FILES))

@@ -179,6 +179,7 @@ def test_bad_axes(axes, words):
         Spec(prompts=64, axes=axes)
 
 
+@pytest.mark.slow
 def test_the_published_set_gives_the_references_their_published_scores():
     """Zero and 3-nearest-neighbours on the redrawn set, against figures computed apart from this code."""
     task = tasks.build("linear")

@@ -53,6 +53,7 @@ def the_run(folder):
     return run
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     """SIGKILL, ten times, anywhere between the first step and the grid."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -90,6 +91,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     assert not list(other.folder.glob("*.pt"))
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_read_and_not_repeated(tiny, lab, monkeypatch):
     grid = sweeping.sweep(tiny(), 0, lab)
     monkeypatch.setattr(sweeping, "train", None)
@@ -101,6 +103,7 @@ def test_a_finished_run_is_read_and_not_repeated(tiny, lab, monkeypatch):
     assert sweeping.sweep(tiny(), 0, lab).frame.equals(grid.frame)
 
 
+@pytest.mark.slow
 def test_the_layout(tiny, lab):
     spec = tiny("every:balance=half", "ssa:n=2,learn=no")
     sweeping.sweep(spec, 3, lab)
@@ -186,6 +189,7 @@ def stopped(tiny, lab, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncate", "alter", "empty"])
 @pytest.mark.parametrize(
     ("names", "says"),
@@ -282,6 +286,7 @@ def test_nothing_is_seen_half_written(tmp_path, monkeypatch):
     assert [item.name for item in tmp_path.iterdir()] == ["grid.csv"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_named_and_the_last_checkpoint_stays(tiny, lab, monkeypatch, stopped):
     kept = {name: (stopped.folder / name).read_bytes() for name in CHECKPOINTS}
 
@@ -303,6 +308,7 @@ def test_a_place_that_cannot_be_a_folder(tiny, lab):
         sweeping.sweep(tiny(), 0, lab)
 
 
+@pytest.mark.slow
 def test_a_switched_run_resumes_after_the_switch_and_is_loaded_again(tiny, lab, monkeypatch):
     spec = tiny("linear", "softmax", "train.switch_step=10", "train.switch_to=ssmax")
     monkeypatch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
@@ -318,6 +324,7 @@ def test_a_switched_run_resumes_after_the_switch_and_is_loaded_again(tiny, lab, 
     assert sweeping.sweep(spec, 0, lab).frame.equals(grid.frame)
 
 
+@pytest.mark.slow
 def test_a_swap_is_an_evaluation_of_its_own_beside_the_run(tiny, lab):
     spec, run = tiny(), lab.store.run(tiny(), 0)
     plain = sweeping.sweep(spec, 0, lab)
@@ -371,6 +378,7 @@ def test_a_stop_between_two_shifts_keeps_the_model(tiny, lab):
     assert run.finished
 
 
+@pytest.mark.slow
 def test_a_stop_while_waiting_for_another_process(tiny, lab):
     run = lab.store.run(tiny(), 0)
     waiting = type(lab)(lab.store, lab.device, lab.said.append, stopping=lambda: True)
@@ -379,6 +387,7 @@ def test_a_stop_while_waiting_for_another_process(tiny, lab):
     assert not run.trained
 
 
+@pytest.mark.slow
 def test_another_base_of_the_angles_at_test_takes_the_model_and_reads_it_otherwise(tiny, lab):
     trained_alike = "model.positions=rotary"
     plain = sweeping.sweep(tiny("linear", "softmax", trained_alike), 0, lab)

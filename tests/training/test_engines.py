@@ -124,6 +124,7 @@ def furthest(losses, others):
     return max(abs(a - b) / abs(b) for a, b in zip(losses, others, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attn", RULES)
 def test_a_thousand_steps_follow_the_plain_definition(attn, monkeypatch):
     """Weights times values, torch's own gelu and Adam, answers of all tokens, against all our shorter roads."""
@@ -153,6 +154,7 @@ def test_a_thousand_steps_follow_the_plain_definition(attn, monkeypatch):
     assert {name: fast[-1][name] for name in learned} == pytest.approx(learned, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attn", RULES[1:])  # softmax is ssmax with another factor, and each takes its time to compile
 def test_a_thousand_compiled_steps_follow_the_eager_ones(attn, compiler):
     _, history = trained(small(attn, "train.steps=1000", "train.engine=compiled"))
@@ -161,6 +163,7 @@ def test_a_thousand_compiled_steps_follow_the_eager_ones(attn, compiler):
     assert history[-1] == pytest.approx(wanted[-1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_compiled_training_resumes_bit_for_bit(compiler):
     spec = small("ssa", "train.steps=60", "train.engine=compiled")
     (whole, history), (broken, again) = trained(spec), resumed(spec, 30)
@@ -174,6 +177,7 @@ def test_a_compiled_training_resumes_bit_for_bit(compiler):
 TRACED = ["ssa", "ssmax-free", "sink", "stick-breaking", "lssa+reweight:p=3", "four-functions", "recentred"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attn", TRACED)
 def test_rules_are_compiled_whole(attn, monkeypatch):
     """One graph without a break, whatever makes code of it: here nothing does, which is soon done."""
@@ -181,6 +185,7 @@ def test_rules_are_compiled_whole(attn, monkeypatch):
     follows(small(attn, "model.heads=4", "train.steps=3"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -249,6 +254,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", GRAPHS.values(), ids=GRAPHS)
 def test_recorded_steps_are_the_eager_ones_bit_for_bit(settings, recorder):
     """What is fixed in place: prompts and rate come in, parameters and moments stay, the loss is not overwritten."""
@@ -283,6 +289,7 @@ def test_a_rule_that_cannot_be_recorded_is_named(recorder, monkeypatch):
         train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attn", ["softmax", "ssa"])
 def test_half_precision_learns_the_same_and_resumes_bit_for_bit(attn):
     """Losses within 2 %: products have 8 bits, and errors of 1 in 256 average out over a batch, though not wholly."""

@@ -182,6 +182,7 @@ def sizes(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 def test_who_is_behind_catches_up_and_goes_on_with_the_rest(tiny, monkeypatch):
     spec, task = tiny("linear", "ssa", "train.steps=60"), wide("linear")
     stack = members(spec, task)
@@ -228,6 +229,7 @@ def files(run):
     return {name: (run.folder / name).read_bytes() for name in ("model.safetensors", "history.csv")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attn", ["softmax", "ssmax", "ssa"])
 def test_on_disk_a_stacked_seed_is_a_seed(tiny, lab, attn):
     """In single precision: weights to 1e-4 of their size, but for a bias of keys that rounding alone moves."""
@@ -261,6 +263,7 @@ def stopping_at(lab, step):
     return dataclasses.replace(lab, stopping=lambda: asked.append(0) or len(asked) >= step)
 
 
+@pytest.mark.slow
 def test_a_stopped_stack_goes_on_stacked_with_the_same_bits(tiny, lab):
     spec, whole = tiny("linear", "ssa"), beside(lab, "whole")
     ensembles.train_together(runs(whole, spec), whole)
@@ -274,6 +277,7 @@ def test_a_stopped_stack_goes_on_stacked_with_the_same_bits(tiny, lab):
         assert files(one) == files(other)
 
 
+@pytest.mark.slow
 def test_a_stopped_stack_goes_on_alone_and_a_stopped_seed_in_a_stack(tiny, lab):
     spec, single = tiny("linear", "ssa"), beside(lab, "single")
     with pytest.raises(Stopped):
@@ -302,6 +306,7 @@ def poison(monkeypatch, seed, step):
     monkeypatch.setattr(Linear, "sample", poisoned)
 
 
+@pytest.mark.slow
 def test_a_seed_that_fails_costs_the_others_nothing(tiny, lab, monkeypatch):
     spec, whole = tiny("linear", "ssa"), beside(lab, "whole")
     ensembles.train_together(runs(whole, spec), whole)
@@ -331,6 +336,7 @@ def test_nothing_is_kept_of_a_seed_after_its_bad_loss(tiny, monkeypatch):
     assert kept == [(seed, step) for step in range(1, 9) for seed in SEEDS if seed != 1 or step < 6]
 
 
+@pytest.mark.slow
 def test_if_all_fail_the_stack_ends(tiny, monkeypatch):
     spec, task = tiny(), wide("linear")
     monkeypatch.setattr(type(task), "loss", lambda self, outputs, prompt: outputs.mean() * math.inf)
@@ -340,6 +346,7 @@ def test_if_all_fail_the_stack_ends(tiny, monkeypatch):
     assert ticks == []
 
 
+@pytest.mark.slow
 def test_what_is_stacked_is_what_is_missing_in_the_order_of_the_seeds(tiny, lab):
     spec, other, lone = tiny(), tiny("linear", "ssa"), tiny("linear", "ssmax")
     wanted = [lab.store.run(each, seed) for seed in (2, 1, 0) for each in (spec, other)] + [lab.store.run(lone, 0)]
@@ -352,6 +359,7 @@ def test_what_is_stacked_is_what_is_missing_in_the_order_of_the_seeds(tiny, lab)
     ]
 
 
+@pytest.mark.slow
 def test_a_stack_waits_for_whoever_holds_one_of_its_runs(tiny, lab):
     spec, said = tiny(), []
     stack = dataclasses.replace(lab, say=said.append)
@@ -377,6 +385,7 @@ def sweep(run):
     return lambda *words: run("sweep", "--task", "linear", "--preset", "smoke", *SMALL, *words)
 
 
+@pytest.mark.slow
 def test_a_stacked_sweep_leaves_what_a_sweep_leaves(sweep, tmp_path, monkeypatch):
     words = ["--attn", "ssa", "--seeds", "2", "--stack"]
     code, out, err = sweep(*words, "--dry-run")
@@ -402,6 +411,7 @@ def test_a_stacked_sweep_leaves_what_a_sweep_leaves(sweep, tmp_path, monkeypatch
     assert "nothing to stack" in err
 
 
+@pytest.mark.slow
 def test_a_seed_that_fails_is_told_at_the_end(sweep, monkeypatch):
     poison(monkeypatch, 0, 5)
     code, out, err = sweep("--attn", "softmax", "--seeds", "2", "--stack")
@@ -411,6 +421,7 @@ def test_a_seed_that_fails_is_told_at_the_end(sweep, monkeypatch):
     assert err.splitlines()[-1].startswith("icl-lab: 1 of 2 runs did not finish, see above; the others are finished")
 
 
+@pytest.mark.slow
 def test_a_signal_stops_all_seeds_and_they_go_on(sweep, tmp_path, monkeypatch):
     numbers = {20: signal.SIGINT, 30: signal.SIGTERM}
 

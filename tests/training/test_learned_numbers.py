@@ -3,6 +3,7 @@
 from icl_lab.sweep import sweep
 
 
+@pytest.mark.slow
 def test_learned_numbers_stand_in_the_history(tiny, lab):
     spec = tiny("linear", "softmax", "train.switch_step=52", "train.switch_to=ssmax:bias=yes")
     sweep(spec, 0, lab)

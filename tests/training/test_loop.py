@@ -28,6 +28,7 @@ def equal(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attn", ["softmax", "ssa", "ssmax:bias=yes"])
 @pytest.mark.parametrize("stops", [[30], [1, 2, 57]])
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(tiny, attn, stops):
@@ -114,6 +115,7 @@ def test_random_places_belong_to_the_step(tiny):
     assert equal(numbers(whole), numbers(broken))
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_with_its_step_and_keeps_only_what_is_good(tiny):
     spec = tiny("linear", "softmax", "train.steps=400")
     model, task = setup(spec)
@@ -170,6 +172,7 @@ def test_adam_moves_as_adam_does(tiny):
         assert torch.allclose(moved, -spec.train.rate * gradient[clear].sign(), rtol=2e-2, atol=1e-6), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "trivial"),
     [("linear", "zero"), ("every:balance=half", "always-false"), ("some:balance=half,labels=hidden", "always-true")],
@@ -195,6 +198,7 @@ def test_a_tiny_model_beats_the_trivial_predictor(tiny, choice, trivial):
 SWITCH = ["train.switch_step=20", "train.switch_to=ssmax:s=swap"]
 
 
+@pytest.mark.slow
 def test_a_switched_training_goes_on_with_the_new_rule_from_the_same_weights(tiny):
     spec = tiny("linear", "softmax", *SWITCH)
     model, task = setup(spec)
@@ -214,6 +218,7 @@ def test_a_switched_training_goes_on_with_the_new_rule_from_the_same_weights(tin
     assert torch.allclose(s, start.expand(2), atol=0.3)
 
 
+@pytest.mark.slow
 def test_a_switched_training_takes_the_moments_of_adam_along(tiny):
     """Switching to the rule that is there already, without a warm-up, changes nothing."""
     plain, switched = tiny(), tiny("linear", "softmax", "train.switch_step=30", "train.switch_to=softmax")

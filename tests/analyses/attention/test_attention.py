@@ -10,6 +10,7 @@ from icl_lab.errors import BadValue, UnknownName
 from icl_lab.sweep import load_or_train
 
 
+@pytest.mark.slow
 def test_published_folder_holds_page_numbers_and_figures(runs_of, lab):
     groups = frame.labels(runs_of("softmax", "ssa"))
     asked = frame.checked(Attention(prompt="1,-2,3,70", means=2), groups)

@@ -13,6 +13,7 @@ from icl_lab.tasks.base import Mark
 HOSTILE = "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>"
 
 
+@pytest.mark.slow
 def test_exports_hold_what_is_shown(visit, pair, tmp_path):
     found, path = pair
     tab = visit(path, "#layer=1&head=0&query=6&key=2")
@@ -37,6 +38,7 @@ def test_exports_hold_what_is_shown(visit, pair, tmp_path):
         assert row["key_token"] == found.frames[0].marks[key].label
 
 
+@pytest.mark.slow
 def test_tables_say_what_the_maps_show(visit, pair):
     found, path = pair
     tab = visit(path)
@@ -51,6 +53,7 @@ def test_tables_say_what_the_maps_show(visit, pair):
     assert tab.locator("#tables caption").first.inner_text() == "softmax, layer 1, head 1: weights"
 
 
+@pytest.mark.slow
 def test_tables_are_there_without_a_script(visit, pair):
     found, path = pair
     tab = visit(path, java_script_enabled=False)
@@ -64,6 +67,7 @@ def test_tables_are_there_without_a_script(visit, pair):
     assert float(last[2]) == pytest.approx(found.frames[0].maps[1].weights[1, 1, 6, 0].item(), rel=0.05)
 
 
+@pytest.mark.slow
 def test_printed_page_is_white_without_controls(visit, pair):
     tab = visit(pair[1], color_scheme="dark")
     tab.evaluate("window.onbeforeprint()")
@@ -75,6 +79,7 @@ def test_printed_page_is_white_without_controls(visit, pair):
     assert tab.evaluate("css('--paper')") != "#fff"
 
 
+@pytest.mark.slow
 def test_hostile_words_do_nothing(visit, tmp_path, look, point):
     found = look("ssa")
     object.__setattr__(found.runs[0], "name", HOSTILE)
@@ -97,6 +102,7 @@ def test_hostile_words_do_nothing(visit, tmp_path, look, point):
     assert not names & {"script", "img", "image"}
 
 
+@pytest.mark.slow
 def test_notebook_frame_works(visit, pair, tmp_path):
     found, _ = pair
     path = tmp_path / "notebook.html"
@@ -108,6 +114,7 @@ def test_notebook_frame_works(visit, pair, tmp_path):
     assert frame.locator("#chosen").inner_text() == "Layer 1, head 0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_exported_pictures_are_white(visit, pair, tmp_path, scheme):
     tab = visit(pair[1], color_scheme=scheme)

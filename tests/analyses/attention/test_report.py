@@ -40,6 +40,7 @@ def test_finding_names_answers_truth_and_the_key_with_most_weight(see):
     )
 
 
+@pytest.mark.slow
 def test_files_hold_every_visible_weight(see):
     found = see("softmax", "ssa", text="random:length=6")
     files = report.files(found)

@@ -24,6 +24,7 @@ def thin(monkeypatch):
     monkeypatch.setattr(extrapolation, "SIDE", 40)
 
 
+@pytest.mark.slow
 def test_bounds_of_finished_runs(finished, lab, thin):
     groups = {"softmax": [finished(seed=seed) for seed in (0, 1)], "average": [finished("average")]}
     asked = Boundary(**SMALL)
@@ -50,6 +51,7 @@ def test_bounds_of_finished_runs(finished, lab, thin):
     assert row.count("| 4.19 ") == 4
 
 
+@pytest.mark.slow
 def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_path):
     asked = Boundary(**SMALL)
     found = frame.ask(asked, {"softmax": [finished(seed=seed) for seed in (0, 1)]}, lab)
@@ -84,6 +86,7 @@ def test_claims_read_the_mean_over_sides_and_slopes(planted):
         asked.value(found, "ssa", {"slope": [1]}, "", 0)
 
 
+@pytest.mark.slow
 def test_curves_are_the_answers_of_the_model(finished, lab):
     """The curve is the model's own answer after the same examples, each query by itself."""
     run = finished()
