@@ -1,5 +1,7 @@
 """What normalizers learn is kept in the history of a run."""
 
+import pytest
+
 from icl_lab.sweep import sweep
 
 
