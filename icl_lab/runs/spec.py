@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -196,4 +197,10 @@ def _drawable(spec: RunSpec, task: Task) -> None:
         task.check_length(length, **shift)
     if spec.test.draws == "paper":
         for shift in shifts:
-            task.published(spec.test.lengths[0], **shift)
+            _published(task, spec.test.lengths[0], tuple(shift.items()))
+
+
+@cache
+def _published(task: Task, length: int, shift: tuple[tuple[str, float], ...]) -> None:
+    """Raises ``BadValue`` where there are no published prompts; drawn once a process, since every variant asks."""
+    task.published(length, **dict(shift))

@@ -1,5 +1,6 @@
 """Commands about published results: do them again, and say what held."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,15 @@ def claims(preset: str, results: Path, files: Path) -> None:
     from icl_lab.papers import claims, experiment
     from icl_lab.runs.store import Store
 
-    store, place = Store(results, Layer.find()), experiment.place(files)
+    store, place, tally = Store(results, Layer.find()), experiment.place(files), Counter[str]()
     for name in experiment.names(place):
         chosen, left_out = experiment.fitting(experiment.load(name, place), preset)
         found = claims.findings(chosen, store, preset, store.study(claims.folder(name, store, preset)))
         for line in (*claims.text(name, chosen, found), *(f"  {line}" for line in left_out)):
             out(line)
+        tally.update(finding.verdict for finding in found)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in tally.most_common())
+    out(f"{tally.total()} claims at {preset}: {told}.")
 
 
 @click.command()
