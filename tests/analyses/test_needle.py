@@ -175,3 +175,8 @@ def test_claims_are_read_from_stored_files(tmp_path):
         analysis.value(found, "ssmax", {}, "bottom", 0)
     with pytest.raises(KeyError, match="no cell has length"):
         analysis.value(found, "ssmax", {"length": [64]}, "top", 0)
+
+
+def test_the_best_head_of_a_trial_is_its_greatest_score():
+    scores = torch.tensor([[[0.1, 0.7], [0.2, 0.0]], [[0.3, 0.1], [0.0, 0.5]]])
+    assert best(scores).tolist() == pytest.approx([0.7, 0.5])

@@ -40,9 +40,9 @@ def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
     for name, rule, value in (("deviant-a", "softmax", 2.0), ("deviant-b", "ssa", 8.0)):
         rows = [
             {"attn": attn, "position": 0, "factor": factor, "metric": "mse", "stderr": 0, "count": 9}
-            | {"value": value if factor > 1 else 0.001}
+            | {"value": {10.0: value / 2, 60.0: value, 100.0: 2 * value}.get(factor, 0.001)}
             for attn in (rule, "reference:zero")
-            for factor in (1.0, 10.0, 100.0)
+            for factor in (1.0, 9.0, 10.0, 60.0, 100.0, 200.0)
         ]
         who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0}
         (lab.store.root / name).mkdir(parents=True)

@@ -336,3 +336,7 @@ def test_labels_fall_back_to_the_name():
     assert task.axis_label("other").words == task.metric_label("other") == "other"
     assert task.metric_label("mse-code") == "mean squared error (index ≥ 3)"
     assert [tasks.build(name).name for name in tasks.names()] == tasks.names()
+
+
+def test_a_clip_of_linear_is_judged_from_sigma_4_on():
+    assert (tasks.build("linear").clip.axis, tasks.build("linear").clip.start) == ("sigma_f", 4)

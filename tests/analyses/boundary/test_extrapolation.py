@@ -48,3 +48,14 @@ def test_true_values_reach_a_thousand():
     assert ((truth > 0) & (truth <= 40)).sum() == 100
     assert (truth[-1], truth[106]) == (pytest.approx(1000), 0)
     assert len(extrapolation.truths(2000.0)) == 201
+
+
+def test_a_context_has_39_examples_before_its_query():
+    asked = []
+
+    def see(prompt):
+        asked.append(prompt.tokens.shape[1])
+        return torch.zeros(*prompt.tokens.shape[:2], 1)
+
+    extrapolation.extrapolate(Subject(see), tasks.build("linear"), Line(2.0), np.array([1.0, 2.0]), 2)
+    assert asked == [2 * 40]
