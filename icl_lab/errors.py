@@ -1,4 +1,4 @@
-"""Complaints a user can act on: one line each, saying what was asked and what exists."""
+"""Errors that a user can act on: one line each, saying what was asked and what exists."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -230,3 +230,8 @@ def test_the_example_analysis_runs_as_printed(tmp_path, run, own_parts):
     (folder,) = (tmp_path / "results").glob("in-context-linear-smoke-*")
     assert {path.name for path in folder.iterdir()} >= {"in-context.csv", "in-context.png", "table.md", "study.json"}
     assert "ssa" in out
+
+
+def test_the_example_task_is_the_one_under_test():
+    (example,) = [block for block in blocks(README.read_text(), "python") if 'add("sine")' in block]
+    assert example == (ROOT / "tests" / "examples" / "sine.py").read_text()

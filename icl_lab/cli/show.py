@@ -1,4 +1,4 @@
-"""A finished run for whoever waits: its grid in brief, its pictures, and its paths."""
+"""What a command prints of a finished run: its grid in brief, its pictures, and its paths."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

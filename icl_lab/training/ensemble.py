@@ -22,8 +22,8 @@ class Stack(nn.Module):
 
     Formula: loss_i = loss(model(theta_i, tokens_i)) for i = 1 .. s, the model mapped over i by ``vmap``
 
-    The larger tensors cost a GPU little more than the single ones, which leave it idle; a CPU has nothing idle to give.
-    Autograd records below ``vmap``: the way back is that of plain tensors, and asks no rule of mapping.
+    A GPU is not filled by one small model, so that several cost little more; a CPU is, and gains nothing. Autograd
+    records the operations below ``vmap``: the backward pass is that of plain tensors and needs no batching rules.
     """
 
     def __init__(self, models: Sequence[GPT2], task: Task) -> None:
@@ -76,9 +76,10 @@ class Stack(nn.Module):
 
 
 def advance(stack: Stack, adam: torch.optim.Adam, spec: TrainSpec, seeds: Sequence[int], step: int) -> Tensor:
-    """Does one step of every seed, and returns their losses (s), for which nobody has waited yet.
+    """Does one step of every seed, and returns their losses (s) without synchronising the device.
 
-    Adam works number by number, so that one of the stacked numbers is as good as one a seed; a norm does not.
+    Adam works element by element, so that one Adam of the stacked parameters equals one a seed; clipping by a norm does
+    not, and is done for each seed.
     """
     for group in adam.param_groups:
         group["lr"] = spec.rate_at(step)

@@ -1,4 +1,7 @@
-"""Trainings that go on together: who stands where, who meets whom, and who is left behind."""
+"""Several seeds trained in lock-step as one ensemble (torch.func: model ensembling).
+
+Seeds that resume at different steps are aligned first; one whose loss is not finite is dropped and the others go on.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +21,7 @@ from icl_lab.training.loop import ROW, Progress, TrainSpec
 
 @dataclass
 class Member:
-    """One seed's training: its model, where it stands, who keeps that, and why it was left behind if it was."""
+    """One seed's training: its model, its progress, what publishes a checkpoint, and why it failed if it did."""
 
     seed: int
     model: GPT2
@@ -37,22 +40,22 @@ def train(
 ) -> None:
     """Trains the members in place to the last step, each as ``train.train`` would alone, up to rounding.
 
-    Who stands further back goes alone until the next is met, and then with it: so there are as many steps in all as the
-    hindmost has left, where groups that never meet would add up theirs. A member whose loss is not finite is left
-    behind and says why in ``failed``; the others go on without it.
+    Members that resume at an earlier step are trained alone until they reach the next member's step, and from there
+    together with it, so that the number of steps is that of the member with most steps left. A member whose loss is not
+    finite is dropped, with the reason in ``failed``; the others go on.
 
-    Raises ``Stopped`` when ``stopping()`` turns true; all have been kept then.
+    Raises ``Stopped`` when ``stopping()`` turns true, after a checkpoint of every member.
     """
     for begin, end in pairwise(sorted({member.progress.step for member in members} | {spec.steps})):
-        Crew([member for member in members if member.progress.step == begin], task, spec).train(end, stopping, tick)
+        Ensemble([member for member in members if member.progress.step == begin], task, spec).train(end, stopping, tick)
 
 
-class Crew:
-    """Members that stand at one step and go on together; their own models and progress are behind until they land."""
+class Ensemble:
+    """Members at one step, trained together; their models and optimizers are updated when they are unstacked."""
 
     def __init__(self, members: Sequence[Member], task: Task, spec: TrainSpec) -> None:
         self.members, self.task, self.spec = list(members), task, spec
-        self._board()
+        self._stack()
 
     def train(self, end: int, stopping: Callable[[], bool], tick: Callable[[int, float], object]) -> None:
         """Trains up to step ``end``; raises ``Stopped``."""
@@ -72,7 +75,7 @@ class Crew:
             if over:
                 tick(done, fmean(member.progress.history[-1]["loss"] for member in self.members))
             if keep or done == end:
-                self._land()
+                self._unstack()
             if keep:
                 for member in self.members:
                     member.keep(member.progress)
@@ -80,16 +83,16 @@ class Crew:
                 if stop:
                     raise Stopped(f"stopped at step {done} of {self.spec.steps}; the same command goes on from there.")
 
-    def _board(self) -> None:
-        """Stacks what the members have."""
+    def _stack(self) -> None:
+        """Stacks the members' parameters, optimizer states and pending losses."""
         models, progress = [member.model for member in self.members], [member.progress for member in self.members]
         self.stack = Stack(models, self.task)
         self.adam = stacked_adam(self.stack, [stand.optimizer for stand in progress])
         pending = zip(*(stand.pending for stand in progress), strict=True)
         self.losses = [torch.tensor(losses, device=next(models[0].parameters()).device) for losses in pending]
 
-    def _land(self) -> None:
-        """Gives the members what is theirs of the stack."""
+    def _unstack(self) -> None:
+        """Copies each member's parameters and optimizer state out of the stack."""
         self.stack.unload([member.model for member in self.members])
         for k, member in enumerate(self.members):
             member.progress.optimizer = single_adam(self.adam, k)
@@ -97,8 +100,8 @@ class Crew:
     def _read(self, done: int, over: bool) -> None:
         """Reads the losses up to step ``done``, where a row of the history may be ``over``, into each progress.
 
-        Who has one that is not finite goes no further. The rows of a stack do not touch one another: what is wrong with
-        one of them has reached none of the rest.
+        A member with a loss that is not finite is dropped. The members of a stack are independent, so that the others
+        are not affected.
         """
         if over:  # a row says what the rules have learned
             self.stack.unload([member.model for member in self.members])
@@ -112,19 +115,19 @@ class Crew:
                 member.progress.history.append(training.row(member.model, self.spec, done, pending))
             member.progress.step, member.progress.pending = done, [] if over else pending
         if any(member.failed for member in self.members):
-            self._land()
+            self._unstack()
             self.members = [member for member in self.members if not member.failed]
             if self.members:
-                self._board()
+                self._stack()
         elif over:
             self.losses = []
 
     def _swap_rule(self) -> None:
-        """Puts the other rule into every model; what Adam knows of the other numbers is taken along."""
-        self._land()
+        """Puts the other rule into every model; Adam's state of all other parameters is kept."""
+        self._unstack()
         for k, member in enumerate(self.members):
             adam = training.optimizer(member.model)
             adam.load_state_dict(single_adam(self.adam, k))
             member.model.swap_rule(self.spec.switch_to)
             member.progress.optimizer = training.optimizer(member.model, adam).state_dict()
-        self._board()
+        self._stack()

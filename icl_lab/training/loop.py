@@ -147,7 +147,7 @@ def prepare(model: GPT2, task: Task, adam: torch.optim.Adam, spec: TrainSpec) ->
 
 
 def advance(engine: engines.Eager, spec: TrainSpec, seed: int, step: int) -> Tensor:
-    """Does one step of Adam on the prompts of ``step``, and returns their loss, for which nobody has waited yet."""
+    """Does one step of Adam on the prompts of ``step``, and returns their loss without synchronising the device."""
     model, task = engine.work.model, engine.work.task
     device = next(model.parameters()).device
     prompt = task.sample(stream(seed, "train", step), spec.batch, spec.length_at(step), **spec.shift).to(device)
