@@ -40,7 +40,7 @@ def test_an_analysis_writes_its_folder_and_says_what_to_open(run, tmp_path):
     assert code == 0
     (folder,) = (tmp_path / "results").glob("deviant-linear-smoke-*")
     assert f"wrote {folder}: deviant.csv, deviant.png" in out
-    assert f"open {folder / 'deviant.png'}" in out
+    assert f"open {folder / 'report.html'}" in out
     assert "steps" in err.splitlines()[0]  # announced before the first step
     study = json.loads((folder / "study.json").read_text())
     assert study["options"] == {"factors": [1.0, 10.0], "position": [0], "prompts": 64}

@@ -101,8 +101,8 @@ def _ask(name: str, part: type, words: dict[str, Any]) -> None:
         return
     found = frame.ask(analysis, groups, lab)
     text = publish.publish(study, analysis, found, groups, place)
-    names, page = publish.written(place), f"{name}.html"
-    tell(text, place, names, page if page in names else f"{name}.{analysis.kinds[0]}")
+    names = publish.written(place)
+    tell(text, place, names, next(page for page in (f"{name}.html", "report.html") if page in names))
 
 
 def _announced(decorator: ast.expr) -> str:
