@@ -52,7 +52,10 @@ class Eager:
         self.loss = loss_of(work.model, work.task, work.precision)
 
     def step(self, prompt: Prompt, where: Tensor, rate: float) -> Tensor:
-        """Does one step on prompts whose tokens stand at ``where`` (t); returns the loss without synchronising the device."""
+        """Does one step on prompts whose tokens stand at ``where`` (t); returns the loss.
+
+        The device is not synchronised.
+        """
         for group in self.work.adam.param_groups:
             group["lr"] = rate
         return self.whole(prompt, causal(len(where), where.device), where)
