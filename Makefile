@@ -46,9 +46,9 @@ $(ASKED): $(READY)
 	@$(PYTHON) -m icl_lab make '$@'
 endif
 test: $(READY) ## run the tests (ARGS= for pytest)
-	@printf '%s\n' "-m pytest -n 4 --dist worksteal $${ARGS-}" | xargs $(PYTHON)
+	@printf '%s\n' "-m pytest -n auto --maxprocesses 4 --dist worksteal $${ARGS-}" | xargs $(PYTHON)
 test-fast: $(READY) ## run the tests that are not marked slow: under a minute, for the daily loop
-	@printf '%s\n' "-m pytest -n 4 --dist worksteal -m 'not slow' $${ARGS-}" | xargs $(PYTHON)
+	@printf '%s\n' "-m pytest -n auto --maxprocesses 4 --dist worksteal -m 'not slow' $${ARGS-}" | xargs $(PYTHON)
 check: $(READY) ## formatting, lint, types, layering and README in step
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
