@@ -199,7 +199,7 @@ class Analysis(ABC):
 
     def seeds(self, found: Any) -> list[int]:
         """Returns the training seeds that claims can be judged over."""
-        return [int(seed) for seed in found.first.where(attn=found.rules[0]).values("seed")]
+        return list(found.seeds)
 
     def value(self, found: Any, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
         """Returns the number that a claim is about: a metric (or the usual one) of a subject over cells, for a seed.
@@ -220,6 +220,7 @@ class Stored:
     first = Found.first
     rules = Found.rules
     references = Found.references
+    seeds = Found.seeds
 
 
 def build(name: str, options: Mapping[str, Any]) -> Analysis:

@@ -22,23 +22,21 @@ def record(name: str, analysis: Analysis, groups: Groups, command: str) -> Study
     return StudyRecord.of(name, options(analysis), groups, command)
 
 
-def text(analysis: Analysis, found: Any, spec: RunSpec, groups: Groups, command: str, more: str = "") -> str:
+def text(spec: RunSpec, groups: Groups, finding: str, table: Sequence[str], command: str, more: str = "") -> str:
     """Returns what was found as Markdown: one line on the runs, the finding, the tables, what made them."""
-    lines = [head(spec, groups), ""]
-    if sentence := analysis.finding(found):
-        lines += [sentence, ""]
-    return "\n".join([*lines, *analysis.table(found), "", f"Made by `{command}`.", ""]) + more
+    lines = [head(spec, groups), "", *([finding, ""] if finding else [])]
+    return "\n".join([*lines, *table, "", f"Made by `{command}`.", ""]) + more
 
 
 def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, folder: Path, more: str = "") -> str:
     """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text."""
     spec = next(iter(groups.values()))[0].spec
-    told = text(analysis, found, spec, groups, study.command, more)
+    finding, table = analysis.finding(found), analysis.table(found)
+    told = text(spec, groups, finding, table, study.command, more)
     figures = analysis.figures(found, f"{spec.task}, {spec.preset}: {analysis.title}")
-    lines = [*analysis.table(found), *more.splitlines()]
     files: dict[str, str | bytes] = {**analysis.files(found), "table.md": told}
     if not any(name.endswith(".html") for name in files):  # one that has a page of its own needs no other
-        files["report.html"] = page(study, analysis, groups, analysis.finding(found), lines, figures)
+        files["report.html"] = page(study, analysis, groups, finding, [*table, *more.splitlines()], figures)
     study.seal(folder, publish_folder(folder, files, figures, analysis.kinds))
     return told
 

@@ -139,17 +139,18 @@ def complete(
         lab = replace(lab, store=replace(lab.store, layer=None))
         runs = [replace(run, layer=None) for run in runs]
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
+    clock = Clock(lab.device, tested)
     if not tested:
-        mine = [run for run in mine if not run.trained]
+        mine = [run for run in mine if not clock.done(run)]
     else:
         tell_evidence([run for run in mine if run.finished])
     if order.dry_run:
-        rehearse(mine, lab, order, tested)
+        rehearse(mine, lab, clock, order.stack)
         return False
     if order.force:
         for run in mine:
             restart(run, lab)
-    before, clock = {run.place for run in mine if tested and run.finished}, Clock(lab.device, tested)
+    before = {run.place for run in mine if clock.done(run)}
     with shared_threads(order.jobs):
         announce_all(mine, clock, order.jobs)
     failed = at_once(mine, lab, order.jobs, tested) if order.jobs > 1 else {}
@@ -157,7 +158,7 @@ def complete(
     for run in mine:
         if run.folder in failed:
             continue
-        if not (run.finished if tested else run.trained) or len(mine) == 1:
+        if not clock.done(run) or len(mine) == 1:
             announce(run, lab, clock)
         try:
             finish(run, lab, tested)
@@ -174,19 +175,18 @@ def complete(
             f"{len(failed)} of {len(mine)} runs did not finish, see above; the others are finished, and the same "
             f"command tries again what is left."
         )
-    left = [run for run in runs if not (run.finished if tested else run.trained)]
+    left = [run for run in runs if not clock.done(run)]
     if left:
         say(f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard.")
     return not left
 
 
-def rehearse(runs: Sequence["Run"], lab: "Lab", order: Order, tested: bool = True) -> None:
+def rehearse(runs: Sequence["Run"], lab: "Lab", clock: Clock, stacked: bool) -> None:
     """Says what would be done, run by run, and how long it would take."""
-    clock = Clock(lab.device, tested)
     seconds = sum(announce(run, lab, clock, dry_run=True) for run in runs)
     done = sum(clock.done(run) for run in runs)
     say(f"{done} of {len(runs)} runs are there; the rest would take about {duration(seconds)} one after another.")
-    if order.stack:
+    if stacked:
         stack(runs, lab, dry_run=True)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from icl_lab.comparison.statistics import Effect, holm
 from icl_lab.comparison.study import Study
+from icl_lab.markdown import listed
 from icl_lab.runs.spec import RunSpec
 
 PROMPTS = {
@@ -86,21 +87,17 @@ def finding(study: Study) -> str:
         ("more", [each for each in sure if each.middle > none]),
     ):
         if found:
-            text.append(f"{_list([f'{c.rule} ({c.words})' for c in found])} err{'s' * (len(found) == 1)} {word}")
+            text.append(f"{listed([f'{c.rule} ({c.words})' for c in found])} err{'s' * (len(found) == 1)} {word}")
     seeds = f"over {study.seeds} seeds, by {what}"
     said = f"Against {study.baseline}, {seeds}: " + ("; ".join(text) if text else "no rule differs clearly")
     if unsure:
         named = [f"{c.rule} errs {'less' if c.middle < none else 'more'} ({c.words})" for c in unsure]
-        said += f". Only by its interval, not once p is corrected for {len(every)} comparisons: {_list(named)}"
+        said += f". Only by its interval, not once p is corrected for {len(every)} comparisons: {listed(named)}"
     draws = len(every) - len(sure) - len(unsure)
     if draws and (text or unsure):
         rest = "The other one is" if draws == 1 else f"The other {draws} are"
         said += f". {rest} not told apart from {study.baseline}"
     return f"{said}."
-
-
-def _list(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def probability(p: float) -> str:
