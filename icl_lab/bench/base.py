@@ -21,9 +21,9 @@ from icl_lab.errors import RunFailed
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
 from icl_lab.runs.environment import seconds
-from icl_lab.training import engines
 from icl_lab.training.curriculum import Staircase
-from icl_lab.training.loop import TrainSpec, advance, optimizer, prepare
+from icl_lab.training.loop import advance, optimizer, prepare
+from icl_lab.training.recipe import Engine, Precision, TrainSpec
 
 HOME = Path(icl_lab.__file__).parent.parent  # the folder that holds the package
 
@@ -87,16 +87,16 @@ class Steps:
         batch: int,
         pairs: int,
         device: torch.device,
-        engine: engines.Name = "eager",
-        precision: engines.Precision = "float32",
+        engine: Engine = "eager",
+        precision: Precision = "float32",
     ) -> None:
         self.task = tasks.build("linear")
         length = Staircase(start=pairs, stop=pairs)
         self.spec = TrainSpec(batch=batch, rate=1e-4, curriculum=length, engine=engine, precision=precision)
         self.reading = Reading(self.task.width, self.task.outputs, self.task.roles, self.task.tokens(pairs))
         self.model = GPT2(model, self.reading, attn, stream(0, "init")).to(device).train()
-        self.adam = optimizer(self.model)
-        self.engine = prepare(self.model, self.task, self.adam, self.spec)
+        self.moves = optimizer(self.model, self.spec)
+        self.engine = prepare(self.model, self.task, self.moves, self.spec)
         self.step = 0
 
     def __call__(self) -> torch.Tensor:

@@ -10,7 +10,7 @@ from icl_lab.bench.base import Bench, Row, Steps, alternate
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import ModelSpec
 from icl_lab.runs.presets import PRESETS
-from icl_lab.training.engines import Name, Precision
+from icl_lab.training.recipe import Engine, Precision
 
 PART = "engines"
 ATTN = "softmax"
@@ -22,7 +22,7 @@ SECONDS = 0.4  # that one timing of eager steps should take: long against a cloc
 class Way:
     """An engine and a precision."""
 
-    engine: Name
+    engine: Engine
     precision: Precision
 
     def __str__(self) -> str:

@@ -16,7 +16,8 @@ from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.measure import measure as cells
 from icl_lab.runs.presets import PAPER, PRESETS
 from icl_lab.sweep import subject
-from icl_lab.training.loop import Progress, TrainSpec, train
+from icl_lab.training.loop import Progress, train
+from icl_lab.training.recipe import TrainSpec
 
 PART = "quality"
 BOUT = 5.0  # seconds of training between two looks

@@ -10,10 +10,12 @@ from icl_lab.bench.base import Bench, Row, alternate
 from icl_lab.model.gpt2 import GPT2, Reading
 from icl_lab.rng import stream
 from icl_lab.runs.presets import PRESETS
+from icl_lab.training import ensemble
 from icl_lab.training.curriculum import Staircase
-from icl_lab.training.ensemble import Stack, advance, stacked_adam
-from icl_lab.training.loop import TrainSpec, optimizer, prepare
+from icl_lab.training.ensemble import Stack, advance
 from icl_lab.training.loop import advance as advance_one
+from icl_lab.training.loop import optimizer, prepare
+from icl_lab.training.recipe import TrainSpec
 
 PART = "stack"
 SEEDS = 8
@@ -43,8 +45,8 @@ def jobs(rule: str, steps: int, device: torch.device) -> tuple[Callable[[], obje
     reading = Reading(task.width, task.outputs, task.roles, task.tokens(longest))
     models = [GPT2(lite.model, reading, rule, stream(seed, "init")).to(device).train() for seed in range(SEEDS)]
     stack = Stack(models, task)
-    adam = stacked_adam(stack, [])
-    engines = [prepare(model, task, optimizer(model), spec) for model in models]
+    moves = ensemble.optimizer(stack, spec)
+    engines = [prepare(model, task, optimizer(model, spec), spec) for model in models]
 
     def alone() -> None:
         for seed, engine in enumerate(engines):
@@ -53,6 +55,6 @@ def jobs(rule: str, steps: int, device: torch.device) -> tuple[Callable[[], obje
 
     def together() -> None:
         for step in range(steps):
-            advance(stack, adam, spec, range(SEEDS), step)
+            advance(stack, moves, spec, range(SEEDS), step)
 
     return alone, together

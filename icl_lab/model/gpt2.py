@@ -204,6 +204,14 @@ class GPT2(nn.Module):
                     found |= {f"{name} {layer}.{head}": value for head, value in enumerate(values)}
         return found
 
+    def matrices(self) -> list[str]:
+        """The names of the weights of linear maps inside the blocks, those of rules apart."""
+        return [
+            f"blocks.{name}.weight"
+            for name, part in self.blocks.named_modules()
+            if isinstance(part, nn.Linear) and ".rule." not in name
+        ]
+
     def parameter_count(self) -> int:
         """The working parameters: every number that training can move."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)

@@ -201,8 +201,9 @@ def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, 
 def _operations(experiment: Experiment, variant: experiments.Variant, preset: str) -> float:
     """Six operations for each parameter and token, forward and backward; 12 d^2 parameters a layer."""
     spec = experiment.spec(variant, preset)
-    examples = sum(spec.train.length_at(step) for step in range(0, spec.train.steps, 100)) * 100
-    tokens = spec.train.batch * tasks.build(experiment.task).tokens(examples)
+    counted = range(0, spec.train.steps, 100)
+    examples = sum(spec.train.length_at(step) * spec.train.batch_at(step) for step in counted) * 100
+    tokens = tasks.build(experiment.task).tokens(examples)
     return 6.0 * 12 * spec.model.layers * spec.model.width**2 * tokens
 
 

@@ -11,7 +11,7 @@ from icl_lab.runs import checkpoints
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Run
 from icl_lab.training import engines
-from icl_lab.training.loop import TrainSpec
+from icl_lab.training.recipe import TrainSpec
 
 COUNTED = 20_000  # steps whose lengths are looked up; of more, as many are
 
@@ -22,7 +22,7 @@ def estimate(spec: RunSpec, device: torch.device, since: int = 0) -> tuple[float
     A few steps at full length are measured. They are eager ones in single precision, whatever the engine: to compile
     would take longer than to estimate. Raises ``BadValue`` where the device is not one for the engine.
     """
-    engines.check(spec.train.engine, device)
+    engines.check(spec.train.engine, device, spec.train.optimizer)
     task = tasks.build(spec.task)
     model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device)
     prompt = task.sample(stream(0, "estimate"), spec.train.batch, spec.train.longest).to(device)
@@ -38,10 +38,14 @@ def estimate(spec: RunSpec, device: torch.device, since: int = 0) -> tuple[float
 
 
 def examples(spec: TrainSpec, since: int = 0) -> float:
-    """Returns the sum of the prompts' lengths over the steps from ``since`` on; of very many steps, from a part."""
+    """Returns the sum of the prompts' lengths over the steps from ``since`` on, in batches of the first step's size.
+
+    Of very many steps, from a part.
+    """
     stride = max(1, (spec.steps - since) // COUNTED)
     counted = range(since, spec.steps, stride)
-    return sum(map(spec.length_at, counted)) * (spec.steps - since) / max(1, len(counted))
+    read = sum(spec.length_at(step) * spec.batch_at(step) for step in counted) / spec.batch
+    return read * (spec.steps - since) / max(1, len(counted))
 
 
 def standing(run: Run) -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from icl_lab.model.gpt2 import ModelSpec
 from icl_lab.training.curriculum import Staircase
-from icl_lab.training.loop import TrainSpec
+from icl_lab.training.recipe import TrainSpec
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from icl_lab.model.gpt2 import ModelSpec, Reading
 from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.presets import PRESETS
 from icl_lab.tasks.base import Task
-from icl_lab.training.loop import TrainSpec
+from icl_lab.training.recipe import TrainSpec
 
 MOST_LENGTHS = 4096  # of a curriculum that are looked at before training
 

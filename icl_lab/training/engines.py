@@ -6,20 +6,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor
-from torch.optim import Adam
 
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import causal, veil
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
+from icl_lab.training.optimizers import Optimizer
+from icl_lab.training.recipe import Engine, OptimizerName, Precision
 
-Name = Literal["eager", "compiled", "graph"]
-Precision = Literal["float32", "bf16"]
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 Job = Callable[[], Tensor]
 Recorder = Callable[[Job], tuple[Callable[[], object], Tensor]]
@@ -37,7 +36,7 @@ class Work:
 
     model: GPT2
     task: Task
-    adam: Adam
+    moves: Optimizer
     clip: float
     precision: Precision
     batch: int
@@ -45,7 +44,7 @@ class Work:
 
 
 class Eager:
-    """A step as it is written: the loss, its gradients, their bound, Adam."""
+    """A step as it is written: the loss, its gradients, their bound, the optimizer."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -56,24 +55,25 @@ class Eager:
 
         The device is not synchronised.
         """
-        for group in self.work.adam.param_groups:
-            group["lr"] = rate
-        return self.whole(prompt, causal(len(where), where.device), where)
+        self.work.moves.set_rate(rate)
+        loss = self.whole(prompt, causal(len(where), where.device), where)
+        self.work.moves.follow()
+        return loss
 
     def whole(self, prompt: Prompt, visible: Tensor, where: Tensor) -> Tensor:
         """The step, of tensors alone."""
-        adam = self.work.adam
+        moves = self.work.moves
         loss = self.loss(prompt.tokens, prompt.targets, prompt.scored, visible, where)
-        adam.zero_grad(set_to_none=True)
+        moves.zero_grad()
         torch.autograd.backward(loss)
         if self.work.clip:
-            torch.nn.utils.clip_grad_norm_(adam.param_groups[0]["params"], self.work.clip)
-        adam.step()
+            torch.nn.utils.clip_grad_norm_(moves.numbers, self.work.clip)
+        moves.step()
         return loss.detach()
 
 
 class Compiled(Eager):
-    """The loss and its gradients as code made by ``torch.compile``, once for each length of the prompts.
+    """The loss and its gradients as code made by ``torch.compile``, once for each number and length of prompts.
 
     Code for a length knows nothing of the lengths before it, so a training that is taken up again runs the same code
     and ends with the same bits. Code for all lengths at once is made in the time of one, but what it is hangs on the
@@ -86,22 +86,22 @@ class Compiled(Eager):
     def __init__(self, work: Work) -> None:
         super().__init__(work)
         self.plain, self.loss = self.loss, self._compiled
-        self.made: dict[int, Loss] = {}
+        self.made: dict[tuple[int, int], Loss] = {}
         device = next(work.model.parameters()).device
         prompt = work.task.sample(stream(0, "compile"), work.batch, work.longest).to(device)
         where = work.model.places(prompt.tokens.shape[1], stream(0, "compile"), device)
         try:
             loss = self.loss(prompt.tokens, prompt.targets, prompt.scored, causal(len(where), device), where)
-            torch.autograd.grad(loss, work.adam.param_groups[0]["params"], allow_unused=True)
+            torch.autograd.grad(loss, work.moves.numbers, allow_unused=True)
         except RuntimeError as error:
             raise BadValue(f"train.engine=compiled is not possible here: {told(work.model, error)}") from error
 
     def _compiled(self, tokens: Tensor, targets: Tensor, scored: Tensor, visible: Tensor, where: Tensor) -> Tensor:
-        length = len(where)
-        if length not in self.made:
+        shape = (len(tokens), len(where))
+        if shape not in self.made:
             code = own_code(self.plain)
-            self.made[length] = torch.compile(code, backend=BACKEND, fullgraph=True, dynamic=False)
-        return self.made[length](tokens, targets, scored, visible, where)
+            self.made[shape] = torch.compile(code, backend=BACKEND, fullgraph=True, dynamic=False)
+        return self.made[shape](tokens, targets, scored, visible, where)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,9 @@ class Recording:
 
 
 class Graph(Eager):
-    """The whole step, recorded once for each length as a CUDA graph, and replayed: one launch in place of hundreds.
+    """The whole step, recorded as a CUDA graph once for each number and length of prompts, and replayed.
+
+    One launch stands in the place of hundreds.
 
     A graph reads and writes fixed places: prompts are copied to where it reads them, the rate is a tensor, and the
     parameters and the moments of Adam stay where they are. ``record`` does a job a few times, records it, and returns
@@ -131,26 +133,29 @@ class Graph(Eager):
         super().__init__(work)
         self.record = record
         self.rate = torch.zeros((), device=next(work.model.parameters()).device)
-        for group in work.adam.param_groups:
-            group["lr"], group["capturable"] = self.rate, True
-        self.recordings: dict[int, Recording] = {}
+        work.moves.set_rate(self.rate)
+        for group in work.moves.adam.param_groups:
+            group["capturable"] = True
+        self.recordings: dict[tuple[int, int], Recording] = {}
 
     def step(self, prompt: Prompt, where: Tensor, rate: float) -> Tensor:
         """As the eager step, by the recording of this length, which is made where it is met first."""
         self.rate.fill_(rate)
         inputs = (prompt.tokens, prompt.targets, prompt.scored, where)
-        if len(where) not in self.recordings:
-            self.recordings[len(where)] = self._recording(*(part.clone() for part in inputs))
-        recording = self.recordings[len(where)]
+        shape = (len(prompt.tokens), len(where))
+        if shape not in self.recordings:
+            self.recordings[shape] = self._recording(*(part.clone() for part in inputs))
+        recording = self.recordings[shape]
         for fixed, new in zip(recording.inputs, inputs, strict=True):
             fixed.copy_(new)
         recording.replay()
+        self.work.moves.follow()
         return recording.loss.clone()
 
     def _recording(self, *inputs: Tensor) -> Recording:
         *parts, where = inputs
         visible = causal(len(where), where.device)
-        with unmoved(self.work.adam):
+        with unmoved(self.work.moves):
             try:
                 replay, loss = self.record(partial(self.whole, Prompt(*parts), visible, where))
             except RuntimeError as error:
@@ -158,15 +163,17 @@ class Graph(Eager):
         return Recording(inputs, replay, loss, (visible, veil(visible, torch.float32)))
 
 
-def check(name: Name, device: torch.device) -> None:
-    """Raises ``BadValue`` where the device is not one for the engine."""
+def check(name: Engine, device: torch.device, optimizer: OptimizerName = "adam") -> None:
+    """Raises ``BadValue`` where the device or the optimizer is not one for the engine."""
+    if name == "graph" and optimizer == "muon":
+        raise BadValue("train.engine=graph cannot record Muon (torch reads its rate); take eager, or adam or adamw.")
     if name == "graph" and device.type != "cuda":
         raise BadValue(f"train.engine=graph records CUDA graphs, and the device is {device}; take eager or compiled.")
 
 
-def build(name: Name, work: Work) -> Eager:
+def build(name: Engine, work: Work) -> Eager:
     """Returns the engine of that name; raises ``BadValue`` where it cannot do this work."""
-    check(name, next(work.model.parameters()).device)
+    check(name, next(work.model.parameters()).device, "muon" if work.moves.muon is not None else "adam")
     if name == "graph":
         return Graph(work, cuda_recorder())
     return Compiled(work) if name == "compiled" else Eager(work)
@@ -196,9 +203,9 @@ def own_code(loss: Loss) -> Loss:
 
 
 @contextmanager
-def unmoved(adam: Adam) -> Iterator[None]:
+def unmoved(moves: Optimizer) -> Iterator[None]:
     """Whatever steps are done inside: afterwards parameters and moments are as before, in the memory they have now."""
-    parameters = adam.param_groups[0]["params"]
+    parameters, adam = moves.numbers, moves.adam
     before = [(p.detach().clone(), {name: x.clone() for name, x in adam.state[p].items()}) for p in parameters]
     yield
     with torch.no_grad():

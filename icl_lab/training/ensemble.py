@@ -1,8 +1,7 @@
-"""Several seeds of one training as one: their models stacked, one pass and one Adam for all of them."""
+"""Several seeds of one training as one: their models stacked, one pass and one optimizer for all of them."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
-from icl_lab.training.loop import TrainSpec, optimizer
+from icl_lab.training.optimizers import Optimizer
+from icl_lab.training.recipe import TrainSpec
 
 SMALL = 1e-6  # what torch.nn.utils.clip_grad_norm_ adds to a norm
 
@@ -33,7 +33,7 @@ class Stack(nn.Module):
             nn.Parameter(torch.stack([p.detach() for p in row]), requires_grad=row[0].requires_grad)
             for row in zip(*(model.parameters() for model in models), strict=True)
         )
-        self.task, code = task, models[0].positions
+        self.task, code, self.matrices = task, models[0].positions, models[0].matrices()
         # Functions, not modules: the parameters of a part of this module would count beside the stacked ones.
         self.model = partial(functional_call, models[0])
         self.where = code.where if code.random else None
@@ -56,8 +56,8 @@ class Stack(nn.Module):
 
     def draw(self, spec: TrainSpec, seeds: Sequence[int], step: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """What ``forward`` reads at ``step``: for each seed the prompts and places of its own training."""
-        length, device = spec.length_at(step), self.numbers[0].device
-        prompts = [self.task.sample(stream(seed, "train", step), spec.batch, length, **spec.shift) for seed in seeds]
+        length, batch, device = spec.length_at(step), spec.batch_at(step), self.numbers[0].device
+        prompts = [self.task.sample(stream(seed, "train", step), batch, length, **spec.shift) for seed in seeds]
         tokens, targets, scored = (
             torch.stack([getattr(prompt, part) for prompt in prompts]).to(device)
             for part in ("tokens", "targets", "scored")
@@ -75,20 +75,20 @@ class Stack(nn.Module):
                 p.copy_(rows[k])
 
 
-def advance(stack: Stack, adam: torch.optim.Adam, spec: TrainSpec, seeds: Sequence[int], step: int) -> Tensor:
+def advance(stack: Stack, moves: Optimizer, spec: TrainSpec, seeds: Sequence[int], step: int) -> Tensor:
     """Does one step of every seed, and returns their losses (s) without synchronising the device.
 
     Adam works element by element, so that one Adam of the stacked parameters equals one a seed; clipping by a norm does
     not, and is done for each seed.
     """
-    for group in adam.param_groups:
-        group["lr"] = spec.rate_at(step)
+    moves.set_rate(spec.rate_at(step))
     losses: Tensor = stack(*stack.draw(spec, seeds, step))
-    adam.zero_grad(set_to_none=True)
+    moves.zero_grad()
     torch.autograd.backward(losses.sum())
     if spec.clip:
         clip([p.grad for p in stack.numbers if p.grad is not None], spec.clip)
-    adam.step()
+    moves.step()
+    moves.follow()
     return losses.detach()
 
 
@@ -100,34 +100,6 @@ def clip(gradients: Sequence[Tensor], bound: float) -> None:
         gradient.mul_(shares.view(-1, *[1] * (gradient.ndim - 1)))
 
 
-def stacked_adam(stack: Stack, states: Sequence[dict[str, Any] | None]) -> torch.optim.Adam:
-    """Adam over the stacked numbers, from the state of each seed's own Adam; all stand at the same step.
-
-    Raises ``ValueError`` where only some have moved: the kernel would read what is not there.
-    """
-    adam = optimizer(stack)
-    known = [state["state"] for state in states if state is not None]
-    if len(known) not in (0, len(states)):
-        raise ValueError(f"{len(known)} of {len(states)} seeds have a state of Adam")
-    if known:
-        device = stack.numbers[0].device  # states that were read from disk lie elsewhere
-        whole = {
-            number: {
-                # How often Adam has moved a number is one count for all seeds.
-                name: value if name == "step" else torch.stack([seed[number][name].to(device) for seed in known])
-                for name, value in first.items()
-            }
-            for number, first in known[0].items()
-        }
-        adam.load_state_dict({**adam.state_dict(), "state": whole})
-    return adam
-
-
-def single_adam(adam: torch.optim.Adam, k: int) -> dict[str, Any]:
-    """Returns the state of the Adam of seed number ``k``, as a training of that seed alone would have it."""
-    state = adam.state_dict()
-    alone = {
-        number: {name: value.clone() if name == "step" else value[k].clone() for name, value in of.items()}
-        for number, of in state["state"].items()
-    }
-    return {**state, "state": alone}
+def optimizer(stack: Stack, spec: TrainSpec) -> Optimizer:
+    """What moves the stacked numbers, each seed as alone."""
+    return Optimizer(spec, dict(zip(stack.names, stack.numbers, strict=True)), stack.matrices, len(stack.numbers[0]))

@@ -15,8 +15,10 @@ from icl_lab.errors import RunFailed, Stopped
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.tasks.base import Task
 from icl_lab.training import loop as training
-from icl_lab.training.ensemble import Stack, advance, single_adam, stacked_adam
-from icl_lab.training.loop import ROW, Progress, TrainSpec
+from icl_lab.training.ensemble import Stack, advance, optimizer
+from icl_lab.training.loop import ROW, Progress
+from icl_lab.training.optimizers import alone, together
+from icl_lab.training.recipe import TrainSpec
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Ensemble:
             if self.spec.switch_to and step == self.spec.switch_step:
                 self._swap_rule()
             seeds = [member.seed for member in self.members]
-            self.losses.append(advance(self.stack, self.adam, self.spec, seeds, step))
+            self.losses.append(advance(self.stack, self.moves, self.spec, seeds, step))
             done, stop = step + 1, stopping()
             over = done % ROW == 0 or done == self.spec.steps
             keep = done < self.spec.steps and (stop or time.monotonic() - kept > training.CHECKPOINT_SECONDS)
@@ -74,6 +76,8 @@ class Ensemble:
                     return
             if over:
                 tick(done, fmean(member.progress.history[-1]["loss"] for member in self.members))
+            if done == self.spec.steps:
+                self.moves.settle()
             if keep or done == end:
                 self._unstack()
             if keep:
@@ -87,7 +91,8 @@ class Ensemble:
         """Stacks the members' parameters, optimizer states and pending losses."""
         models, progress = [member.model for member in self.members], [member.progress for member in self.members]
         self.stack = Stack(models, self.task)
-        self.adam = stacked_adam(self.stack, [stand.optimizer for stand in progress])
+        self.moves = optimizer(self.stack, self.spec)
+        together(self.moves, [stand.optimizer for stand in progress])
         pending = zip(*(stand.pending for stand in progress), strict=True)
         self.losses = [torch.tensor(losses, device=next(models[0].parameters()).device) for losses in pending]
 
@@ -95,7 +100,7 @@ class Ensemble:
         """Copies each member's parameters and optimizer state out of the stack."""
         self.stack.unload([member.model for member in self.members])
         for k, member in enumerate(self.members):
-            member.progress.optimizer = single_adam(self.adam, k)
+            member.progress.optimizer = alone(self.moves, k)
 
     def _read(self, done: int, over: bool) -> None:
         """Reads the losses up to step ``done``, where a row of the history may be ``over``, into each progress.
@@ -126,8 +131,8 @@ class Ensemble:
         """Puts the other rule into every model; Adam's state of all other parameters is kept."""
         self._unstack()
         for k, member in enumerate(self.members):
-            adam = training.optimizer(member.model)
-            adam.load_state_dict(single_adam(self.adam, k))
+            before = training.optimizer(member.model, self.spec)
+            before.load_state_dict(alone(self.moves, k))
             member.model.swap_rule(self.spec.switch_to)
-            member.progress.optimizer = training.optimizer(member.model, adam).state_dict()
+            member.progress.optimizer = training.optimizer(member.model, self.spec, before).state_dict()
         self._stack()

@@ -18,7 +18,8 @@ from icl_lab.runs.estimate import estimate
 from icl_lab.runs.spec import resolve
 from icl_lab.training import engines
 from icl_lab.training.curriculum import Staircase
-from icl_lab.training.loop import Progress, TrainSpec, optimizer, prepare, train
+from icl_lab.training.loop import Progress, optimizer, prepare, train
+from icl_lab.training.recipe import TrainSpec
 
 CPU = torch.device("cpu")
 RULES = ["softmax", "ssa", "ssmax"]
@@ -62,7 +63,7 @@ def recorder(monkeypatch):
         return lambda: result.copy_(job()), result
 
     monkeypatch.setattr(engines, "cuda_recorder", lambda: record)
-    monkeypatch.setattr(engines, "check", lambda name, device: None)
+    monkeypatch.setattr(engines, "check", lambda name, device, optimizer: None)
 
 
 def setup(spec, seed=0):
@@ -228,7 +229,7 @@ def test_a_machine_without_a_compiler_is_told_so(monkeypatch):
     spec = small("softmax", "train.engine=compiled")
     model, task = setup(spec)
     with pytest.raises(BadValue, match=r"softmax, positions learned: No working C\+\+ compiler found\. train.engine=e"):
-        prepare(model, task, optimizer(model), spec.train)
+        prepare(model, task, optimizer(model, spec.train), spec.train)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA on this machine")
@@ -250,6 +251,8 @@ GRAPHS = {
     "mixture": ["train.curriculum.start=4", "train.curriculum.mixed=yes", "train.curriculum.rise=2"],
     "places": ["model.positions=rotary:random=200"],
     "no bound": ["train.clip=0"],
+    "growing batches": ["train.doublings=2", "train.ema=0.9"],
+    "decay": ["train.optimizer=adamw", "train.decay=0.1"],
     "a switch": ["train.switch_step=20", "train.switch_to=ssmax:s=swap"],
 }
 
@@ -270,12 +273,12 @@ def test_recorded_steps_are_the_eager_ones_bit_for_bit(settings, recorder):
 def test_a_length_is_recorded_once_and_what_it_reads_is_kept(recorder):
     spec = small("ssa", *EXACT, "train.engine=graph")
     model, task = setup(spec)
-    engine = prepare(model, task, optimizer(model), spec.train)
+    engine = prepare(model, task, optimizer(model, spec.train), spec.train)
     for length in (4, 6, 4):
         prompt = task.sample(stream(0, "any", length), 8, length)
         engine.step(prompt, torch.arange(2 * length), 0.001)
-    assert sorted(engine.recordings) == [8, 12]
-    assert any(kept is causal(8) for kept in engine.recordings[8].held)
+    assert sorted(engine.recordings) == [(8, 8), (8, 12)]
+    assert any(kept is causal(8) for kept in engine.recordings[8, 8].held)
 
 
 def test_a_rule_that_cannot_be_recorded_is_named(recorder, monkeypatch):
@@ -317,7 +320,7 @@ def test_half_precision_is_that_of_the_blocks_and_no_more():
         part.register_forward_hook(lambda part, args, out, name=name: seen.update({name: out.dtype}))
     warp = block.attention.rule.warp
     block.attention.rule.warp = lambda z, n: seen.update({"scores": z.dtype}) or warp(z, n)
-    engine = prepare(model, task, optimizer(model), spec.train)
+    engine = prepare(model, task, optimizer(model, spec.train), spec.train)
     loss = engine.step(task.sample(stream(0), 4, 5), torch.arange(10), 0.001)
     half, whole = torch.bfloat16, torch.float32
     assert seen == {"in": whole, "qkv": half, "scores": whole, "mlp": half, "out": whole}

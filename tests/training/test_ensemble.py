@@ -25,9 +25,10 @@ from icl_lab.runs.store import Store
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.linear import Linear
 from icl_lab.training import lockstep
-from icl_lab.training.ensemble import Stack, advance, clip, stacked_adam
+from icl_lab.training.ensemble import Stack, advance, clip, optimizer
 from icl_lab.training.lockstep import Member
 from icl_lab.training.loop import Progress, train
+from icl_lab.training.optimizers import together
 
 SMALL = ["--set", "train.steps=60", "--set", "train.batch=8", "--set", "test.prompts=64"]
 SEEDS = (0, 1, 2)
@@ -93,6 +94,8 @@ def test_every_task_is_stacked_as_it_is(tiny, task):
         ["model.positions=sinusoidal", "model.roles=tagged"],
         ["model.attention=no"],
         ["train.clip=0"],
+        ["train.optimizer=muon", "train.decay=0.1", "train.ema=0.9"],
+        ["train.optimizer=adamw", "train.decay=0.1", "train.doublings=2"],
         ["train.shift.sigma_x=3"],
         ["train.switch_step=3", "train.switch_to=ssmax:s=swap"],
     ],
@@ -111,7 +114,7 @@ def test_a_rule_that_cannot_be_stacked_says_so_and_cannot(tiny, lab):
     task = tasks.build("linear")
     stack = Stack([GPT2(spec.model, spec.reading(task), spec.attn, stream(seed, "init")) for seed in SEEDS], task)
     with pytest.raises(RuntimeError, match="setup_context"):
-        advance(stack, stacked_adam(stack, []), spec.train, SEEDS, 0)
+        advance(stack, optimizer(stack, spec.train), spec.train, SEEDS, 0)
     told = r"'entmax:alpha=3' cannot be stacked; train its seeds side by side: --jobs"
     late = tiny("linear", "softmax", "train.switch_step=3", "train.switch_to=entmax:alpha=3")
     for refused in (spec, late, tiny("linear", "entmax:alpha=3+reweight:p=3")):
@@ -167,16 +170,16 @@ def test_seeds_that_do_not_stand_together_are_no_stack(tiny):
     lockstep.train([one], task, msgspec.structs.replace(spec.train, steps=1))
     stack = Stack([one.model, other.model], task)
     with pytest.raises(ValueError, match="1 of 2 seeds"):
-        stacked_adam(stack, [one.progress.optimizer, other.progress.optimizer])
+        together(optimizer(stack, spec.train), [one.progress.optimizer, other.progress.optimizer])
 
 
 def sizes(monkeypatch):
     """Notes how many seeds each stacked step is of, and which step it is."""
     seen = []
 
-    def spy(stack, adam, spec, seeds, step):
+    def spy(stack, moves, spec, seeds, step):
         seen.append((len(seeds), step))
-        return advance(stack, adam, spec, seeds, step)
+        return advance(stack, moves, spec, seeds, step)
 
     monkeypatch.setattr(lockstep, "advance", spy)
     return seen
@@ -425,10 +428,10 @@ def test_a_seed_that_fails_is_told_at_the_end(sweep, monkeypatch):
 def test_a_signal_stops_all_seeds_and_they_go_on(sweep, tmp_path, monkeypatch):
     numbers = {20: signal.SIGINT, 30: signal.SIGTERM}
 
-    def interrupted(stack, adam, spec, seeds, step):
+    def interrupted(stack, moves, spec, seeds, step):
         if number := numbers.pop(step, None):
             signal.raise_signal(number)
-        return advance(stack, adam, spec, seeds, step)
+        return advance(stack, moves, spec, seeds, step)
 
     monkeypatch.setattr(lockstep, "advance", interrupted)
     for expected, step in ((130, 21), (75, 31)):

@@ -12,7 +12,8 @@ from icl_lab.errors import LabError, RunFailed, Stopped
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.training.curriculum import Staircase
-from icl_lab.training.loop import Progress, TrainSpec, train
+from icl_lab.training.loop import Progress, train
+from icl_lab.training.recipe import TrainSpec
 
 
 def setup(spec, seed=0):

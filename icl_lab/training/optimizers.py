@@ -1,0 +1,171 @@
+"""What moves the numbers of a model at a step: Adam, AdamW, or Muon for the matrices of the blocks beside Adam."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from icl_lab.training.recipe import TrainSpec
+
+RAMP = 10  # the weight of an average's past is at most (1 + steps) / (RAMP + steps): at first it forgets its start
+
+
+class Optimizer:
+    """One training's optimizers as one, with the running average of the numbers where one is kept.
+
+    Formula: Adam (Kingma & Ba, arXiv 1412.6980); AdamW, decay apart from the gradient (Loshchilov & Hutter, arXiv
+    1711.05101); Muon, theta -= 0.2 sqrt(max(m, n)) rate O, O the nearest orthogonal matrix to the momentum of an (m n)
+    gradient (Jordan 2024; the factor: Liu et al., arXiv 2502.16982), by ``torch.optim``
+
+    ``matrices`` names the weights of linear maps inside the blocks: Muon moves them, and decay shrinks them; all other
+    numbers are left to Adam, without decay. In a stack of ``seeds`` models a matrix is (s m n), and Muon moves each of
+    its s rows by itself.
+    """
+
+    def __init__(
+        self, recipe: TrainSpec, numbers: Mapping[str, nn.Parameter], matrices: Collection[str], seeds: int = 0
+    ) -> None:
+        learned = {name: p for name, p in numbers.items() if p.requires_grad}
+        inner = [p for name, p in learned.items() if name in matrices]
+        self.numbers, self.ema, self.seeds = list(learned.values()), recipe.ema, seeds
+        self.average: list[Tensor] = []  # of the numbers, from the first step on
+        self.moves = 0  # steps that the average has seen
+        self.rows: list[tuple[nn.Parameter, nn.Parameter, int]] = []  # of stacked matrices: a row, its stack, its place
+        self.muon: torch.optim.Muon | None = None
+        if recipe.optimizer == "muon":
+            if seeds:
+                self.rows = [(nn.Parameter(p.detach()[k]), p, k) for p in inner for k in range(seeds)]
+                inner = [row for row, _, _ in self.rows]
+            self.muon = torch.optim.Muon(inner, weight_decay=recipe.decay, adjust_lr_fn="match_rms_adamw")
+            self.ratio = recipe.muon_rate / recipe.rate
+            self.adam = torch.optim.Adam([p for name, p in learned.items() if name not in matrices], fused=True)
+        elif recipe.optimizer == "adamw":
+            rest = [p for name, p in learned.items() if name not in matrices]
+            groups = [{"params": inner, "weight_decay": recipe.decay}, {"params": rest, "weight_decay": 0.0}]
+            self.adam = torch.optim.AdamW(groups, fused=True)
+        else:
+            self.adam = torch.optim.Adam(self.numbers, fused=True)
+
+    def set_rate(self, rate: float | Tensor) -> None:
+        """Sets the rate of Adam; that of Muon keeps its ratio to it."""
+        for group in self.adam.param_groups:
+            group["lr"] = rate
+        if self.muon is not None:
+            for group in self.muon.param_groups:
+                group["lr"] = rate * self.ratio
+
+    def zero_grad(self) -> None:
+        """Forgets the gradients."""
+        for p in self.numbers:
+            p.grad = None
+
+    def step(self) -> None:
+        """Moves every number that has a gradient."""
+        self.adam.step()
+        if self.muon is not None:
+            for row, stack, k in self.rows:
+                row.grad = None if stack.grad is None else stack.grad[k]
+            self.muon.step()  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Moves the average towards the numbers of now, where one is kept.
+
+        Formula: a += (1 - min(ema, (1 + t) / (10 + t))) (theta - a), t = 1, 2, .. steps, a = theta before the first
+        """
+        if not self.ema:
+            return
+        if not self.average:
+            self.average = [p.detach().clone() for p in self.numbers]
+        self.moves += 1
+        past = min(self.ema, (1 + self.moves) / (RAMP + self.moves))
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.numbers], 1 - past)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Puts the average in the place of the numbers, where one is kept: what is tested."""
+        for p, mean in zip(self.numbers, self.average, strict=bool(self.average)):
+            p.copy_(mean)
+
+    def take_over(self, before: "Optimizer") -> None:
+        """Takes what another optimizer knows of parameters that are still there."""
+        for mine, theirs in ((self.adam, before.adam), (self.muon, before.muon)):
+            if mine is not None and theirs is not None:
+                known = {p for group in mine.param_groups for p in group["params"]} & set(theirs.state)
+                mine.state.update({p: theirs.state[p] for p in known})
+        if before.average:
+            means = dict(zip(before.numbers, before.average, strict=True))
+            self.average = [means.get(p, p.detach().clone()) for p in self.numbers]
+            self.moves = before.moves
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next step depends on, but for the numbers themselves."""
+        state: dict[str, Any] = {"adam": self.adam.state_dict(), "average": self.average, "moves": self.moves}
+        return state if self.muon is None else {**state, "muon": self.muon.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes up what ``state_dict`` returned; what versions before Muon wrote is the state of Adam alone."""
+        if "adam" not in state:
+            state = {"adam": state, "average": [], "moves": 0}
+        self.adam.load_state_dict(state["adam"])
+        if self.muon is not None:
+            self.muon.load_state_dict(state["muon"])
+        self.average = [mean.to(p.device, copy=True) for mean, p in zip(state["average"], self.numbers, strict=False)]
+        self.moves = state["moves"]
+
+
+def together(optimizer: Optimizer, states: Sequence[Mapping[str, Any] | None]) -> None:
+    """Loads the states of single seeds, all at the same step, into the optimizer of their stack.
+
+    Raises ``ValueError`` where only some have moved: the kernel would read what is not there.
+    """
+    known = [state for state in states if state is not None]
+    if len(known) not in (0, len(states)):
+        raise ValueError(f"{len(known)} of {len(states)} seeds have a state of Adam")
+    if not known:
+        return
+    device = optimizer.numbers[0].device  # states that were read from disk lie elsewhere
+    adams = [state["adam"]["state"] for state in known]
+    whole = {
+        number: {
+            # How often Adam has moved a number is one count for all seeds.
+            name: value if name == "step" else torch.stack([adam[number][name].to(device) for adam in adams])
+            for name, value in first.items()
+        }
+        for number, first in adams[0].items()
+    }
+    state: dict[str, Any] = {
+        "adam": {**optimizer.adam.state_dict(), "state": whole},
+        "average": [torch.stack([mean.to(device) for mean in means]) for means in _columns(known, "average")],
+        "moves": known[0]["moves"],
+    }
+    if optimizer.muon is not None:
+        muons = [state["muon"]["state"] for state in known]
+        rows = [muon[number] for number in muons[0] for muon in muons]  # in the order of ``Optimizer.rows``
+        state["muon"] = {**optimizer.muon.state_dict(), "state": dict(enumerate(rows))}
+    optimizer.load_state_dict(state)
+
+
+def alone(optimizer: Optimizer, k: int) -> dict[str, Any]:
+    """Returns the state of seed number ``k`` of a stack, as a training of that seed alone would have it."""
+    state = optimizer.state_dict()
+    adam = {
+        number: {name: value.clone() if name == "step" else value[k].clone() for name, value in of.items()}
+        for number, of in state["adam"]["state"].items()
+    }
+    found = {
+        "adam": {**state["adam"], "state": adam},
+        "average": [mean[k].clone() for mean in state["average"]],
+        "moves": state["moves"],
+    }
+    if optimizer.muon is not None:
+        own = list(state["muon"]["state"].items())[k :: optimizer.seeds]
+        muon = {i: {name: value.clone() for name, value in of.items()} for i, (_, of) in enumerate(own)}
+        groups = [{**group, "params": list(range(len(own)))} for group in state["muon"]["param_groups"]]
+        found["muon"] = {"state": muon, "param_groups": groups}
+    return found
+
+
+def _columns(states: Sequence[Mapping[str, Any]], name: str) -> Iterable[tuple[Tensor, ...]]:
+    return zip(*(state[name] for state in states), strict=True)

@@ -1,0 +1,198 @@
+"""Optimizers: what they move and by how much, against arithmetic by hand and torch's own."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.errors import BadValue, LabError, Stopped
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.rng import stream
+from icl_lab.training import engines
+from icl_lab.training.loop import Progress, optimizer, prepare, train
+from icl_lab.training.recipe import TrainSpec
+
+STILL = ["train.steps=1", "train.schedule=constant", "train.warmup=0", "train.clip=0"]
+
+
+def setup(spec, seed=0):
+    task = tasks.build(spec.task)
+    return GPT2(spec.model, spec.reading(task), spec.attn, stream(seed, "init")), task
+
+
+def numbers(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def one_step(spec):
+    """The numbers before and after the first step, and the gradients of it."""
+    model, task = setup(spec)
+    before = numbers(model)
+    prompt = task.sample(stream(0, "train", 0), spec.train.batch, spec.train.length_at(0))
+    task.loss(model(prompt.tokens), prompt).backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    return before, numbers(model), gradients
+
+
+def test_the_matrices_of_the_blocks_are_named_and_no_number_of_a_rule(tiny):
+    model, _ = setup(tiny("linear", "ssa", "model.layers=2"))
+    parts = ("attention.qkv", "attention.project", "mlp.widen", "mlp.project")
+    assert model.matrices() == [f"blocks.{layer}.{part}.weight" for layer in (0, 1) for part in parts]
+    gated, _ = setup(tiny("linear", "cosformer", "model.mlp=no"))
+    assert all(dict(gated.named_parameters())[name].ndim == 2 for name in gated.matrices())
+
+
+def test_muon_moves_matrices_to_the_nearest_orthogonal_one_and_adam_the_rest(tiny):
+    """Singular values of a move are 0.2 sqrt(max(m, n)) rate times 0.7 to 1.2, which five Newton-Schulz steps leave."""
+    spec = tiny("linear", "softmax", *STILL, "train.optimizer=muon", "train.muon_rate=0.01", "train.rate=0.001")
+    before, after, gradients = one_step(spec)
+    matrices = setup(spec)[0].matrices()
+    for name, gradient in gradients.items():
+        moved = after[name] - before[name]
+        if name in matrices:
+            u, size, v = torch.linalg.svd(gradient, full_matrices=False)
+            clear = size > 0.05 * size[0]
+            reached = torch.einsum("mr,mn,rn->r", u, moved, v)[clear] / (-0.2 * math.sqrt(max(moved.shape)) * 0.01)
+            assert reached.min() > 0.6, name
+            assert reached.max() < 1.25, name
+        else:
+            clear = gradient.abs() > 1e-5
+            assert torch.allclose(moved[clear], -0.001 * gradient[clear].sign(), rtol=2e-2, atol=1e-6), name
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_decay_shrinks_the_matrices_of_the_blocks_alone(tiny, name):
+    """Apart from the gradient: the same step with decay 0.5 ends rate * 0.5 * theta nearer to 0."""
+    settings = [*STILL, f"train.optimizer={name}", "train.rate=0.01", "train.muon_rate=0.02"]
+    before, plain, _ = one_step(tiny("linear", "softmax", *settings))
+    _, shrunk, _ = one_step(tiny("linear", "softmax", *settings, "train.decay=0.5"))
+    matrices = setup(tiny())[0].matrices()
+    rate = 0.01 if name == "adamw" else 0.02
+    for key, value in plain.items():
+        expected = value - rate * 0.5 * before[key] if key in matrices else value
+        torch.testing.assert_close(shrunk[key], expected, rtol=0, atol=1e-6)
+    with pytest.raises(LabError, match="optimizer=adam knows no decay"):
+        tiny("linear", "softmax", "train.decay=0.1")
+
+
+def test_adamw_without_decay_is_adam(tiny):
+    ends = [
+        one_step(tiny("linear", "softmax", "train.steps=1", f"train.optimizer={name}"))[1] for name in ("adam", "adamw")
+    ]
+    for name in ends[0]:
+        torch.testing.assert_close(ends[0][name], ends[1][name], rtol=0, atol=1e-7)
+
+
+def test_what_is_tested_is_the_average_by_hand(tiny):
+    """Weights 2/11 and 3/12 at the first two steps, and 0.2, the bound, from there on."""
+    spec = tiny("linear", "softmax", "train.steps=4", "train.ema=0.2")
+    plain, task = setup(tiny("linear", "softmax", "train.steps=4"))
+    seen, mean = [], None
+    engine = prepare(plain, task, optimizer(plain, spec.train), spec.train)
+    start = numbers(plain)
+    for step in range(4):
+        prompt = task.sample(stream(0, "train", step), spec.train.batch, spec.train.length_at(step))
+        engine.step(prompt, torch.arange(prompt.tokens.shape[1]), spec.train.rate_at(step))
+        seen.append(numbers(plain))
+    # The average begins at what the first step left.
+    mean = seen[0]
+    for past, now in zip((3 / 12, 0.2, 0.2), seen[1:], strict=True):
+        past = min(past, 0.2)
+        mean = {name: past * mean[name] + (1 - past) * now[name] for name in mean}
+    averaged, task = setup(spec)
+    train(averaged, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    for name, value in numbers(averaged).items():
+        torch.testing.assert_close(value, mean[name], rtol=0, atol=1e-6)
+    assert not torch.equal(averaged.read_in.weight, plain.read_in.weight)
+    assert not torch.equal(start["read_in.weight"], plain.read_in.weight)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["train.optimizer=muon", "train.decay=0.1", "train.ema=0.9", "train.doublings=2", "train.schedule=wsd"],
+        ["train.optimizer=adamw", "train.decay=0.1", "train.schedule=linear"],
+        ["train.optimizer=muon", "train.ema=0.9", "train.switch_step=4", "train.switch_to=ssmax:s=swap"],
+    ],
+    ids=" ".join,
+)
+def test_every_recipe_goes_on_bit_for_bit(tiny, settings):
+    spec = tiny("linear", "softmax", "train.steps=12", *settings)
+    whole, task = setup(spec)
+    train(whole, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    for stop in (1, 6, 11):
+        broken, task = setup(spec)
+        kept, asked = [], []
+
+        def stopping(stop=stop, asked=asked):
+            asked.append(0)
+            return len(asked) >= stop
+
+        def keep(progress, kept=kept):
+            kept.append(copy.deepcopy(progress))
+
+        with pytest.raises(Stopped):
+            train(
+                broken,
+                task,
+                spec.train,
+                0,
+                Progress(),
+                lambda p, kept=kept: kept.append(copy.deepcopy(p)),
+                stopping=stopping,
+            )
+        again, _ = setup(spec)
+        if kept[-1].step > 4:
+            again.swap_rule(broken.attn)
+        again.load_state_dict(numbers(broken))
+        train(again, task, spec.train, 0, kept[-1], keep=lambda progress: None)
+        for name, value in numbers(whole).items():
+            assert torch.equal(value, numbers(again)[name]), (stop, name)
+
+
+def test_a_state_that_was_kept_before_there_was_muon_is_read(tiny):
+    """It was that of Adam alone."""
+    spec = tiny("linear", "softmax", "train.steps=2")
+    model, task = setup(spec)
+    moves = optimizer(model, spec.train)
+    engine = prepare(model, task, moves, spec.train)
+    engine.step(task.sample(stream(0), 4, 5), torch.arange(10), 0.001)
+    other = optimizer(model, spec.train)
+    other.load_state_dict(moves.adam.state_dict())
+    for p in moves.numbers:
+        assert torch.equal(other.adam.state[p]["exp_avg"], moves.adam.state[p]["exp_avg"])
+
+
+def test_schedules_by_hand():
+    linear = TrainSpec(steps=1000, rate=1.0, schedule="linear", warmup=0)
+    assert [linear.rate_at(step) for step in (0, 250, 999)] == pytest.approx([1, 0.75, 0.001])
+    stable = TrainSpec(steps=1000, rate=1.0, schedule="wsd", warmup=9, cooldown=0.5)
+    assert [stable.rate_at(step) for step in (0, 9, 499, 500, 750, 999)] == pytest.approx([0.1, 1, 1, 1, 0.5, 0.002])
+
+
+def test_batches_double_at_equal_distances():
+    spec = TrainSpec(steps=90, batch=8, doublings=2)
+    assert [spec.batch_at(step) for step in (0, 29, 30, 59, 60, 89)] == [8, 8, 16, 16, 32, 32]
+    assert {TrainSpec(steps=90, batch=8).batch_at(step) for step in range(90)} == {8}
+
+
+def test_growing_batches_are_what_is_drawn(tiny):
+    spec = tiny("linear", "softmax", "train.steps=4", "train.doublings=1", "train.batch=4")
+    model, task = setup(spec)
+    seen = []
+
+    class Spy(type(task)):
+        def sample(self, rng, prompts, length, **shift):
+            seen.append(prompts)
+            return super().sample(rng, prompts, length, **shift)
+
+    train(model, Spy(), spec.train, 0, Progress(), keep=lambda progress: None)
+    assert seen == [4, 4, 8, 8]
+
+
+def test_a_recording_of_muon_is_refused_in_a_line():
+    with pytest.raises(BadValue, match="cannot record Muon"):
+        engines.check("graph", torch.device("cuda"), "muon")
