@@ -1,6 +1,7 @@
 """The sizes a run comes in: one table."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from icl_lab.model.gpt2 import ModelSpec
 from icl_lab.training.curriculum import Staircase
@@ -21,6 +22,17 @@ class Preset:
 # The published recipe: Adam at a constant 1e-4, no warm-up, no clipping (arXiv 2508.14685 and its code).
 PAPER = TrainSpec(steps=500_000, batch=64, rate=1e-4, schedule="constant", warmup=0, clip=0.0, curriculum=Staircase())
 
+
+def muon(steps: int, **fields: Any) -> TrainSpec:
+    """Muon for the matrices of the blocks, Adam for the rest: found on prompts of its own, never on the test grid.
+
+    The measurements are in docs/presets.md.
+    """
+    climb = Staircase(run=0.03)
+    recipe = {"batch": 32, "rate": 8e-3, "muon_rate": 7e-3, "warmup": 100, "curriculum": climb}
+    return TrainSpec(steps=steps, optimizer="muon", **{**recipe, **fields})
+
+
 PRESETS = {
     "smoke": Preset(
         "first contact and tests: seconds",
@@ -29,12 +41,33 @@ PRESETS = {
         grid="tiny",
         prompts=64,
     ),
+    "nano": Preset(
+        "many seeds: at most a minute a run on one core",
+        ModelSpec(layers=2, heads=4, width=64),
+        muon(1200),
+        grid="thin",
+        prompts=256,
+    ),
     "lite": Preset(
         "laptops: at most five minutes on two cores",
         ModelSpec(layers=2, heads=4, width=64),
         TrainSpec(steps=6000, batch=32, rate=2e-3, warmup=100, curriculum=Staircase(run=0.03)),
         grid="thin",
         prompts=256,
+    ),
+    "lite2": Preset(
+        "the model and the minutes of lite, trained by Muon",
+        ModelSpec(layers=2, heads=4, width=64),
+        muon(5000),
+        grid="thin",
+        prompts=256,
+    ),
+    "deep": Preset(
+        "a night on two cores: in training conditions as good as the paper's models",
+        ModelSpec(layers=4, heads=4, width=64),
+        muon(40_000, batch=64, rate=4e-3, muon_rate=4e-3),
+        grid="thin",
+        prompts=1024,
     ),
     "small": Preset(
         "row 3L4AH of the paper's Table 6, by the published recipe: hours",

@@ -1,0 +1,156 @@
+"""Verdicts that may be asked for again and again while seeds are added, and can end: by a difference, or by none.
+
+The seeds are looked at after 3, 5, 8, 12, 16, 24, 32, 48 and 64 of them and never in between. Each look may err with a
+share of the whole error of 5 %, and the first look that decides is the verdict, whatever comes after it. So the chance
+of a wrong verdict is at most 5 %, however often somebody looks and whenever he stops (Bonferroni's inequality over the
+looks; alpha spending: Lan & DeMets 1983, Biometrika 70).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from scipy.special import ndtri, stdtrit
+
+from icl_lab.comparison.statistics import Effect, Evaluation, Scale, paired
+from icl_lab.registry import require
+
+Relation = Literal["below", "above", "equal", "not below", "not above"]
+Outcome = Literal["supported", "contradicted", "no difference", "inconclusive"]
+Interval = Callable[[float], tuple[float, float]]  # a confidence -> the ends of the interval
+
+ERROR = 0.05  # chance of a wrong verdict over all looks together
+# Seeds at a look -> its share of the error: most where seeds are few, since most verdicts are clear then or late.
+SPENT = {3: 0.2, 5: 0.2, 8: 0.2, 12: 0.1, 16: 0.1, 24: 0.08, 32: 0.06, 48: 0.04, 64: 0.02}
+MIRROR: dict[Relation, Relation] = {"above": "below", "not above": "not below"}
+LEAST = 1e-12  # p values are not told below
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the looks have come to: the verdict, and the effect with its interval at the look that it rests on."""
+
+    verdict: Outcome
+    effect: Effect  # left against right: below 0 where left is smaller
+    confidence: float  # of its interval
+    p: float  # that all looks are as clear by chance: valid whenever it is read; NaN before the first look
+
+    @property
+    def seeds(self) -> int:
+        """How many training seeds it rests on, the first ones."""
+        return self.effect.seeds
+
+
+def looks(seeds: int) -> list[tuple[int, float]]:
+    """Returns the looks that so many seeds allow: the seeds of each, and the error that it may spend."""
+    return [(count, share * ERROR) for count, share in SPENT.items() if count <= seeds]
+
+
+def outcome(relation: Relation, margin: float, interval: Interval, error: float) -> Outcome:
+    """What one look says of "left is below right" (above, equal to, not below, not above), at this error.
+
+    Formula, with the intervals [l, h] of confidence 1 - error and [l', h'] of 1 - 2 error around left - right, and the
+    margin m of what counts as no difference:
+    below: supported h < 0, contradicted l > 0, no difference -m < l' and h' < m (two one-sided tests)
+    equal: supported -m < l' and h' < m, contradicted l > m or h < -m
+    not below: supported l' > -m, contradicted h < -m
+    Source: two one-sided tests, Schuirmann 1987, J. Pharmacokinet. Biopharm. 15
+    """
+    require(margin > 0, "the margin of what counts as no difference must be above 0", margin)
+    if relation in MIRROR:
+        return outcome(MIRROR[relation], margin, lambda confidence: _turned(interval(confidence)), error)
+    (low, high), (inner_low, inner_high) = interval(1 - error), interval(1 - 2 * error)
+    within = -margin < inner_low and inner_high < margin
+    if relation == "below":
+        if high < 0 or low > 0:
+            return "supported" if high < 0 else "contradicted"
+        return "no difference" if within else "inconclusive"
+    if relation == "equal":
+        if within:
+            return "supported"
+        return "contradicted" if low > margin or high < -margin else "inconclusive"
+    if inner_low > -margin:
+        return "supported"
+    return "contradicted" if high < -margin else "inconclusive"
+
+
+def decide(
+    relation: Relation,
+    left: Sequence[float],
+    right: Sequence[float],
+    scale: Scale,
+    margin: float,
+    noise: Callable[[int], Evaluation | None] = lambda seeds: None,
+) -> Decision:
+    """Judges a claim about two quantities, one number a training seed each, paired by position.
+
+    ``noise`` returns for the first so many seeds how far the effect hangs on the prompts that they were tested on (its
+    95 % interval), where that is known. Below three seeds nothing is decided.
+    """
+    allowed = looks(len(left))
+    if not allowed:
+        return Decision("inconclusive", paired(right, left, scale), 0.95, math.nan)
+    valid = 1.0
+    for seeds, error in allowed:
+        luck = noise(seeds)
+        at = effect_at(left[:seeds], right[:seeds], scale, luck)
+        interval = lambda confidence, at=at: (at(confidence).low, at(confidence).high)  # noqa: E731
+        valid = min(valid, _p(relation, margin, interval) * ERROR / error)
+        verdict = outcome(relation, margin, interval, error)
+        if verdict != "inconclusive":
+            break
+    return Decision(verdict, at(1 - error), 1 - error, max(LEAST, valid))
+
+
+def effect_at(
+    left: Sequence[float], right: Sequence[float], scale: Scale, luck: Evaluation | None
+) -> Callable[[float], Effect]:
+    """Returns the effect as a function of the confidence of its interval, the luck of the prompts included."""
+
+    def at(confidence: float) -> Effect:
+        found = paired(right, left, scale, confidence)
+        if luck is None:
+            return found
+        wider = float(ndtri((1 + confidence) / 2) / ndtri(0.975))
+        low, high = (luck.effect + wider * (end - luck.effect) for end in (luck.low, luck.high))
+        return found.widened(replace(luck, low=low, high=high))
+
+    return at
+
+
+def seeds_to_decide(relation: Relation, effect: float, deviation: float, margin: float, have: int) -> int | None:
+    """Returns after how many seeds a look would decide if effect and deviation stayed as they are; None beyond all.
+
+    ``deviation`` is the standard deviation of the difference over seeds. Known from three seeds it may be wrong by a
+    factor of 0.5 to 6, so this is a plan and no promise.
+    """
+    for seeds, share in SPENT.items():
+        if seeds <= have:
+            continue
+
+        def interval(confidence: float, seeds: int = seeds) -> tuple[float, float]:
+            half = float(stdtrit(seeds - 1, (1 + confidence) / 2)) * deviation / math.sqrt(seeds)
+            return effect - half, effect + half
+
+        if outcome(relation, margin, interval, share * ERROR) != "inconclusive":
+            return seeds
+    return None
+
+
+def _turned(ends: tuple[float, float]) -> tuple[float, float]:
+    """The interval of right - left."""
+    low, high = ends
+    return -high, -low
+
+
+def _p(relation: Relation, margin: float, interval: Interval) -> float:
+    """The smallest error at which this look decides: what its p value is, for intervals of any kind."""
+    low, high = math.log(LEAST), math.log(0.5)
+    if outcome(relation, margin, interval, math.exp(high)) == "inconclusive":
+        return 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        decided = outcome(relation, margin, interval, math.exp(middle)) != "inconclusive"
+        low, high = (low, middle) if decided else (middle, high)
+    return math.exp(high)
