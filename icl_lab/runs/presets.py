@@ -56,9 +56,9 @@ PRESETS = {
         prompts=256,
     ),
     "lite2": Preset(
-        "the model and the minutes of lite, trained by Muon",
+        "the model and the steps of lite, trained by Muon",
         ModelSpec(layers=2, heads=4, width=64),
-        muon(5000),
+        muon(6000),
         grid="thin",
         prompts=256,
     ),
