@@ -1,0 +1,127 @@
+"""What becomes of a claim: from two rows of numbers, one number a training seed, to a verdict that can end."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from icl_lab.comparison import sequential
+from icl_lab.comparison.sequential import Decision, Outcome
+from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
+from icl_lab.papers.experiment import Claim
+
+Verdict = Literal["supported", "contradicted", "no difference", "inconclusive", "one seed", "not learned", "not run"]
+DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "no difference")
+assert set(get_args(Outcome)) <= set(get_args(Verdict))
+
+RULE = (
+    "Supported or contradicted: the interval excludes no difference (or, where equality is claimed, lies within the "
+    "margin or wholly outside it). No difference: two one-sided tests put the effect within the margin, a ratio of 1.25 "
+    "or a difference of 0.05 unless the experiment's file says otherwise. Seeds are looked at after 3, 5, 8, 12, 16, "
+    "24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are wide enough (99 % up "
+    "to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Not learned: in training conditions "
+    "a model errs at least a quarter as much as the best reference that reads no example, so that nothing far out is "
+    "judged. A verdict holds at its scale and says nothing about another one."
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a claim at one scale: the verdict, the look that it rests on, and what more would decide it."""
+
+    claim: Claim
+    verdict: Verdict
+    decision: Decision | None = None
+    seeds: tuple[int, ...] = ()  # the training seeds that the decision rests on
+    note: str = ""
+    margin: float = math.nan
+    hours: float = math.nan  # of training, for one more seed of both sides
+
+    @property
+    def found(self) -> Effect | None:
+        """The effect at the look that the verdict rests on; None where nothing was run."""
+        return None if self.decision is None else self.decision.effect
+
+    @property
+    def words(self) -> str:
+        """The effect with its interval, a ratio or a difference, and the seeds."""
+        if self.found is None:
+            return self.note
+        ratio = self.found.scale == "log-ratio"
+        effect, low, high = self.found.ratio if ratio else (self.found.effect, self.found.low, self.found.high)
+        interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
+        told = f"{'ratio' if ratio else 'difference'} {effect:.3g} {interval}, {span(self.seeds)}"
+        return told.replace(" no interval, seed ", ", one seed, ") + (f"; {self.note}" if self.note else "")
+
+    @property
+    def more(self) -> int | None:
+        """How many more seeds would decide an open claim, were effect and spread to stay; None where none would."""
+        if self.found is None or self.verdict != "inconclusive" or math.isnan(self.found.low):
+            return None
+        aim = sequential.seeds_to_decide(
+            self.claim.is_, self.found.effect, self.found.deviation, self.margin, len(self.seeds)
+        )
+        return None if aim is None else aim - len(self.seeds)
+
+    @property
+    def outlook(self) -> str:
+        """What would decide an open claim, in words: seeds and hours of one core."""
+        if self.verdict == "one seed" or (self.verdict == "inconclusive" and len(self.seeds) < min(sequential.SPENT)):
+            return f"{min(sequential.SPENT) - len(self.seeds)} more seeds for a first look"
+        if self.verdict != "inconclusive":
+            return ""
+        if self.more is None:
+            return f"more than {max(sequential.SPENT)} seeds"
+        cost = "" if math.isnan(self.hours) else f", {self.more * self.hours:.2g} h of one core"
+        return f"about {self.more} more seeds{cost}"
+
+
+def judge(
+    claim: Claim,
+    seeds: Sequence[int],
+    left: Sequence[float],
+    right: Sequence[float],
+    scale: Scale,
+    noise: Callable[[int], Evaluation | None] = lambda seeds: None,
+    unlearned: str = "",
+    hours: float = math.nan,
+) -> Finding:
+    """Judges a claim about two quantities, one number a training seed each, paired by position.
+
+    ``unlearned`` says why a side has not learned its task in training conditions; then nothing else is judged.
+    """
+    margin = margin_of(claim, scale)
+    decision = sequential.decide(claim.is_, left, right, scale, margin, noise)
+    used = tuple(seeds[: decision.seeds])
+    verdict: Verdict = "not learned" if unlearned else "one seed" if len(seeds) == 1 else decision.verdict
+    return Finding(claim, verdict, decision, used, unlearned, margin, hours)
+
+
+def margin_of(claim: Claim, scale: Scale) -> float:
+    """What counts as no difference: the claim's own margin, a ratio where ratios are compared, or that of the scale."""
+    if claim.margin is None:
+        return MARGIN[scale]
+    return math.log(claim.margin) if scale == "log-ratio" else claim.margin
+
+
+def span(seeds: Sequence[int]) -> str:
+    """Names training seeds: "seeds 0 to 7", or one by one where some are left out."""
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    whole = list(seeds) == list(range(seeds[0], seeds[-1] + 1))
+    return f"seeds {seeds[0]} to {seeds[-1]}" if whole else f"seeds {', '.join(map(str, seeds))}"
+
+
+def rates(p_values: Sequence[float]) -> list[float]:
+    """Returns for each claim the smallest false discovery rate at which it would still be among the discoveries.
+
+    Formula: with p_(1) <= ... <= p_(m), q_(i) is the minimum over j >= i of min(1, m p_(j) / j)
+    Source: Benjamini & Hochberg 1995, J. R. Stat. Soc. B 57. NaN (nothing to judge) stays NaN and does not count in m.
+    """
+    known = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
+    found, best = [math.nan] * len(p_values), 1.0
+    for rank in range(len(known), 0, -1):
+        p, i = known[rank - 1]
+        best = min(best, len(known) * p / rank)
+        found[i] = best
+    return found
