@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scipy.special import ndtri, stdtrit
+from scipy.special import stdtrit
 
 from icl_lab.comparison.statistics import Effect, Evaluation, Scale, paired
 from icl_lab.registry import require
@@ -23,8 +23,11 @@ Interval = Callable[[float], tuple[float, float]]  # a confidence -> the ends of
 ERROR = 0.05  # chance of a wrong verdict over all looks together
 # Seeds at a look -> its share of the error: most where seeds are few, since most verdicts are clear then or late.
 SPENT = {3: 0.2, 5: 0.2, 8: 0.2, 12: 0.1, 16: 0.1, 24: 0.08, 32: 0.06, 48: 0.04, 64: 0.02}
-MIRROR: dict[Relation, Relation] = {"above": "below", "not above": "not below"}
-LEAST = 1e-12  # p values are not told below
+MIRROR: dict[str, Relation] = {"above": "below", "not above": "not below"}
+LEAST, MOST = (
+    1e-12,
+    0.499,
+)  # p values are told between these; beyond, the intervals of two one-sided tests have no width
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,11 @@ class Decision:
     def seeds(self) -> int:
         """How many training seeds it rests on, the first ones."""
         return self.effect.seeds
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the effect over training seeds; NaN where there is none."""
+        return self.effect.seeds_error * math.sqrt(self.seeds)
 
 
 def looks(seeds: int) -> list[tuple[int, float]]:
@@ -58,7 +66,7 @@ def outcome(relation: Relation, margin: float, interval: Interval, error: float)
     Source: two one-sided tests, Schuirmann 1987, J. Pharmacokinet. Biopharm. 15
     """
     require(margin > 0, "the margin of what counts as no difference must be above 0", margin)
-    if relation in MIRROR:
+    if relation == "above" or relation == "not above":
         return outcome(MIRROR[relation], margin, lambda confidence: _turned(interval(confidence)), error)
     (low, high), (inner_low, inner_high) = interval(1 - error), interval(1 - 2 * error)
     within = -margin < inner_low and inner_high < margin
@@ -85,38 +93,22 @@ def decide(
 ) -> Decision:
     """Judges a claim about two quantities, one number a training seed each, paired by position.
 
-    ``noise`` returns for the first so many seeds how far the effect hangs on the prompts that they were tested on (its
-    95 % interval), where that is known. Below three seeds nothing is decided.
+    ``noise`` returns for the first so many seeds how far the effect hangs on their test prompts, where that is known.
+    Below three seeds nothing is decided.
     """
     allowed = looks(len(left))
     if not allowed:
         return Decision("inconclusive", paired(right, left, scale), 0.95, math.nan)
     valid = 1.0
     for seeds, error in allowed:
-        luck = noise(seeds)
-        at = effect_at(left[:seeds], right[:seeds], scale, luck)
-        interval = lambda confidence, at=at: (at(confidence).low, at(confidence).high)  # noqa: E731
-        valid = min(valid, _p(relation, margin, interval) * ERROR / error)
-        verdict = outcome(relation, margin, interval, error)
+        effect, luck = paired(right[:seeds], left[:seeds], scale), noise(seeds)
+        effect = effect if luck is None else effect.widened(luck)
+        valid = min(valid, _p(relation, margin, effect.interval) * ERROR / error)
+        verdict = outcome(relation, margin, effect.interval, error)
         if verdict != "inconclusive":
             break
-    return Decision(verdict, at(1 - error), 1 - error, max(LEAST, valid))
-
-
-def effect_at(
-    left: Sequence[float], right: Sequence[float], scale: Scale, luck: Evaluation | None
-) -> Callable[[float], Effect]:
-    """Returns the effect as a function of the confidence of its interval, the luck of the prompts included."""
-
-    def at(confidence: float) -> Effect:
-        found = paired(right, left, scale, confidence)
-        if luck is None:
-            return found
-        wider = float(ndtri((1 + confidence) / 2) / ndtri(0.975))
-        low, high = (luck.effect + wider * (end - luck.effect) for end in (luck.low, luck.high))
-        return found.widened(replace(luck, low=low, high=high))
-
-    return at
+    low, high = effect.interval(1 - error)
+    return Decision(verdict, replace(effect, low=low, high=high), 1 - error, max(LEAST, valid))
 
 
 def seeds_to_decide(relation: Relation, effect: float, deviation: float, margin: float, have: int) -> int | None:
@@ -146,7 +138,7 @@ def _turned(ends: tuple[float, float]) -> tuple[float, float]:
 
 def _p(relation: Relation, margin: float, interval: Interval) -> float:
     """The smallest error at which this look decides: what its p value is, for intervals of any kind."""
-    low, high = math.log(LEAST), math.log(0.5)
+    low, high = math.log(LEAST), math.log(MOST)
     if outcome(relation, margin, interval, math.exp(high)) == "inconclusive":
         return 1.0
     for _ in range(40):

@@ -15,9 +15,10 @@ from icl_lab.comparison.gather import publish as publish_study
 from icl_lab.comparison.page import Row, Section, Table, markdown_rows
 from icl_lab.errors import BadValue
 from icl_lab.figures.base import short
+from icl_lab.papers import cost, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers import quantities
-from icl_lab.papers.experiment import Claim, Experiment, Finding
+from icl_lab.papers.experiment import Claim, Experiment
+from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.session import Lab
@@ -96,40 +97,51 @@ def findings(
     What an analysis found is read from the folder ``place``, unless it is at hand as ``found``.
     """
     scale, analysis = quantities.scale(experiment), experiment.question()
+    if analysis is not None and found is None:
+        study_folder.verify(place)
     judged = []
     for claim in experiment.claims:
-        sides = (claim.left, claim.right)
         if analysis is None:
-            read, seeds = quantities.from_grids(experiment, store, preset, settings, sides)
+            source = quantities.from_grids(experiment, store, preset, settings, claim)
         elif found is None:
-            read, seeds = quantities.from_folder(analysis, place)
+            source = quantities.from_folder(analysis, place)
         else:
-            read, seeds = quantities.from_analysis(analysis, found)
-        if not seeds:
+            source = quantities.from_analysis(analysis, found)
+        if not source.seeds:
             judged.append(Finding(claim, "not run"))
             continue
         try:
-            left, right = ([read(side, claim.metric, seed) for seed in seeds] for side in sides)
+            left, right = (
+                [source.read(side, claim.metric, seed) for seed in source.seeds] for side in (claim.left, claim.right)
+            )
         except KeyError as reason:  # the preset's test grid has no such cell
             judged.append(Finding(claim, "not run", note=str(reason.args[0])))
             continue
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
-        judged.append(experiments.judge(claim, left, right, scale))
+        lacks = gate.unlearned(experiment, claim, store, preset, settings, source.seeds)
+        hours = cost.seconds(experiment, claim, store, preset, settings) / 3600
+        judged.append(verdicts.judge(claim, source.seeds, left, right, scale, source.noise, lacks, hours))
     return judged
 
 
 def claims_section(found: Sequence[Finding], preset: str) -> Section:
     """The claims with their verdicts, for a page or a file."""
     rows = [
-        Row([f.claim.statement, f.claim.where, f.claim.published, f.words, f.verdict.upper() if f.found else f.verdict])
+        Row(
+            [
+                f.claim.statement,
+                f.claim.where,
+                f.claim.published,
+                f.words,
+                f.verdict.upper() if f.found else f.verdict,
+                f.outlook,
+            ]
+        )
         for f in found
     ]
-    head = ["claim", "where", "published", f"here, at {preset}", "verdict at this scale"]
-    note = (
-        "Left over right, as the claim names them, over the training seeds that both have. Supported or contradicted: "
-        "the 95 % interval over seeds (not over prompts) excludes no difference. It says nothing about another scale."
-    )
+    head = ["claim", "where", "published", f"here, at {preset}", "verdict at this scale", "what would decide it"]
+    note = f"Left over right, as the claim names them, over the training seeds that both have. {verdicts.RULE}"
     scales = list(dict.fromkeys(f"Published at: {f.claim.scale}." for f in found if f.claim.scale))
     return Section("Claims", Table(head, rows, words=True), [note, *scales])
 
@@ -214,6 +226,8 @@ def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[st
         lines.append(f"  {finding.verdict.upper():13} {_say(finding.claim)}")
         if finding.words:
             lines.append(f"  {'':13} here {finding.words}{_beside(finding.claim)}")
+        if finding.outlook:
+            lines.append(f"  {'':13} {finding.outlook} would decide it")
     return lines
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -12,14 +11,13 @@ import msgspec
 import icl_lab
 from icl_lab import analyses, normalizers, published
 from icl_lab.analyses import frame
-from icl_lab.comparison.statistics import Effect, Scale, paired
+from icl_lab.comparison.sequential import Relation
 from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.registry import require
 from icl_lab.runs.spec import RunSpec, resolve
 
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
-Verdict = Literal["supported", "contradicted", "inconclusive", "not run"]
 COMPARE = "compare"  # the grids of finished runs, without a further analysis
 Cells = dict[str, list[float]]  # an axis -> its values; every combination is a cell, other axes as in training
 
@@ -45,16 +43,29 @@ class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A sentence that says that one quantity is below another, or above it."""
+    """A sentence that says that one quantity is below another, above it, equal to it, or not below or above it.
+
+    ``margin`` is the difference (a ratio above 1 where ratios are compared) that counts as none, with its reason in
+    ``because``. A model that has not learned its task is not judged far from training, unless ``ungated`` says why.
+    """
 
     statement: str
     where: str
     left: Quantity
-    is_: Literal["below", "above"] = msgspec.field(name="is")
+    is_: Relation = msgspec.field(name="is")
     right: Quantity
     published: str = ""
     scale: str = ""
     metric: str = ""  # the analysis' own, unless named
+    margin: float | None = None
+    because: str = ""
+    ungated: str = ""
+
+    def __post_init__(self) -> None:
+        if self.margin is not None and not (0 < self.margin < math.inf):
+            raise ValueError(f"margin must be finite and > 0, got {self.margin:g}")
+        if (self.margin is None) != (not self.because):
+            raise ValueError("margin and because (its reason) go together")
 
 
 class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,38 +190,6 @@ def load(name: str, folder: Path) -> Experiment:
     if made.baseline not in names_of:
         raise UnknownName(f"variant of {path.name}", made.baseline, names_of)
     return made
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What became of a claim: the comparison over training seeds, and its verdict at this scale."""
-
-    claim: Claim
-    verdict: Verdict
-    found: Effect | None = None
-    note: str = ""
-
-    @property
-    def words(self) -> str:
-        """The effect with its interval: a ratio, or a difference."""
-        if self.found is None:
-            return self.note
-        ratio = self.found.scale == "log-ratio"
-        effect, low, high = self.found.ratio if ratio else (self.found.effect, self.found.low, self.found.high)
-        interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
-        return f"{'ratio' if ratio else 'difference'} {effect:.3g} {interval}, {self.found.seeds} seeds"
-
-
-def judge(claim: Claim, left: Sequence[float], right: Sequence[float], scale: Scale) -> Finding:
-    """Compares two quantities, one number a seed each, paired by position; below means that ``left`` is smaller.
-
-    A claim is supported where the interval over seeds excludes no difference on the claimed side, contradicted where it
-    does so on the other, and inconclusive otherwise. One seed decides nothing.
-    """
-    found = paired(right, left, scale)
-    if not found.clear:
-        return Finding(claim, "inconclusive", found)
-    return Finding(claim, "supported" if (found.effect < 0) == (claim.is_ == "below") else "contradicted", found)
 
 
 def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from icl_lab import markdown as md
 from icl_lab.errors import UnknownName
 from icl_lab.papers import claims
-from icl_lab.papers.experiment import Finding, load, names
+from icl_lab.papers.experiment import load, names
+from icl_lab.papers.verdicts import Finding
 from icl_lab.runs.store import Store
 
 PRESET = "lite"  # the scale of the repository's runs
@@ -82,4 +83,4 @@ def _judged(name: str, files: Path, store: Store) -> list[Finding]:
 
 
 def _here(finding: Finding) -> str:
-    return finding.words.replace(" no interval, 1 seeds", ", one seed") or "—"
+    return finding.words or "—"

@@ -5,10 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
+from scipy.stats import false_discovery_control
+
 from icl_lab.comparison import sequential
 from icl_lab.comparison.sequential import Decision, Outcome
 from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
 from icl_lab.papers.experiment import Claim
+from icl_lab.registry import require
 
 Verdict = Literal["supported", "contradicted", "no difference", "inconclusive", "one seed", "not learned", "not run"]
 DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "no difference")
@@ -16,12 +20,12 @@ assert set(get_args(Outcome)) <= set(get_args(Verdict))
 
 RULE = (
     "Supported or contradicted: the interval excludes no difference (or, where equality is claimed, lies within the "
-    "margin or wholly outside it). No difference: two one-sided tests put the effect within the margin, a ratio of 1.25 "
-    "or a difference of 0.05 unless the experiment's file says otherwise. Seeds are looked at after 3, 5, 8, 12, 16, "
-    "24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are wide enough (99 % up "
-    "to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Not learned: in training conditions "
-    "a model errs at least a quarter as much as the best reference that reads no example, so that nothing far out is "
-    "judged. A verdict holds at its scale and says nothing about another one."
+    "margin or wholly outside it). No difference: two one-sided tests put the effect within the margin, a ratio of "
+    "1.25 or a difference of 0.05 unless the experiment's file says otherwise. Seeds are looked at after 3, 5, 8, 12, "
+    "16, 24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are wide enough (99 % "
+    "up to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Not learned: in training "
+    "conditions a model errs at least a quarter as much as the best reference that reads no example, so that nothing "
+    "far out is judged. A verdict holds at its scale and says nothing about another one."
 )
 
 
@@ -51,15 +55,17 @@ class Finding:
         effect, low, high = self.found.ratio if ratio else (self.found.effect, self.found.low, self.found.high)
         interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
         told = f"{'ratio' if ratio else 'difference'} {effect:.3g} {interval}, {span(self.seeds)}"
-        return told.replace(" no interval, seed ", ", one seed, ") + (f"; {self.note}" if self.note else "")
+        if len(self.seeds) == 1:
+            told = told.replace(f" no interval, {span(self.seeds)}", ", one seed")
+        return told + (f"; {self.note}" if self.note else "")
 
     @property
     def more(self) -> int | None:
         """How many more seeds would decide an open claim, were effect and spread to stay; None where none would."""
-        if self.found is None or self.verdict != "inconclusive" or math.isnan(self.found.low):
+        if self.decision is None or self.verdict != "inconclusive" or math.isnan(self.decision.deviation):
             return None
         aim = sequential.seeds_to_decide(
-            self.claim.is_, self.found.effect, self.found.deviation, self.margin, len(self.seeds)
+            self.claim.is_, self.decision.effect.effect, self.decision.deviation, self.margin, len(self.seeds)
         )
         return None if aim is None else aim - len(self.seeds)
 
@@ -101,6 +107,7 @@ def margin_of(claim: Claim, scale: Scale) -> float:
     """What counts as no difference: the claim's own margin, a ratio where ratios are compared, or that of the scale."""
     if claim.margin is None:
         return MARGIN[scale]
+    require(scale == "difference" or claim.margin > 1, "the margin of a ratio must be above 1", claim.margin)
     return math.log(claim.margin) if scale == "log-ratio" else claim.margin
 
 
@@ -115,13 +122,10 @@ def span(seeds: Sequence[int]) -> str:
 def rates(p_values: Sequence[float]) -> list[float]:
     """Returns for each claim the smallest false discovery rate at which it would still be among the discoveries.
 
-    Formula: with p_(1) <= ... <= p_(m), q_(i) is the minimum over j >= i of min(1, m p_(j) / j)
-    Source: Benjamini & Hochberg 1995, J. R. Stat. Soc. B 57. NaN (nothing to judge) stays NaN and does not count in m.
+    Source: Benjamini & Hochberg 1995, J. R. Stat. Soc. B 57. NaN (nothing to judge) stays NaN and does not count.
     """
-    known = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
-    found, best = [math.nan] * len(p_values), 1.0
-    for rank in range(len(known), 0, -1):
-        p, i = known[rank - 1]
-        best = min(best, len(known) * p / rank)
-        found[i] = best
-    return found
+    values = np.array(p_values, dtype=float)
+    known = ~np.isnan(values)
+    if known.any():
+        values[known] = false_discovery_control(values[known])
+    return [float(value) for value in values]
