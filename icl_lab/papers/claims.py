@@ -99,10 +99,10 @@ def findings(
     scale, analysis = quantities.scale(experiment), experiment.question()
     if analysis is not None and found is None:
         study_folder.verify(place)
-    judged = []
+    judged, finished = [], quantities.Finished(experiment, store, preset, settings)
     for claim in experiment.claims:
         if analysis is None:
-            source = quantities.from_grids(experiment, store, preset, settings, claim)
+            source = quantities.from_grids(finished, claim)
         elif found is None:
             source = quantities.from_folder(analysis, place)
         else:
@@ -119,8 +119,7 @@ def findings(
             continue
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
-        lacks = gate.unlearned(experiment, claim, store, preset, settings, source.seeds)
-        hours = cost.seconds(experiment, claim, store, preset, settings) / 3600
+        lacks, hours = gate.unlearned(finished, claim, source.seeds), cost.seconds(finished, claim) / 3600
         judged.append(verdicts.judge(claim, source.seeds, left, right, scale, source.noise, lacks, hours))
     return judged
 

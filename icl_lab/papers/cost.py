@@ -1,24 +1,29 @@
 """What one more seed of a claim costs: measured on the runs that are there."""
 
 import math
-from collections.abc import Sequence
 from statistics import median
 
-from icl_lab.papers.experiment import Claim, Experiment
+from icl_lab.papers.experiment import Claim
+from icl_lab.papers.quantities import Finished
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Run, Store
 
 
-def seconds(experiment: Experiment, claim: Claim, store: Store, preset: str, settings: Sequence[str]) -> float:
+def seconds(finished: Finished, claim: Claim) -> float:
     """Returns the seconds of training for one more seed of both sides of a claim; NaN where no run tells.
 
     A specification that both sides share is trained once, and counts once.
     """
-    variants = [experiment.variant(side.of) for side in (claim.left, claim.right)]
-    if None in variants and experiment.analysis != "compare":
-        variants = list(experiment.variants)  # sides that an analysis names itself
-    specs = {spec.hash: spec for spec in (experiment.spec(v, preset, settings) for v in variants if v is not None)}
-    return sum(of_run(store, spec) for spec in specs.values()) if specs else math.nan
+    specs = {spec.hash: spec for spec in needed(finished, claim)}
+    return sum(of_run(finished.store, spec) for spec in specs.values())
+
+
+def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
+    """Returns the specifications that a claim hangs on: those of its sides, or of all variants for an analysis."""
+    experiment = finished.experiment
+    if experiment.question() is not None:  # it is asked of all variants together
+        return list(finished.specs.values())
+    return [finished.spec(side.of) for side in (claim.left, claim.right)]
 
 
 def of_run(store: Store, spec: RunSpec) -> float:

@@ -1,21 +1,17 @@
 """Whether the models of a claim have learned their task: before anything far from training is judged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
-from icl_lab import tasks
-from icl_lab.papers.experiment import Claim, Experiment, Quantity
+from icl_lab.grid import model_name
+from icl_lab.papers.experiment import Claim, Quantity
+from icl_lab.papers.quantities import Finished
 from icl_lab.runs import summary
-from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Store
-from icl_lab.tasks.base import Task
 
 GATE = 0.25  # of the error of the best reference that reads no example
 
 
-def unlearned(
-    experiment: Experiment, claim: Claim, store: Store, preset: str, settings: Sequence[str], seeds: Sequence[int]
-) -> str:
+def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     """Returns which side of a claim has not learned its task, and why; nothing where both have, or none is far out.
 
     Formula: the median over training seeds of error / error of the best trivial reference, in training conditions, is
@@ -24,14 +20,9 @@ def unlearned(
     if claim.ungated:
         return ""
     for side in (claim.left, claim.right):
-        variant = experiment.variant(side.of)
-        if variant is None:
+        if finished.experiment.variant(side.of) is None or not _far(side, finished):
             continue
-        spec = experiment.spec(variant, preset, settings)
-        task = tasks.build(spec.task)
-        if not _far(side, task, spec):
-            continue
-        shares = [share for seed in seeds if (share := _share(store, spec, seed, task)) is not None]
+        shares = [share for seed in seeds if (share := _share(finished, side.of, seed)) is not None]
         if shares and median(shares) >= GATE:
             return (
                 f"{side.of} has not learned its task: in training conditions it errs {median(shares):.2g} times as "
@@ -40,16 +31,17 @@ def unlearned(
     return ""
 
 
-def _far(side: Quantity, task: Task, spec: RunSpec) -> bool:
+def _far(side: Quantity, finished: Finished) -> bool:
     """Whether the cells of a side lie outside training conditions; cells of an analysis' own axes do."""
-    here = summary.training_cell(task, spec)
+    here = summary.training_cell(finished.task, finished.spec(side.of))
     return any(axis not in here or value != here[axis] for axis, values in side.cells.items() for value in values)
 
 
-def _share(store: Store, spec: RunSpec, seed: int, task: Task) -> float | None:
-    run = store.run(spec, seed)
-    if not run.finished:
+def _share(finished: Finished, of: str, seed: int) -> float | None:
+    """The error in training conditions over that of the best trivial reference; None where it is not known."""
+    grid, task = finished.own(of, seed), finished.task
+    if grid is None:
         return None
-    values: Mapping[str, float] = summary.at_home([run.grid()], task, spec)
+    values = summary.at_home([grid], task, finished.spec(of))
     trivial = [values[f"reference:{name}"] for name in task.trivial if f"reference:{name}" in values]
-    return values[run.name] / min(trivial) if trivial and min(trivial) > 0 else None
+    return values[model_name(grid)] / min(trivial) if trivial and min(trivial) > 0 else None

@@ -17,6 +17,7 @@ from icl_lab.grid import Grid, model_name
 from icl_lab.papers.experiment import Claim, Experiment, Quantity, Variant, combinations
 from icl_lab.runs import study_folder, summary
 from icl_lab.runs.measure import Errors
+from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 from icl_lab.tasks.base import Task
 
@@ -48,44 +49,67 @@ def rule(variant: Variant) -> str:
     return normalizers.canonical(variant.swap) if variant.swap else ""
 
 
-def from_grids(experiment: Experiment, store: Store, preset: str, settings: Sequence[str], claim: Claim) -> Source:
+class Finished:
+    """The finished runs of an experiment at one scale, each read once."""
+
+    def __init__(self, experiment: Experiment, store: Store, preset: str, settings: Sequence[str] = ()) -> None:
+        self.experiment, self.store = experiment, store
+        self.specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
+        self.task = tasks.build(experiment.task)
+        self._read: dict[tuple[str, int, str], tuple[Grid, Errors | None]] = {}
+
+    def variant(self, of: str) -> Variant:
+        """Returns the variant of that name; for a reference, the same in every run, the baseline beside which it is."""
+        found = self.experiment.variant(of) or self.experiment.variant(self.experiment.baseline)
+        if found is None:
+            raise LabError(f"'{of}' is no variant of this experiment.")
+        return found
+
+    def spec(self, of: str) -> RunSpec:
+        """Returns the specification of a variant."""
+        return self.specs[self.variant(of).name]
+
+    def seeds(self, of: str) -> set[int]:
+        """Returns the training seeds of which a variant has a finished run."""
+        spec, swap = self.spec(of), rule(self.variant(of))
+        return {seed for seed in self.store.seeds(spec) if self.store.run(spec, seed, swap).finished}
+
+    def measured(self, of: str, seed: int) -> tuple[Grid, Errors | None]:
+        """Returns the grid of a run and what each prompt adds to it, where that is kept."""
+        return self._measured(self.spec(of), seed, rule(self.variant(of)))
+
+    def own(self, of: str, seed: int) -> Grid | None:
+        """Returns the grid of a trained model with the rule that it was trained with; None where there is none."""
+        spec = self.spec(of)
+        return self._measured(spec, seed, "")[0] if self.store.run(spec, seed).finished else None
+
+    def _measured(self, spec: RunSpec, seed: int, swap: str) -> tuple[Grid, Errors | None]:
+        key = (spec.hash, seed, swap)
+        if key not in self._read:
+            self._read[key] = self.store.run(spec, seed, swap).measured()
+        return self._read[key]
+
+
+def from_grids(finished: Finished, claim: Claim) -> Source:
     """Reads the two sides of a claim from the grids of finished runs; no seeds where nothing is there."""
-    sides = (claim.left, claim.right)
-    training: dict[str, float] = {}
-    grids: dict[tuple[str, int], Grid] = {}
-    errors: dict[tuple[str, int], Errors | None] = {}
-    common: set[int] | None = None
-    for side in sides:
-        # A reference is the same in every run: it is read beside the baseline.
-        variant = experiment.variant(side.of) or experiment.variant(experiment.baseline)
-        if variant is None:
-            raise LabError(f"'{side.of}' is no variant of this experiment.")
-        spec = experiment.spec(variant, preset, settings)
-        runs = [store.run(spec, seed, rule(variant)) for seed in store.seeds(spec)]
-        there = {run.seed for run in runs if run.finished}
-        common = there if common is None else common & there
-        for run in runs:
-            if run.finished:
-                grids[side.of, run.seed], errors[side.of, run.seed] = run.measured()
-        training = training or summary.training_cell(tasks.build(experiment.task), spec)
-    task = tasks.build(experiment.task)
+    sides, task, experiment = (claim.left, claim.right), finished.task, finished.experiment
+    training = summary.training_cell(task, finished.spec(claim.left.of))
+    seeds = sorted(finished.seeds(claim.left.of) & finished.seeds(claim.right.of))
 
     def read(side: Quantity, metric: str, seed: int) -> float:
-        grid = grids[side.of, seed]
+        grid, _ = finished.measured(side.of, seed)
         name = side.of if side.of.startswith("reference:") else model_name(grid)
         cells = combinations(side.cells, {axis: value for axis, value in training.items() if axis not in task.facets})
         found = [grid.where(attn=name, metric=metric or task.headline, **cell).frame["value"] for cell in cells]
         return _mean([value for values in found for value in values], task.log_scale)
 
-    seeds = sorted(common or ())
-
     def noise(count: int) -> Evaluation | None:
         # Errors of single prompts are kept of the headline, and not of references.
-        kept = [
-            [errors.get((side.of, seed)) for seed in seeds[:count]] for side in sides if experiment.variant(side.of)
-        ]
+        if claim.metric not in ("", task.headline) or not all(experiment.variant(side.of) for side in sides):
+            return None
+        kept = [[finished.measured(side.of, seed)[1] for seed in seeds[:count]] for side in sides]
         known = [[each for each in of if each is not None] for of in kept]
-        if claim.metric not in ("", task.headline) or [len(of) for of in known] != [count, count]:
+        if [len(of) for of in known] != [count, count]:
             return None
         left, right = (_resampled(side, of, training, task) for side, of in zip(sides, known, strict=True))
         return evaluation(left - right, scale(experiment))

@@ -22,7 +22,7 @@ RULE = (
     "Supported or contradicted: the interval excludes no difference (or, where equality is claimed, lies within the "
     "margin or wholly outside it). No difference: two one-sided tests put the effect within the margin, a ratio of "
     "1.25 or a difference of 0.05 unless the experiment's file says otherwise. Seeds are looked at after 3, 5, 8, 12, "
-    "16, 24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are wide enough (99 % "
+    "16, 24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are so wide (99 % "
     "up to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Not learned: in training "
     "conditions a model errs at least a quarter as much as the best reference that reads no example, so that nothing "
     "far out is judged. A verdict holds at its scale and says nothing about another one."

@@ -29,7 +29,7 @@ def muon(steps: int, **fields: Any) -> TrainSpec:
     The measurements are in docs/presets.md.
     """
     climb = Staircase(run=0.03)
-    recipe = {"batch": 32, "rate": 8e-3, "muon_rate": 7e-3, "warmup": 100, "curriculum": climb}
+    recipe = {"batch": 32, "rate": 5e-3, "muon_rate": 5e-3, "warmup": 100, "curriculum": climb}
     return TrainSpec(steps=steps, optimizer="muon", **{**recipe, **fields})
 
 
@@ -65,7 +65,7 @@ PRESETS = {
     "deep": Preset(
         "a night on two cores: in training conditions as good as the paper's models",
         ModelSpec(layers=4, heads=4, width=64),
-        muon(40_000, batch=64, rate=4e-3, muon_rate=4e-3),
+        muon(40_000, batch=64),
         grid="thin",
         prompts=1024,
     ),

@@ -15,7 +15,7 @@ from icl_lab.errors import BadValue, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.papers import claims, experiment
-from icl_lab.papers.experiment import Claim, Quantity, combinations, judge
+from icl_lab.papers.experiment import combinations
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
@@ -123,23 +123,6 @@ def test_doubts_come_along_and_the_overlay_says_what_it_is():
     notes = experiment.doubts(made)
     assert any(note.startswith("Softmax: Very probably printed one column too far right") for note in notes)
     assert len(notes) == len(set(notes))
-
-
-def claim(is_="below"):
-    quantity = Quantity("a", {"sigma_f": [1.0]})
-    return Claim(statement="s", where="w", left=quantity, is_=is_, right=quantity)
-
-
-def test_verdicts_need_an_interval_on_one_side():
-    left, right = [1.0, 1.1, 0.9], [2.0, 2.3, 1.9]
-    assert judge(claim("below"), left, right, "log-ratio").verdict == "supported"
-    assert judge(claim("above"), left, right, "log-ratio").verdict == "contradicted"
-    assert judge(claim("above"), right, left, "log-ratio").verdict == "supported"
-    assert judge(claim("below"), [1.0, 3.0, 2.0], [2.0, 2.0, 2.0], "log-ratio").verdict == "inconclusive"
-    assert judge(claim("below"), [1.0], [2.0], "log-ratio").verdict == "inconclusive"
-    assert "no interval" in judge(claim("below"), [1.0], [2.0], "log-ratio").words
-    assert judge(claim("below"), [0.0, 0.01, 0.0], [0.2, 0.3, 0.2], "difference").verdict == "supported"
-    assert judge(claim("below"), left, right, "log-ratio").words.startswith("ratio 0.48")
 
 
 def test_combinations_of_cells():

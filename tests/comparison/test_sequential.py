@@ -1,0 +1,153 @@
+"""Verdicts by looks: by hand, and how often they are wrong in simulated studies."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+from icl_lab.comparison import sequential
+from icl_lab.comparison.sequential import decide, looks, outcome, seeds_to_decide
+from icl_lab.comparison.statistics import Evaluation
+from icl_lab.errors import BadValue
+
+M = 0.2
+
+
+def fixed(low, high, inner=None):
+    """An interval, and the narrower one of two one-sided tests, whatever the error."""
+    return lambda confidence: (low, high) if confidence > 0.98 else inner or (low, high)
+
+
+def test_the_error_is_spent_once_over_all_looks():
+    assert sum(sequential.SPENT.values()) == pytest.approx(1)
+    assert looks(2) == []
+    assert looks(7) == [(3, pytest.approx(0.01)), (5, pytest.approx(0.01))]
+    assert [seeds for seeds, _ in looks(1000)] == [3, 5, 8, 12, 16, 24, 32, 48, 64]
+
+
+@pytest.mark.parametrize(
+    ("relation", "low", "high", "inner", "expected"),
+    [
+        ("below", -0.5, -0.1, None, "supported"),
+        ("below", 0.1, 0.5, None, "contradicted"),
+        ("below", -0.3, 0.1, (-0.19, 0.05), "no difference"),
+        ("below", -0.3, 0.1, (-0.21, 0.05), "inconclusive"),
+        ("below", -0.3, -0.01, (-0.15, -0.05), "supported"),  # clear, though small
+        ("above", 0.1, 0.5, None, "supported"),
+        ("above", -0.5, -0.1, None, "contradicted"),
+        ("above", -0.1, 0.3, (-0.05, 0.19), "no difference"),
+        ("equal", -0.3, 0.1, (-0.19, 0.05), "supported"),
+        ("equal", 0.21, 0.5, None, "contradicted"),
+        ("equal", -0.5, -0.21, None, "contradicted"),
+        ("equal", 0.1, 0.5, None, "inconclusive"),  # different, but perhaps by less than the margin
+        ("not below", -0.25, 0.9, (-0.19, 0.8), "supported"),
+        ("not below", -0.9, -0.21, None, "contradicted"),
+        ("not below", -0.9, -0.1, None, "inconclusive"),
+        ("not above", -0.9, 0.25, (-0.8, 0.19), "supported"),
+        ("not above", 0.21, 0.9, None, "contradicted"),
+    ],
+)
+def test_a_look_by_hand(relation, low, high, inner, expected):
+    assert outcome(relation, M, fixed(low, high, inner), 0.01) == expected
+
+
+def test_without_an_interval_nothing_is_decided():
+    nothing = fixed(math.nan, math.nan)
+    for relation in ("below", "above", "equal", "not below", "not above"):
+        assert outcome(relation, M, nothing, 0.01) == "inconclusive"
+    with pytest.raises(BadValue, match="margin"):
+        outcome("equal", 0.0, nothing, 0.01)
+
+
+def test_the_interval_is_that_of_the_look_by_hand():
+    """Three seeds, 99 %: the mean +- t(2) sd / sqrt(3), t(2) = 9.925."""
+    left, right = [1.0, 1.2, 1.1], [0.0, 0.0, 0.0]
+    found = decide("above", left, right, "difference", M)
+    assert found.confidence == pytest.approx(0.99)
+    assert found.effect.low == pytest.approx(1.1 - 9.925 * 0.1 / math.sqrt(3), rel=1e-3)
+    assert found.verdict == "supported"
+    assert found.deviation == pytest.approx(0.1)
+    # p of the t test is 0.0027; a look of a fifth of the error counts it five times.
+    t = 1.1 / (0.1 / math.sqrt(3))
+    p = 1 - t / math.sqrt(2 + t * t)  # Student's t with 2 degrees of freedom, both tails
+    assert found.p == pytest.approx(5 * p, rel=1e-6)
+
+
+def test_the_first_look_that_decides_is_kept_whatever_comes_after():
+    left = [1.0, 1.01, 0.99, -50.0, 80.0, -90.0, 70.0, 60.0]
+    found = decide("above", left, [0.0] * 8, "difference", M)
+    assert (found.verdict, found.seeds) == ("supported", 3)
+
+
+def test_seeds_between_two_looks_wait_for_the_next():
+    left = [1.0, -1.0, 2.0, 100.0]
+    assert decide("above", left, [0.0] * 4, "difference", M).effect.effect == pytest.approx(2 / 3)
+    assert decide("above", left[:2], [0.0] * 2, "difference", M).verdict == "inconclusive"
+
+
+def test_the_luck_of_prompts_keeps_a_look_open():
+    left = [1.0, 1.2, 1.1]
+    luck = Evaluation("difference", 1.1, 0.0, 2.2)
+    wide = decide("above", left, [0.0] * 3, "difference", M, lambda seeds: luck)
+    assert wide.verdict == "inconclusive"
+    half = math.hypot(9.925 * 0.1 / math.sqrt(3), 1.1 * 2.5758 / 1.95996)
+    assert wide.effect.high - 1.1 == pytest.approx(half, rel=1e-3)
+
+
+def test_a_plan_says_the_look_at_which_effect_and_spread_would_decide():
+    """Effect 1, deviation 1: half widths 2.06 (5 seeds), 1.24 (8), 1.009 (12), 0.815 (16)."""
+    assert seeds_to_decide("above", 1.0, 1.0, M, 3) == 16
+    assert seeds_to_decide("above", 1.01, 1.0, M, 3) == 12
+    assert seeds_to_decide("above", 1.0, 1.0, M, 16) == 24
+    assert seeds_to_decide("above", M, 1.0, M, 3) is None
+    assert seeds_to_decide("below", 0.0, 0.1, M, 3) == 5  # no difference
+
+
+DRAWS = {
+    "normal": lambda rng: rng.normal(size=64),
+    "Student's t, 3 degrees of freedom": lambda rng: rng.standard_t(3, size=64) / math.sqrt(3),
+    "Laplace": lambda rng: rng.laplace(size=64) / math.sqrt(2),
+}
+
+
+def studies(draw, relation, effect, margin, count=1500):
+    """How simulated studies of up to 64 seeds end, looked at whenever that is allowed."""
+    rng, tally = (
+        np.random.default_rng(0),
+        dict.fromkeys(("supported", "contradicted", "no difference", "inconclusive"), 0.0),
+    )
+    counts = [seeds for seeds, _ in looks(64)]
+    quantiles = {(n, round(c, 6)): stdtrit(n - 1, (1 + c) / 2) for n, e in looks(64) for c in (1 - e, 1 - 2 * e)}
+    for _ in range(count):
+        d = draw(rng) + effect
+        for n, error in looks(64):
+            mean, spread = d[:n].mean(), d[:n].std(ddof=1) / math.sqrt(n)
+
+            def interval(confidence, n=n, mean=mean, spread=spread):
+                half = quantiles[n, round(confidence, 6)] * spread
+                return mean - half, mean + half
+
+            verdict = outcome(relation, margin, interval, error)
+            if verdict != "inconclusive":
+                break
+        tally[verdict] += 1 / count
+    assert counts[-1] == 64
+    return tally
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DRAWS)
+def test_looking_again_and_again_errs_as_seldom_as_promised(name):
+    """At most 5 % of studies find a difference where there is none, or none where it equals the margin."""
+    null = studies(DRAWS[name], "below", 0.0, 0.6)
+    assert null["supported"] + null["contradicted"] <= 0.05
+    assert null["no difference"] > 0.8  # they end
+    edge = studies(DRAWS[name], "below", 0.6, 0.6)
+    assert edge["no difference"] + edge["supported"] <= 0.05
+    equal = studies(DRAWS[name], "equal", 0.6, 0.6)
+    assert equal["supported"] <= 0.05
+    assert equal["contradicted"] <= 0.05
+    beyond = studies(DRAWS[name], "not below", -0.6, 0.6)
+    assert beyond["supported"] <= 0.05
+    assert studies(DRAWS[name], "below", -1.0, 0.3)["supported"] > 0.97

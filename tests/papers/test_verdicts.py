@@ -1,0 +1,95 @@
+"""From two rows of numbers to a verdict, and what is said beside it."""
+
+import math
+
+import msgspec
+import pytest
+
+from icl_lab.errors import BadValue
+from icl_lab.papers.experiment import Claim, Quantity
+from icl_lab.papers.verdicts import judge, margin_of, rates, span
+
+
+def claim(is_="below", **fields):
+    quantity = Quantity("a", {"sigma_f": [1.0]})
+    return Claim(statement="s", where="w", left=quantity, is_=is_, right=quantity, **fields)
+
+
+def verdict(is_, left, right, scale="log-ratio", **fields):
+    return judge(claim(is_, **fields), range(len(left)), left, right, scale)
+
+
+def test_verdicts_need_an_interval_on_one_side():
+    left, right = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
+    assert verdict("below", left, right).verdict == "supported"
+    assert verdict("above", left, right).verdict == "contradicted"
+    assert verdict("above", right, left).verdict == "supported"
+    assert verdict("below", [1.0, 3.0, 2.0], [2.0, 2.0, 2.0]).verdict == "inconclusive"
+    assert verdict("below", [0.0, 0.001, 0.0], [0.2, 0.2, 0.2], "difference").verdict == "supported"
+    assert verdict("below", left, right).words.startswith("ratio 0.498 [")
+    assert verdict("below", left, right).words.endswith("], seeds 0 to 2")
+
+
+def test_one_seed_has_a_word_of_its_own():
+    one = verdict("below", [1.0], [2.0])
+    assert one.verdict == "one seed"
+    assert one.words == "ratio 0.5, one seed"
+    assert one.outlook == "2 more seeds for a first look"
+    two = verdict("below", [1.0, 1.0], [2.0, 2.1])
+    assert two.verdict == "inconclusive"
+    assert two.outlook == "1 more seeds for a first look"
+
+
+def test_equality_is_shown_and_not_taken_for_granted():
+    near = [1.0, 1.01, 0.99], [1.0, 1.0, 1.0]
+    assert verdict("equal", *near).verdict == "supported"
+    assert verdict("below", *near).verdict == "no difference"
+    assert verdict("not below", *near).verdict == "supported"
+    assert verdict("equal", [1.0, 3.0, 0.4], near[1]).verdict == "inconclusive"
+    assert verdict("equal", [3.0, 3.03, 2.97], near[1]).verdict == "contradicted"
+
+
+def test_a_margin_is_the_claims_own_and_has_a_reason():
+    assert margin_of(claim(), "log-ratio") == pytest.approx(math.log(1.25))
+    assert margin_of(claim(), "difference") == 0.05
+    own = claim(margin=2.0, because="powers of two are the unit")
+    assert margin_of(own, "log-ratio") == pytest.approx(math.log(2))
+    assert margin_of(own, "difference") == 2.0
+    with pytest.raises(BadValue, match="above 1"):
+        margin_of(claim(margin=0.5, because="half"), "log-ratio")
+    told = {"statement": "s", "where": "w", "left": {"of": "a"}, "is": "below", "right": {"of": "b"}}
+    for wrong in ({"margin": 0.1}, {"because": "so"}, {"margin": -1.0, "because": "so"}):
+        with pytest.raises(msgspec.ValidationError, match="margin"):
+            msgspec.convert(told | wrong, Claim)
+
+
+def test_what_has_not_learned_is_not_judged_and_says_why():
+    found = judge(claim(), range(3), [1.0, 1.01, 0.99], [2.0, 2.0, 2.0], "log-ratio", unlearned="a has not learned")
+    assert found.verdict == "not learned"
+    assert found.words.endswith("; a has not learned")
+
+
+def test_an_open_claim_says_what_would_decide_it():
+    """Log ratios 0.5 +- 0.5: see the look at which t sd / sqrt(n) falls below the effect."""
+    left = [math.exp(0.0), math.exp(0.5), math.exp(1.0)]
+    found = judge(claim("above"), range(3), left, [1.0] * 3, "log-ratio", hours=0.5)
+    assert found.verdict == "inconclusive"
+    assert found.more == 16 - 3
+    assert found.outlook == "about 13 more seeds, 6.5 h of one core"
+    never = judge(claim("above"), range(3), [1.0, 20.0, 0.5], [1.0] * 3, "log-ratio")
+    assert never.more is None
+    assert never.outlook == "more than 64 seeds"
+
+
+def test_seeds_are_named():
+    assert span([3]) == "seed 3"
+    assert span([0, 1, 2]) == "seeds 0 to 2"
+    assert span([0, 2, 5]) == "seeds 0, 2, 5"
+
+
+def test_false_discovery_rates_by_hand():
+    """p 0.01, 0.04, 0.03, 0.5 of four: 0.04, 0.0533, 0.0533, 0.5."""
+    found = rates([0.01, math.nan, 0.04, 0.03, 0.5])
+    assert math.isnan(found[1])
+    assert [found[i] for i in (0, 2, 3, 4)] == pytest.approx([0.04, 0.16 / 3, 0.16 / 3, 0.5])
+    assert all(math.isnan(q) for q in rates([math.nan]))
