@@ -303,6 +303,11 @@ class Store:
             found |= {_seed(folder / key) for key in self.layer.seeds("/".join(folder.parts[-3:]))}
         return sorted(seed for seed in found if seed is not None)
 
+    def has(self, preset: str) -> bool:
+        """Whether a run of this preset has begun here, or is held by the evidence."""
+        own = any(self.root.glob(f"runs/*/*/{preset}-*/seed-*"))
+        return own or (self.layer is not None and any(f"/{preset}-" in kept.key for kept in self.layer.runs()))
+
     def at(self, place: Path) -> Run:
         """Returns the run in a folder ``.../seed-K``; raises ``UnknownName`` with the nearest runs there are.
 

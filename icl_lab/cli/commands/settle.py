@@ -1,0 +1,191 @@
+"""The command that spends seeds where they decide most."""
+
+import math
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from icl_lab.cli.announce import Clock
+from icl_lab.cli.hints import then
+from icl_lab.cli.launch import Order, complete, laboratory
+from icl_lab.cli.options import Folder, crowd_options, device_option, duration, threads_option
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
+from icl_lab.errors import RunFailed, Stopped
+
+if TYPE_CHECKING:
+    from icl_lab.papers.ledger import Entry
+    from icl_lab.papers.quantities import Finished
+    from icl_lab.papers.settle import Step
+    from icl_lab.papers.verdicts import Finding
+    from icl_lab.runs.session import Lab
+    from icl_lab.runs.spec import RunSpec
+
+UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:
+    """Reads a time such as 90m, 3h or 1.5h."""
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h|d)", text.strip())
+    if not found or not float(found[1]):
+        raise click.BadParameter(f"'{text}' is no time such as 90m, 3h or 1.5h.")
+    return float(found[1]) * UNITS[found[2]]
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--preset", default="lite", show_default=True, help="The scale at which to decide.")
+@click.option("--budget", default="1h", show_default=True, metavar="TIME", callback=_seconds, help="When to stop: 3h.")
+@click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
+@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+@device_option
+@threads_option
+@crowd_options
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and train nothing.")
+def settle(
+    names: tuple[str, ...],
+    preset: str,
+    budget: float,
+    results: Path,
+    files: Path,
+    device: str,
+    threads: int | None,
+    shard: tuple[int, int],
+    dry_run: bool,
+    jobs: int,
+    stack: bool,
+) -> None:
+    """Spend seeds where they decide claims soonest, until all are decided or the time is up; the same command goes on.
+
+    NAMES are experiments; all, unless named. Claims are looked at after 3, 5, 8, 12, ... seeds, so that looking again
+    and again cannot make a difference out of none. With --shard, every part takes experiments of its own.
+    """
+    from icl_lab.papers import experiment, settle
+
+    place, end = experiment.place(files), time.monotonic() + budget
+    for name in names:
+        experiment.load(name, place)  # a wrong name is said before anything is trained
+    chosen = list(names) or experiment.names(place)
+    part, parts = shard
+    chosen = [name for number, name in enumerate(chosen) if number % parts == part % parts]
+    lab = laboratory(results, device, threads)
+    late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
+    desk = Desk(place, preset, lab, chosen)
+    failed: dict[str, str] = {}
+    while True:
+        steps = [step for name in chosen if name not in failed and (step := desk.step(name)) is not None]
+        step = settle.best(steps)
+        if dry_run:
+            out("\n".join(_told(each) for each in sorted(steps, key=lambda step: -step.worth)))
+            return
+        desk.write()
+        if step is None:
+            break
+        say(_told(step))
+        try:
+            desk.take(step, late, Order(jobs=jobs, stack=stack))
+        except Stopped:
+            if lab.stopping():
+                raise
+            say(f"the time is up ({duration(budget)}); the same command goes on.")
+            break
+        except RunFailed as error:  # the other experiments are none the worse
+            failed[step.experiment] = str(error)
+            say(f"left: {step.experiment} ({error})")
+    out(desk.summary())
+    out(f"next: {then('claims')}")
+    if failed:
+        raise RunFailed(f"runs of {', '.join(failed)} failed, see above; the same command tries them again.")
+
+
+class Desk:
+    """The state of a settlement: what every experiment has found by now, and what its runs take."""
+
+    def __init__(self, files: Path, preset: str, lab: "Lab", names: Sequence[str]) -> None:
+        self.files, self.preset, self.lab, self.names = files, preset, lab, names
+        self.place = lab.store.root / f"ledger-{preset}.csv"
+        self.seconds = cache(self._seconds)
+        self._known: dict[str, tuple[Finished, list[Finding]]] = {}
+        self._clock = Clock(lab.device)
+        self._published: set[tuple[str, int]] = set()
+
+    def step(self, name: str) -> "Step | None":
+        """Returns the next step of an experiment; None where nothing is open that seeds could decide."""
+        from icl_lab.papers import settle
+
+        step = settle.step(name, *self._look(name), self.seconds)
+        return None if step is None or (name, step.seeds) in self._published else step
+
+    def take(self, step: "Step", lab: "Lab", order: Order) -> None:
+        """Trains what the step lacks, asks the analysis of its experiment again, and forgets what it knew of it."""
+        from icl_lab.papers import claims
+
+        finished, _ = self._look(step.experiment)
+        made = finished.experiment
+        if step.runs:
+            complete(step.runs, lab, order, tested=tested(made))
+        if made.question() is not None:
+            groups = claims.groups(made, lab.store, self.preset, step.seeds, ())
+            asked = claims.Order(step.experiment, self.preset)
+            command = f"icl-lab experiment {step.experiment} --preset {self.preset} --seeds {step.seeds}"
+            study = claims.record(made, asked, groups, command)
+            folder = claims.destination(step.experiment, lab.store, self.preset, study)
+            claims.publish(made, asked, groups, replace(lab, command=command), folder)
+            self._published.add((step.experiment, step.seeds))
+        self._known.pop(step.experiment)
+
+    def entries(self) -> "list[Entry]":
+        """The claims as they stand."""
+        from icl_lab.papers.ledger import Entry, among
+
+        looked = [(name, *self._look(name)) for name in self.names]
+        paper = {name: finished.experiment.paper for name, finished, _ in looked}
+        return among([Entry(name, paper[name], self.preset, each) for name, _, found in looked for each in found])
+
+    def write(self) -> None:
+        """Writes the ledger as it stands."""
+        from icl_lab.files import write
+        from icl_lab.papers.ledger import table_csv
+
+        write(self.place, table_csv(self.entries()).encode())
+
+    def summary(self) -> str:
+        """What is decided by now, and what is open."""
+        from icl_lab.papers.ledger import tally
+
+        entries = self.entries()
+        lines = [
+            f"{entry.finding.verdict.upper():13} {entry.experiment}: {entry.finding.claim.statement}"
+            + (f" ({entry.finding.outlook})" if entry.finding.outlook else "")
+            for entry in entries
+        ]
+        return "\n".join([*lines, f"{tally(entries)} at {self.preset}.", f"wrote {self.place}"])
+
+    def _look(self, name: str) -> "tuple[Finished, list[Finding]]":
+        from icl_lab.papers import claims, experiment, quantities
+
+        if name not in self._known:
+            made, _ = experiment.fitting(experiment.load(name, self.files), self.preset)
+            store = self.lab.store
+            found = claims.findings(made, store, self.preset, store.study(claims.folder(name, store, self.preset)))
+            self._known[name] = quantities.Finished(made, store, self.preset), found
+        return self._known[name]
+
+    def _seconds(self, spec: "RunSpec") -> float:
+        """Seconds of a training: as long as its like have taken, else as a few of its steps take here."""
+        from icl_lab.papers import cost
+
+        taken = cost.of_run(self.lab.store, spec)
+        return self._clock(replace(self.lab.store, layer=None).run(spec, -1))[0] if math.isnan(taken) else taken
+
+
+def _told(step: "Step") -> str:
+    claims = f"{len(step.claims)} open claim{'s' * (len(step.claims) > 1)}"
+    cost = f"{len(step.runs)} runs, about {duration(step.seconds)}" if step.runs else "nothing to train"
+    return f"{step.experiment}: to {step.seeds} seeds for {claims}, {cost}"

@@ -1,0 +1,153 @@
+"""All claims of all experiments with their verdicts, at each scale at which something was run."""
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from icl_lab import markdown as md
+from icl_lab.papers import claims, experiment, verdicts
+from icl_lab.papers.verdicts import Finding
+from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.store import Store
+
+RATE = 0.05  # of false discoveries
+COLUMNS = [
+    "experiment",
+    "preset",
+    "claim",
+    "relation",
+    "margin",
+    "verdict",
+    "scale",
+    "effect",
+    "low",
+    "high",
+    "confidence",
+    "p",
+    "q",
+    "seeds",
+    "outlook",
+]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One claim at one scale. ``q`` is the false discovery rate at which it is still among the discoveries there."""
+
+    experiment: str
+    paper: str
+    preset: str
+    finding: Finding
+    q: float = math.nan
+
+    @property
+    def said(self) -> str:
+        """The verdict, marked where it is one of those that may be false discoveries among so many."""
+        doubtful = self.finding.verdict in verdicts.DECIDED and self.q > RATE
+        return f"{self.finding.verdict} (alone)" if doubtful else str(self.finding.verdict)
+
+
+def at(files: Path, store: Store, preset: str, names: Sequence[str] = ()) -> list[Entry]:
+    """Judges all claims at one scale, or those of the experiments named; trains nothing.
+
+    The false discovery rate is over the claims that are judged here. Claims about variants that do not fit the scale
+    are left out.
+    """
+    entries = []
+    for name in names or experiment.names(files):
+        made, _ = experiment.fitting(experiment.load(name, files), preset)
+        found = claims.findings(made, store, preset, store.study(claims.folder(name, store, preset)))
+        entries += [Entry(name, made.paper, preset, finding) for finding in found]
+    return among(entries)
+
+
+def among(entries: Sequence[Entry]) -> list[Entry]:
+    """Returns the entries with the false discovery rates that they have among each other."""
+    rates = verdicts.rates([_p(entry.finding) for entry in entries])
+    return [replace(entry, q=q) for entry, q in zip(entries, rates, strict=True)]
+
+
+def everywhere(files: Path, store: Store) -> list[Entry]:
+    """Judges all claims at every scale, in the order of claims and then of scales.
+
+    A claim stands once for each scale at which it was run, or once, at no scale, where it was run nowhere.
+    """
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for preset in PRESETS:
+        if not store.has(preset):
+            continue
+        for entry in at(files, store, preset):
+            found.setdefault((entry.experiment, entry.finding.claim.statement), []).append(entry)
+    rows = []
+    for name in experiment.names(files):
+        made = experiment.load(name, files)
+        for claim in made.claims:
+            there = found.get((name, claim.statement), [])
+            run = [entry for entry in there if entry.finding.verdict != "not run"]
+            rows += run or [Entry(name, made.paper, "", Finding(claim, "not run"))]
+    return rows
+
+
+def strongest(entries: Iterable[Entry]) -> list[Entry]:
+    """Returns one entry a claim: the one that rests on most seeds, of equals the larger scale."""
+    order, chosen = list(PRESETS), dict[tuple[str, str], Entry]()
+    for entry in entries:
+        key = (entry.experiment, entry.finding.claim.statement)
+        chosen[key] = max(
+            (each for each in (chosen.get(key), entry) if each is not None),
+            key=lambda e: (len(e.finding.seeds), order.index(e.preset) if e.preset else -1),
+        )
+    return list(chosen.values())
+
+
+def tally(entries: Sequence[Entry]) -> str:
+    """Returns how many entries have each verdict, in words."""
+    counts = Counter(entry.finding.verdict for entry in entries).most_common()
+    return f"{len(entries)} claims: " + ", ".join(f"{count} {verdict}" for verdict, count in counts)
+
+
+def table(entries: Sequence[Entry]) -> list[str]:
+    """Returns the entries as lines of a Markdown table."""
+    head = md.head(["experiment", "claim", "where", "published", "scale", "here", "verdict", "would decide it"])
+    return [*head, *(md.row(_cells(entry)) for entry in entries)]
+
+
+def table_csv(entries: Sequence[Entry]) -> str:
+    """Returns the entries as CSV, with every number that a verdict rests on."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*COLUMNS, *NUMBERS, "q", "seeds", "outlook"])
+    for e in entries:
+        f = e.finding
+        numbers: list[object] = [""] * len(NUMBERS)
+        if f.decision is not None and f.found is not None:
+            c = f.found
+            numbers = [c.scale, c.effect, c.low, c.high, f.decision.confidence, f.decision.p]
+        seeds = " ".join(map(str, f.seeds))
+        row = [e.experiment, e.preset, f.claim.statement, f.claim.is_, f.margin, f.verdict, *numbers, e.q, seeds]
+        writer.writerow([*row, f.outlook])
+    return text.getvalue()
+
+
+def _cells(entry: Entry) -> list[str]:
+    f = entry.finding
+    here = f.words or "—"
+    return [
+        f"`{entry.experiment}`",
+        f.claim.statement,
+        f.claim.where,
+        f.claim.published,
+        f"`{entry.preset}`" if entry.preset else "—",
+        here,
+        entry.said,
+        f.outlook,
+    ]
+
+
+def _p(finding: Finding) -> float:
+    judged = finding.decision is not None and finding.verdict not in ("not learned", "one seed")
+    return finding.decision.p if judged and finding.decision is not None else math.nan

@@ -1,0 +1,104 @@
+"""Which seeds to spend next: on the claims that the least computing decides."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from icl_lab.comparison.sequential import SPENT
+from icl_lab.papers import cost, quantities
+from icl_lab.papers.experiment import Claim, Experiment
+from icl_lab.papers.quantities import Finished
+from icl_lab.papers.verdicts import Finding
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Run
+
+Seconds = Callable[[RunSpec], float]
+OPEN = ("inconclusive", "one seed", "not run")
+FIRST = min(SPENT)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What brings open claims of one experiment to their next look."""
+
+    experiment: str
+    claims: tuple[str, ...]  # the open claims that are looked at then
+    seeds: int  # that they have then
+    runs: tuple[Run, ...]  # that are missing
+    seconds: float  # of these runs on one core, NaN where none like them is there
+    worth: float  # claims that one hour of one core is expected to decide
+
+
+def step(name: str, finished: Finished, findings: Sequence[Finding], seconds: Seconds) -> Step | None:
+    """Returns the next step of an experiment; None where nothing is open, or nothing open can be decided.
+
+    ``seconds`` returns what the training of a specification is expected to take. A claim is worth the more the
+    fewer hours stand between it and the look that would decide it, were its effect and spread to stay as they are; a
+    claim without three seeds is taken to be decided by its first look. One that 64 seeds would not decide is left.
+    """
+    chances = [chance for found in findings if (chance := _chance(finished, found, seconds)) is not None]
+    if not chances:
+        return None
+    seeds = min(chance.seeds for chance in chances)  # the next look of the claims that have fewest
+    now = [chance for chance in chances if chance.seeds == seeds]
+    runs = {run.place: run for chance in now for run in _missing(finished, chance.claim, seeds)}
+    if not runs:  # what there is has not been looked at: an analysis was not asked again
+        return Step(name, tuple(c.claim.statement for c in now), seeds, (), 0.0, math.inf)
+    taken = sum(seconds(run.spec) for run in runs.values() if not run.trained)
+    worth = sum(1 / chance.hours for chance in now) if now[0].hours > 0 else math.inf
+    return Step(name, tuple(c.claim.statement for c in now), seeds, tuple(runs.values()), taken, worth)
+
+
+def best(steps: Sequence[Step]) -> Step | None:
+    """Returns the step to take: the one of most worth, of equals the first."""
+    return max(steps, key=lambda step: step.worth, default=None)
+
+
+@dataclass(frozen=True)
+class _Chance:
+    """An open claim: its next look, and the hours of one core to the look that would decide it."""
+
+    claim: Claim
+    seeds: int
+    hours: float
+
+
+def _chance(finished: Finished, found: Finding, seconds: Seconds) -> _Chance | None:
+    if found.verdict not in OPEN or found.note:  # a note: the test grid has no such cell
+        return None
+    specs = {spec.hash: spec for spec in cost.needed(finished, found.claim)}
+    have = _have(finished, found, list(specs.values()))
+    aim = FIRST if have < FIRST else (found.more or math.inf) + len(found.seeds)
+    after = next((look for look in SPENT if look > len(found.seeds)), math.inf)
+    if not math.isfinite(aim) or not math.isfinite(after):
+        return None
+    taken = sum(map(seconds, specs.values()))
+    return _Chance(found.claim, int(after), max(0.0, aim - have) * taken / 3600)
+
+
+def _have(finished: Finished, found: Finding, specs: Sequence[RunSpec]) -> int:
+    """The seeds that all runs of a claim have by now, looked at or not."""
+    if finished.experiment.question() is None:
+        return len(finished.seeds(found.claim.left.of) & finished.seeds(found.claim.right.of))
+    return max(len(found.seeds), 0)
+
+
+def _missing(finished: Finished, claim: Claim, seeds: int) -> list[Run]:
+    """The runs that a look at so many seeds lacks."""
+    experiment, store = finished.experiment, finished.store
+    analysis = experiment.question()
+    names = [claim.left.of, claim.right.of] if analysis is None else list(finished.specs)
+    variants = {variant.name: variant for variant in map(finished.variant, names)}
+    runs = [
+        store.run(finished.specs[name], seed, quantities.rule(variant))
+        for name, variant in variants.items()
+        for seed in range(seeds)
+    ]
+    enough = tested(experiment)
+    return [run for run in runs if not (run.finished or (run.trained and not enough))]
+
+
+def tested(experiment: Experiment) -> bool:
+    """Whether the runs of an experiment have to be tested as well as trained."""
+    analysis = experiment.question()
+    return analysis is None or analysis.reads_grids
