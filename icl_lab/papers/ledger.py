@@ -15,23 +15,8 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 RATE = 0.05  # of false discoveries
-COLUMNS = [
-    "experiment",
-    "preset",
-    "claim",
-    "relation",
-    "margin",
-    "verdict",
-    "scale",
-    "effect",
-    "low",
-    "high",
-    "confidence",
-    "p",
-    "q",
-    "seeds",
-    "outlook",
-]
+COLUMNS = ("experiment", "preset", "claim", "relation", "margin", "verdict")
+NUMBERS = ("scale", "effect", "low", "high", "confidence", "p")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +109,7 @@ class Desk:
     def __init__(self, files: Path, preset: str, lab: "Lab", names: Sequence[str]) -> None:
         self.files, self.preset, self.lab, self.names = files, preset, lab, names
         self.place = lab.store.root / f"ledger-{preset}.csv"
-        self.seconds = cache(self._seconds)
+        self._taken: dict[str, float] = {}
         self._known: dict[str, tuple[Finished, list[Finding]]] = {}
         self._clock = Clock(lab.device)
         self._published: set[tuple[str, int]] = set()
@@ -119,12 +118,13 @@ class Desk:
         """Returns the next step of an experiment; None where nothing is open that seeds could decide."""
         from icl_lab.papers import settle
 
-        step = settle.step(name, *self._look(name), self.seconds)
+        step = settle.step(name, *self._look(name), self._seconds)
         return None if step is None or (name, step.seeds) in self._published else step
 
     def take(self, step: "Step", lab: "Lab", order: Order) -> None:
         """Trains what the step lacks, asks the analysis of its experiment again, and forgets what it knew of it."""
         from icl_lab.papers import claims
+        from icl_lab.papers.settle import tested
 
         finished, _ = self._look(step.experiment)
         made = finished.experiment
@@ -181,8 +181,11 @@ class Desk:
         """Seconds of a training: as long as its like have taken, else as a few of its steps take here."""
         from icl_lab.papers import cost
 
-        taken = cost.of_run(self.lab.store, spec)
-        return self._clock(replace(self.lab.store, layer=None).run(spec, -1))[0] if math.isnan(taken) else taken
+        if spec.hash not in self._taken:
+            taken = cost.of_run(self.lab.store, spec)
+            like = replace(self.lab.store, layer=None).run(spec, -1)  # a seed of which nothing is there
+            self._taken[spec.hash] = self._clock(like)[0] if math.isnan(taken) else taken
+        return self._taken[spec.hash]
 
 
 def _told(step: "Step") -> str:
