@@ -1,4 +1,4 @@
-"""Time to quality: minutes of training until a model is good, by the lite recipe and by the published one."""
+"""Time to quality: minutes of training until a model is good, by the recipes of the presets and the published one."""
 
 import math
 import time
@@ -10,19 +10,27 @@ import torch
 from icl_lab import tasks
 from icl_lab.bench.base import Bench, Row
 from icl_lab.errors import Stopped
-from icl_lab.model.gpt2 import GPT2, Reading
+from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.measure import measure as cells
-from icl_lab.runs.presets import PAPER, PRESETS
+from icl_lab.runs.spec import RunSpec, resolve
+from icl_lab.runs.summary import training_cell
 from icl_lab.sweep import subject
 from icl_lab.training.loop import Progress, train
-from icl_lab.training.recipe import TrainSpec
 
 PART = "quality"
 BOUT = 5.0  # seconds of training between two looks
-LENGTH, PROMPTS = 40, 1024
-RECIPES = {"lite recipe": PRESETS["lite"].train, "paper recipe": PAPER}
+PROMPTS = 1024
+# The same small model by each recipe: a preset, and what makes its model that of lite.
+RECIPES: dict[str, tuple[str, list[str]]] = {
+    "nano recipe": ("nano", []),
+    "lite2 recipe": ("lite2", []),
+    "lite recipe": ("lite", []),
+    "paper recipe": ("small", ["model.layers=2"]),
+}
+# Which recipe is how much sooner there than which.
+PAIRS = (("nano recipe", "lite recipe"), ("lite2 recipe", "lite recipe"), ("lite recipe", "paper recipe"))
 
 
 @dataclass(frozen=True)
@@ -37,18 +45,20 @@ class Goal:
         return f"{self.task}, {self.metrics} <= {self.bar:g}"
 
 
-GOALS = (Goal("linear", "mse-code", 0.01), Goal("every:balance=half", "balanced-", 0.01))
+GOALS = (
+    Goal("linear", "mse-code", 0.01),
+    Goal("every:balance=half", "balanced-", 0.01),
+    Goal("needle", "exact", 0.01),
+)
 
 
 class Attempt:
-    """One training of the lite model by a recipe, in bouts, each taken up where the last one stopped."""
+    """One training of the small model by a recipe, in bouts, each taken up where the last one stopped."""
 
-    def __init__(self, goal: Goal, recipe: TrainSpec, device: torch.device) -> None:
-        self.goal, self.recipe, self.device = goal, recipe, device
+    def __init__(self, goal: Goal, spec: RunSpec, device: torch.device) -> None:
+        self.goal, self.spec, self.recipe, self.device = goal, spec, spec.train, device
         self.task = tasks.build(goal.task)
-        tokens = self.task.tokens(recipe.longest)
-        reading = Reading(self.task.width, self.task.outputs, self.task.roles, tokens)
-        self.model = GPT2(PRESETS["lite"].model, reading, "softmax", stream(0, "init")).to(device)
+        self.model = GPT2(spec.model, spec.reading(self.task), spec.attn, stream(0, "init")).to(device)
         self.progress = Progress()
         self.seconds, self.before = 0.0, 0.0  # of training: up to the last look, and up to the one before it
         self.worst = math.inf
@@ -81,8 +91,9 @@ class Attempt:
 
     def look(self) -> float:
         """The worst of the goal's metrics on test prompts in training conditions."""
-        axes = {axis: [1.0] for axis in self.task.training} | {"length": [float(LENGTH)]}
-        test = TestSpec(prompts=PROMPTS, axes=axes)
+        here = training_cell(self.task, self.spec)
+        here |= dict.fromkeys(self.task.facets, 50.0)
+        test = TestSpec(prompts=PROMPTS, axes={axis: [value] for axis, value in here.items()})
         rows = cells({"model": subject(self.model, self.task, self.device)}, self.task, test).cells
         return max(float(row["value"]) for row in rows if row["metric"].startswith(self.goal.metrics))
 
@@ -94,7 +105,10 @@ def measure(bench: Bench) -> Iterator[Row]:
     """
     cap = 60 * bench.minutes
     for goal in GOALS:
-        attempts = {name: Attempt(goal, recipe, bench.device) for name, recipe in RECIPES.items()}
+        attempts = {
+            name: Attempt(goal, resolve(goal.task, "softmax", preset, settings), bench.device)
+            for name, (preset, settings) in RECIPES.items()
+        }
         while going := [a for a in attempts.values() if not (a.good or a.over or a.seconds >= cap)]:
             for attempt in going:
                 attempt.bout(min(BOUT, cap - attempt.seconds))
@@ -102,7 +116,8 @@ def measure(bench: Bench) -> Iterator[Row]:
             bench.tick(PART, int(done), int(cap) + 1, str(goal))
         for name, attempt in attempts.items():
             yield minutes(name, attempt, bench)
-        yield sooner(goal, attempts["lite recipe"], attempts["paper recipe"], bench)
+        for quick, slow in PAIRS:
+            yield sooner(goal, (quick, attempts[quick]), (slow, attempts[slow]), bench)
     bench.tick(PART, int(cap) + 1, int(cap) + 1, "")
 
 
@@ -117,14 +132,15 @@ def minutes(name: str, attempt: Attempt, bench: Bench) -> Row:
     return bench.row(PART, f"{attempt.goal}: {name}", "", attempt.seconds / 60, "minutes", **row)
 
 
-def sooner(goal: Goal, lite: Attempt, paper: Attempt, bench: Bench) -> Row:
-    """How much sooner the lite recipe is there: a bound where only it was, and nothing where it was not."""
-    row: dict[str, str | float] = {"seconds": lite.seconds}
-    if not lite.good:
-        row["note"] = "no ratio: the lite recipe had too little time (--minutes)"
-    elif not paper.good:
+def sooner(goal: Goal, quick: tuple[str, Attempt], slow: tuple[str, Attempt], bench: Bench) -> Row:
+    """How much sooner the first recipe is there: a bound where only it was, and nothing where it was not."""
+    (name, first), (other, second) = quick, slow
+    row: dict[str, str | float] = {"seconds": first.seconds}
+    if not first.good:
+        row["note"] = f"no ratio: the {name} had too little time (--minutes)"
+    elif not second.good:
         row["bound"] = ">="
     else:
-        row |= {"low": paper.before / lite.seconds, "high": paper.seconds / max(lite.before, 1e-9)}
-    ratio = paper.seconds / lite.seconds if lite.good else math.nan
-    return bench.row(PART, f"{goal}: lite recipe", "paper recipe", ratio, "x as soon", **row)
+        row |= {"low": second.before / first.seconds, "high": second.seconds / max(first.before, 1e-9)}
+    ratio = second.seconds / first.seconds if first.good else math.nan
+    return bench.row(PART, f"{goal}: {name}", other, ratio, "x as soon", **row)

@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from icl_lab import tasks
 from icl_lab.analyses import frame
 from icl_lab.analyses import publish as publishing
 from icl_lab.comparison.gather import gather
@@ -205,17 +204,8 @@ def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, 
     for variant in experiment.variants:
         spec = experiment.spec(variant, preset)
         finished += store.run(spec, 0, quantities.rule(variant)).finished
-        operations += _operations(experiment, variant, preset)
+        operations += cost.operations(spec)
     return finished, len(experiment.variants), operations
-
-
-def _operations(experiment: Experiment, variant: experiments.Variant, preset: str) -> float:
-    """Six operations for each parameter and token, forward and backward; 12 d^2 parameters a layer."""
-    spec = experiment.spec(variant, preset)
-    counted = range(0, spec.train.steps, 100)
-    examples = sum(spec.train.length_at(step) * spec.train.batch_at(step) for step in counted) * 100
-    tokens = tasks.build(experiment.task).tokens(examples)
-    return 6.0 * 12 * spec.model.layers * spec.model.width**2 * tokens
 
 
 def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[str]:

@@ -1,8 +1,9 @@
-"""What one more seed of a claim costs: measured on the runs that are there."""
+"""What one more seed of a claim costs: measured on the runs that are there, else by counting operations."""
 
 import math
 from statistics import median
 
+from icl_lab import tasks
 from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
 from icl_lab.runs.spec import RunSpec
@@ -32,10 +33,20 @@ def of_run(store: Store, spec: RunSpec) -> float:
     return median(found) if found else math.nan
 
 
+def operations(spec: RunSpec) -> float:
+    """Returns the operations of a training, about: six for each parameter and token, 12 d^2 parameters a layer."""
+    counted = range(0, spec.train.steps, max(1, spec.train.steps // 100))
+    examples = sum(spec.train.length_at(step) * spec.train.batch_at(step) for step in counted) / len(counted)
+    tokens = tasks.build(spec.task).tokens(1) * examples * spec.train.steps
+    return 6.0 * 12 * spec.model.layers * spec.model.width**2 * tokens
+
+
 def _taken(run: Run, spec: RunSpec) -> float | None:
     """Seconds of the whole training, from those of the steps that were timed; None where that is not known."""
     if not (run.finished or run.trained):
         return None
     env = run.env()
     timed, stacked = env.get("steps_timed", 0), env.get("stacked", 1)
-    return env["seconds"] / timed * spec.train.steps / stacked if timed else None
+    if timed < spec.train.steps / 2:  # what a training that was taken up again did at its end says little of the whole
+        return None
+    return float(env["seconds"] / timed * spec.train.steps / stacked)

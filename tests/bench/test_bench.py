@@ -21,6 +21,8 @@ from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.normalizers.base import causal, count
 from icl_lab.normalizers.ssa import Power
 from icl_lab.rng import stream
+from icl_lab.runs.presets import PAPER
+from icl_lab.runs.spec import resolve
 
 CPU = torch.device("cpu")
 TINY = ModelSpec(layers=2, heads=2, width=8)
@@ -268,7 +270,7 @@ class Learner:
     """As ``quality.Attempt``, but its errors are written down."""
 
     def __init__(self, looks, bout=10.0):
-        self.goal, self.recipe = quality.GOALS[0], quality.PAPER
+        self.goal, self.recipe = quality.GOALS[0], PAPER
         self.looks, self.length = list(looks), bout
         self.progress, self.over = quality.Progress(step=3), False
         self.seconds = self.before = 0.0
@@ -292,7 +294,9 @@ class Learner:
 )
 def test_time_to_quality_is_a_ratio_or_a_bound_or_nothing(monkeypatch, lite, paper, ratio, bound):
     made = iter([Learner(lite, 5.0), Learner(paper, 5.0)])
-    monkeypatch.setattr(quality, "Attempt", lambda goal, recipe, device: next(made))
+    monkeypatch.setattr(quality, "Attempt", lambda goal, spec, device: next(made))
+    monkeypatch.setattr(quality, "RECIPES", {"lite recipe": ("lite", []), "paper recipe": ("small", [])})
+    monkeypatch.setattr(quality, "PAIRS", quality.PAIRS[2:])
     monkeypatch.setattr(quality, "GOALS", quality.GOALS[:1])
     rows = list(quality.measure(Bench(CPU, minutes=1.0)))
     assert rows[-1].ratio == pytest.approx(ratio, nan_ok=True)
@@ -308,8 +312,9 @@ def test_an_attempt_goes_on_where_it_stopped(monkeypatch):
     from icl_lab.training.loop import Progress, train
 
     monkeypatch.setattr(quality, "PROMPTS", 64)
-    recipe = type(quality.PAPER)(steps=6, batch=4, curriculum=quality.PAPER.curriculum)
-    broken, whole = (quality.Attempt(quality.GOALS[0], recipe, CPU) for _ in range(2))
+    spec = resolve("linear", "softmax", "small", ["train.steps=6", "train.batch=4", "model.layers=2"])
+    recipe = spec.train
+    broken, whole = (quality.Attempt(quality.GOALS[0], spec, CPU) for _ in range(2))
     steps = []
     while not broken.over:
         broken.bout(0.0)
@@ -328,7 +333,7 @@ def test_balanced_errors_are_all_looked_at(monkeypatch):
     monkeypatch.setattr(
         quality, "cells", lambda *_: type("Found", (), {"cells": [*rows, {"metric": "any", "value": 1}]})
     )
-    assert quality.Attempt(quality.GOALS[1], quality.PAPER, CPU).look() == 0.3
+    assert quality.Attempt(quality.GOALS[1], resolve("every:balance=half", "softmax", "lite"), CPU).look() == 0.3
 
 
 def test_jobs_are_the_same_command_but_for_their_number(monkeypatch, quick):

@@ -111,7 +111,7 @@ class Desk:
         self.place = lab.store.root / f"ledger-{preset}.csv"
         self._taken: dict[str, float] = {}
         self._known: dict[str, tuple[Finished, list[Finding]]] = {}
-        self._clock = Clock(lab.device)
+        self._pace = 0.0  # seconds of one operation, once a training tells
         self._published: set[tuple[str, int]] = set()
 
     def step(self, name: str) -> "Step | None":
@@ -178,14 +178,25 @@ class Desk:
         return self._known[name]
 
     def _seconds(self, spec: "RunSpec") -> float:
-        """Seconds of a training: as long as its like have taken, else as a few of its steps take here."""
+        """Seconds of a training: as long as its like have taken, else by its operations at the pace of what has."""
         from icl_lab.papers import cost
 
         if spec.hash not in self._taken:
             taken = cost.of_run(self.lab.store, spec)
-            like = replace(self.lab.store, layer=None).run(spec, -1)  # a seed of which nothing is there
-            self._taken[spec.hash] = self._clock(like)[0] if math.isnan(taken) else taken
+            if math.isnan(taken):
+                self._pace = self._pace or self._measured(spec)
+                taken = cost.operations(spec) * self._pace
+            else:
+                self._pace = self._pace or taken / cost.operations(spec)
+            self._taken[spec.hash] = taken
         return self._taken[spec.hash]
+
+    def _measured(self, spec: "RunSpec") -> float:
+        """Seconds of one operation, by a few steps of a training that is done here for the first time."""
+        from icl_lab.papers import cost
+
+        like = replace(self.lab.store, layer=None).run(spec, -1)  # a seed of which nothing is there
+        return Clock(self.lab.device)(like)[0] / cost.operations(spec)
 
 
 def _told(step: "Step") -> str:
