@@ -1,0 +1,118 @@
+"""Spending seeds where they decide soonest: the plan, and the command from nothing to a ledger."""
+
+import csv
+import io
+import math
+
+import pytest
+
+from icl_lab.papers import experiment, settle
+from icl_lab.papers.quantities import Finished
+from icl_lab.papers.verdicts import Finding, judge
+from icl_lab.runs.store import Store
+from tests.papers.test_experiments import SMALL
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """The small experiment, of which nothing has been run."""
+    (tmp_path / "small.toml").write_text(SMALL)
+    return Finished(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
+
+
+def second(spec):
+    """A run takes one second."""
+    return 1.0
+
+
+def found(claim, *differences):
+    """What a claim has come to: log ratios of its sides, one a training seed."""
+    left = [math.exp(value) for value in differences]
+    return judge(claim, range(len(left)), left, [1.0] * len(left), "log-ratio")
+
+
+def test_claims_without_seeds_are_brought_to_their_first_look(finished):
+    rise, better, _ = finished.experiment.claims
+    step = settle.step("small", finished, [Finding(rise, "not run"), Finding(better, "not run")], second)
+    assert (step.seeds, step.claims) == (3, (rise.statement, better.statement))
+    assert [(run.spec.attn, run.seed) for run in step.runs] == [
+        (attn, seed) for attn in ("softmax", "ssa") for seed in range(3)
+    ]
+    assert step.seconds == 6
+    alone = settle.step("small", finished, [Finding(rise, "not run")], second)
+    assert [(run.spec.attn, run.seed) for run in alone.runs] == [("softmax", seed) for seed in range(3)]
+
+
+def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished, monkeypatch):
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
+    rise, _, missing = finished.experiment.claims
+    decided = found(rise, 1.0, 1.01, 0.99)
+    assert decided.verdict == "supported"
+    hopeless = found(rise, 0.11, 5.0, -4.7)
+    assert hopeless.more is None
+    closed = [decided, hopeless, Finding(missing, "not run", note="no cell"), Finding(rise, "not learned")]
+    assert settle.step("small", finished, closed, second) is None
+
+
+def test_an_open_claim_goes_to_its_next_look_and_no_further(finished, monkeypatch):
+    rise = finished.experiment.claims[0]
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
+    open_claim = found(rise, 0.0, 0.5, 1.0)  # 16 seeds would decide it
+    step = settle.step("small", finished, [open_claim], second)
+    assert step.seeds == 5
+    assert step.worth == pytest.approx(3600 / 13)  # 13 more seeds of one second
+
+
+def test_seeds_are_spent_where_they_decide_soonest(finished, monkeypatch):
+    rise = finished.experiment.claims[0]
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
+    soon, late = found(rise, 0.4, 0.5, 0.6), found(rise, 0.0, 0.5, 1.0)
+    steps = [settle.step(name, finished, [one], second) for name, one in (("late", late), ("soon", soon))]
+    assert settle.best(steps).experiment == "soon"
+    slow = settle.step("slow", finished, [soon], lambda spec: 100.0)
+    assert settle.best([steps[0], slow]).experiment == "late"
+    assert settle.best([]) is None
+
+
+@pytest.mark.slow
+def test_settle_trains_judges_writes_and_has_nothing_left_to_do(run, tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL)
+    asked = ("settle", "small", "--preset", "smoke", "--experiments", str(tmp_path), "--budget", "5m")
+    code, out, err = run(*asked, "--dry-run")
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "small: to 3 seeds for 3 open claims, 6 runs, about 1 s",
+    ) or "6 runs" in out
+    code, out, err = run(*asked)
+    assert code == 0, err
+    (ledger,) = tmp_path.rglob("ledger-smoke.csv")
+    rows = {row["claim"]: row for row in csv.DictReader(io.StringIO(ledger.read_text()))}
+    assert rows["Errors rise"]["verdict"] == "not learned"  # sixty steps
+    assert rows["Errors rise"]["seeds"] == "0 1 2"
+    assert rows["Of cells that nobody measured"]["verdict"] == "not run"
+    assert "small: to 3 seeds for 3 open claims, 6 runs" in err
+    code, _, err = run(*asked)
+    assert code == 0
+    assert "to do" not in err
+
+
+@pytest.mark.slow
+def test_when_the_time_is_up_it_says_so_and_the_same_command_goes_on(run, tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL.replace("train.steps=60", "train.steps=4000"))
+    asked = ("settle", "small", "--preset", "smoke", "--experiments", str(tmp_path))
+    code, out, err = run(*asked, "--budget", "3s")
+    assert code == 0
+    assert "the time is up (3 s); the same command goes on." in err
+    assert list(tmp_path.rglob("checkpoint.pt"))
+    assert "NOT RUN" in out
+    _, _, err = run(*asked, "--budget", "3s")
+    assert "goes on from step" in err
+
+
+def test_what_is_no_time_and_no_experiment_is_said(run, tmp_path):
+    code, _, err = run("settle", "--budget", "soon")
+    assert code == 2
+    assert "'soon' is no time such as 90m, 3h or 1.5h." in err
+    code, _, err = run("settle", "ssa-tabel1")
+    assert code == 2
+    assert "Did you mean 'ssa-table1'" in err
