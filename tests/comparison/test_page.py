@@ -14,7 +14,7 @@ from icl_lab.comparison.page.figures import CROWD
 from icl_lab.comparison.page.tables import clear_best, seeds_table
 from tests.comparison.made import SPEC, facts, study, times
 
-BETTER = {"softmax": times(1.0), "ssa": times(0.5, 0.001), "lssa": times(0.9, 0.05)}
+BETTER = {"softmax": times(1.0), "ssa": times(0.1, 0.001), "lssa": times(0.9, 0.05)}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_notes_on_coverage_stand_below_the_numbers(text):
 def test_the_finding_names_what_differs_and_what_does_not(better):
     said = page.finding(better)
     assert said.startswith("Against softmax, over 3 seeds")
-    assert "ssa (0.500 [0.49" in said
+    assert "ssa (0.100 [0.09" in said
     assert "errs less" in said
     assert "The other one is not told apart from softmax." in said
     worse = page.finding(study({"softmax": times(1.0), "ssa": times(2.0, 0.001)}))
@@ -195,7 +195,7 @@ def test_many_rules_are_ranked_and_few_are_curves(better):
 def test_the_forest_shows_the_finding(better):
     axes = page.pictures(better)["forest"].wide.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["ssa", "lssa"]
-    assert axes.texts[0].get_text().startswith("0.500 [0.49")
+    assert axes.texts[0].get_text().startswith("0.100 [0.09")
 
 
 @pytest.mark.slow
