@@ -75,6 +75,8 @@ def test_the_luck_of_the_prompts_widens_an_interval_and_moves_nothing():
         assert a["p_widened"] == pytest.approx(a["p_t"])
         assert b["p_widened"] > 1.05 * a["p_widened"]
         assert b["low"] < a["low"] < a["high"] < b["high"]
+    first = min(wide[:-1], key=lambda row: row["p_widened"])
+    assert first["p_holm"] == pytest.approx(min(1, 5 * first["p_widened"]))  # what is corrected is the widened p
     # The summary is the mean log error over sigma_f: five cells with luck of their own average it out.
     spread = [row["high"] - row["low"] for row in wide]
     assert alone[-1]["metric"] == wide[-1]["metric"] == "summary"
