@@ -73,7 +73,7 @@ def test_the_luck_of_the_prompts_widens_an_interval_and_moves_nothing():
     for a, b in zip(alone, wide, strict=True):
         assert (b["effect"], b["p_t"]) == (a["effect"], a["p_t"])
         assert a["p_widened"] == pytest.approx(a["p_t"])
-        assert b["p_widened"] > 1.05 * a["p_widened"]
+        assert b["p_widened"] > a["p_widened"]
         assert b["low"] < a["low"] < a["high"] < b["high"]
     first = min(wide[:-1], key=lambda row: row["p_widened"])
     assert first["p_holm"] == pytest.approx(min(1, 5 * first["p_widened"]))  # what is corrected is the widened p
