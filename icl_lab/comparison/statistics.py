@@ -130,6 +130,11 @@ class Evaluation:
     confidence: float = 0.95
 
 
+def margin_words(scale: Scale) -> str:
+    """The margin of a scale in words: a factor 1.25, or 0.05 in error."""
+    return f"a factor {math.exp(MARGIN[scale]):g}" if scale == "log-ratio" else f"{MARGIN[scale]:g} in error"
+
+
 def within(effect: Effect, margin: float) -> bool:
     """Whether the effect is shown to be smaller than a margin, on its own scale: two one-sided tests, each at 5 %.
 

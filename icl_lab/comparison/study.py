@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from icl_lab.comparison.family import Family, place
 from icl_lab.comparison.statistics import (
     Array,
     ClipFit,
@@ -17,7 +18,6 @@ from icl_lab.comparison.statistics import (
     Scale,
     clip_fit,
     evaluation,
-    holm,
     mean_beyond,
     mean_height,
     paired,
@@ -142,14 +142,38 @@ class Study:
             return None
         return self._widened(paired(*sums, "difference"), rule, other, self.line(self.task.summary.axis))
 
+    @property
+    def others(self) -> list[str]:
+        """The rules that are compared with the baseline."""
+        return [rule for rule in self.grids if rule != self.baseline]
+
+    @cached_property
+    def family(self) -> Family:
+        """Every rule against the baseline in every cell that a table, a map or a file of the comparison shows."""
+        cells = self.cells()
+        means = [*self.line(self.task.line_axis), *self._plane().values()]  # over a facet, where the task has one
+        cells += [cell for number, cell in enumerate(means) if cell not in cells and cell not in means[:number]]
+        return Family.of((rule, cell, self.versus(rule, self.baseline, cell)) for rule in self.others for cell in cells)
+
+    @cached_property
+    def overalls(self) -> Family:
+        """Every rule against the baseline by the declared summary, whose cell is empty.
+
+        A family of its own: the summary was declared before anything was trained, so that it is one question a rule,
+        however many cells stand beside it.
+        """
+        return Family.of((rule, {}, self.overall(rule, self.baseline)) for rule in self.others)
+
     def effects(self, rule: str) -> dict[tuple[float, float], tuple[float, bool]]:
-        """The effect against the baseline in every cell of the two main axes, and whether its interval excludes 0.
+        """The effect against the baseline in every cell of the two main axes, and whether it is marked: p corrected.
 
         A log ratio is given in powers of two, a difference as it is.
         """
         unit = math.log(2) if self.scale == "log-ratio" else 1.0
-        found = {where: self.versus(rule, self.baseline, cell) for where, cell in self._plane().items()}
-        return {where: (comparison.effect / unit, comparison.clear) for where, comparison in found.items()}
+        plane, family = self._plane().items(), self.family
+        return {
+            where: (family.effects[place(rule, cell)].effect / unit, family.marked(rule, cell)) for where, cell in plane
+        }
 
     def _widened(self, found: Effect, rule: str, other: str, cells: Sequence[Labels]) -> Effect:
         """Adds what hangs on the prompts, for one cell or for the summary of a line of cells."""
@@ -221,23 +245,17 @@ def broken(a: Sequence[float], b: Sequence[float], scale: Scale) -> Effect:
 
 
 def compare(study: Study) -> list[dict[str, Any]]:
-    """Compares every rule with the baseline in every cell; p is adjusted over the cells of a rule (Holm).
+    """Compares every rule with the baseline in every cell, and by the declared summary.
 
-    Returns one row a rule and cell, and one a rule with an empty cell for the declared summary.
+    Returns one row a rule and cell, and one a rule with an empty cell for the summary. ``p_t`` and ``p_flip`` are those
+    of the seeds alone, ``p_widened`` belongs to ``low`` and ``high``; ``p_holm`` is ``p_widened`` corrected over the
+    ``family`` comparisons of all rules in all cells, or of all rules by their summary.
     """
     rows = []
-    for rule in study.grids:
-        if rule == study.baseline:
-            continue
-        found = [(cell, study.versus(rule, study.baseline, cell)) for cell in study.cells()]
-        adjusted = holm([comparison.p_t for _, comparison in found])
-        rows += [
-            _row(study, rule, cell, study.metric, comparison, float(p))
-            for (cell, comparison), p in zip(found, adjusted, strict=True)
-        ]
-        summary = study.overall(rule, study.baseline)
-        if summary is not None:
-            rows.append(_row(study, rule, {}, "summary", summary, summary.p_t))
+    for rule in study.others:
+        rows += [_row(study, rule, cell, study.metric, study.family) for cell in study.cells()]
+        if study.overalls.effect(rule, {}) is not None:
+            rows.append(_row(study, rule, {}, "summary", study.overalls))
     return rows
 
 
@@ -278,7 +296,8 @@ def tidy(study: Study, rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _row(study: Study, rule: str, cell: Labels, metric: str, c: Effect, p: float) -> dict[str, Any]:
+def _row(study: Study, rule: str, cell: Labels, metric: str, family: Family) -> dict[str, Any]:
+    c = family.effects[place(rule, cell)]
     return {
         "attn": rule,
         "baseline": study.baseline,
@@ -292,8 +311,10 @@ def _row(study: Study, rule: str, cell: Labels, metric: str, c: Effect, p: float
         "iqm": c.middle,
         "wins": c.wins,
         "p_t": c.p_t,
-        "p_holm": p,
+        "p_holm": family.corrected(rule, cell),
         "p_flip": c.p_flip,
+        "p_widened": c.p,
+        "family": family.size,
     }
 
 

@@ -2,8 +2,9 @@
 
 import math
 
-from icl_lab.comparison.statistics import Effect
-from icl_lab.comparison.study import Study
+from icl_lab.comparison.family import Family
+from icl_lab.comparison.statistics import MARGIN, Effect, margin_words, within
+from icl_lab.comparison.study import Labels, Study
 
 LARGEST = 700.0  # e^709 is the largest power of e that a float holds
 
@@ -11,48 +12,70 @@ LARGEST = 700.0  # e^709 is the largest power of e that a float holds
 def sentence(study: Study) -> str:
     """Returns one sentence a line for each rule against the baseline: in training conditions, then far out.
 
-    Far out is the declared summary of the study (``Study.summary``). Less or more is said only where the interval
-    excludes a draw; without an interval (one seed, prompts not kept) nothing is called shown.
+    Far out is the declared summary of the study (``Study.summary``). Less or more is said only where p, corrected over
+    the comparisons of all these sentences (Holm), is below 0.05; without an interval (one seed, prompts not kept)
+    nothing is called shown. No difference beyond the margin is said where the 90 % interval lies within it.
     """
-    return "\n".join(_rule(study, rule) for rule in study.grids if rule != study.baseline)
+    home = _home(study)
+    near = [(rule, home, study.versus(rule, study.baseline, home)) for rule in study.others] if home else []
+    far: list[tuple[str, Labels, Effect | None]] = [
+        (rule, {}, study.overall(rule, study.baseline)) for rule in study.others
+    ]
+    family = Family.of([*near, *far])
+    return "\n".join(_rule(study, rule, family, home) for rule in study.others)
 
 
-def _rule(study: Study, rule: str) -> str:
+def _rule(study: Study, rule: str, family: Family, home: Labels | None) -> str:
     seeds = f"over {study.seeds} seeds" if study.seeds > 1 else "of one seed"
-    here, far = _home(study, rule), study.overall(rule, study.baseline)
-    parts = ["training conditions were not tested" if here is None else _near(here, rule, study.baseline, seeds)]
-    parts.append("nothing was tested far out" if far is None else _far(far, study.scale == "log-ratio", here is None))
+    here, far = family.effect(rule, home) if home else None, family.effect(rule, {})
+    parts = ["training conditions were not tested"]
+    if home and here:
+        unclear = _unclear(here, study, family, family.marked(rule, home))
+        parts = [_near(here, rule, study.baseline, seeds, unclear)]
+    if far is None:
+        parts.append("nothing was tested far out")
+    else:
+        unclear = _unclear(far, study, family, family.marked(rule, {}))
+        parts.append(_far(far, study.scale == "log-ratio", here is None, unclear))
     return f"{rule}: {'; '.join(parts)}." if here is None else f"{'; '.join(parts)}."
 
 
-def _home(study: Study, rule: str) -> Effect | None:
-    """The comparison in training conditions, over facets the mean; None where the test grid has no such cell."""
+def _home(study: Study) -> Labels | None:
+    """The cell of training conditions, over facets the mean; None where the test grid has no such cell."""
     cell = {axis: value for axis, value in study.training.items() if axis not in study.task.facets}
-    there = any(all(each[axis] == value for axis, value in cell.items()) for each in study.cells())
-    return study.versus(rule, study.baseline, cell) if there else None
+    return cell if any(all(each[axis] == value for axis, value in cell.items()) for each in study.cells()) else None
 
 
-def _near(found: Effect, rule: str, baseline: str, seeds: str) -> str:
+def _near(found: Effect, rule: str, baseline: str, seeds: str, unclear: str) -> str:
     where, number = "in training conditions", _number(found, found.scale == "log-ratio")
-    if not found.clear:
-        return f"{rule} against {baseline} {where} {seeds}: {_open(found)} ({number})"
+    if unclear:
+        return f"{rule} against {baseline} {where} {seeds}: {unclear} ({number})"
     if found.scale == "log-ratio":
         ratio, low, high = found.ratio
         return f"{rule} errs {ratio:.3g}x {baseline} {where} [{low:.3g}, {high:.3g}] {seeds}"
     return f"{rule} errs {'less' if found.effect < 0 else 'more'} than {baseline} {where} {seeds} ({number})"
 
 
-def _far(found: Effect, ratio: bool, named: bool) -> str:
+def _far(found: Effect, ratio: bool, named: bool, unclear: str) -> str:
     """The summary of logarithmic errors is compared by difference, and said as the ratio that it is."""
     number = _number(found, ratio)
-    if not found.clear:
-        return f"far out {_open(found)} ({number})"
+    if unclear:
+        return f"far out {unclear} ({number})"
     return f"far out {'it ' * (not named)}errs {'less' if found.effect < 0 else 'more'} ({number})"
 
 
-def _open(found: Effect) -> str:
-    """Without an interval nothing could be shown; with one, nothing was."""
-    return "no interval, so nothing is shown" if math.isnan(found.low) else "no difference is shown"
+def _unclear(found: Effect, study: Study, family: Family, marked: bool) -> str:
+    """What is said in place of a difference; nothing where one is shown.
+
+    Without an interval nothing could be shown; with one, that the difference is small, or nothing.
+    """
+    if marked:
+        return ""
+    if math.isnan(found.low):
+        return "no interval, so nothing is shown"
+    if within(found, MARGIN[study.scale]):
+        return f"no difference beyond {margin_words(study.scale)}"
+    return "no difference is shown" + f" once p is corrected for {family.size} comparisons" * found.clear
 
 
 def _number(found: Effect, ratio: bool) -> str:

@@ -2,7 +2,7 @@
 
 Formula: half(c) = sqrt((t(k - 1) s)^2 + (z e)^2), t and z the quantiles at (1 + c) / 2 of Student's t and the normal, s
 the standard error over k seeds, e that of the prompts on the side in question; p = 1 - c where half(c) = |effect|.
-Source: Zou & Donner 2008 for the quadrature, side by side. Each test is the reverse of an interval (Neyman 1937): p is the
+Source: Zou & Donner 2008 for the quadrature, side by side. A test is the reverse of an interval (Neyman 1937): p is the
 level at which the interval would just touch 0.
 """
 

@@ -16,12 +16,13 @@ from icl_lab.figures.styles import styles
 
 @dataclass(frozen=True)
 class Dot:
-    """A mean, its interval (NaN where there is none) and the seeds that it is the mean of."""
+    """A mean, its interval (NaN where there is none), the seeds that it is the mean of, and whether it is clear."""
 
     middle: float
     low: float = math.nan
     high: float = math.nan
     seeds: Sequence[float] = ()
+    clear: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ def forest(
 ) -> Figure:
     """Draws each rule's effect against the baseline with its interval, sorted, its number as text at the right.
 
-    ``rows`` holds the dot and the words beside it; with ``ratio`` the dots are ratios, and 1 is no effect. Hollow: the
-    interval does not exclude it. Left of the line a rule errs less than the baseline.
+    ``rows`` holds the dot and the words beside it; with ``ratio`` the dots are ratios, and 1 is no effect. Hollow: not
+    clear. Left of the line a rule errs less than the baseline.
     """
     none = 1.0 if ratio else 0.0
     order = sorted(rows, key=lambda rule: rows[rule][0].middle)
@@ -115,9 +116,10 @@ def forest(
         look = looks[rule]
         if not math.isnan(dot.low):
             axes.plot([dot.low, dot.high], [place, place], color=look.color, linewidth=1.5)
-        clear = dot.low > none or dot.high < none
         axes.plot(dot.seeds, [place] * len(dot.seeds), "|", color=look.color, markersize=7, alpha=0.6)
-        axes.plot(dot.middle, place, look.marker, color=look.color, markersize=6, fillstyle="full" if clear else "none")
+        axes.plot(
+            dot.middle, place, look.marker, color=look.color, markersize=6, fillstyle="full" if dot.clear else "none"
+        )
         if narrow:
             axes.annotate(words, (0.5, place + 0.38), xycoords=("axes fraction", "data"), fontsize=6, ha="center",
                           va="center", color="0.3",

@@ -70,7 +70,8 @@ class Errors:
     """What each prompt adds to the headline metric: one row a cell of the grid, one column a prompt.
 
     The mean of a row is the value of its cell; paired between two models, row by row and prompt by prompt, it says how
-    far a difference hangs on the prompts that were drawn.
+    far a difference hangs on the prompts that were drawn. Prompts of the published set that share a function are one
+    column, their mean: they are no draws of their own.
     """
 
     def __init__(self, axes: Sequence[str]) -> None:
@@ -94,9 +95,10 @@ class Errors:
             raise KeyError(f"no cell {dict(cell)} was measured")
         return torch.stack(found).mean(0)
 
-    def add(self, cell: Mapping[str, float], values: Tensor) -> None:
-        """Keeps values (b) or (b g) of a cell."""
-        self.cells[tuple(float(cell[axis]) for axis in self.axes)] = shares(values).float()
+    def add(self, cell: Mapping[str, float], values: Tensor, share: int = 1) -> None:
+        """Keeps values (b) or (b g) of a cell, the mean of each ``share`` prompts in a row (those of one function)."""
+        kept = shares(values).double().view(-1, share).mean(1)
+        self.cells[tuple(float(cell[axis]) for axis in self.axes)] = kept.float()
 
     def tensors(self) -> dict[str, Tensor]:
         """Returns one tensor of shares (cells b), and one of labels (cells) for each axis."""
@@ -145,10 +147,9 @@ def measure(
         for prefix, suite in (task.suites() if test.draws == "ours" else {"": task}).items():
             for name, subject in subjects.items():
                 for length, views, errors, lost in _passes(subject, suite, test, shift):
-                    # The published set is fixed: there is no luck of its prompts to be told.
-                    kept = name == first and test.draws == "ours"
-                    if kept and task.headline in views and task.headline.startswith(prefix):
-                        result.errors.add({**shift, "length": length}, views[task.headline])
+                    if name == first and task.headline in views and task.headline.startswith(prefix):
+                        share = task.published_share if test.draws == "paper" else 1
+                        result.errors.add({**shift, "length": length}, views[task.headline], share)
                     if lost.any():
                         row = {"attn": name, **shift, "length": length, "metric": f"{prefix}{NOT_FINITE}"}
                         result.cells.append(row | summary(lost.double()))

@@ -38,6 +38,7 @@ class Task(ABC):
     least: ClassVar[int] = 1  # the shortest length that can be drawn
     scored_from: ClassVar[int] = 0  # index of the first answer that counts in the headline; a tested prompt is longer
     published_length: ClassVar[int | None] = None  # the one length of the published evaluation set, where it has one
+    published_share: ClassVar[int] = 1  # prompts in a row of the published evaluation set that share their function
     worst: ClassVar[float] = torch.inf  # the error of an answer that is no finite number; 1 where errors are rates
     headline: ClassVar[str]  # the metric that is shown first
     beside: ClassVar[tuple[str, ...]] = ()  # metrics in which references stand beside a model in every grid

@@ -38,6 +38,7 @@ class Linear(Task):
     answers: ClassVar[slice] = slice(None, None, 2)
     scored_from: ClassVar[int] = 3
     published_length: ClassVar[int | None] = 40  # the published functions were drawn for prompts of 40 points
+    published_share: ClassVar[int] = 64
     log_scale: ClassVar[bool] = True
     usual_for: ClassVar[tuple[str, ...]] = ("boundary",)
     summary: ClassVar[Summary] = Summary("sigma_f", "range", 2, 10)
@@ -90,7 +91,7 @@ class Linear(Task):
         sigma_x, sigma_f = self.sigmas(shift)
         functions = sigma_f * torch.randn(200, generator=torch.Generator().manual_seed(whole(sigma_f)))
         a, b = functions.view(2, 100, 1, 1)
-        x = sigma_x * published_inputs(64, length)
+        x = sigma_x * published_inputs(self.published_share, length)
         shape = (100, *x.shape)
         return _prompt(*(part.expand(shape).flatten(0, 1) for part in (x, a, b)))
 

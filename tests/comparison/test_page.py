@@ -14,7 +14,7 @@ from icl_lab.comparison.page.figures import CROWD
 from icl_lab.comparison.page.tables import clear_best, seeds_table
 from tests.comparison.made import SPEC, facts, study, times
 
-BETTER = {"softmax": times(1.0), "ssa": times(0.5, 0.001), "lssa": times(0.9, 0.05)}
+BETTER = {"softmax": times(1.0), "ssa": times(0.1, 0.001), "lssa": times(0.9, 0.05)}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_notes_on_coverage_stand_below_the_numbers(text):
 def test_the_finding_names_what_differs_and_what_does_not(better):
     said = page.finding(better)
     assert said.startswith("Against softmax, over 3 seeds")
-    assert "ssa (0.500 [0.49" in said
+    assert "ssa (0.100 [0.09" in said
     assert "errs less" in said
     assert "The other one is not told apart from softmax." in said
     worse = page.finding(study({"softmax": times(1.0), "ssa": times(2.0, 0.001)}))
@@ -111,6 +111,42 @@ def test_a_difference_that_correction_undoes_is_said_to_be_one():
     said = page.finding(study(rules))
     assert "no rule differs clearly" in said
     assert "not once p is corrected for 9 comparisons: ssa errs less" in said
+
+
+def test_the_head_of_the_table_says_over_how_many_comparisons(better):
+    note = page.table(better, SPEC).note
+    assert "over all 10 comparisons with softmax: every rule in every cell" in note
+    assert "over 2 for the summaries" in note
+    assert "over 10 comparisons" in page.pictures(better)["ratios"].caption
+    assert "over 2 comparisons" in page.pictures(better)["forest"].caption
+    lone = study({"softmax": times(1.0), "ssa": times(0.1)}, seeds=1)
+    assert "No p values" in page.table(lone, SPEC).note
+
+
+def test_a_mean_is_bold_only_while_its_p_stands_correction():
+    """The same two rules: clearly apart alone, no longer so beside nine others."""
+    rules = {"softmax": times(1.0), "ssa": times(0.5, 0.03)}
+    cell = study(rules).line("sigma_f")[1]
+    assert clear_best(study(rules), cell) == "ssa"
+    crowd = study(rules | {f"variant {n}": times(2.0, 0.002 * (n + 1)) for n in range(9)})
+    assert all(crowd.versus("ssa", other, cell).clear for other in crowd.grids if other != "ssa")
+    assert clear_best(crowd, cell) == ""
+
+
+def test_a_difference_within_the_margin_is_said_to_be_small():
+    said = page.finding(study({"softmax": times(1.0), "ssa": times(1.01, 0.02), "lssa": times(1.0, 0.3)}))
+    assert "no rule differs clearly. No difference beyond a factor 1.25: ssa (1.0" in said
+    assert said.endswith("The other one is not told apart from softmax.")
+
+
+def test_the_forest_is_hollow_where_correction_undoes_a_difference():
+    rules = {"softmax": times(1.0), "ssa": times(0.8, 0.02)}
+    for more, style in ((0, "full"), (9, "none")):
+        made = study(rules | {f"variant {n}": times(1.02, 0.2) for n in range(more)})
+        axes = page.pictures(made)["forest"].wide.axes[0]
+        row = [label.get_text() for label in axes.get_yticklabels()].index("ssa")
+        (dot,) = (line for line in axes.lines if line.get_marker() not in ("None", "|") and line.get_ydata()[0] == row)
+        assert dot.get_fillstyle() == style
 
 
 @pytest.mark.slow
@@ -195,7 +231,7 @@ def test_many_rules_are_ranked_and_few_are_curves(better):
 def test_the_forest_shows_the_finding(better):
     axes = page.pictures(better)["forest"].wide.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["ssa", "lssa"]
-    assert axes.texts[0].get_text().startswith("0.500 [0.49")
+    assert axes.texts[0].get_text().startswith("0.100 [0.09")
 
 
 @pytest.mark.slow

@@ -71,8 +71,12 @@ def test_the_luck_of_the_prompts_widens_an_interval_and_moves_nothing():
     kept = {name: luck(error, 3, 1.0) for name, error in rules.items()}
     wide = compare(study(rules, kept=kept))
     for a, b in zip(alone, wide, strict=True):
-        assert (b["effect"], b["p_t"], b["p_holm"]) == (a["effect"], a["p_t"], a["p_holm"])
+        assert (b["effect"], b["p_t"]) == (a["effect"], a["p_t"])
+        assert a["p_widened"] == pytest.approx(a["p_t"])
+        assert b["p_widened"] > a["p_widened"]
         assert b["low"] < a["low"] < a["high"] < b["high"]
+    first = min(wide[:-1], key=lambda row: row["p_widened"])
+    assert first["p_holm"] == pytest.approx(min(1, 5 * first["p_widened"]))  # what is corrected is the widened p
     # The summary is the mean log error over sigma_f: five cells with luck of their own average it out.
     spread = [row["high"] - row["low"] for row in wide]
     assert alone[-1]["metric"] == wide[-1]["metric"] == "summary"
@@ -145,10 +149,57 @@ def test_one_seed_has_no_interval():
     assert all(math.isnan(row["low"]) and math.isnan(row["p_t"]) for row in rows)
 
 
+def noisy(factor, noise):
+    return lambda s, k: factor * square(s, k) * math.exp(noise * (k - 1) * (1 + s / 10))
+
+
+def test_p_is_corrected_over_all_rules_and_cells_and_summaries_by_themselves():
+    """Three rules in five cells are 15 comparisons, their summaries three."""
+    made = study({"softmax": square, "ssa": noisy(0.5, 0.01), "ssmax": noisy(0.9, 0.02), "lssa": noisy(1.0, 0.3)})
+    rows = compare(made)
+    cells, sums = ([row for row in rows if (row["metric"] == "summary") == which] for which in (False, True))
+    assert (len(cells), len(sums)) == (15, 3)
+    for family in (cells, sums):
+        assert {row["family"] for row in family} == {len(family)}
+        ranked = sorted(family, key=lambda row: row["p_widened"])
+        assert ranked[0]["p_holm"] == pytest.approx(len(family) * ranked[0]["p_widened"])
+        assert ranked[1]["p_holm"] == pytest.approx((len(family) - 1) * ranked[1]["p_widened"])
+        assert ranked[-1]["p_holm"] == pytest.approx(1)
+    clear = {(row["attn"], row["sigma_f"]): row["p_holm"] < 0.05 for row in cells}
+    for rule in ("ssa", "ssmax", "lssa"):
+        assert [sure for _, sure in made.effects(rule).values()] == [clear[rule, s] for s in SIGMAS]
+    # By itself the first cell of ssmax is clear, as one of 15 it is not.
+    assert made.versus("ssmax", "softmax", made.cells()[0]).clear
+    assert not clear["ssmax", 1.0]
+    assert clear["ssa", 1.0]
+
+
+def test_a_mean_over_a_facet_that_is_shown_is_a_comparison_too():
+    training = {"depth": 50.0, "length": 64.0}
+    grids = {
+        rule: [needles(rule, k, lambda d, n, k=k, c=c: c + d / 300 + n / 3000 + c * k / 50) for k in (0, 1)]
+        for rule, c in (("softmax", 0.1), ("ssmax", 0.2))
+    }
+    made = Study(tasks.build("needle"), grids, "softmax", training)
+    assert made.family.size == 6 + 3  # two depths by three lengths, and the mean over depths at each length
+    assert made.family.corrected("ssmax", {"length": 128.0}) == made.family.corrected("ssmax", {"length": 256.0}) > 0
+
+
+def test_a_comparison_without_p_does_not_count():
+    rules = {"softmax": square, "ssa": lambda s, k: math.inf if s == 10 and k == 1 else 0.5 * noisy(1, 0.1)(s, k)}
+    made = study(rules)
+    assert made.family.size == 4
+    assert math.isnan(made.family.corrected("ssa", made.cells()[-1]))
+    assert not made.family.marked("ssa", made.cells()[-1])
+    assert made.overalls.size == 0
+    assert study({"softmax": square, "ssa": square}, seeds=1).family.size == 0
+
+
 def test_csv_names_its_columns():
     some = study({"softmax": square, "ssa": square})
     lines = tidy(some, compare(some)).splitlines()
     assert lines[0].startswith("attn,baseline,sigma_x,sigma_f,length,metric,scale,seeds,effect,low,high")
+    assert lines[0].endswith("iqm,wins,p_t,p_holm,p_flip,p_widened,family")
     assert len(lines) == 1 + len(SIGMAS) + 1
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from icl_lab import tasks
 from icl_lab.comparison import verdict
-from icl_lab.comparison.statistics import Effect, paired
+from icl_lab.comparison.statistics import paired
 from icl_lab.comparison.study import Study
 from icl_lab.grid import Grid
 
@@ -48,7 +48,7 @@ def test_a_rule_that_errs_less_at_home_and_alike_far_out():
     far = made.overall("ssa", "softmax")
     assert verdict.sentence(made) == (
         f"ssa errs {ratio:.3g}x softmax in training conditions [{low:.3g}, {high:.3g}] over 3 seeds; "
-        f"far out no difference is shown (x{math.exp(far.effect):.3g} [{math.exp(far.low):.3g}, "
+        f"far out no difference beyond a factor 1.25 (x{math.exp(far.effect):.3g} [{math.exp(far.low):.3g}, "
         f"{math.exp(far.high):.3g}])."
     )
     assert 0.4 < ratio < 0.6
@@ -57,7 +57,7 @@ def test_a_rule_that_errs_less_at_home_and_alike_far_out():
 def test_a_rule_that_errs_more_far_out():
     ssa = [(1.0, 8.0, 200.0), (1.2, 8.3, 204.0), (0.85, 7.7, 197.0)]
     text = verdict.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
-    assert "no difference is shown (x1" in text
+    assert "no difference beyond a factor 1.25 (x1" in text
     assert "; far out it errs more (x2 [" in text
     ssa = [(1.0, 2.0, 50.0), (1.2, 2.1, 50.0), (0.85, 1.9, 49.0)]
     assert "; far out it errs less (x0.498" in verdict.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
@@ -74,7 +74,7 @@ def test_one_seed_shows_nothing():
 def test_what_was_not_tested_is_said():
     made = study({"softmax": [row[1:] for row in SOFTMAX], "ssa": [row[1:] for row in SOFTMAX]}, sigmas=SIGMAS[1:])
     text = verdict.sentence(made)
-    assert text.startswith("ssa: training conditions were not tested; far out no difference is shown (x1 [1, 1])")
+    assert text.startswith("ssa: training conditions were not tested; far out no difference beyond a factor 1.25 (x1 [")
     made = study({"softmax": [row[:1] for row in SOFTMAX], "ssa": [row[:1] for row in SOFTMAX]}, sigmas=SIGMAS[:1])
     assert verdict.sentence(made).endswith("nothing was tested far out.")
 
@@ -85,22 +85,39 @@ def test_every_rule_has_a_line_and_the_baseline_none():
 
 
 @pytest.mark.parametrize(
-    ("effect", "low", "high", "words"),
+    ("effect", "unclear", "words"),
     [
-        (
-            -0.1,
-            -0.15,
-            -0.05,
-            "ssa errs less than softmax in training conditions over 3 seeds (difference in error -0.1",
-        ),
-        (0.1, 0.05, 0.15, "ssa errs more than softmax in training conditions over 3 seeds (difference in error +0.1"),
-        (0.1, -0.05, 0.15, "no difference is shown (difference in error +0.1 [-0.05, 0.15])"),
+        (-0.1, "", "ssa errs less than softmax in training conditions over 3 seeds (difference in error -0.1 ["),
+        (0.1, "", "ssa errs more than softmax in training conditions over 3 seeds (difference in error +0.1 ["),
+        (0.1, "no difference is shown", "over 3 seeds: no difference is shown (difference in error +0.1 ["),
     ],
 )
-def test_rates_are_compared_by_difference(effect, low, high, words):
-    found = dataclasses.replace(paired([1.0, 2.0], [1.0, 2.1], "difference"), effect=effect, low=low, high=high)
-    assert isinstance(found, Effect)
-    assert words in verdict._near(found, "ssa", "softmax", "over 3 seeds")
+def test_rates_are_compared_by_difference(effect, unclear, words):
+    found = paired([0.2, 0.3, 0.4], [0.2 + effect, 0.31 + effect, 0.39 + effect], "difference")
+    assert words in verdict._near(found, "ssa", "softmax", "over 3 seeds", unclear)
+
+
+BARELY = [(0.8, 2.0, 50.0), (0.93, 2.0, 50.5), (0.66, 2.02, 49.4)]  # at home p is 0.03
+NOISY = [(1.0, 9.0, 300.0), (0.4, 1.0, 20.0), (2.5, 5.0, 90.0)]
+
+
+def test_p_is_corrected_over_all_sentences():
+    """What is clear beside one rule is not beside five: as many comparisons were made."""
+    few = study({"softmax": SOFTMAX, "ssa": BARELY})
+    alone = few.versus("ssa", "softmax", few.training).p
+    assert 0.05 / 12 < alone < 0.05
+    assert verdict.sentence(few).startswith("ssa errs 0.79")
+    many = {f"rule {n}": NOISY for n in range(5)}
+    text = verdict.sentence(study({"softmax": SOFTMAX, "ssa": BARELY, **many})).splitlines()[0]
+    assert "no difference is shown once p is corrected for 12 comparisons (x0.79" in text
+
+
+def test_unlike_and_unknown_are_told_apart():
+    """Of two rules that nothing is shown of, one is known to differ by less than the margin, the other is not."""
+    alike = [(1.01, 4.0, 100.0), (1.09, 4.1, 101.5), (0.9, 3.92, 99.0)]
+    lines = verdict.sentence(study({"softmax": SOFTMAX, "ssa": alike, "ssmax": NOISY})).splitlines()
+    assert lines[0].count("no difference beyond a factor 1.25 (x") == 2
+    assert lines[1].count("no difference is shown (x") == 2
 
 
 def test_a_ratio_that_no_number_holds_is_infinite():

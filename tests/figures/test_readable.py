@@ -177,7 +177,10 @@ def test_powers_of_two_are_written_as_ratios():
 
 
 def test_a_forest_is_sorted_and_hollow_where_nothing_is_sure():
-    rows = {"ssa": (ranking.Dot(2.0, 1.5, 3.0), "words of ssa"), "lssa": (ranking.Dot(0.9, 0.5, 1.2), "words of lssa")}
+    rows = {
+        "ssa": (ranking.Dot(2.0, 1.5, 3.0, clear=True), "words of ssa"),
+        "lssa": (ranking.Dot(0.9, 0.5, 0.95), "words of lssa"),
+    }
     axes = ranking.forest(rows, title="", label="l", baseline="softmax", ratio=True).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["lssa", "ssa"]
     assert [text.get_text() for text in axes.texts] == ["words of lssa", "words of ssa"]

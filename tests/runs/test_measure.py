@@ -195,6 +195,27 @@ def test_the_published_set_gives_the_references_their_published_scores():
     assert not [row for row in measured.cells if row["metric"].startswith("median")], "prompts share their functions"
 
 
+def test_the_published_set_keeps_an_error_for_each_function():
+    """100 of them a cell, each the mean of its 64 prompts: answering 0 errs by the mean square of a x + b."""
+    task = tasks.build("linear")
+    spec = Spec(prompts=1, axes={"sigma_x": [1.0], "sigma_f": [1.0, 4.0], "length": [40.0]}, draws="paper")
+    measured = measure({"zero": Subject(task.references()["zero"])}, task, spec)
+    table = published.load("ssa_eval_functions").rows
+    x = task.published(40, sigma_x=1.0, sigma_f=4.0).tokens[:64, ::2, 0].double()[:, 3:]
+    for sigma in (1.0, 4.0):
+        kept = measured.errors.at({"sigma_x": 1.0, "sigma_f": sigma, "length": 40.0})
+        drawn = [(row["a"].number, row["b"].number) for row in table if row["sigma"].number == sigma]
+        wanted = [(a * x + b).square().mean().item() for a, b in drawn]
+        assert kept.tolist() == pytest.approx(wanted, rel=1e-4)
+        assert len(kept) == 100
+        row = next(r for r in measured.cells if r["metric"] == "mse-code" and r["sigma_f"] == sigma)
+        assert kept.double().mean().item() == pytest.approx(row["value"], rel=1e-6)
+    assert Errors.of(measured.errors.tensors()).cells.keys() == measured.errors.cells.keys()
+    own = Errors(["length"])
+    own.add({"length": 4}, torch.tensor([1.0, 3.0, 5.0, 7.0]), 2)
+    assert own.at({"length": 4}).tolist() == [2.0, 6.0]
+
+
 def test_the_published_set_has_no_balanced_suite():
     task = tasks.build("every")
     spec = Spec(prompts=1, axes={"sigma": [1.0, 30.0], "length": [10.0, 40.0]}, draws="paper")

@@ -10,14 +10,15 @@ from matplotlib.figure import Figure
 from icl_lab.comparison.page import words
 from icl_lab.comparison.page.facts import Facts
 from icl_lab.comparison.page.tables import summaries
-from icl_lab.comparison.statistics import paired, resampled, wilson
+from icl_lab.comparison.statistics import MARGIN, paired, resampled, wilson
 from icl_lab.comparison.study import Labels, Study
 from icl_lab.figures import lines, maps, ranking, training
 from icl_lab.figures.axes import NARROW, WIDE
 from icl_lab.figures.ranking import Dot
 
 CROWD = 8  # more rules than this are ranked, because their curves would lie on one another
-RATIO_FLOOR, DIFFERENCE_FLOOR = math.log2(1.25), 0.05  # effects below this stay pale
+# Effects below these stay pale.
+RATIO_FLOOR, DIFFERENCE_FLOOR = MARGIN["log-ratio"] / math.log(2), MARGIN["difference"]
 NOT_KEPT = "No interval is drawn: the errors of single prompts were not kept for all runs"
 
 
@@ -54,13 +55,13 @@ def pictures(study: Study, facts: Mapping[str, Sequence[Facts]] | None = None) -
 def _forest(study: Study) -> Picture:
     every = words.contrasts(study)
     single = {c.rule: _relative(study, c.rule) if study.seeds > 1 else [] for c in every}
-    rows = {c.rule: (Dot(c.middle, c.low, c.high, single[c.rule]), c.words) for c in every}
+    rows = {c.rule: (Dot(c.middle, c.low, c.high, single[c.rule], c.marked), c.words) for c in every}
     ratio = study.scale == "log-ratio"
     kind = "ratio" if ratio else "difference"
     if study.seeds > 1:
         interval = (
             "small strokes are single seeds, paired. The line is the 95 % interval, over the seeds and, where their "
-            f"errors are kept, the prompts; p is Holm-corrected over the {len(every)} rules compared"
+            f"errors are kept, the prompts; p is corrected (Holm) over {words.compared(study)} comparisons"
         )
     else:
         interval = "of one training, which says nothing of another. " + (
@@ -69,7 +70,7 @@ def _forest(study: Study) -> Picture:
     return Picture(
         "Against the baseline",
         f"Each rule against {study.baseline} by {words.measure(study)}, as a {kind}; "
-        f"{interval}. Hollow: the interval does not exclude a draw, or there is none.",
+        f"{interval}. Hollow: p, corrected, is not below 0.05, or there is none.",
         lambda width: ranking.forest(
             rows,
             title="",
@@ -176,10 +177,10 @@ def _effects(study: Study) -> Picture:
     least = f"a ratio of {2**RATIO_FLOOR:.3g}" if ratio else f"a difference of {DIFFERENCE_FLOOR:g}"
     return Picture(
         "Effects over both axes",
-        f"Against {study.baseline}: blue is better, red worse. Hatched: the interval does not exclude a draw"
-        + (" (of one seed: the interval over prompts, where their errors are kept)" if study.seeds == 1 else "")
-        + f". Cells are not corrected for being many: one in twenty stands out by chance. The colours reach at "
-        f"least to {least}, so that effects of no account stay pale.",
+        f"Against {study.baseline}: blue is better, red worse. Hatched: p, corrected over {study.family.size:,} "
+        "comparisons, is not below 0.05"
+        + (" (of one seed: p over its prompts, where their errors are kept)" if study.seeds == 1 else "")
+        + f". The colours reach at least to {least}, so that effects of no account stay pale.",
         lambda width: maps.effects(
             tables,
             names[rows],

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from icl_lab import markdown as md
 from icl_lab.comparison.page import words
-from icl_lab.comparison.statistics import wilson
+from icl_lab.comparison.statistics import CLEAR, wilson
 from icl_lab.comparison.study import Labels, Study, clip_model
 from icl_lab.figures.base import short
 from icl_lab.runs.spec import RunSpec
 
 BOLD = (
-    "Bold: the smallest mean of the column, and the 95 % interval of its effect against every other rule excludes a "
-    "draw: the interval by which the map of effects hatches."
+    "Bold: the smallest mean of the column, and its p against every other rule, corrected for as many comparisons, is "
+    "below 0.05."
 )
 
 
@@ -72,7 +72,7 @@ def table(study: Study, spec: RunSpec) -> Table:
         "summary",
         *["clip B (residual)"] * clips,
     ]
-    note = f"Summary: {words.summary_words(study)}. {BOLD}"
+    note = f"Summary: {words.summary_words(study)}. {words.correction(study)} {BOLD}"
     if not study.task.log_scale:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
     return Table(head, rows, note, axis)
@@ -100,16 +100,18 @@ def seeds_table(study: Study) -> Table:
 
 
 def clear_best(study: Study, cell: Labels) -> str:
-    """The rule with the smallest mean in a cell, if its interval against every other rule excludes a draw; else ``""``.
+    """The rule with the smallest mean in a cell, if it is clearly the best of all in it; else ``""``.
 
-    ``Study.versus`` gives the interval, as it does for the maps: a rule is never bold where the map hatches it, and
-    another rule is never bold where the map shows it clearly behind the baseline.
+    Formula: p against every other rule, times the comparisons of the page, below 0.05 (Bonferroni)
+    Bonferroni's correction is at least that of Holm, by which the map hatches: a rule is never bold where the map
+    hatches it, and another rule is never bold where the map shows it clearly behind the baseline.
     """
     values = {rule: study.values(rule, cell) for rule in study.grids}
     first, *others = sorted(values, key=lambda rule: sum(values[rule]))
     if study.seeds == 1 or (study.scale == "log-ratio" and min(min(seeds) for seeds in values.values()) <= 0):
         return ""
-    return first if all(study.versus(first, other, cell).high < 0 for other in others) else ""
+    found = [study.versus(first, other, cell) for other in others]
+    return first if all(effect.effect < 0 and effect.p * study.family.size < CLEAR for effect in found) else ""
 
 
 def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Section] = (), title: str = "") -> str:

@@ -4,67 +4,81 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from icl_lab.comparison.statistics import Effect, holm
+from icl_lab.comparison.family import place
+from icl_lab.comparison.statistics import CLEAR, MARGIN, margin_words, within
 from icl_lab.comparison.study import Study
 from icl_lab.markdown import listed
 from icl_lab.runs.spec import RunSpec
 
 PROMPTS = {
     True: "Intervals include the luck of the test prompts, which all models share (a paired bootstrap over prompts, "
-    "added in quadrature); p values are those of the seeds on these prompts.",
+    "added in quadrature), and so do p values: p is the level at which the interval would just touch no effect.",
     False: "Intervals and p values are for these test prompts: the luck of their draw is not included.",
 }
-CLEAR = 0.05  # a corrected p below this is called a difference
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A rule against the baseline by one number: ratio or difference, with its interval and p corrected over rules."""
+    """A rule against the baseline by one number: ratio or difference, with its interval and its corrected p."""
 
     rule: str
     middle: float
     low: float
     high: float
-    p_holm: float  # NaN with one seed
+    p_holm: float
     ratio: bool
+    alike: bool  # shown to differ by no more than the margin
+    told: bool  # whether p is printed: with one seed it is that of the prompts alone
 
     @property
     def clear(self) -> bool:
-        """Whether the interval excludes no effect."""
+        """Whether the interval excludes no effect: this comparison by itself."""
         none = 1.0 if self.ratio else 0.0
         return self.low > none or self.high < none
+
+    @property
+    def marked(self) -> bool:
+        """Whether p is below 0.05 once it is corrected."""
+        return self.p_holm < CLEAR
 
     @property
     def words(self) -> str:
         """``0.94 [0.89, 0.99], p 0.03``."""
         form = "+.3f" if not self.ratio else ".3f" if self.high < 10 or self.middle < 10 else ".3g"
         interval = "" if math.isnan(self.low) else f" [{self.low:{form}}, {self.high:{form}}]"
-        chance = f", p {probability(self.p_holm)}" if self.p_holm >= 0 else ""
+        chance = f", p {probability(self.p_holm)}" if self.told and self.p_holm >= 0 else ""
         return f"{self.middle:{form}}{interval}{chance}".replace("-", "−")
 
 
 def contrasts(study: Study) -> list[Contrast]:
     """Every rule against the baseline by the declared summary, or in the last cell of the line where there is none.
 
-    p is corrected over the rules (Holm), because as many chances were given.
+    p is corrected over the summaries of all rules (``Study.overalls``), that of a cell over all cells too.
     """
-    others = [rule for rule in study.grids if rule != study.baseline]
-    effects = [_effect(study, rule) for rule in others]
-    adjusted = holm([effect.p_t for effect in effects])
-    ratio = study.scale == "log-ratio"
+    ratio, last = study.scale == "log-ratio", study.line(along(study))[-1]
+    margin = MARGIN[study.scale]
+    found = []
+    for rule in study.others:
+        family, cell = (study.overalls, {}) if study.overalls.effect(rule, {}) else (study.family, last)
+        found.append((rule, family.effects[place(rule, cell)], family.corrected(rule, cell)))
 
     def shown(value: float) -> float:
         # Two wild seeds can have an interval that no float holds.
         return math.exp(min(value, 700.0)) if ratio else value
 
     return [
-        Contrast(rule, shown(effect.effect), shown(effect.low), shown(effect.high), float(p), ratio)
-        for rule, effect, p in zip(others, effects, adjusted, strict=True)
+        Contrast(
+            rule,
+            shown(effect.effect),
+            shown(effect.low),
+            shown(effect.high),
+            p_holm=p,
+            ratio=ratio,
+            alike=within(effect, margin),
+            told=study.seeds > 1,
+        )
+        for rule, effect, p in found
     ]
-
-
-def _effect(study: Study, rule: str) -> Effect:
-    return study.overall(rule, study.baseline) or study.versus(rule, study.baseline, study.line(along(study))[-1])
 
 
 def finding(study: Study) -> str:
@@ -78,8 +92,9 @@ def finding(study: Study) -> str:
         return f"One training seed decides nothing about a rule. In this one, by {what}, " + (
             f"{best.rule} errs least ({kind} {best.words})." if less else f"no rule errs less than {study.baseline}."
         )
-    sure = [each for each in every if each.clear and each.p_holm < CLEAR]
-    unsure = [each for each in every if each.clear and each not in sure]
+    sure = [each for each in every if each.marked]
+    alike = [each for each in every if each.alike and not each.marked]
+    unsure = [each for each in every if each.clear and each not in sure and each not in alike]
     none = 1.0 if study.scale == "log-ratio" else 0.0
     text = []
     for word, found in (
@@ -92,11 +107,35 @@ def finding(study: Study) -> str:
     said = f"Against {study.baseline}, {seeds}: " + ("; ".join(text) if text else "no rule differs clearly")
     if unsure:
         named = [f"{c.rule} errs {'less' if c.middle < none else 'more'} ({c.words})" for c in unsure]
-        said += f". Only by its interval, not once p is corrected for {len(every)} comparisons: {listed(named)}"
-    draws = len(every) - len(sure) - len(unsure)
-    if draws and (text or unsure):
+        said += f". Only by its interval, not once p is corrected for {compared(study)} comparisons: {listed(named)}"
+    if alike:
+        named = [f"{c.rule} ({c.words})" for c in alike]
+        said += f". No difference beyond {margin_words(study.scale)}: {listed(named)}"
+    draws = len(every) - len(sure) - len(unsure) - len(alike)
+    if draws and draws < len(every):
         rest = "The other one is" if draws == 1 else f"The other {draws} are"
         said += f". {rest} not told apart from {study.baseline}"
+    return f"{said}."
+
+
+def compared(study: Study) -> int:
+    """Over how many comparisons the p of a ``Contrast`` is corrected."""
+    return study.overalls.size or study.family.size
+
+
+def correction(study: Study) -> str:
+    """Says over how many comparisons p values are corrected, for the head of a table."""
+    cells, rules = study.family.size, study.overalls.size
+    if not cells:
+        return "No p values: one seed without the errors of its prompts."
+    said = (
+        f"p values are corrected (Holm) over all {cells:,} comparisons with {study.baseline}: every rule in every cell"
+    )
+    if rules:
+        said += (
+            f"; over {rules} for the summaries, one a rule, which are a family of their own because they were declared "
+            "before anything was trained"
+        )
     return f"{said}."
 
 
