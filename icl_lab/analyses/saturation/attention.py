@@ -33,7 +33,7 @@ def disturb(
     total variation ``distance`` to its weights p0 in the undisturbed prompt, sum |p - p0| / 2; the weight on the
     ``deviant`` example (number and answer); and by ``theory`` the weight that the rule gives to one key whose score
     stands as far above n - 1 equal scores as the deviant's stands above the mean of the others. Errors are those of
-    ``Task.disturbed``, and ``last``, of the last answer.
+    ``Task.disturbed``, and ``last``, of the last answer; beside them what ``Task.agreement`` tells of the answers.
     """
     length = undisturbed.tokens.shape[1] // task.roles
     row, first_token = task.asking(length), task.roles * at
@@ -59,8 +59,10 @@ def disturb(
                 torch.stack([_theory(rule, gap[:, layer], row + 1) for layer, rule in enumerate(model.rules)], 1)
             )
         heads += head_rows({metric: torch.cat(pieces) for metric, pieces in found.items()}, {"factor": factor})
-        after = judged(task, predict(reader, disturbed), disturbed)
+        outputs = predict(reader, disturbed)
+        after = judged(task, outputs, disturbed)
         metrics = {"last": after[:, -1], **task.disturbed(before, after, disturbed, [at])}
+        metrics |= task.agreement(outputs, disturbed)
         errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in metrics.items()]
         tick(done + 1)
     return heads, errors
