@@ -128,13 +128,16 @@ class Quantifier(Task):
         ``flip-against`` those in which it says the opposite: a positive number after a violator, for ``every``.
         """
         last, flip = after[:, -1], (after[:, -1] != before[:, -1]).to(after.dtype)
-        truth = prompt.targets[:, -1] > 0
-        agrees = (prompt.tokens[:, self.roles * min(at), 0] > 0) == truth
+        against = self.misleads(prompt, min(at))
         return {
-            "balanced-last": by_class(last, truth),
-            "flip-with": flip.where(agrees, torch.nan),
-            "flip-against": flip.where(~agrees, torch.nan),
+            "balanced-last": by_class(last, prompt.targets[:, -1] > 0),
+            "flip-with": flip.where(~against, torch.nan),
+            "flip-against": flip.where(against, torch.nan),
         }
+
+    def misleads(self, prompt: Prompt, at: int) -> Tensor:
+        """Its sign and the truth differ: a positive number after a violator, for ``every``."""
+        return (prompt.tokens[:, self.roles * at, 0] > 0) != (prompt.targets[:, -1] > 0)
 
     def agreement(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
         """``as-largest``: the last answer is the sign of the number of largest absolute value.

@@ -80,7 +80,7 @@ CASES = {
         Saturation(factors=(10.0,), prompts=64),
         EVERY,
         {
-            "heads": (["layer", "head", "factor"], DISTURBED, 5 * 2 * 2),
+            "heads": (["layer", "head", "factor"], DISTURBED | {"deviant-against"}, 6 * 2 * 2),
             "errors": (["factor"], {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}, 5 * 2),
             "patches": (["layer", "head", "factor"], {"recovered"}, 2 + 1 + 1),
             # four kinds in the one layer and in all, two after it; three norms

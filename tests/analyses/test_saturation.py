@@ -135,6 +135,12 @@ def test_a_query_that_grows_is_read_at_its_own_token(runs, lab):
     trained.model(wild.tokens, lambda layer, weights, scores: seen.append(weights[:, :, 6, 6].mean(0)))
     own = found["heads"].where(metric="deviant", factor=1000.0)
     assert [own.at(head=head) for head in (0, 1)] == pytest.approx(seen[0].tolist(), rel=1e-5)
+    against = trained.task.misleads(undisturbed, 3)
+    assert against.tolist() == (wild.tokens[:, 6, 0] > 0).ne(wild.targets[:, 6] > 0).tolist()
+    assert 5 < against.sum() < 59
+    trained.model(wild.tokens, lambda layer, weights, scores: seen.append(weights[against][:, :, 6, 6].mean(0)))
+    misled = found["heads"].where(metric="deviant-against", factor=1000.0)
+    assert [misled.at(head=head) for head in (0, 1)] == pytest.approx(seen[1].tolist(), rel=1e-5)
     assert own.at(head=0) != pytest.approx(found["heads"].at(metric="deviant", factor=1.0, head=0), rel=1e-3)
     table = "\n".join(analysis.table(found))
     assert "| `softmax` | last layer, best head |" in table
@@ -260,11 +266,11 @@ def test_only_squared_errors_are_compared_as_ratios():
     assert Deviant().scale_of(classes, "balanced-last") == "difference"
 
 
-def heads_of(weights):
+def heads_of(weights, metric="deviant"):
     """A grid of weights on the number: (layer, head, factor) -> weight."""
     who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0, "attn": "softmax"}
     rows = [
-        {"layer": layer, "head": head, "factor": factor, "metric": "deviant", "value": value, "stderr": 0, "count": 9}
+        {"layer": layer, "head": head, "factor": factor, "metric": metric, "value": value, "stderr": 0, "count": 9}
         for (layer, head, factor), value in weights.items()
     ]
     return Stored({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
@@ -288,6 +294,9 @@ def test_the_best_head_is_that_with_the_most_weight_on_the_number_at_each_factor
     assert value(both, "deviant-last-best", 0) == pytest.approx((0.4 + 0.8) / 2)
     assert value(both, "deviant-best", 0) == pytest.approx((0.9 + 0.8) / 2)
     assert value(one, "deviant", 0) == pytest.approx(0.4)
+    misled = heads_of({(0, 0, 1.0): 0.7, (1, 0, 1.0): 0.2}, "deviant-against")
+    assert Saturation().value(misled, "softmax", one, "deviant-against-best", 0) == 0.7
+    assert Saturation().value(misled, "softmax", one, "deviant-against-last-best", 0) == 0.2
     with pytest.raises(KeyError, match="'deviant-best' names its heads itself"):
         value({**one, "head": [0]}, "deviant-best", 0)
     with pytest.raises(KeyError, match="no cell has factor"):
@@ -317,7 +326,7 @@ def test_nothing_to_recover_is_said_instead_of_a_number(tmp_path):
 
 @pytest.mark.parametrize("name", ["every", "some"])
 def test_agreement_with_the_sign_of_the_largest_by_hand(name):
-    """The largest of 1, -2, 3, 70 is positive, that of -1, 2, -70, 3 negative: what the answers before say is no matter."""
+    """The largest of 1, -2, 3, 70 is positive, that of -1, 2, -70, 3 negative; answers before the last do not count."""
     task = tasks.build(name)
     prompt = task._prompt(torch.tensor([[1.0, -2, 3, 70], [-1, 2, -70, 3]]))
     outputs = torch.zeros(2, 8, 1)

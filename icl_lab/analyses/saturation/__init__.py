@@ -129,11 +129,11 @@ class Saturation(Analysis):
 
         Metrics are those of heads (``largest``, ``deviant``, ...; ``deviant-last``, the mean of the last layer,
         ``deviant-last-best``, its best head, and ``deviant-best``, the best of all: the head with the largest mean
-        weight on the number at that factor), those of errors (``mse`` and ``last``, mean logarithms where they are
-        squared errors; ``flip-against``, ``as-largest``, ...), those of the residual stream (``input-healed``,
-        ``stream-norm``, ...: all layers at once or else the last, unless cells name one), and ``recovered`` (the usual
-        one): by patching the attention of all heads, unless cells name a layer and a head. The value of
-        ``reference:nothing`` is 0. Raises ``KeyError`` where there was nothing to recover.
+        weight on the number at that factor; the same of ``deviant-against``), those of errors (``mse`` and ``last``,
+        mean logarithms where they are squared errors; ``flip-against``, ``as-largest``, ...), those of the residual
+        stream (``input-healed``, ``stream-norm``, ...: all layers at once or else the last, unless cells name one), and
+        ``recovered`` (the usual one): by patching the attention of all heads, unless cells name a layer and a head. The
+        value of ``reference:nothing`` is 0. Raises ``KeyError`` where there was nothing to recover.
         """
         return numbers.quantity(found, of, cells, metric, seed)
 

@@ -5,16 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icl_lab.analyses.frame import Found
-from icl_lab.analyses.saturation.attention import METRICS, saturation_point
+from icl_lab.analyses.saturation.attention import AGAINST, METRICS, saturation_point
 from icl_lab.analyses.saturation.patching import ALL
 from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
 from icl_lab.analyses.stretch import factors_of
 
 NOTHING = "reference:nothing"  # of claims: that something is more than nothing
 SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
-BEST = "deviant"  # the weight by which heads are ranked
-# Of heads, beside the mean over all of them: the mean of the last layer, the best head, the best of the last layer.
-SUMMARIES = (f"{BEST}-last", f"{BEST}-best", f"{BEST}-last-best")
+WEIGHTS = ("deviant", AGAINST)  # on the number: what heads are ranked by
+# Of heads, beside the mean over all of them: the mean of the last layer, its best head, the best of all.
+WHICH = ("last", "last-best", "best")
+SUMMARIES = {f"{weight}-{which}": (weight, which) for weight in WEIGHTS for which in WHICH}
 
 
 def error_metric(found: Found) -> str:
@@ -49,23 +50,29 @@ def recovered(found: Found, rule: str, factor: float) -> list[float]:
     return list(found["patches"].where(attn=rule, factor=factor, layer=ALL, head=ALL).frame["value"])
 
 
-def best_head(found: Found, rule: str, seed: int, factor: float, last: bool) -> tuple[str, float]:
+def best_head(
+    found: Found, rule: str, seed: int, factor: float, last: bool, weight: str = "deviant"
+) -> tuple[str, float]:
     """The head with the largest mean weight on the stretched number, as ``layer.head``, and that weight.
 
-    Of the last layer only, if ``last``.
+    Of the last layer only, if ``last``; ``weight`` is one of ``WEIGHTS``.
     """
-    frame = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=BEST).frame
-    frame = frame[frame["layer"] == frame["layer"].max()] if last else frame
-    weight, layer, head = max(zip(frame["value"], frame["layer"], frame["head"], strict=True))
-    return f"{layer:g}.{head:g}", float(weight)
+    rows = _of_heads(found, rule, seed, factor, weight, last)
+    value, layer, head = max(zip(rows["value"], rows["layer"], rows["head"], strict=True))
+    return f"{layer:g}.{head:g}", float(value)
 
 
 def summarised(found: Found, rule: str, seed: int, factor: float, metric: str) -> float:
     """The weight on the stretched number in the heads that one of ``SUMMARIES`` names."""
-    if metric.endswith("-best"):
-        return best_head(found, rule, seed, factor, last="-last-" in metric)[1]
-    frame = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=BEST).frame
-    return float(frame[frame["layer"] == frame["layer"].max()]["value"].mean())
+    weight, which = SUMMARIES[metric]
+    if which == "last":
+        return float(_of_heads(found, rule, seed, factor, weight, last=True)["value"].mean())
+    return best_head(found, rule, seed, factor, which == "last-best", weight)[1]
+
+
+def _of_heads(found: Found, rule: str, seed: int, factor: float, weight: str, last: bool) -> Any:
+    frame = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=weight).frame
+    return frame[frame["layer"] == frame["layer"].max()] if last else frame
 
 
 def healed(found: Found, rule: str, factor: float, metric: str) -> list[float]:
@@ -111,7 +118,7 @@ def _grid(found: Found, metric: str) -> str:
     """The grid that holds a metric."""
     if metric == "recovered":
         return "patches"
-    if metric in METRICS:
+    if metric in (*METRICS, AGAINST):
         return "heads"
     if metric.endswith(("-healed", "-norm")):
         return "stream"

@@ -7,16 +7,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab.analyses.frame import Found
-from icl_lab.analyses.saturation.numbers import BEST, curves, error_metric, seeds_of, summarised
+from icl_lab.analyses.saturation.attention import AGAINST
+from icl_lab.analyses.saturation.numbers import curves, error_metric, seeds_of, summarised
 from icl_lab.analyses.saturation.patching import ALL
-from icl_lab.analyses.saturation.report import HEADS, HEALED, WORDS
+from icl_lab.analyses.saturation.report import HEADS, HEALED, WEIGHED, WORDS
 from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
 from icl_lab.figures import heads as lines
 from icl_lab.figures.head_maps import head_maps
 
 RECOVERED = "recovered by undisturbed attention"
 LIMITS = (-2.0, 1.1)
-BEST_WORDS = f"weight on the deviant, {HEADS['deviant-last-best']}"
 ACROSS = "factor of the growing number"
 
 
@@ -31,9 +31,10 @@ def _curves(found: Found, title: str) -> Figure:
     panels: dict[str, dict[str, Any]] = {
         words: {rule: curves(found, rule, metric) for rule in found.rules} for metric, words in WORDS.items()
     }
-    panels[BEST_WORDS] = {
+    weight = _weight(found)
+    panels[f"{WEIGHED[weight]}, {HEADS['last-best']}"] = {
         rule: [
-            [(factor, summarised(found, rule, seed, factor, "deviant-last-best")) for factor in factors]
+            [(factor, summarised(found, rule, seed, factor, f"{weight}-last-best")) for factor in factors]
             for seed in seeds_of(found, rule)
         ]
         for rule in found.rules
@@ -58,7 +59,8 @@ def _heads(found: Found, title: str) -> Figure:
     """A map for each model: layer and head down, factors across, the weight on the number."""
     panels: dict[str, np.ndarray] = {}
     factors = found["heads"].values("factor")
-    grid = found["heads"].where(metric=BEST)
+    weight = _weight(found)
+    grid = found["heads"].where(metric=weight)
     where = [tuple(map(int, pair)) for pair in grid.frame[["layer", "head"]].drop_duplicates().itertuples(index=False)]
     seeds = seeds_of(found, found.rules[0])
     for seed in seeds:
@@ -72,7 +74,7 @@ def _heads(found: Found, title: str) -> Figure:
         sorted(where),  # type: ignore[arg-type]
         [f"{factor:g}" for factor in factors],
         title=title,
-        label="weight on the deviant",
+        label=WEIGHED[weight],
         x=ACROSS,
         columns=min(len(found.rules), 4),
     )
@@ -95,3 +97,8 @@ def _stream(found: Found, title: str) -> Figure:
     }
     limits = dict.fromkeys(panels, (-0.6, 1.1))
     return lines.curves(panels, title=title, across=ACROSS, scales={}, limits=limits)
+
+
+def _weight(found: Found) -> str:
+    """The weight that is drawn: over the prompts that the number misleads about, where there are such."""
+    return AGAINST if AGAINST in found["heads"].values("metric") else "deviant"

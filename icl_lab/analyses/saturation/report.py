@@ -7,8 +7,8 @@ from typing import Any
 
 from icl_lab import markdown as md
 from icl_lab.analyses.frame import Found
+from icl_lab.analyses.saturation.attention import AGAINST
 from icl_lab.analyses.saturation.numbers import (
-    SUMMARIES,
     best_head,
     curves,
     error_metric,
@@ -29,11 +29,8 @@ WORDS = {
     "deviant": "weight on the deviant",
     "theory": "weight by the rule's formula",
 }
-HEADS = {
-    "deviant-last": "last layer, mean",
-    "deviant-last-best": "last layer, best head",
-    "deviant-best": "any layer, best head",
-}
+HEADS = {"last": "last layer, mean", "last-best": "last layer, best head", "best": "any layer, best head"}
+WEIGHED = {"deviant": "weight on the deviant", AGAINST: "weight on the deviant, against the truth"}
 HEALED = {
     "weights": "attention weights",
     "attention": "attention outputs",
@@ -111,21 +108,25 @@ def _answers(found: Found, factors: Sequence[float], across: Sequence[str]) -> l
 
 def _best(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """The weight on the number in the last layer and the best heads, means over seeds; and which heads these are."""
-    text = md.head(["weight on the deviant", "heads", *across])
-    for rule in found.rules:
-        for metric in SUMMARIES:
-            cells = [
-                short(fmean(summarised(found, rule, seed, factor, metric) for seed in seeds_of(found, rule)))
-                for factor in factors
-            ]
-            text.append(md.row([f"`{rule}`", HEADS[metric], *cells]))
-    top = max(factors)
-    text += ["", *md.head(["rule", "seed", f"best head at x{top:g} (layer.head), last layer", "any layer"])]
+    text: list[str] = []
+    known = [weight for weight in WEIGHED if weight in found["heads"].values("metric")]
+    for weight in known:
+        text += ["", *md.head([WEIGHED[weight], "heads", *across])]
+        for rule in found.rules:
+            for which, words in HEADS.items():
+                name = f"{weight}-{which}"
+                cells = [
+                    short(fmean(summarised(found, rule, seed, factor, name) for seed in seeds_of(found, rule)))
+                    for factor in factors
+                ]
+                text.append(md.row([f"`{rule}`", words, *cells]))
+    top, weight = max(factors), known[-1]
+    text += ["", *md.head(["rule", "seed", f"{WEIGHED[weight]}, x{top:g}: best head of the last layer", "of all"])]
     for rule in found.rules:
         for seed in seeds_of(found, rule):
-            named = [best_head(found, rule, seed, top, last) for last in (True, False)]
+            named = [best_head(found, rule, seed, top, last, weight) for last in (True, False)]
             text.append(md.row([f"`{rule}`", str(seed), *(f"{name}: {short(value)}" for name, value in named)]))
-    return text
+    return text[1:]
 
 
 def _stream(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
