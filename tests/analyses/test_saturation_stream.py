@@ -82,6 +82,15 @@ def test_a_patch_puts_back_what_it_says_and_nothing_before_it(prompts, kind):
     if kind == "input":
         moved = wild.parts["stream", 1] + calm.entry - wild.entry
         assert torch.allclose(patched.parts["stream", 1], moved, rtol=1e-5, atol=1e-4)
+    if kind == "weights":
+
+        def watch(layer, own, scores):
+            rows = own[:, :, :TOKEN], calm.weights[1].unsqueeze(2), own[:, :, TOKEN + 1 :]
+            return torch.cat(rows, 2) if layer == 1 else own
+
+        by_hand = model(prompts[1].tokens, watch)
+        assert torch.allclose(patched.outputs, by_hand, rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(patched.parts["attention", 1], wild.parts["attention", 1], atol=1e-3)
     assert torch.allclose(patched.outputs[:, :TOKEN], wild.outputs[:, :TOKEN], rtol=1e-5, atol=1e-5)
 
 
@@ -105,7 +114,7 @@ def shares_of(model, factor=100.0):
 
 
 def test_a_number_that_drowns_the_context_in_the_final_sum_by_hand():
-    """The answer is the number itself minus a bound on it: right while the number is below the bound, which is 50.
+    """The answer is the number itself minus a bound on it: right while the number is below the bound, which is 30.
 
     No part of the attention or of the MLP knows the number, so that only its own part of the stream does harm.
     """
@@ -115,7 +124,8 @@ def test_a_number_that_drowns_the_context_in_the_final_sum_by_hand():
         for p in model.parameters():
             p.zero_()
         model.read_in.weight[0, 0] = 1.0
-        model.blocks[0].attention.project.bias[1] = 50.0  # what the context says: false
+        model.blocks[0].attention.project.bias[1] = 30.0  # what the context says: false
+        model.blocks[0].attention.project.bias[3] = 40.0  # nobody reads it: the norm of (30, 40) is 50
         model.read_out.weight[0, 0] = 1.0
         model.read_out.weight[0, 1] = -1.0
     found = shares_of(model, factor=1e6)
