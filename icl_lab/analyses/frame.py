@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
+from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue, Stopped, UnknownOption
 from icl_lab.files import present
 from icl_lab.grid import Grid
@@ -37,9 +38,15 @@ Groups = Mapping[str, Sequence[Run]]  # a label -> the runs of its training seed
 SHIFTS = "shifts"  # in ``Analysis.grids``: every axis of the task's test grid
 
 
-def option(default: Any, help: str, *, least: float | None = None, names: Sequence[str] = ()) -> Any:
-    """Declares a field that is an option: its default, its help, its least value, and further names for it."""
-    return dataclasses.field(default=default, metadata={"help": help, "least": least, "names": tuple(names)})
+def option(
+    default: Any, help: str, *, least: float | None = None, names: Sequence[str] = (), later: bool = False
+) -> Any:
+    """Declares a field that is an option: its default, its help, its least value, and further names for it.
+
+    One that came ``later`` is not recorded where it has its default: studies from before it ask the same question.
+    """
+    about = {"help": help, "least": least, "names": tuple(names), "later": later}
+    return dataclasses.field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
@@ -193,6 +200,13 @@ class Analysis(ABC):
         """Whether the quantities of claims span decades, so that they are compared as ratios."""
         return False
 
+    def scale_of(self, task: Task, metric: str) -> Scale:
+        """How a metric of claims (empty: the usual one) is compared; ``value`` is a mean logarithm for ratios.
+
+        Unless an analysis tells its metrics apart, all of them are compared alike (``log_scale``).
+        """
+        return "log-ratio" if self.log_scale(task) else "difference"
+
     def subjects(self, variants: Sequence[str]) -> Sequence[str]:
         """Returns what a claim may be about, beside references: the variants of the experiment."""
         return variants
@@ -204,7 +218,7 @@ class Analysis(ABC):
     def value(self, found: Any, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
         """Returns the number that a claim is about: a metric (or the usual one) of a subject over cells, for a seed.
 
-        Where quantities span decades (``log_scale``) it is a mean logarithm. Raises ``KeyError`` with a sentence where
+        Where it is compared as a ratio (``scale_of``) it is a mean logarithm. Raises ``KeyError`` with a sentence where
         there is no such number.
         """
         raise BadValue(f"claims cannot be judged by the analysis {type(self).__name__.lower()}.")

@@ -13,8 +13,11 @@ from icl_lab.runs.study_folder import StudyRecord
 
 
 def options(analysis: Analysis) -> dict[str, Any]:
-    """Returns the options of an analysis with their values."""
-    return {field.name: getattr(analysis, field.name) for field in dataclasses.fields(analysis)}  # type: ignore[arg-type]
+    """Returns the options of an analysis with their values; those that came later only where they differ."""
+    fields = dataclasses.fields(analysis)  # type: ignore[arg-type]
+    values = {field.name: getattr(analysis, field.name) for field in fields}
+    usual = {field.name for field in fields if field.metadata.get("later") and values[field.name] == field.default}
+    return {name: value for name, value in values.items() if name not in usual}
 
 
 def record(name: str, analysis: Analysis, groups: Groups, command: str) -> StudyRecord:

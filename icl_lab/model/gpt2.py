@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal, cast
 
@@ -30,6 +30,11 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``block=llama`` is the block of arXiv 2501.19399: RMSNorm, SwiGLU of width 8d/3, no biases. ``qk_norm`` norms the
     queries and keys of each head (arXiv 2010.04245), which bounds their scores.
+
+    ``norm_in`` puts a norm of the family after the read-in and the positions, before the first block, whatever ``norm``
+    says. Without it the residual stream of a token grows with its number while what attention adds stays bounded, so
+    that the final norm divides the context away; with it a number of any size enters with the same norm. BERT has a
+    norm there (arXiv 1810.04805), GPT-2 has none.
     """
 
     layers: Positive = 2
@@ -42,6 +47,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     norm: bool = True
     block: Literal["gpt2", "llama"] = "gpt2"
     qk_norm: bool = False
+    norm_in: bool = False
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -87,6 +93,7 @@ class GPT2(nn.Module):
         self.roles = nn.Parameter(torch.zeros(reading.roles, spec.width)) if spec.roles == "tagged" else None
         self.positions = positions.build(spec.positions, spec.width, head_dim, reading.train_tokens)
         rules = self._rules(attn) if spec.attention else [None] * spec.layers
+        self.norm_in = norm(replace(spec.shape, norm=spec.norm_in))
         self.blocks = nn.ModuleList(Block(spec.shape, rule) for rule in rules)
         self.norm = norm(spec.shape)
         self.read_out = nn.Linear(spec.width, reading.outputs)
@@ -137,7 +144,7 @@ class GPT2(nn.Module):
             x = self.read_in(tokens)
         if self.roles is not None:
             x = x + self.roles.repeat(-(-tokens.shape[1] // len(self.roles)), 1)[: tokens.shape[1]]
-        x = self.positions.place(x, where)
+        x = self.norm_in(self.positions.place(x, where))
         turn = lambda q, k: self.positions.turn(q, k, where)  # noqa: E731
         for layer, block in enumerate(self.blocks):
             seen = None if watch is None else partial(watch, layer)

@@ -144,6 +144,20 @@ class Task(ABC):
         """Errors (b L) without and with deviants -> metrics of each prompt, (b), NaN where one does not count."""
         raise BadValue(f"{self.name} knows no deviant: its tokens are not numbers to be stretched.")
 
+    def misleads(self, prompt: Prompt, at: int) -> Tensor | None:
+        """Whether the number with index ``at`` by itself says the opposite of the last answer's truth, (b).
+
+        None where a single number says nothing of the answer.
+        """
+        return None
+
+    def agreement(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
+        """Outputs (b t c) -> by metric whether the last answer is that of a simple rule, (b), 1 or 0; none unless told.
+
+        Only where answers are classes: numbers agree to a degree.
+        """
+        return {}
+
     def on_line(self, x: Tensor, slope: Tensor | float, intercept: Tensor | float) -> Prompt:
         """Inputs x (b L) -> the prompts of y = slope x + intercept; numbers, or one a prompt (b 1).
 

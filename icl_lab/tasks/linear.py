@@ -132,8 +132,12 @@ class Linear(Task):
         )
 
     def disturbed(self, before: Tensor, after: Tensor, prompt: Prompt, at: Sequence[int]) -> dict[str, Tensor]:
-        """``mse`` is the mean over the indices from 3 on that come after every deviant."""
-        return {"mse": after[:, max(3, max(at) + 1) :].mean(1)}
+        """``mse`` is the mean over the indices from 3 on that come after every deviant.
+
+        Where the last number of the prompt is one of them, it is the error of its own answer.
+        """
+        first = min(max(at) + 1, after.shape[1] - 1)
+        return {"mse": after[:, max(3, first) :].mean(1)}
 
     def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
         a, b = (torch.tensor([[parameters[name]]]) for name in self.parameters)

@@ -47,6 +47,7 @@ class Quantifier(Task):
         "balanced-position": "balanced error rate of an answer (index ≥ 3)",
         "flip-with": "answers flipped, deviant with the truth",
         "flip-against": "answers flipped, deviant against the truth",
+        "as-largest": "last answers that are the sign of the largest number",
     }
     deviants: ClassVar[Sequence[float]] = (1, 3, 10, 30, 100, 300, 1000)
     heat_map: ClassVar[tuple[str, str]] = ("sigma", "length")
@@ -127,13 +128,25 @@ class Quantifier(Task):
         ``flip-against`` those in which it says the opposite: a positive number after a violator, for ``every``.
         """
         last, flip = after[:, -1], (after[:, -1] != before[:, -1]).to(after.dtype)
-        truth = prompt.targets[:, -1] > 0
-        agrees = (prompt.tokens[:, self.roles * min(at), 0] > 0) == truth
+        against = self.misleads(prompt, min(at))
         return {
-            "balanced-last": by_class(last, truth),
-            "flip-with": flip.where(agrees, torch.nan),
-            "flip-against": flip.where(~agrees, torch.nan),
+            "balanced-last": by_class(last, prompt.targets[:, -1] > 0),
+            "flip-with": flip.where(~against, torch.nan),
+            "flip-against": flip.where(against, torch.nan),
         }
+
+    def misleads(self, prompt: Prompt, at: int) -> Tensor:
+        """Its sign and the truth differ: a positive number after a violator, for ``every``."""
+        return (prompt.tokens[:, self.roles * at, 0] > 0) != (prompt.targets[:, -1] > 0)
+
+    def agreement(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
+        """``as-largest``: the last answer is the sign of the number of largest absolute value.
+
+        What arXiv 2508.14685 says that answers follow where one number is far larger than the others.
+        """
+        rule = self.references()["sign-of-largest"](prompt)
+        said, told = (each[:, self.answers][:, -1, 0] > 0 for each in (outputs, rule))
+        return {"as-largest": (said == told).to(outputs.dtype)}
 
     def singly(self, prompt: Prompt) -> Prompt:
         return self._prompt(prompt.tokens[:, :: self.roles, 0].reshape(-1, 1))

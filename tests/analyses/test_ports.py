@@ -19,6 +19,8 @@ WHO, WHAT = ["task", "attn", "preset", "spec", "seed"], ["metric", "value", "std
 NEEDLE = ("needle:alphabet=4,keys=2", "test.axes.length=32,48", "test.axes.depth=50")
 LINEAR, EVERY = ("linear", "test.axes.sigma_x=1,3", "test.axes.sigma_f=1"), ("every:balance=half",)
 ROW_METRICS = {"largest", "top-2", "top-5", "entropy", "effective", "first", "itself", "previous"}
+HEALED = ("weights", "attention", "mlp", "outputs", "input", "residual")
+STREAM = {f"{kind}-healed" for kind in HEALED} | {"attention-norm", "mlp-norm", "stream-norm"}
 DISTURBED = {"largest", "effective", "distance", "deviant", "theory"}
 
 # Two seeds of one rule, one layer, two heads. Of each file: its axes, its metrics, and its rows of one model.
@@ -78,12 +80,15 @@ CASES = {
         Saturation(factors=(10.0,), prompts=64),
         EVERY,
         {
-            "heads": (["layer", "head", "factor"], DISTURBED, 5 * 2 * 2),
-            "errors": (["factor"], {"last", "balanced-last", "flip-with", "flip-against"}, 4 * 2),
+            "heads": (["layer", "head", "factor"], DISTURBED | {"deviant-against"}, 6 * 2 * 2),
+            "errors": (["factor"], {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}, 5 * 2),
             "patches": (["layer", "head", "factor"], {"recovered"}, 2 + 1 + 1),
+            # four kinds in the one layer and in all, two after it; three norms
+            "stream": (["layer", "factor"], STREAM, 4 * 2 + 2 + 3),
         },
     ),
 }
+BESIDE = {"saturation": ("heads", "stream")}  # further figures
 RULES = {"fading": "ssmax", "law": "ssmax-free"}
 
 
@@ -117,7 +122,8 @@ def test_what_is_published_reads_back(name, runs, lab, tmp_path):
     assert analysis.files(stored) == analysis.files(found)
     assert analysis.seeds(stored) == analysis.seeds(found) == [0]
     names = {path.name for path in (tmp_path / name).iterdir()}
-    assert names == {*analysis.files(found), "table.md", "report.html", "study.json", f"{name}.png", f"{name}.svg"}
+    drawn = {f"{figure}.{kind}" for figure in (name, *BESIDE.get(name, ())) for kind in ("png", "svg")}
+    assert names == {*analysis.files(found), "table.md", "report.html", "study.json", *drawn}
     head, _, sentence, *_ = text.splitlines()
     assert head.endswith("preset smoke, 1 training seed.")
     assert sentence == analysis.finding(found)

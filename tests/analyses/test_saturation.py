@@ -1,15 +1,18 @@
 """One number grows: what heads do, and the share of the error that activation patching recovers."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import frame
+from icl_lab.analyses import frame, publish
+from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.frame import Found, Stored
-from icl_lab.analyses.saturation import Saturation, saturating
+from icl_lab.analyses.saturation import Saturation
 from icl_lab.analyses.saturation.attention import disturb, saturation_point
+from icl_lab.analyses.saturation.numbers import best_head, saturating
 from icl_lab.analyses.saturation.patching import patch
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -17,6 +20,7 @@ from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import resolve
+from icl_lab.sweep import load_or_train
 
 CPU = torch.device("cpu")
 LINEAR = tasks.build("linear")
@@ -111,10 +115,49 @@ def test_table_and_figure_of_finished_runs(runs, lab):
     text = "\n".join(analysis.table(found))
     assert "| error (last) | x1 | x100 |" in text
     assert "| `ssa` | 0 of 2 | none in range |" in text
-    assert list(analysis.figures(found, "a title")) == ["saturation"]
-    assert set(analysis.files(found)) == {"heads.csv", "errors.csv", "patches.csv"}
+    assert list(analysis.figures(found, "a title")) == ["saturation", "heads", "stream"]
+    assert set(analysis.files(found)) == {"heads.csv", "errors.csv", "patches.csv", "stream.csv"}
     sentence = analysis.finding(found)
     assert sentence.startswith("Up to a factor of 100, 0 of 2 heads with softmax and 0 of 2 heads with ssa saturate.")
+
+
+def test_a_query_that_grows_is_read_at_its_own_token(runs, lab):
+    """Of four numbers the last grows: its weight on itself is that of a single token, and each answer is compared."""
+    groups = runs("every:balance=half", "softmax")
+    analysis = Saturation(position=-1, length=4, factors=(1000.0,), prompts=64)
+    found = frame.ask(analysis, groups, lab)
+    metrics = {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}
+    assert set(found["errors"].values("metric")) == metrics
+    trained = frame.Trained("softmax", groups["softmax"][0], *loaded(groups["softmax"][0], lab), lab, True, print)
+    undisturbed = trained.prompts(64, {**trained.cell, "length": 4})
+    wild = trained.task.deviate(undisturbed, [3], 1000.0)
+    seen = []
+    trained.model(wild.tokens, lambda layer, weights, scores: seen.append(weights[:, :, 6, 6].mean(0)))
+    own = found["heads"].where(metric="deviant", factor=1000.0)
+    assert [own.at(head=head) for head in (0, 1)] == pytest.approx(seen[0].tolist(), rel=1e-5)
+    against = trained.task.misleads(undisturbed, 3)
+    assert against.tolist() == (wild.tokens[:, 6, 0] > 0).ne(wild.targets[:, 6] > 0).tolist()
+    assert 5 < against.sum() < 59
+    trained.model(wild.tokens, lambda layer, weights, scores: seen.append(weights[against][:, :, 6, 6].mean(0)))
+    misled = found["heads"].where(metric="deviant-against", factor=1000.0)
+    assert [misled.at(head=head) for head in (0, 1)] == pytest.approx(seen[1].tolist(), rel=1e-5)
+    assert own.at(head=0) != pytest.approx(found["heads"].at(metric="deviant", factor=1.0, head=0), rel=1e-3)
+    table = "\n".join(analysis.table(found))
+    assert "| `softmax` | last layer, best head |" in table
+    assert "| `softmax` | MLP outputs | " in table
+    assert "answers: as-largest" in table
+
+
+def loaded(run, lab):
+    return load_or_train(run, lab), tasks.build(run.spec.task)
+
+
+def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
+    """In regression the answer to a stretched query is another number, so that nothing is put back."""
+    found = frame.ask(Saturation(position=-1, factors=(10.0,), prompts=64), runs("linear", "softmax"), lab)
+    assert set(found.grids) == {"heads", "errors", "patches"}
+    assert found["errors"].at(metric="mse", factor=10.0) == found["errors"].at(metric="last", factor=10.0)
+    assert Saturation().figures(found, "a title").keys() == {"saturation", "heads"}
 
 
 def test_factors_below_1_are_patched_and_shown(runs, lab):
@@ -135,7 +178,10 @@ def test_factors_below_1_are_patched_and_shown(runs, lab):
     [
         ("needle", (), {}, "needle has no number to be stretched"),
         ("linear", ("model.attention=no",), {}, "a model without attention has no heads to saturate"),
-        ("linear", (), {"position": 39}, "at an index from 0 to 38, got 39"),
+        ("linear", (), {"position": 40}, r"at an index from 0 to 39, or at -1 \(the query\), got 40"),
+        ("linear", (), {"position": -2}, r"or at -1 \(the query\), got -2"),
+        ("linear", (), {"position": 4, "length": 4}, "at an index from 0 to 3, .* got 4"),
+        ("linear", (), {"length": 1}, "length must be at least 2, got 1"),
         ("linear", (), {"factors": (1.0,)}, "a number grows by factors other than 1"),
         ("linear", (), {"factors": ()}, "a number grows by factors other than 1"),
         ("linear", (), {"factors": (10.0, math.nan)}, "finite.*, got nan"),
@@ -149,9 +195,25 @@ def test_senseless_questions_are_refused(choice, settings, options, message):
         Saturation(**options).check(resolve(choice, "softmax", "smoke", settings))
 
 
-def test_last_position_that_an_answer_follows_is_accepted():
-    Saturation(position=38).check(resolve("linear", "softmax", "smoke"))
-    assert (Saturation(position=38).tag, Saturation().tag) == ("at-38", "")
+@pytest.mark.parametrize(
+    ("options", "tag"),
+    [
+        ({}, ""),
+        ({"position": 38}, "at-38"),
+        ({"position": -1}, "at-query"),
+        ({"position": 3, "length": 4}, "at-3-length-4"),
+        ({"length": 4}, "length-4"),
+    ],
+)
+def test_every_number_may_grow_and_the_folder_says_which(options, tag):
+    analysis = Saturation(**options)
+    analysis.check(resolve("linear", "softmax", "smoke"))
+    assert analysis.tag == tag
+
+
+def test_an_option_that_came_later_leaves_the_record_of_old_studies_as_it_was():
+    assert set(publish.options(Saturation())) == {"position", "factors", "prompts"}
+    assert publish.options(Saturation(length=4))["length"] == 4
 
 
 def stored_results(folder, recovered=0.25):
@@ -179,20 +241,73 @@ def test_claims_are_read_from_stored_files(tmp_path):
     found = analysis.read(tmp_path)
     assert analysis.seeds(found) == [0]
     assert analysis.value(found, "softmax", cells, "deviant", 0) == pytest.approx(0.6)  # the mean of two heads
-    assert analysis.value(found, "softmax", {"factor": [1.0, 100.0]}, "mse", 0) == 50.5
+    both = analysis.value(found, "softmax", {"factor": [1.0, 100.0]}, "mse", 0)
+    assert both == pytest.approx((math.log(1) + math.log(100)) / 2)
     assert analysis.value(found, "softmax", cells, "recovered", 0) == 0.25
     assert analysis.value(found, "softmax", cells, "", 0) == 0.25
     assert analysis.value(found, "softmax", {**cells, "layer": [0], "head": [0]}, "recovered", 0) == 9
     assert analysis.value(found, "reference:nothing", {}, "recovered", 0) == 0
     with pytest.raises(KeyError, match="names its factors"):
         analysis.value(found, "softmax", {}, "mse", 0)
+    with pytest.raises(KeyError, match="'mse' has no nothing to be compared with"):
+        analysis.value(found, "reference:nothing", cells, "mse", 0)
+    with pytest.raises(KeyError, match=r"'input-healed' stands in stream\.csv, which is not there"):
+        analysis.value(found, "softmax", cells, "input-healed", 0)
+
+
+def test_only_squared_errors_are_compared_as_ratios():
+    numbers, classes = tasks.build("linear"), tasks.build("every")
+    scales = {metric: Saturation().scale_of(numbers, metric) for metric in ("mse", "last", "recovered", "", "deviant")}
+    assert scales == {"mse": "log-ratio", "last": "log-ratio"} | dict.fromkeys(
+        ("recovered", "", "deviant"), "difference"
+    )
+    assert Saturation().scale_of(classes, "last") == "difference"
+    assert Deviant().scale_of(numbers, "mse") == "log-ratio"
+    assert Deviant().scale_of(classes, "balanced-last") == "difference"
+
+
+def heads_of(weights, metric="deviant"):
+    """A grid of weights on the number: (layer, head, factor) -> weight."""
+    who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0, "attn": "softmax"}
+    rows = [
+        {"layer": layer, "head": head, "factor": factor, "metric": metric, "value": value, "stderr": 0, "count": 9}
+        for (layer, head, factor), value in weights.items()
+    ]
+    return Stored({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
+
+
+def test_the_best_head_is_that_with_the_most_weight_on_the_number_at_each_factor():
+    """By hand: head 0.1 of all at x1, head 1.0 of all and of the last layer at x10."""
+    found = heads_of(
+        {
+            **{(0, 0, 1.0): 0.1, (0, 1, 1.0): 0.9, (1, 0, 1.0): 0.2, (1, 1, 1.0): 0.4},
+            **{(0, 0, 10.0): 0.1, (0, 1, 10.0): 0.3, (1, 0, 10.0): 0.8, (1, 1, 10.0): 0.0},
+        }
+    )
+    assert best_head(found, "softmax", 0, 1.0, last=False) == ("0.1", 0.9)
+    assert best_head(found, "softmax", 0, 1.0, last=True) == ("1.1", 0.4)
+    assert best_head(found, "softmax", 0, 10.0, last=False) == ("1.0", 0.8)
+    value = partial(Saturation().value, found, "softmax")
+    one, both = {"factor": [1.0]}, {"factor": [1.0, 10.0]}
+    assert value(one, "deviant-last", 0) == pytest.approx(0.3)
+    assert value(both, "deviant-last", 0) == pytest.approx(0.35)
+    assert value(both, "deviant-last-best", 0) == pytest.approx((0.4 + 0.8) / 2)
+    assert value(both, "deviant-best", 0) == pytest.approx((0.9 + 0.8) / 2)
+    assert value(one, "deviant", 0) == pytest.approx(0.4)
+    misled = heads_of({(0, 0, 1.0): 0.7, (1, 0, 1.0): 0.2}, "deviant-against")
+    assert Saturation().value(misled, "softmax", one, "deviant-against-best", 0) == 0.7
+    assert Saturation().value(misled, "softmax", one, "deviant-against-last-best", 0) == 0.2
+    with pytest.raises(KeyError, match="'deviant-best' names its heads itself"):
+        value({**one, "head": [0]}, "deviant-best", 0)
+    with pytest.raises(KeyError, match="no cell has factor"):
+        value({"factor": [5.0]}, "deviant-best", 0)
 
 
 def test_missing_files_are_said(tmp_path):
     stored_results(tmp_path)
     (tmp_path / "patches.csv").unlink()
     found = Saturation().read(tmp_path)
-    assert Saturation().value(found, "softmax", {"factor": [100.0]}, "mse", 0) == 100
+    assert Saturation().value(found, "softmax", {"factor": [100.0]}, "mse", 0) == pytest.approx(math.log(100))
     with pytest.raises(KeyError, match=r"stands in patches\.csv, which is not there"):
         Saturation().value(found, "softmax", {"factor": [100.0]}, "recovered", 0)
     (tmp_path / "heads.csv").unlink()
@@ -207,3 +322,24 @@ def test_nothing_to_recover_is_said_instead_of_a_number(tmp_path):
     grids = {**found.grids, "heads": Grid(found["heads"].frame.assign(metric="largest"))}
     sentence = Saturation().finding(Found(resolve("linear", "softmax"), grids))
     assert "recovers is unknown with softmax (no error was added)" in sentence
+
+
+@pytest.mark.parametrize("name", ["every", "some"])
+def test_agreement_with_the_sign_of_the_largest_by_hand(name):
+    """The largest of 1, -2, 3, 70 is positive, that of -1, 2, -70, 3 negative; answers before the last do not count."""
+    task = tasks.build(name)
+    prompt = task._prompt(torch.tensor([[1.0, -2, 3, 70], [-1, 2, -70, 3]]))
+    outputs = torch.zeros(2, 8, 1)
+    for last, agrees in (((4.0, 4.0), [1, 0]), ((-4.0, -4.0), [0, 1]), ((4.0, -4.0), [1, 1])):
+        outputs[:, 6, 0] = torch.tensor(last)
+        assert task.agreement(outputs, prompt)["as-largest"].tolist() == agrees
+        outputs[:, :6] = -outputs[:, :6] - 1
+    assert task.agreement(task.references()["sign-of-largest"](prompt), prompt)["as-largest"].tolist() == [1, 1]
+    assert LINEAR.agreement(outputs, prompt) == {}
+
+
+def test_the_error_of_a_stretched_query_is_that_of_its_own_answer():
+    after = torch.tensor([[0.0, 1, 2, 3, 4, 7]])
+    assert LINEAR.disturbed(after, after, None, [5])["mse"].tolist() == [7]
+    assert LINEAR.disturbed(after, after, None, [4])["mse"].tolist() == [7]
+    assert LINEAR.disturbed(after, after, None, [0])["mse"].tolist() == [pytest.approx(14 / 3)]

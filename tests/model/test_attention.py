@@ -5,6 +5,7 @@ import torch
 
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
+from icl_lab.runs.spec import resolve
 
 
 def model_of(attn="softmax", tokens=24, **fields):
@@ -44,3 +45,33 @@ def test_mlp_alone_answers_from_one_token():
     (gradient,) = torch.autograd.grad(model(x)[:, 8].sum(), x)
     assert gradient[:, 8].abs().min() > 0
     assert gradient[:, [*range(8), *range(9, 12)]].abs().max() == 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("fields", [{}, {"block": "llama"}, {"norm": False}], ids=str)
+def test_norm_after_the_read_in_bounds_what_enters_the_first_block(fields):
+    """By hand, with a read-in and positions that a test writes down: (x - mean) / sd, or x / rms for llama."""
+    tokens = torch.tensor([[[0.5], [-1.0], [1000.0]]])
+    entered = {}
+    for norm_in in (False, True):
+        model = model_of(layers=1, heads=1, width=4, norm_in=norm_in, **fields)
+        model.blocks[0].register_forward_pre_hook(lambda block, given, at=norm_in: entered.update({at: given[0]}))
+        model(tokens)
+    x = entered[False].double()
+    middle = 0 if fields.get("block") == "llama" else x.mean(-1, keepdim=True)
+    by_hand = (x - middle) / ((x - middle).square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    assert torch.allclose(entered[True].double(), by_hand, atol=1e-5)
+    assert entered[False][0, 2].norm() > 300
+    assert entered[True][0, 2].norm() < 2 + 1e-4  # sqrt(width)
+
+
+def test_without_norm_after_the_read_in_a_model_is_what_it_was():
+    """No parameter more, and the same draws for all others with and without it."""
+    plain, normed = (dict(model_of(layers=2, heads=2, width=8, norm_in=on).named_parameters()) for on in (False, True))
+    assert set(normed) - set(plain) == {"norm_in.weight", "norm_in.bias"}
+    assert set(plain) <= set(normed)
+    for name, p in plain.items():
+        assert torch.equal(p, normed[name]), name
+    for spec, hash in ((resolve("linear", "softmax"), "aaa54924"), (resolve("every:balance=half", "ssa"), "6109698a")):
+        assert spec.hash == hash
+    assert resolve("linear", "softmax", "lite", ["model.norm_in=yes"]).hash != resolve("linear", "softmax").hash

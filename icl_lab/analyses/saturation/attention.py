@@ -14,6 +14,7 @@ from icl_lab.tasks.base import Prompt, Task
 
 Row = dict[str, Any]
 METRICS = ("largest", "effective", "distance", "deviant", "theory")
+AGAINST = "deviant-against"  # of heads: the weight on the deviant in the prompts whose truth it speaks against
 BEFORE, AFTER = 0.5, 0.9  # a head saturates where its largest weight climbs from below the one to above the other
 
 
@@ -31,9 +32,10 @@ def disturb(
 
     Metrics of a head, at the token that is asked last: its ``largest`` weight; ``effective`` keys exp(entropy); the
     total variation ``distance`` to its weights p0 in the undisturbed prompt, sum |p - p0| / 2; the weight on the
-    ``deviant`` example (number and answer); and by ``theory`` the weight that the rule gives to one key whose score
-    stands as far above n - 1 equal scores as the deviant's stands above the mean of the others. Errors are those of
-    ``Task.disturbed``, and ``last``, of the last answer.
+    ``deviant`` example (number and answer), and ``deviant-against``, the same over the prompts in which the number says
+    the opposite of the truth (``Task.misleads``), if it can; and by ``theory`` the weight that the rule gives to one
+    key whose score stands as far above n - 1 equal scores as the deviant's stands above the mean of the others. Errors
+    are those of ``Task.disturbed``, and ``last``, of the last answer; beside them what ``Task.agreement`` tells.
     """
     length = undisturbed.tokens.shape[1] // task.roles
     row, first_token = task.asking(length), task.roles * at
@@ -58,9 +60,15 @@ def disturb(
             found["theory"].append(
                 torch.stack([_theory(rule, gap[:, layer], row + 1) for layer, rule in enumerate(model.rules)], 1)
             )
-        heads += head_rows({metric: torch.cat(pieces) for metric, pieces in found.items()}, {"factor": factor})
-        after = judged(task, predict(reader, disturbed), disturbed)
+        measured = {metric: torch.cat(pieces) for metric, pieces in found.items()}
+        against = task.misleads(undisturbed, at)
+        if against is not None:
+            measured[AGAINST] = measured["deviant"].where(against[:, None, None], torch.nan)
+        heads += head_rows(measured, {"factor": factor})
+        outputs = predict(reader, disturbed)
+        after = judged(task, outputs, disturbed)
         metrics = {"last": after[:, -1], **task.disturbed(before, after, disturbed, [at])}
+        metrics |= task.agreement(outputs, disturbed)
         errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in metrics.items()]
         tick(done + 1)
     return heads, errors

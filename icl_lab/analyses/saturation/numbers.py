@@ -1,0 +1,131 @@
+"""Numbers read from what was found: curves of heads, the best head, and the quantities that claims are about."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from icl_lab.analyses.frame import Found
+from icl_lab.analyses.saturation.attention import AGAINST, METRICS, saturation_point
+from icl_lab.analyses.saturation.patching import ALL
+from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
+from icl_lab.analyses.stretch import factors_of
+
+NOTHING = "reference:nothing"  # of claims: that something is more than nothing
+SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
+WEIGHTS = ("deviant", AGAINST)  # on the number: what heads are ranked by
+# Of heads, beside the mean over all of them: the mean of the last layer, its best head, the best of all.
+WHICH = ("last", "last-best", "best")
+SUMMARIES = {f"{weight}-{which}": (weight, which) for weight in WEIGHTS for which in WHICH}
+
+
+def error_metric(found: Found) -> str:
+    """The error that is shown: the mean squared one after the deviant, or else that of the last answer."""
+    return "mse" if "mse" in found["errors"].values("metric") else "last"
+
+
+def squared(found: Found, metric: str) -> bool:
+    """Whether a metric is a squared error, which spans decades."""
+    return metric in SQUARED and "errors" in found.grids and "mse" in found["errors"].values("metric")
+
+
+def seeds_of(found: Found, rule: str) -> list[int]:
+    """The training seeds of a rule."""
+    return [int(seed) for seed in found["heads"].where(attn=rule).values("seed")]
+
+
+def curves(found: Found, rule: str, metric: str) -> list[list[tuple[float, float]]]:
+    """For each head of each seed of a rule: (factor, value)."""
+    return found["heads"].where(attn=rule, metric=metric).lines("factor", "seed", "layer", "head")
+
+
+def saturating(found: Found, rule: str) -> tuple[list[float], int]:
+    """The factors at which heads of a rule saturate, over all seeds, and the number of heads."""
+    largest = [[point for point in line if point[0] >= 1] for line in curves(found, rule, "largest")]
+    points = [saturation_point(*zip(*line, strict=True)) for line in largest]
+    return [point for point in points if not math.isnan(point)], len(points)
+
+
+def recovered(found: Found, rule: str, factor: float) -> list[float]:
+    """The share of the added error that patching all heads recovers, one number a seed."""
+    return list(found["patches"].where(attn=rule, factor=factor, layer=ALL, head=ALL).frame["value"])
+
+
+def best_head(
+    found: Found, rule: str, seed: int, factor: float, last: bool, weight: str = "deviant"
+) -> tuple[str, float]:
+    """The head with the largest mean weight on the stretched number, as ``layer.head``, and that weight.
+
+    Of the last layer only, if ``last``; ``weight`` is one of ``WEIGHTS``.
+    """
+    rows = _of_heads(found, rule, seed, factor, weight, last)
+    value, layer, head = max(zip(rows["value"], rows["layer"], rows["head"], strict=True))
+    return f"{layer:g}.{head:g}", float(value)
+
+
+def summarised(found: Found, rule: str, seed: int, factor: float, metric: str) -> float:
+    """The weight on the stretched number in the heads that one of ``SUMMARIES`` names."""
+    weight, which = SUMMARIES[metric]
+    if which == "last":
+        return float(_of_heads(found, rule, seed, factor, weight, last=True)["value"].mean())
+    return best_head(found, rule, seed, factor, which == "last-best", weight)[1]
+
+
+def _of_heads(found: Found, rule: str, seed: int, factor: float, weight: str, last: bool) -> Any:
+    frame = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=weight).frame
+    return frame[frame["layer"] == frame["layer"].max()] if last else frame
+
+
+def healed(found: Found, rule: str, factor: float, metric: str) -> list[float]:
+    """A metric of the residual stream, one number a seed: of all layers at once, or else of the last layer."""
+    grid = found["stream"].where(attn=rule, factor=factor, metric=metric)
+    return list(grid.where(layer=_layer(found, metric)).frame["value"])
+
+
+def quantity(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    """The mean over the cells of a metric, or its mean logarithm where it is a squared error.
+
+    Raises ``KeyError`` with a sentence where there is no such number.
+    """
+    metric = metric or "recovered"
+    if of == NOTHING:
+        if metric in SQUARED:
+            raise KeyError(f"'{metric}' has no nothing to be compared with; take a share of it")
+        return 0.0
+    factors = factors_of(cells)
+    if metric in SUMMARIES:
+        for axis in sorted({"layer", "head"} & set(cells)):
+            raise KeyError(f"'{metric}' names its heads itself; leave out the {axis} of the cells")
+        return sum(summarised(found, of, seed, factor, metric) for factor in factors) / len(factors)
+    name = _grid(found, metric)
+    if name not in found.grids:
+        raise KeyError(f"'{metric}' stands in {name}.csv, which is not there")
+    where: dict[str, Any] = {}
+    if name == "patches":
+        where = {"layer": [ALL], "head": [ALL]}
+    elif name == "stream":
+        where = {"layer": [_layer(found, metric)]}
+    where |= {axis: list(values) for axis, values in cells.items()} | {"factor": factors}
+    values = found[name].where(attn=of, seed=seed, metric=metric, **where).frame["value"]
+    if squared(found, metric):
+        return float(values.map(math.log).mean())
+    value = float(values.mean())
+    if math.isnan(value):
+        raise KeyError("the growing number changed no answer, so there is nothing to recover")
+    return value
+
+
+def _grid(found: Found, metric: str) -> str:
+    """The grid that holds a metric."""
+    if metric == "recovered":
+        return "patches"
+    if metric in (*METRICS, AGAINST):
+        return "heads"
+    if metric.endswith(("-healed", "-norm")):
+        return "stream"
+    return "errors"
+
+
+def _layer(found: Found, metric: str) -> float:
+    """The layer of a metric of the stream that names none: all at once where that is measured, or else the last."""
+    whole = {f"{kind}-healed" for kind in KINDS if kind not in FROM_LAYER}
+    return ALL if metric in whole else max(found["stream"].values("layer"))

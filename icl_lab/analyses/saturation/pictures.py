@@ -1,0 +1,104 @@
+"""Saturation as pictures: curves over the factor, every head's weight on the number, and what patches heal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from icl_lab.analyses.frame import Found
+from icl_lab.analyses.saturation.attention import AGAINST
+from icl_lab.analyses.saturation.numbers import curves, error_metric, seeds_of, summarised
+from icl_lab.analyses.saturation.patching import ALL
+from icl_lab.analyses.saturation.report import HEADS, HEALED, WEIGHED, WORDS
+from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
+from icl_lab.figures import heads as lines
+from icl_lab.figures.head_maps import head_maps
+
+RECOVERED = "recovered by undisturbed attention"
+LIMITS = (-2.0, 1.1)
+ACROSS = "factor of the growing number"
+
+
+def figures(found: Found, title: str) -> Mapping[str, Figure]:
+    """What heads do over the factor and the error beside it; every head by itself; what patches of the stream heal."""
+    made = {"saturation": _curves(found, title), "heads": _heads(found, title)}
+    return made | ({"stream": _stream(found, title)} if "stream" in found.grids else {})
+
+
+def _curves(found: Found, title: str) -> Figure:
+    factors = found["heads"].values("factor")
+    panels: dict[str, dict[str, Any]] = {
+        words: {rule: curves(found, rule, metric) for rule in found.rules} for metric, words in WORDS.items()
+    }
+    weight = _weight(found)
+    panels[f"{WEIGHED[weight]}, {HEADS['last-best']}"] = {
+        rule: [
+            [(factor, summarised(found, rule, seed, factor, f"{weight}-last-best")) for factor in factors]
+            for seed in seeds_of(found, rule)
+        ]
+        for rule in found.rules
+    }
+    metric = error_metric(found)
+    panels[f"error ({metric})"] = {
+        rule: found["errors"].where(attn=rule, metric=metric).lines("factor", "seed") for rule in found.rules
+    }
+    panels[RECOVERED] = {
+        rule: found["patches"].where(attn=rule, layer=ALL, head=ALL).lines("factor", "seed") for rule in found.rules
+    }
+    return lines.curves(
+        panels,
+        title=title,
+        across=ACROSS,
+        scales={WORDS["effective"]: "xy", "error (mse)": "xy"},
+        limits={RECOVERED: LIMITS},
+    )
+
+
+def _heads(found: Found, title: str) -> Figure:
+    """A map for each model: layer and head down, factors across, the weight on the number."""
+    panels: dict[str, np.ndarray] = {}
+    factors = found["heads"].values("factor")
+    weight = _weight(found)
+    grid = found["heads"].where(metric=weight)
+    where = [tuple(map(int, pair)) for pair in grid.frame[["layer", "head"]].drop_duplicates().itertuples(index=False)]
+    seeds = seeds_of(found, found.rules[0])
+    for seed in seeds:
+        for rule in found.rules:
+            if seed in seeds_of(found, rule):
+                one = grid.where(attn=rule, seed=seed).lines("factor", "layer", "head")
+                named = f"{rule}, seed {seed}" if len(seeds) > 1 else rule
+                panels[named] = np.array([[value for _, value in line] for line in one])
+    return head_maps(
+        panels,
+        sorted(where),  # type: ignore[arg-type]
+        [f"{factor:g}" for factor in factors],
+        title=title,
+        label=WEIGHED[weight],
+        x=ACROSS,
+        columns=min(len(found.rules), 4),
+    )
+
+
+def _stream(found: Found, title: str) -> Figure:
+    """The share that each kind of patch heals: of all layers at once, or after the last one."""
+    last = max(found["stream"].values("layer"))
+    there = found["stream"].values("metric")
+    panels = {
+        f"healed by {HEALED[kind]}": {
+            rule: found["stream"]
+            .where(attn=rule, metric=f"{kind}-healed", layer=last if kind in FROM_LAYER else ALL)
+            .lines("factor", "seed")
+            for rule in found.rules
+            if f"{kind}-healed" in found["stream"].where(attn=rule).values("metric")
+        }
+        for kind in KINDS
+        if f"{kind}-healed" in there
+    }
+    limits = dict.fromkeys(panels, (-0.6, 1.1))
+    return lines.curves(panels, title=title, across=ACROSS, scales={}, limits=limits)
+
+
+def _weight(found: Found) -> str:
+    """The weight that is drawn: over the prompts that the number misleads about, where there are such."""
+    return AGAINST if AGAINST in found["heads"].values("metric") else "deviant"

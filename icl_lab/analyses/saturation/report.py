@@ -1,0 +1,174 @@
+"""Saturation for reading: tables of what answers, heads and the residual stream do, and one sentence."""
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean, median
+from typing import Any
+
+from icl_lab import markdown as md
+from icl_lab.analyses.frame import Found
+from icl_lab.analyses.saturation.attention import AGAINST
+from icl_lab.analyses.saturation.numbers import (
+    best_head,
+    curves,
+    error_metric,
+    healed,
+    recovered,
+    saturating,
+    seeds_of,
+    summarised,
+)
+from icl_lab.analyses.saturation.stream import KINDS, NORMS
+from icl_lab.comparison.statistics import paired
+from icl_lab.figures.base import short
+
+WORDS = {
+    "largest": "largest weight",
+    "effective": "effective keys",
+    "distance": "distance to the undisturbed weights",
+    "deviant": "weight on the deviant",
+    "theory": "weight by the rule's formula",
+}
+HEADS = {"last": "last layer, mean", "last-best": "last layer, best head", "best": "any layer, best head"}
+WEIGHED = {"deviant": "weight on the deviant", AGAINST: "weight on the deviant, against the truth"}
+HEALED = {
+    "weights": "attention weights",
+    "attention": "attention outputs",
+    "mlp": "MLP outputs",
+    "outputs": "attention and MLP outputs",
+    "input": "the input's own contribution, at the end",
+    "residual": "the whole stream, at the end",
+}
+NORMED = {"attention": "last attention output", "mlp": "last MLP output", "stream": "residual stream at the end"}
+
+
+def table(found: Found) -> list[str]:
+    """Errors, what heads do, which of them looks most at the number, what patches recover, how many heads saturate."""
+    factors = found["heads"].values("factor")
+    across = [f"x{factor:g}" for factor in factors]
+    text = [*_answers(found, factors, across)]
+    for metric, words in WORDS.items():
+        text += ["", *md.head([f"{words}, median over heads", *across])]
+        for rule in found.rules:
+            lines = curves(found, rule, metric)
+            cells = [short(median([line[place][1] for line in lines])) for place in range(len(factors))]
+            text.append(md.row([f"`{rule}`", *cells]))
+    text += ["", *_best(found, factors, across)]
+    text += ["", *md.head(["share of the added error that patching all heads recovers", *across])]
+    for rule in found.rules:
+        shares = ["" if factor == 1 else _interval(recovered(found, rule, factor)) for factor in factors]
+        text.append(md.row([f"`{rule}`", *shares]))
+    if "stream" in found.grids:
+        text += ["", *_stream(found, factors, across)]
+    head = "heads that saturate (largest weight from below 0.5 to above 0.9)"
+    text += ["", *md.head(["rule", head, "first at"])]
+    for rule in found.rules:
+        known, heads = saturating(found, rule)
+        first = f"x{min(known):g}" if known else "none in range"
+        text.append(md.row([f"`{rule}`", f"{len(known)} of {heads}", first]))
+    return [
+        *text,
+        "",
+        "The weight by the rule's formula is that of one key whose score is as far above n - 1 equal scores as the "
+        "deviant's is above the mean of the others.",
+    ]
+
+
+def finding(found: Found) -> str:
+    """How many heads saturate, and the share of the error that patching recovers at the greatest factor."""
+    most = max(found["patches"].values("factor"))
+    heads, shares = [], []
+    for rule in found.rules:
+        known, count = saturating(found, rule)
+        heads.append(f"{len(known)} of {count} heads with {rule}")
+        shares.append(_known(recovered(found, rule, most), rule))
+    top = max(found["heads"].values("factor"))
+    told = (
+        f"Up to a factor of {top:g}, {md.listed(heads)} saturate. At a factor of {most:g}, the share of the added "
+        f"error that patching in the undisturbed attention recovers is {md.listed(shares)}"
+    )
+    if "stream" not in found.grids:
+        return f"{told}."
+    parts = [_known(healed(found, rule, most, "outputs-healed"), rule) for rule in found.rules]
+    return f"{told}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
+
+
+def _answers(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
+    """The error that is shown first, then every other measure of the answers."""
+    shown = error_metric(found)
+    others = [metric for metric in found["errors"].values("metric") if metric != shown]
+    text: list[str] = []
+    for metric in (shown, *others):
+        text += ["", *md.head([f"error ({metric})" if metric == shown else f"answers: {metric}", *across])]
+        for rule in found.rules:
+            rows = found["errors"].where(attn=rule, metric=metric)
+            text.append(md.row([f"`{rule}`", *(short(_mean(rows, factor)) for factor in factors)]))
+    return text[1:]
+
+
+def _best(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
+    """The weight on the number in the last layer and the best heads, means over seeds; and which heads these are."""
+    text: list[str] = []
+    known = [weight for weight in WEIGHED if weight in found["heads"].values("metric")]
+    for weight in known:
+        text += ["", *md.head([WEIGHED[weight], "heads", *across])]
+        for rule in found.rules:
+            for which, words in HEADS.items():
+                name = f"{weight}-{which}"
+                cells = [
+                    short(fmean(summarised(found, rule, seed, factor, name) for seed in seeds_of(found, rule)))
+                    for factor in factors
+                ]
+                text.append(md.row([f"`{rule}`", words, *cells]))
+    top, weight = max(factors), known[-1]
+    text += ["", *md.head(["rule", "seed", f"{WEIGHED[weight]}, x{top:g}: best head of the last layer", "of all"])]
+    for rule in found.rules:
+        for seed in seeds_of(found, rule):
+            named = [best_head(found, rule, seed, top, last, weight) for last in (True, False)]
+            text.append(md.row([f"`{rule}`", str(seed), *(f"{name}: {short(value)}" for name, value in named)]))
+    return text[1:]
+
+
+def _stream(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
+    """What putting parts back at the last question heals, in all layers or after the last; then the norms."""
+
+    def lines(words: dict[str, str], ending: str, cell: Callable[[Sequence[float]], str]) -> list[str]:
+        rows = []
+        for rule in found.rules:
+            there = found["stream"].where(attn=rule).values("metric")
+            for kind in words:
+                if f"{kind}-{ending}" in there:
+                    numbers = [
+                        cell(healed(found, rule, factor, f"{kind}-{ending}"))
+                        if factor in found["stream"].values("factor")
+                        else ""
+                        for factor in factors
+                    ]
+                    rows.append(md.row([f"`{rule}`", words[kind], *numbers]))
+        return rows
+
+    return [
+        *md.head(["share of the last answer's added error that goes away", "put back at the query", *across]),
+        *lines({kind: HEALED[kind] for kind in KINDS}, "healed", _interval),
+        "",
+        *md.head(["norm at the query, stretched", "of", *across]),
+        *lines({kind: NORMED[kind] for kind in NORMS}, "norm", lambda values: short(fmean(values))),
+    ]
+
+
+def _mean(rows: Any, factor: float) -> float:
+    return float(rows.where(factor=factor).frame["value"].mean())
+
+
+def _known(shares: Sequence[float], rule: str) -> str:
+    values = [value for value in shares if not math.isnan(value)]
+    return f"{fmean(values):.2f} with {rule}" if values else f"unknown with {rule} (no error was added)"
+
+
+def _interval(shares: Sequence[float]) -> str:
+    """The mean share over seeds with Student's interval."""
+    values = [value for value in shares if not math.isnan(value)]
+    if not values:
+        return "nothing to recover"
+    mean = paired([0.0] * len(values), values, "difference")
+    return f"{mean.effect:.2f}" if math.isnan(mean.low) else f"{mean.effect:.2f} [{mean.low:.2f}, {mean.high:.2f}]"

@@ -1,0 +1,173 @@
+"""The residual stream at the query, put back part by part, on models small enough to know what each part does."""
+
+import math
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.analyses.saturation.stream import ALL, healing, held, patches
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
+from icl_lab.runs.measure import TestSpec, draw
+
+CPU = torch.device("cpu")
+EVERY = tasks.build("every:balance=half")
+QUERY = 3
+TOKEN = 6  # of the last of four numbers
+
+
+def model_of(**fields):
+    """Three layers at random, with weights large enough for every part to count."""
+    spec = ModelSpec(**{"layers": 3, "heads": 2, "width": 8, **fields})
+    model = GPT2(spec, Reading(1, 1, 2, 16), "softmax", stream(0, "init")).eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.ndim == 2 and not name.startswith("positions"):
+                p.mul_(8)
+    return model
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    calm = draw(EVERY, 4, TestSpec(prompts=64, axes={"length": [4.0]}), {})
+    return calm, EVERY.deviate(calm, [QUERY], 100.0)
+
+
+@torch.no_grad()
+def test_patching_nothing_is_the_stretched_prompt_and_everything_the_calm_one(prompts):
+    model = model_of()
+    calm, wild = (held(model, prompt.tokens, TOKEN) for prompt in prompts)
+    plain = [model(prompt.tokens) for prompt in prompts]
+    assert torch.equal(calm.outputs, plain[0])
+    assert torch.equal(wild.outputs, plain[1])
+    assert torch.equal(held(model, prompts[1].tokens, TOKEN, {}, {}).outputs, plain[1])
+    for layer in range(3):  # the query's label, the one token that sees it, is not asked
+        changes, weights = patches("residual", [layer], calm, wild)
+        patched = held(model, prompts[1].tokens, TOKEN, changes, weights).outputs
+        assert torch.equal(patched[:, : TOKEN + 1], plain[0][:, : TOKEN + 1]), layer
+    assert not torch.allclose(plain[0][:, TOKEN], plain[1][:, TOKEN], atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_hook_is_gone_when_the_model_has_been_read(prompts):
+    model = model_of()
+    before = model(prompts[1].tokens)
+    calm, wild = (held(model, prompt.tokens, TOKEN) for prompt in prompts)
+    held(model, prompts[1].tokens, TOKEN, *patches("outputs", range(3), calm, wild))
+    assert torch.equal(model(prompts[1].tokens), before)
+
+
+@torch.no_grad()
+def test_the_stream_is_the_sum_of_what_entered_and_what_layers_add(prompts):
+    model = model_of()
+    found = held(model, prompts[1].tokens, TOKEN)
+    total = found.entry
+    for layer in range(3):
+        total = total + found.parts["attention", layer] + found.parts["mlp", layer]
+        assert torch.allclose(total, found.parts["stream", layer], rtol=1e-5, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["attention", "mlp", "outputs", "input", "weights"])
+def test_a_patch_puts_back_what_it_says_and_nothing_before_it(prompts, kind):
+    model = model_of()
+    calm, wild = (held(model, prompt.tokens, TOKEN) for prompt in prompts)
+    patched = held(model, prompts[1].tokens, TOKEN, *patches(kind, [1], calm, wild))
+    for part in (("attention", 0), ("mlp", 0), ("stream", 0)):
+        assert torch.equal(patched.parts[part], wild.parts[part])
+    back = {"attention": ["attention"], "mlp": ["mlp"], "outputs": ["attention", "mlp"]}.get(kind, [])
+    for name in ("attention", "mlp"):
+        assert torch.equal(patched.parts[name, 1], calm.parts[name, 1]) == (name in back)
+    if kind == "input":
+        moved = wild.parts["stream", 1] + calm.entry - wild.entry
+        assert torch.allclose(patched.parts["stream", 1], moved, rtol=1e-5, atol=1e-4)
+    if kind == "weights":
+
+        def watch(layer, own, scores):
+            rows = own[:, :, :TOKEN], calm.weights[1].unsqueeze(2), own[:, :, TOKEN + 1 :]
+            return torch.cat(rows, 2) if layer == 1 else own
+
+        by_hand = model(prompts[1].tokens, watch)
+        assert torch.allclose(patched.outputs, by_hand, rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(patched.parts["attention", 1], wild.parts["attention", 1], atol=1e-3)
+    assert torch.allclose(patched.outputs[:, :TOKEN], wild.outputs[:, :TOKEN], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_all_outputs_and_the_input_together_are_the_calm_prompt(prompts):
+    """Each by itself is not: the two halves of the stream at the end."""
+    model = model_of()
+    calm, wild = (held(model, prompt.tokens, TOKEN) for prompt in prompts)
+    outputs, entry = (patches(kind, layers, calm, wild)[0] for kind, layers in (("outputs", range(3)), ("input", [2])))
+    both = held(model, prompts[1].tokens, TOKEN, {**outputs, **entry})
+    assert torch.allclose(both.outputs[:, TOKEN], calm.outputs[:, TOKEN], atol=1e-3)
+    for changes in (outputs, entry):
+        one = held(model, prompts[1].tokens, TOKEN, changes)
+        assert not torch.allclose(one.outputs[:, TOKEN], calm.outputs[:, TOKEN], atol=1e-2)
+
+
+def shares_of(model, factor=100.0):
+    calm = draw(EVERY, 4, TestSpec(prompts=256, axes={"length": [4.0]}), {})
+    rows = healing(model, EVERY, calm, QUERY, factor, CPU)
+    return {(row["metric"], row["layer"]): row["value"] for row in rows}
+
+
+def test_a_number_that_drowns_the_context_in_the_final_sum_by_hand():
+    """The answer is the number itself minus a bound on it: right while the number is below the bound, which is 30.
+
+    No part of the attention or of the MLP knows the number, so that only its own part of the stream does harm.
+    """
+    spec = ModelSpec(layers=1, heads=1, width=4, positions="none", norm=False)
+    model = GPT2(spec, Reading(1, 1, 2, 16), "softmax", stream(0, "init")).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        model.read_in.weight[0, 0] = 1.0
+        model.blocks[0].attention.project.bias[1] = 30.0  # what the context says: false
+        model.blocks[0].attention.project.bias[3] = 40.0  # nobody reads it: the norm of (30, 40) is 50
+        model.read_out.weight[0, 0] = 1.0
+        model.read_out.weight[0, 1] = -1.0
+    found = shares_of(model, factor=1e6)
+    assert found["input-healed", 0] == pytest.approx(1)
+    assert found["residual-healed", 0] == pytest.approx(1)
+    for kind in ("weights", "attention", "mlp", "outputs"):
+        assert found[f"{kind}-healed", ALL] == found[f"{kind}-healed", 0] == 0, kind
+    assert found["attention-norm", 0] == pytest.approx(50)
+    assert found["mlp-norm", 0] == 0
+    assert found["stream-norm", 0] > 1e5
+
+
+def test_a_number_that_acts_through_the_mlp_alone_by_hand():
+    """The read-out does not see the number; the MLP copies it, and putting its output back heals everything."""
+    spec = ModelSpec(layers=1, heads=1, width=4, positions="none", norm=False)
+    model = GPT2(spec, Reading(1, 1, 2, 16), "softmax", stream(0, "init")).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        model.read_in.weight[0, 0] = 1.0
+        model.blocks[0].mlp.widen.weight[0, 0] = 1.0
+        model.blocks[0].mlp.project.weight[2, 0] = 1.0
+        model.read_out.weight[0, 2] = 1.0
+        model.read_out.bias[0] = -50.0
+    found = shares_of(model, factor=1e6)
+    assert found["mlp-healed", 0] == found["mlp-healed", ALL] == found["outputs-healed", ALL] == pytest.approx(1)
+    for kind in ("weights", "attention"):
+        assert found[f"{kind}-healed", ALL] == 0, kind
+    assert found["input-healed", 0] == 0  # after the block the MLP has read the number already
+
+
+def test_nothing_added_is_no_share_and_a_missing_part_has_no_row():
+    found = shares_of(model_of(layers=1, mlp=False), factor=1.0)
+    assert all(math.isnan(value) for (metric, _), value in found.items() if metric.endswith("-healed"))
+    assert {metric for metric, _ in found} == {
+        *(f"{kind}-healed" for kind in ("weights", "attention", "outputs", "input", "residual")),
+        *("attention-norm", "stream-norm"),
+    }
+
+
+def test_another_truth_is_refused():
+    linear = tasks.build("linear")
+    calm = draw(linear, 8, TestSpec(prompts=16, axes={"length": [8.0]}), {})
+    with pytest.raises(ValueError, match="the truth of the last answer changes with the number at index 7"):
+        healing(model_of(), linear, calm, 7, 10.0, CPU)
