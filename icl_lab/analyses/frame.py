@@ -234,6 +234,20 @@ class Stored:
     seeds = Found.seeds
 
 
+def constant(of: str) -> float | None:
+    """The number that a claim names in the place of a subject, such as ``reference:0.25``; None for a subject.
+
+    Raises ``KeyError`` for a reference that is no number.
+    """
+    kind, _, text = of.partition(":")
+    if kind != "reference":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise KeyError(f"'{of}' is no number; a bound is named as reference:0.25") from None
+
+
 def build(name: str, options: Mapping[str, Any]) -> Analysis:
     """Builds an analysis from options as a file holds them: numbers, texts and lists.
 

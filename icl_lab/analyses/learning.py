@@ -13,7 +13,6 @@ from typing import ClassVar, Self
 from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
-from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.errors import BadValue

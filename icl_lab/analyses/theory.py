@@ -1,7 +1,7 @@
 """Bounds and theorems of the papers on rows of random scores: no model, and nothing is trained.
 
-After Appendix J of Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685, and Section 2.2 of Nakanishi 2025, arXiv
-2501.19399, Eqs. 5 to 9 and Figures 1 and 3. A seed is an independent draw of the rows, which all rules share.
+After Appendix J of Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685, and Eqs. 5 to 9 and Figures 1
+and 3 of Nakanishi 2025, arXiv 2501.19399. A seed is an independent draw of the rows, which all rules share.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads
 from icl_lab.figures.base import short
@@ -101,8 +101,8 @@ class Theory(Analysis):
             text += ["", *md.head([f"largest weight, gap {gap:g}", *(f"n {n:g}" for n in lengths), "slope"])]
             for rule in found.rules:
                 own_rows = fading.where(attn=rule, gap=gap)
-                cells = [short(_summed(own_rows.where(keys=n), "largest")) for n in lengths]
-                text.append(md.row([f"`{rule}`", *cells, f"{_slope(own_rows):.2f}"]))
+                weights = [short(_summed(own_rows.where(keys=n), "largest")) for n in lengths]
+                text.append(md.row([f"`{rule}`", *weights, f"{_slope(own_rows):.2f}"]))
         return text
 
     def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
@@ -136,8 +136,8 @@ class Theory(Analysis):
         is that of its logarithm on log n. Of ``jacobian-...`` the greatest over the cells counts, of ``...-margin`` the
         least, else the mean. Raises ``KeyError`` where there is no such number.
         """
-        if of.startswith("reference:"):
-            return _number(of.removeprefix("reference:"))
+        if (number := constant(of)) is not None:
+            return number
         metric = metric or "largest"
         where = {axis: list(values) for axis, values in cells.items()} | {"attn": of, "seed": seed}
         if metric == SLOPE:
@@ -200,10 +200,3 @@ def _there(grid: Grid, metric: str, keys: float | None = None) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise KeyError(f"'reference:{text}' is no number; a bound is named as reference:0.25") from None

@@ -33,7 +33,12 @@ def weigher(choice: str) -> Weigh:
         raise BadValue(f"the bounds are about weights that are never negative and sum to 1, which {choice} does not.")
     if rule.ordered or not _by_row(rule):
         raise BadValue(f"the bounds are about rules that weigh a row by its own scores, which {choice} does not.")
-    return lambda z: torch.cat([_weights(rule, part) for part in z.split(max(1, KEYS_AT_ONCE // z.shape[1]))])
+
+    def weigh(z: Tensor) -> Tensor:
+        pieces = torch.split(z, max(1, KEYS_AT_ONCE // z.shape[1]))
+        return torch.cat([_weights(rule, piece) for piece in pieces])
+
+    return weigh
 
 
 def spread_rows(rng: torch.Generator, rows: int, keys: int, reach: float) -> Tensor:

@@ -51,12 +51,16 @@ def command(name: str) -> click.Command:
     """Returns the command of an analysis; raises ``UnknownName`` where there is none of that name."""
     from icl_lab.analyses import registry
 
-    part = registry.part(name)
+    part: Any = registry.part(name)
 
     def ask(**words: Any) -> None:
         _ask(name, part, words)
 
-    decorated = model_options(draws_option(study_options(crowd_options(ask)))) if part.trains else rule_options(study_options(ask))
+    decorated = (
+        model_options(draws_option(study_options(crowd_options(ask))))
+        if part.trains
+        else rule_options(study_options(ask))
+    )
     hints = typing.get_type_hints(part)
     for field in reversed(dataclasses.fields(part)):
         decorated = _option(field, hints[field.name])(decorated)
@@ -89,7 +93,7 @@ def rule_options(ask: Callable[..., Any]) -> Callable[..., Any]:
     return attn(draws(results_option(ask)))
 
 
-def _ask(name: str, part: type, words: dict[str, Any]) -> None:
+def _ask(name: str, part: Any, words: dict[str, Any]) -> None:
     from icl_lab import tasks
     from icl_lab.analyses import frame, publish
     from icl_lab.runs import study_folder
@@ -105,8 +109,8 @@ def _ask(name: str, part: type, words: dict[str, Any]) -> None:
         words["task"] = words["task"] or tasks.usual_for(name)
         runs, lab = models(**words)
     else:  # a run stands for a rule and a seed: of which task and size says nothing
-        nothing = {"preset": "smoke", "settings": (), "draws": "ours", "device": "cpu", "threads": None}
-        runs, lab = resolve_runs(tasks.names()[0], **words, **nothing, evidence=False)
+        words |= {"task": tasks.names()[0], "preset": "smoke", "settings": (), "draws": "ours"}
+        runs, lab = resolve_runs(**words, device="cpu", threads=None, evidence=False)
     groups = frame.labels(runs)
     analysis = frame.checked(analysis, groups)
     study = publish.record(name, analysis, groups, lab.command)
