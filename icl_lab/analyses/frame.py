@@ -12,6 +12,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -55,11 +56,16 @@ class Trained:
 
     label: str  # what its rows are called in the column attn: the rule, or the variant of an experiment
     run: Run
-    model: GPT2
+    load: Callable[[], GPT2]  # called once, and only by an analysis that reads the model
     task: Task
     lab: Lab
     first: bool  # of all models that are asked: what is the same for all is measured beside this one
     tick: Callable[[int, int], object]  # done, total: progress within this model
+
+    @cached_property
+    def model(self) -> GPT2:
+        """The model as it is tested, trained where it is missing."""
+        return self.load()
 
     @property
     def spec(self) -> RunSpec:
@@ -89,7 +95,7 @@ class Trained:
         return found
 
     def labelled(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
-        """Returns rows with the labels of the run; a row that names its own subject (``attn``) keeps it."""
+        """Returns rows with the labels of the run; a row that names its own label, such as ``attn``, keeps it."""
         return [{**self.run.labels, "attn": self.label, **row} for row in rows]
 
 
@@ -141,6 +147,7 @@ class Analysis(ABC):
     usual_rules: ClassVar[Sequence[str]] = ()  # asked where the command names none
     most: ClassVar[int | None] = None  # runs that it takes at most
     reads_grids: ClassVar[bool] = False  # whether the runs have to be tested as well as trained
+    trains: ClassVar[bool] = True  # False: rules are asked without a model; of a run only rule and seed mean something
     kinds: ClassVar[Sequence[str]] = ("png", "svg")  # what its figures are published as
 
     @property
@@ -157,6 +164,10 @@ class Analysis(ABC):
         Raises ``BadValue`` where these runs cannot be asked together; called before anything is trained.
         """
         return self
+
+    def lacking(self, runs: Sequence[Run]) -> list[Run]:
+        """Returns the runs that have to be finished before it can ask; those that are finished may be among them."""
+        return list(runs) if self.trains else []
 
     @abstractmethod
     def measure(self, trained: Trained) -> Any:
@@ -237,6 +248,20 @@ class Stored:
     seeds = Found.seeds
 
 
+def constant(of: str) -> float | None:
+    """The number that a claim names in the place of a subject, such as ``reference:0.25``; None for a subject.
+
+    Raises ``KeyError`` for a reference that is no number.
+    """
+    kind, _, text = of.partition(":")
+    if kind != "reference":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise KeyError(f"'{of}' is no number; a bound is named as reference:0.25") from None
+
+
 def build(name: str, options: Mapping[str, Any]) -> Analysis:
     """Builds an analysis from options as a file holds them: numbers, texts and lists.
 
@@ -311,17 +336,25 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab) -> Any:
             if lab.stopping():
                 raise Stopped("stopped; nothing was written, and the models that are trained are kept.")
 
-        trained = Trained(label, run, load_or_train(run, lab), tasks.build(run.spec.task), lab, number == 0, tick)
+        load = partial(load_or_train, run, lab)
+        trained = Trained(label, run, load, tasks.build(run.spec.task), lab, number == 0, tick)
         answers.append((trained, analysis.measure(trained)))
         lab.tick(_name(analysis), 100 * (number + 1), 100 * len(runs), label)
         tick(1, 1)
     return analysis.collect(answers)
 
 
-def head(spec: RunSpec, groups: Groups) -> str:
+def head(analysis: Analysis, spec: RunSpec, groups: Groups) -> str:
     """Returns the line above every table: the task, the preset, and over how many training seeds."""
     seeds = max(len(runs) for runs in groups.values())
+    if not analysis.trains:
+        return f"Rules without a model, {seeds} draw{'s' * (seeds > 1)}."
     return f"Task {spec.task}, preset {spec.preset}, {seeds} training seed{'s' * (seeds > 1)}."
+
+
+def titled(analysis: Analysis, spec: RunSpec) -> str:
+    """Returns the title of figures and pages: the task and the preset of trained models, and what was asked."""
+    return f"{spec.task}, {spec.preset}: {analysis.title}" if analysis.trains else analysis.title
 
 
 def _name(analysis: Analysis) -> str:

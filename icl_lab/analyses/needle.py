@@ -15,7 +15,7 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
 from icl_lab.analyses.observe import attention_rows, shares
 from icl_lab.errors import BadValue
 from icl_lab.figures import ranks
@@ -29,7 +29,7 @@ from icl_lab.tasks.base import Prompt, Task
 TOP = 25  # heads that are shown, as in Figure 7 of arXiv 2501.19399
 STRETCH = 8  # the usual test length, in training lengths: as in the paper
 OUTCOMES = ("wrong", "first only", "all right")
-CLAIMS = ("best-head", "top", "found")
+CLAIMS = ("best-head", "top", "found", "auc")
 
 
 @registry.add("needle")
@@ -126,17 +126,26 @@ class Needle(Analysis):
     def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
         """``best-head``: a head's greatest score; ``top`` (usual): mean over the trials' best; ``found``: share right.
 
-        Cells may name the length. Raises ``KeyError`` on another metric.
+        ``auc``: how well the best score of a trial tells those that are all right from the others, see ``auc``; beside
+        it ``reference:0.5`` is chance. Cells may name the length. Raises ``KeyError`` on another metric, and where all
+        trials ended alike.
         """
         metric = metric or "top"
         if metric not in CLAIMS:
             raise KeyError(f"needle has no metric '{metric}'; there are {', '.join(CLAIMS)}")
+        if (number := constant(of)) is not None:
+            return number
         where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
         if metric == "best-head":
             return float(found["heads"].where(**where).frame["value"].max())
         kind = "outcome" if metric == "found" else "top"
         if "trials" not in found.grids:
             raise KeyError(f"'{metric}' stands in trials.csv, which is not there")
+        if metric == "auc":
+            trials = (
+                found["trials"].where(**where).frame.pivot(index=["length", "trial"], columns="metric", values="value")
+            )
+            return auc(list(trials["top"]), [outcome == len(OUTCOMES) - 1 for outcome in trials["outcome"]])
         values = found["trials"].where(metric=kind, **where).frame["value"]
         return float((values == 2).mean() if metric == "found" else values.mean())
 
@@ -158,6 +167,21 @@ def retrieve(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> t
 def best(scores: Tensor) -> Tensor:
     """Needle scores (b l h) -> that of the best head in each trial, (b)."""
     return scores.amax((1, 2))
+
+
+def auc(scores: Sequence[float], right: Sequence[bool]) -> float:
+    """The area under the ROC curve of a score that is to tell successes: 0.5 tells nothing, 1 tells all.
+
+    Formula: the share of pairs of a success and a failure in which the success scores more, a tie counting half
+
+    Raises ``KeyError`` without a success or without a failure.
+    """
+    high = np.array([score for score, success in zip(scores, right, strict=True) if success])
+    low = np.array([score for score, success in zip(scores, right, strict=True) if not success])
+    if not len(high) or not len(low):
+        raise KeyError(f"{len(high)} of {len(right)} trials are all right: the score has nothing to tell apart")
+    above = high[:, None] > low[None, :]
+    return float((above + 0.5 * (high[:, None] == low[None, :])).mean())
 
 
 def ranked(found: Found, rule: str) -> list[tuple[float, int, int, int]]:

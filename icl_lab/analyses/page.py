@@ -8,7 +8,7 @@ from itertools import groupby
 from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
-from icl_lab.analyses.frame import Analysis, Groups
+from icl_lab.analyses.frame import Analysis, Groups, titled
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
 from icl_lab.figures.base import encode
@@ -25,14 +25,13 @@ def page(
     figures: Mapping[str, Figure],
 ) -> str:
     """Returns the page; ``lines`` are the analysis' table in Markdown. Everything is written as text, never markup."""
-    spec = next(iter(groups.values()))[0].spec
-    title = f"{spec.task}, {spec.preset}: {analysis.title}"
+    title = titled(analysis, next(iter(groups.values()))[0].spec)
     return render(
         "analysis.html",
         title=title,
         question=(type(analysis).__doc__ or "").partition("\n")[0],
         finding=finding.replace("`", ""),
-        setup=list(_setup(study, groups)),
+        setup=list(_setup(study, analysis, groups)),
         figures=[_figure(name, figure, title) for name, figure in figures.items()],
         sections=sections(lines),
         command=study.command,
@@ -70,13 +69,19 @@ def _row(cells: list[str]) -> Row:
     return Row([cell.replace("`", "").replace("**", "") for cell in cells], reference=name.startswith("reference:"))
 
 
-def _setup(study: StudyRecord, groups: Groups) -> Iterable[tuple[str, str]]:
-    spec = next(iter(groups.values()))[0].spec
-    yield "Task", spec.task
+def _setup(study: StudyRecord, analysis: Analysis, groups: Groups) -> Iterable[tuple[str, str]]:
+    first = next(iter(groups.values()))
+    spec, seeds = first[0].spec, ", ".join(str(run.seed) for run in first)
+    if analysis.trains:
+        yield "Task", spec.task
     yield "Rules", ", ".join(groups)
-    yield "Training seeds", ", ".join(str(run.seed) for run in next(iter(groups.values())))
-    yield "Model", f"{spec.model.layers} layers, {spec.model.heads} heads, width {spec.model.width}"
-    yield "Training", f"{spec.train.steps:,} steps of {spec.train.batch} prompts, up to {spec.train.longest} examples"
+    if analysis.trains:
+        yield "Training seeds", seeds
+        yield "Model", f"{spec.model.layers} layers, {spec.model.heads} heads, width {spec.model.width}"
+        examples = f"up to {spec.train.longest} examples"
+        yield "Training", f"{spec.train.steps:,} steps of {spec.train.batch} prompts, {examples}"
+    else:
+        yield "Draws", seeds
     for name, value in study.options.items():
         several = isinstance(value, list | tuple)
         yield name.capitalize(), (", ".join(map(str, value)) if several else str(value)) or "the usual"

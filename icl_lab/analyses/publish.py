@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from icl_lab.analyses.frame import Analysis, Groups, head
+from msgspec.structs import replace
+
+from icl_lab.analyses.frame import Analysis, Groups, head, titled
 from icl_lab.analyses.page import page
 from icl_lab.files import publish_folder
-from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.study_folder import StudyRecord
 
 
@@ -22,12 +23,15 @@ def options(analysis: Analysis) -> dict[str, Any]:
 
 def record(name: str, analysis: Analysis, groups: Groups, command: str) -> StudyRecord:
     """Describes the study that an analysis of these runs is."""
-    return StudyRecord.of(name, options(analysis), groups, command)
+    made = StudyRecord.of(name, options(analysis), groups, command)
+    if analysis.trains:
+        return made
+    return replace(made, runs=[replace(member, task="rules", preset="", spec="") for member in made.runs])
 
 
-def text(spec: RunSpec, groups: Groups, finding: str, table: Sequence[str], command: str, more: str = "") -> str:
-    """Returns what was found as Markdown: one line on the runs, the finding, the tables, what made them."""
-    lines = [head(spec, groups), "", *([finding, ""] if finding else [])]
+def text(above: str, finding: str, table: Sequence[str], command: str, more: str = "") -> str:
+    """Returns what was found as Markdown: the line above, the finding, the tables, what made them."""
+    lines = [above, "", *([finding, ""] if finding else [])]
     return "\n".join([*lines, *table, "", f"Made by `{command}`.", ""]) + more
 
 
@@ -35,8 +39,8 @@ def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, 
     """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text."""
     spec = next(iter(groups.values()))[0].spec
     finding, table = analysis.finding(found), analysis.table(found)
-    told = text(spec, groups, finding, table, study.command, more)
-    figures = analysis.figures(found, f"{spec.task}, {spec.preset}: {analysis.title}")
+    told = text(head(analysis, spec, groups), finding, table, study.command, more)
+    figures = analysis.figures(found, titled(analysis, spec))
     files: dict[str, str | bytes] = {**analysis.files(found), "table.md": told}
     if not any(name.endswith(".html") for name in files):  # one that has a page of its own needs no other
         files["report.html"] = page(study, analysis, groups, finding, [*table, *more.splitlines()], figures)

@@ -111,10 +111,42 @@ def _losses(axes: Axes, seeds: Sequence[History], look: Style, name: str, faint:
         )
     steps = [row["step"] for row in seeds[0]]
     rows = np.array([[row["loss"] for row in history][: len(steps)] for history in seeds if len(history) >= len(steps)])
-    middle = np.log(rows).mean(axis=0)
-    # Windows shrink towards the ends, so that neither end is drawn to the middle.
-    halves = [min(SMOOTH // 2, at, len(middle) - 1 - at) for at in range(len(middle))]
-    smooth = np.array([middle[at - half : at + half + 1].mean() for at, half in enumerate(halves)])
+    smooth = _smooth(np.log(rows).mean(axis=0))
     axes.plot(
         steps, np.exp(smooth), label=name, linewidth=0.8 if faint else 1.6, alpha=0.6 if faint else 1, **look.line
     )
+
+
+def spans(rules: Mapping[str, Sequence[History]], *, title: str, label: str, width: float = WIDE) -> Figure:
+    """Draws the training losses of every rule: the geometric mean over seeds, and their range as a band.
+
+    Means and bands are smoothed over ``SMOOTH`` rows, fewer near the ends.
+    """
+    figure = Figure(figsize=(width, 3.8 if width > NARROW else 4.4), layout="constrained", dpi=150)
+    axes = figure.subplots()
+    for rule, look in styles(rules).items():
+        steps, rows = _together(rules[rule])
+        low, middle, high = (np.exp(_smooth(pick(rows, 0))) for pick in (np.min, np.mean, np.max))
+        axes.plot(steps, middle, linewidth=1.6, label=rule, **look.line)
+        axes.fill_between(steps, low, high, color=look.color, alpha=0.15, linewidth=0)
+    axes.set(yscale="log", ylabel=label)
+    axes.set_xlabel("step", fontsize=8)
+    log_ticks(axes.yaxis)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    legend(figure, axes, below=width <= NARROW)
+    headline(figure, title)
+    return figure
+
+
+def _together(seeds: Sequence[History]) -> tuple[list[float], np.ndarray]:
+    """The steps that all seeds kept, and the logarithms of their losses there, (seeds steps)."""
+    kept = [{row["step"]: row["loss"] for row in history} for history in seeds]
+    steps = [step for step in kept[0] if all(step in other for other in kept)]
+    return steps, np.log([[losses[step] for step in steps] for losses in kept])
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    """Running means; windows shrink towards the ends, so that neither end is drawn to the middle."""
+    halves = [min(SMOOTH // 2, at, len(values) - 1 - at) for at in range(len(values))]
+    return np.array([values[at - half : at + half + 1].mean() for at, half in enumerate(halves)])

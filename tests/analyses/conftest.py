@@ -25,6 +25,6 @@ def untrained(lab):
     def build(spec, first=True):
         task = tasks.build(spec.task)
         model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).eval()
-        return Trained(spec.attn, lab.store.run(spec, 0), model, task, lab, first, lambda done, total: None)
+        return Trained(spec.attn, lab.store.run(spec, 0), lambda: model, task, lab, first, lambda done, total: None)
 
     return build

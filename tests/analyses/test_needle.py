@@ -5,7 +5,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses import frame
-from icl_lab.analyses.needle import Needle, best, endings, ranked, retrieve
+from icl_lab.analyses.needle import Needle, auc, best, endings, ranked, retrieve
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
@@ -180,3 +180,43 @@ def test_claims_are_read_from_stored_files(tmp_path):
 def test_the_best_head_of_a_trial_is_its_greatest_score():
     scores = torch.tensor([[[0.1, 0.7], [0.2, 0.0]], [[0.3, 0.1], [0.0, 0.5]]])
     assert best(scores).tolist() == pytest.approx([0.7, 0.5])
+
+
+def test_area_under_the_roc_curve_by_hand():
+    """Pairs of a success and a failure: the share in which the success scores more, a tie half."""
+    assert auc([0.9, 0.8, 0.1], [True, True, False]) == 1
+    assert auc([0.1, 0.2, 0.9], [True, True, False]) == 0
+    assert auc([0.5, 0.5, 0.5, 0.5], [True, False, True, False]) == 0.5
+    # successes 3, 1; failures 2, 1, 0: of six pairs 3>2, 3>1, 3>0, 1<2, 1=1, 1>0
+    assert auc([3, 1, 2, 1, 0], [True, True, False, False, False]) == pytest.approx((4 + 0.5) / 6)
+
+
+def test_area_under_the_roc_curve_is_that_of_ranks():
+    from scipy.stats import mannwhitneyu
+
+    rng = stream(0, "auc")
+    scores = (torch.rand(80, generator=rng) * 10).round().tolist()
+    right = [score + 5 * float(torch.rand(1, generator=rng)) > 7 for score in scores]
+    high, low = ([s for s, r in zip(scores, right, strict=True) if r is wanted] for wanted in (True, False))
+    expected = mannwhitneyu(high, low).statistic / (len(high) * len(low))
+    assert auc(scores, right) == pytest.approx(expected)
+
+
+def test_claims_read_the_area_from_trials():
+    rows = [
+        {"attn": rule, "seed": seed, "length": 64, "trial": trial, "metric": metric, "value": value, "count": 1}
+        for rule, seed, tops, ends in (
+            ("softmax", 0, (0.9, 0.6, 0.7, 0.1), (2, 2, 1, 0)),
+            ("softmax", 1, (0.1, 0.2, 0.3, 0.4), (2, 1, 0, 0)),
+            ("ssmax", 0, (0.1, 0.2, 0.3, 0.4), (2, 2, 2, 2)),
+        )
+        for trial, cell in enumerate(zip(tops, ends, strict=True))
+        for metric, value in zip(("top", "outcome"), cell, strict=True)
+    ]
+    grid = Grid.of(rows, ["length", "trial"], task="needle", preset="lite", spec="0")
+    found = frame.Stored({"heads": grid, "trials": grid})
+    assert Needle().value(found, "softmax", {}, "auc", 0) == pytest.approx(0.75)  # first only is no success
+    assert Needle().value(found, "softmax", {}, "auc", 1) == 0
+    assert Needle().value(found, "reference:0.5", {}, "auc", 0) == 0.5
+    with pytest.raises(KeyError, match="4 of 4 trials are all right"):
+        Needle().value(found, "ssmax", {}, "auc", 0)

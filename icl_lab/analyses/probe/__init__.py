@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
 from icl_lab.analyses.probe.readings import OUTPUT, readings
 from icl_lab.analyses.stretch import FACTORS, check_factors, factors_of, with_undisturbed
 from icl_lab.errors import BadValue
@@ -134,8 +134,10 @@ class Probe(Analysis):
     def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
         """The mean error rate over the cells (they name the factors), of ``together`` unless a metric is named.
 
-        Probes are those after the last layer, unless cells name a layer (0: as read in).
+        Probes are those after the last layer, unless cells name a layer (0: as read in); ``reference:0.5`` is chance.
         """
+        if (number := constant(of)) is not None:
+            return number
         grid, metric = found["probe"].where(attn=of, seed=seed), metric or "together"
         layers = cells.get("layer", [max(grid.where(metric=metric).values("layer"))])
         where = {axis: list(values) for axis, values in cells.items()} | {"factor": factors_of(cells)}

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from icl_lab.cli.launch import Order, complete, models
-from icl_lab.cli.options import crowd_options, model_options, numbers, tell, wholes
+from icl_lab.cli.launch import Order, complete, models, resolve_runs
+from icl_lab.cli.options import crowd_options, model_options, numbers, results_option, tell, wholes
 from icl_lab.cli.progress import say
 
 FOLDER = Path(__file__).parents[2] / "analyses"
@@ -51,12 +51,16 @@ def command(name: str) -> click.Command:
     """Returns the command of an analysis; raises ``UnknownName`` where there is none of that name."""
     from icl_lab.analyses import registry
 
-    part = registry.part(name)
+    part: Any = registry.part(name)
 
     def ask(**words: Any) -> None:
         _ask(name, part, words)
 
-    decorated = model_options(study_options(crowd_options(ask)))
+    decorated = (
+        model_options(draws_option(study_options(crowd_options(ask))))
+        if part.trains
+        else rule_options(study_options(ask))
+    )
     hints = typing.get_type_hints(part)
     for field in reversed(dataclasses.fields(part)):
         decorated = _option(field, hints[field.name])(decorated)
@@ -69,15 +73,27 @@ def study_options(ask: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--dry-run", is_flag=True, help="Say what would be trained and written, and do nothing."),
         click.option("--force", is_flag=True, help="Write over another study in the folder that --name names."),
         click.option("--name", default="", help="Folder in the results folder.  [default: named by what is asked]"),
-        click.option(
-            "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
-        ),
     ):
         ask = option(ask)
     return ask
 
 
-def _ask(name: str, part: type, words: dict[str, Any]) -> None:
+def draws_option(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the choice of the test set."""
+    choice = click.Choice(["ours", "paper"])
+    return click.option("--draws", type=choice, default="ours", help="paper: the published test set.")(ask)
+
+
+def rule_options(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a command that asks rules without a model."""
+    draws = click.option(
+        "--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Independent draws, 0 to N-1."
+    )
+    attn = click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again.  [default: the usual]")
+    return attn(draws(results_option(ask)))
+
+
+def _ask(name: str, part: Any, words: dict[str, Any]) -> None:
     from icl_lab import tasks
     from icl_lab.analyses import frame, publish
     from icl_lab.runs import study_folder
@@ -88,14 +104,18 @@ def _ask(name: str, part: type, words: dict[str, Any]) -> None:
     }
     analysis = part(**options)
     folder, force, order = words.pop("name"), words.pop("force"), Order.of(words)
-    words["task"] = words["task"] or tasks.usual_for(name)
     words["attns"] = words["attns"] or tuple(analysis.usual_rules)
-    runs, lab = models(**words)
+    if analysis.trains:
+        words["task"] = words["task"] or tasks.usual_for(name)
+        runs, lab = models(**words)
+    else:  # a run stands for a rule and a seed: of which task and size says nothing
+        words |= {"task": tasks.names()[0], "preset": "smoke", "settings": (), "draws": "ours"}
+        runs, lab = resolve_runs(**words, device="cpu", threads=None, evidence=False)
     groups = frame.labels(runs)
     analysis = frame.checked(analysis, groups)
     study = publish.record(name, analysis, groups, lab.command)
     place = study_folder.place(study, lab.store.root, folder, analysis.tag, force)
-    if not complete(runs, lab, order, tested=analysis.reads_grids):
+    if not complete(analysis.lacking(runs), lab, order, tested=analysis.reads_grids):
         if order.dry_run:
             say(f"would write {place}")
         return

@@ -49,7 +49,8 @@ def experiment(
     study = claims.record(chosen, asked, groups, lab.command)
     folder, how = claims.destination(name, lab.store, preset, study), Order.of(order)
     question = chosen.question()
-    if not complete(runs, lab, how, tested=question is None or question.reads_grids):
+    lacking = runs if question is None else question.lacking(runs)
+    if not complete(lacking, lab, how, tested=question is None or question.reads_grids):
         if how.dry_run:
             say(f"would write {folder}")
         return

@@ -1,0 +1,176 @@
+"""How training went: the loss at shares of the steps, when it first falls below a bar, and where it ends.
+
+Reads the histories that runs keep (``history.csv``: step, loss, length, rate, learned numbers; a row is the mean over
+the 50 steps before it), also those of the repository's evidence. No model is read; a run without a history is trained.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import ClassVar, Self
+
+from matplotlib.figure import Figure
+
+from icl_lab import markdown as md
+from icl_lab.analyses import registry
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.errors import BadValue
+from icl_lab.figures import training
+from icl_lab.figures.base import short
+from icl_lab.grid import Grid
+from icl_lab.runs.store import Run
+from icl_lab.tasks.base import Task
+
+History = Sequence[Mapping[str, float]]
+METRICS = ("final", "share", "below", "mean")
+
+
+@registry.add("learning")
+@dataclass(frozen=True, kw_only=True)
+class Learning(Analysis):
+    """Compare how losses fall in training: at shares of the steps, when they pass a bar, and where they end.
+
+    ``history``: the training loss at each step that was kept, and the numbers that rules learned. ``learning``: of each
+    run its final loss, the loss at shares of the steps, and the first step at which the loss was below the bar.
+    """
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"learning": ("share",), "history": ("step",)}
+    title: ClassVar[str] = "loss in training"
+
+    shares: tuple[float, ...] = option((0.1, 0.25, 0.5, 0.75, 1.0), "Shares of the steps, above 0 to 1.", least=0)
+    below: float = option(0.1, "The bar: at which step the loss is first below it.", least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.shares or not all(0 < share <= 1 for share in self.shares):
+            raise BadValue(f"shares are above 0 and at most 1, got {', '.join(map('{:g}'.format, self.shares))}.")
+
+    def prepared(self, runs: Sequence[Run]) -> Self:
+        """Returns the analysis with its shares in order; raises ``BadValue`` on a rule swapped in after training."""
+        for run in runs:
+            if run.swap:
+                raise BadValue(f"a rule that is swapped in after training has no training of its own, got {run.name}.")
+        return replace(self, shares=tuple(sorted(set(self.shares))))
+
+    def lacking(self, runs: Sequence[Run]) -> list[Run]:
+        """Returns the runs without a history."""
+        return [run for run in runs if stored(run) is None]
+
+    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+        """Reads the history of a run, which is trained first where it has none."""
+        history = stored(trained.run)
+        if history is None:
+            trained.load()
+            history = trained.run.history()
+        steps = trained.spec.train.steps
+        rows = [_row("share", loss_at(history, share * steps), share=share) for share in self.shares]
+        first = first_below(history, self.below)
+        rows += [_row("final", history[-1]["loss"], share=1.0), _row("mean", mean_loss(history), share=1.0)]
+        rows += [_row("below", first, share=1.0)] if first is not None else []
+        learned = [key for key in dict.fromkeys(key for row in history for key in row) if " " in key]
+        kept = [
+            _row(metric, row[metric], step=row["step"])
+            for metric in ("loss", *learned)
+            for row in history
+            if metric in row
+        ]
+        return {"learning": rows, "history": kept}
+
+    def table(self, found: Found) -> list[str]:
+        """The loss of each rule at the shares, means over seeds, and the step at which it passed the bar."""
+        grid = found["learning"]
+        shares = grid.where(metric="share").values("share")
+        bar = f"below {self.below:g} from step" if self.below else "below the bar"
+        text = [
+            "Training loss: the mean over the steps since the row before, geometric means over seeds. It is not a "
+            "tested error, and prompts may grow in training, so that a loss can rise with them.",
+            "",
+            *md.head(["rule", *(f"{share:.0%} of the steps" for share in shares), "mean of log loss", bar]),
+        ]
+        for rule in found.rules:
+            own = grid.where(attn=rule)
+            losses = [_middle(own.where(metric="share", share=share)) for share in shares]
+            firsts = _steps(own)
+            seeds = len(own.values("seed"))
+            when = f"{fmean(firsts):,.0f} ({len(firsts)} of {seeds} seeds)" if firsts else f"never (0 of {seeds} seeds)"
+            mean = fmean(float(value) for value in own.where(metric="mean").frame["value"])
+            text.append(md.row([f"`{rule}`", *map(short, losses), f"{mean:.2f}", when]))
+        return text
+
+    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+        """The learning curve of each rule: the mean over seeds, and their range."""
+        curves = {
+            rule: [
+                [{"step": step, "loss": loss} for step, loss in line]
+                for line in found["history"].where(attn=rule, metric="loss").lines("step", "seed")
+            ]
+            for rule in found.rules
+        }
+        return {"learning": training.spans(curves, title=title, label="training loss")}
+
+    def finding(self, found: Found) -> str:
+        """The final loss of each rule."""
+        ends = [
+            f"{short(_middle(found['learning'].where(attn=rule, metric='final')))} with {rule}" for rule in found.rules
+        ]
+        return f"Training ends at a loss of {md.listed(ends)} (geometric means over seeds)."
+
+    def log_scale(self, task: Task) -> bool:
+        """Losses span decades."""
+        return True
+
+    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """The logarithm of the ``final`` loss (usual), or of one of these.
+
+        ``share``: the loss at the shares that cells name, their geometric mean; ``below``: the first step at which the
+        loss was below the bar; ``mean``: the geometric mean over all rows of the history. Raises ``KeyError`` where
+        there is none: a run that never came below the bar has no such step.
+        """
+        metric = metric or "final"
+        if metric not in METRICS:
+            raise KeyError(f"learning has no metric '{metric}'; there are {', '.join(METRICS)}")
+        if metric == "share" and "share" not in cells:
+            raise KeyError("a claim about 'share' names it: cells = { share = [0.5] }")
+        where = {axis: list(values) for axis, values in cells.items()} | {"attn": of, "seed": seed, "metric": metric}
+        values = [float(value) for value in found["learning"].where(**where).frame["value"]]
+        return fmean(values if metric == "mean" else map(math.log, values))
+
+
+def stored(run: Run) -> list[dict[str, float]] | None:
+    """Returns the history of a run, from its folder or the evidence; None where there is none."""
+    try:
+        return run.history() or None
+    except (FileNotFoundError, KeyError):
+        return None
+
+
+def loss_at(history: History, step: float) -> float:
+    """The loss of the last row up to a step; of the first row where the step comes before it."""
+    return next((row["loss"] for row in reversed(history) if row["step"] <= step), history[0]["loss"])
+
+
+def first_below(history: History, bar: float) -> float | None:
+    """The first step at which the loss is below the bar; None where it never is."""
+    return next((row["step"] for row in history if row["loss"] < bar), None)
+
+
+def mean_loss(history: History) -> float:
+    """The mean of log loss over the rows of a history: low where the loss falls early and far."""
+    return fmean(math.log(row["loss"]) for row in history)
+
+
+def _row(metric: str, value: float | None, **where: float) -> Row:
+    return {**where, "metric": metric, "value": value, "stderr": None, "count": 1}
+
+
+def _middle(grid: Grid) -> float:
+    """The geometric mean over seeds."""
+    return math.exp(fmean(math.log(value) for value in grid.frame["value"]))
+
+
+def _steps(grid: Grid) -> list[float]:
+    """The steps at which the seeds of a rule passed the bar; empty where none did."""
+    if "below" not in grid.values("metric"):
+        return []
+    return [float(value) for value in grid.where(metric="below").frame["value"]]

@@ -1,0 +1,202 @@
+"""Bounds and theorems of the papers on rows of random scores: no model, and nothing is trained.
+
+After Appendix J of Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685, and Eqs. 5 to 9 and Figures 1
+and 3 of Nakanishi 2025, arXiv 2501.19399. A seed is an independent draw of the rows, which all rules share.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from icl_lab import markdown as md
+from icl_lab.analyses import registry
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
+from icl_lab.errors import BadValue
+from icl_lab.figures import heads
+from icl_lab.figures.base import short
+from icl_lab.grid import Grid
+from icl_lab.profiles import bounds
+from icl_lab.profiles.functions import REACH
+from icl_lab.rng import stream
+from icl_lab.runs.spec import RunSpec
+
+NOBODY = {"task": "rules", "preset": "-", "spec": "-"}  # a row belongs to no run
+GAPS = (1.0, 3.0, 4.0)
+LENGTHS = (2, 8, 64, 256, 1024, 4096)
+GAP_ROWS = 16
+SQUARE = 16  # the most keys whose Jacobian is taken
+ROUNDING = 1e-12
+GREATEST = ("jacobian-entry", "jacobian-norm")
+LEAST = ("entropy-margin", "ceiling-margin", "upper-margin", "lower-margin")
+MEANS = ("entropy", "below-bound", "largest", "distance")
+SLOPE = "slope"
+
+
+@registry.add("theory")
+@dataclass(frozen=True, kw_only=True)
+class Theory(Analysis):
+    """Hold bounds of the papers against weights of random scores: entropy, slopes, largest weight; trains nothing.
+
+    ``rows``: scores of every spread up to ``reach``. ``fading``: the largest weight where one score stands a gap above
+    all others, by the number of keys.
+    """
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"rows": ("keys",), "fading": ("keys", "gap")}
+    title: ClassVar[str] = "bounds on weights of random scores"
+    usual_rules: ClassVar[Sequence[str]] = ("softmax", "ssa", "ssmax:s=0.43,learn=no", "lssa")
+    trains: ClassVar[bool] = False
+
+    rows: int = option(1000, "Rows of scores for each number of keys.", least=2)
+    reach: float = option(4.0, "The largest size of a score, at most 8.", least=0.01)
+    keys: tuple[int, ...] = option((2, 8, 64), "Keys of a row.", least=2)
+
+    def check(self, spec: RunSpec) -> None:
+        """Raises ``BadValue`` on scores that are too large, and for a rule that the bounds are not about."""
+        if self.reach > REACH:
+            raise BadValue(f"reach must be at most {REACH:g}, got {self.reach:g}.")
+        if not self.keys:
+            raise BadValue("name at least one number of keys, such as 8,64.")
+        bounds.weigher(spec.attn)
+
+    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+        """Draws the rows of a seed and asks the rule of the run for their weights."""
+        weigh, seed = bounds.weigher(trained.spec.attn), trained.run.seed
+        softmax = bounds.weigher("softmax")
+        rows: list[Row] = []
+        for keys in self.keys:
+            z = bounds.spread_rows(stream(seed, "theory", keys), self.rows, keys, self.reach)
+            rows += [{**NOBODY, "keys": keys, **cell} for cell in self._cells(weigh, softmax, z)]
+            trained.tick(len(rows), len(rows) + 1)
+        fading: list[Row] = []
+        with torch.no_grad():
+            for keys in LENGTHS:
+                for gap in GAPS:
+                    z = bounds.gap_rows(stream(seed, "theory", "gap", keys), GAP_ROWS, keys, gap)
+                    cell = _cell("largest", weigh(z).amax(-1), float)
+                    fading.append({**NOBODY, "keys": keys, "gap": gap, **cell})
+        return {"rows": rows, "fading": fading}
+
+    def table(self, found: Found) -> list[str]:
+        """Entropies, slopes and bounds of each rule, and the largest weight by the number of keys."""
+        rows, fading = found["rows"], found["fading"]
+        text = [
+            "Rows of scores of every spread; margins: bound and weight apart, the least over rows and draws (below 0 "
+            "the bound does not hold). The entropy bound is h(p) + (1 - p) log(n - 1), p the largest weight; the "
+            "ceiling is the largest weight that scores of this reach allow.",
+        ]
+        for keys in rows.values("keys"):
+            own = [metric for metric in (*MEANS, *LEAST, *GREATEST) if _there(rows, metric, keys)]
+            text += ["", *md.head([f"{keys:g} keys", *own])]
+            for rule in found.rules:
+                cells = [_summed(rows.where(attn=rule, metric=metric, keys=keys), metric) for metric in own]
+                text.append(md.row([f"`{rule}`", *map(short, cells)]))
+        for gap in fading.values("gap"):
+            lengths = fading.values("keys")
+            text += ["", *md.head([f"largest weight, gap {gap:g}", *(f"n {n:g}" for n in lengths), "slope"])]
+            for rule in found.rules:
+                own_rows = fading.where(attn=rule, gap=gap)
+                weights = [short(_summed(own_rows.where(keys=n), "largest")) for n in lengths]
+                text.append(md.row([f"`{rule}`", *weights, f"{_slope(own_rows):.2f}"]))
+        return text
+
+    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+        """The largest weight of each rule by the number of keys, a panel a gap."""
+        fading = found["fading"]
+        panels = {
+            f"largest weight, gap {gap:g}": {
+                rule: fading.where(attn=rule, gap=gap).lines("keys", "seed") for rule in found.rules
+            }
+            for gap in fading.values("gap")
+        }
+        scales = dict.fromkeys(panels, "xy")
+        return {"theory": heads.curves(panels, title=title, across="keys of a row, n", scales=scales, base=2)}
+
+    def finding(self, found: Found) -> str:
+        """How the largest weight changes with n, and how often the entropy lies below the bound of J.3."""
+        gap = max(found["fading"].values("gap"))
+        falls = [f"n^{_slope(found['fading'].where(attn=rule, gap=gap)):.2f} with {rule}" for rule in found.rules]
+        if not _there(found["rows"], "below-bound"):
+            return f"At a gap of {gap:g} the largest weight goes as {md.listed(falls)}."
+        below = fmean(found["rows"].where(metric="below-bound").frame["value"])
+        return (
+            f"At a gap of {gap:g} the largest weight goes as {md.listed(falls)}; the entropy lies below "
+            f"h(p) + (1 - p) log(n - 1) in {100 * below:.3g} % of the rows."
+        )
+
+    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """A metric of a rule (``largest`` unless named); ``reference:0.25`` is the number itself.
+
+        Cells name ``keys``, and ``gap`` where the largest weight is that of one score above all others: then ``slope``
+        is that of its logarithm on log n. Of ``jacobian-...`` the greatest over the cells counts, of ``...-margin`` the
+        least, else the mean. Raises ``KeyError`` where there is no such number.
+        """
+        if (number := constant(of)) is not None:
+            return number
+        metric = metric or "largest"
+        where = {axis: list(values) for axis, values in cells.items()} | {"attn": of, "seed": seed}
+        if metric == SLOPE:
+            if len(cells.get("gap", ())) != 1:
+                raise KeyError("a slope needs cells that name one gap, such as cells = { gap = [3] }")
+            return _slope(found["fading"].where(**where))
+        grid = found["fading" if "gap" in cells else "rows"]
+        return _summed(grid.where(metric=metric, **where), metric)
+
+    def _cells(self, weigh: bounds.Weigh, softmax: bounds.Weigh, z: Tensor) -> list[dict[str, Any]]:
+        """What is measured in the rows of one number of keys."""
+        with torch.no_grad():
+            w, theirs = weigh(z), softmax(z)
+        entropy, bound = bounds.entropy_and_bound(w)
+        low, high = bounds.bracket(weigh, z)
+        largest = w.amax(-1)
+        found = [
+            _cell("entropy", entropy, float),
+            _cell("largest", largest, float),
+            _cell("distance", bounds.distance(w, theirs), float),
+            _cell("ceiling-margin", bounds.ceiling(weigh, z.shape[1], self.reach) - largest, Tensor.amin),
+            _cell("upper-margin", high - largest, Tensor.amin),
+            _cell("lower-margin", largest - low, Tensor.amin),
+        ]
+        if z.shape[1] > 2:  # of two keys the largest weight says all
+            found.append(_cell("entropy-margin", entropy - bound, Tensor.amin))
+            found.append(_cell("below-bound", (entropy < bound - ROUNDING).double(), float))
+        if z.shape[1] <= SQUARE:
+            slopes = bounds.jacobian(weigh, z)
+            found.append(_cell("jacobian-entry", slopes.abs().amax((1, 2)), Tensor.amax))
+            found.append(_cell("jacobian-norm", torch.linalg.matrix_norm(slopes, 2), Tensor.amax))
+        return found
+
+
+def _cell(metric: str, values: Tensor, how: Any) -> dict[str, Any]:
+    """A row of a grid: the mean over rows with its standard error (``float``), or an extreme without one."""
+    if how is float:
+        error = float(values.std() / len(values) ** 0.5)
+        return {"metric": metric, "value": float(values.mean()), "stderr": error, "count": len(values)}
+    return {"metric": metric, "value": float(how(values)), "stderr": None, "count": len(values)}
+
+
+def _summed(grid: Grid, metric: str) -> float:
+    """One number for the cells of a metric, over all draws that they hold."""
+    values = [float(value) for value in grid.frame["value"]]
+    return max(values) if metric in GREATEST else min(values) if metric in LEAST else fmean(values)
+
+
+def _slope(grid: Grid) -> float:
+    """The slope of log(largest weight) on log n over the three greatest n; the mean over draws."""
+    means = grid.frame.groupby("keys")["value"].mean().sort_index().iloc[-3:]
+    if len(means) < 2:
+        raise KeyError("a slope needs at least two numbers of keys")
+    return float(np.polyfit(np.log(means.index), np.log(means), 1)[0])
+
+
+def _there(grid: Grid, metric: str, keys: float | None = None) -> bool:
+    try:
+        grid.where(metric=metric, **({} if keys is None else {"keys": keys}))
+    except KeyError:
+        return False
+    return True

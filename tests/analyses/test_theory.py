@@ -1,0 +1,119 @@
+"""Bounds as an analysis: rules are asked without a model, a seed is a draw, and claims read its numbers."""
+
+import pytest
+
+from icl_lab.analyses import frame, publish
+from icl_lab.analyses.theory import LENGTHS, Theory
+from icl_lab.errors import BadValue
+from icl_lab.runs.spec import resolve
+
+SSMAX = "ssmax:s=0.43,learn=no"
+
+
+@pytest.fixture
+def asked(lab, monkeypatch):
+    """Returns what is found for rules; a training would fail the test."""
+
+    def train(*_):
+        raise AssertionError("a model was trained")
+
+    monkeypatch.setattr(frame, "load_or_train", train)
+
+    def ask(*rules, seeds=2, **options):
+        analysis = Theory(**{"rows": 200, "keys": (2, 8), **options})
+        groups = {
+            rule: [lab.store.run(resolve("linear", rule, "smoke"), seed) for seed in range(seeds)] for rule in rules
+        }
+        return analysis, groups, frame.ask(analysis, groups, lab)
+
+    return ask
+
+
+def test_the_audit_of_appendix_j(asked):
+    analysis, _, found = asked("softmax", "ssa")
+    for rule, entry, norm in (("softmax", 0.25, 0.5), ("ssa", 0.375, 0.75)):
+        for seed in (0, 1):
+            highest = analysis.value(found, rule, {"keys": [2]}, "jacobian-entry", seed)
+            assert 0.9 * entry < highest <= entry * (1 + 1e-9)
+            assert 0.9 * norm < analysis.value(found, rule, {"keys": [2]}, "jacobian-norm", seed) <= norm * (1 + 1e-9)
+            assert analysis.value(found, rule, {"keys": [8]}, "below-bound", seed) == 1
+            assert analysis.value(found, rule, {"keys": [8]}, "entropy-margin", seed) < -0.1
+            for margin in ("ceiling-margin", "upper-margin", "lower-margin"):
+                assert analysis.value(found, rule, {"keys": [8]}, margin, seed) > 0
+
+
+def test_softmax_fades_and_ssmax_keeps_or_spreads_by_the_gap(asked):
+    analysis, _, found = asked("softmax", SSMAX, seeds=1)
+
+    def largest(rule, keys, gap):
+        return analysis.value(found, rule, {"keys": [keys], "gap": [gap]}, "", 0)
+
+    assert largest("softmax", LENGTHS[-1], 3.0) < 0.01 < 0.9 < largest(SSMAX, LENGTHS[-1], 3.0)
+    assert largest(SSMAX, LENGTHS[-1], 1.0) < largest(SSMAX, 64, 1.0)
+    assert analysis.value(found, "softmax", {"gap": [1.0]}, "slope", 0) == pytest.approx(-1, abs=0.02)
+    assert analysis.value(found, SSMAX, {"gap": [4.0]}, "slope", 0) == pytest.approx(0, abs=0.01)
+
+
+def test_extremes_are_those_of_the_cells(asked):
+    analysis, _, found = asked("ssa", seeds=1)
+    parts = [analysis.value(found, "ssa", {"keys": [keys]}, "jacobian-entry", 0) for keys in (2, 8)]
+    assert analysis.value(found, "ssa", {"keys": [2, 8]}, "jacobian-entry", 0) == max(parts)
+    margins = [analysis.value(found, "ssa", {"keys": [keys]}, "ceiling-margin", 0) for keys in (2, 8)]
+    assert analysis.value(found, "ssa", {"keys": [2, 8]}, "ceiling-margin", 0) == min(margins)
+    means = [analysis.value(found, "ssa", {"keys": [keys]}, "entropy", 0) for keys in (2, 8)]
+    assert analysis.value(found, "ssa", {"keys": [2, 8]}, "entropy", 0) == pytest.approx(sum(means) / 2)
+
+
+def test_seeds_are_other_draws_and_rules_share_them(asked):
+    analysis, _, found = asked("softmax", "ssa", seeds=2)
+    first, second = (analysis.value(found, "softmax", {"keys": [8]}, "entropy", seed) for seed in (0, 1))
+    assert first != second
+    assert analysis.value(found, "softmax", {"keys": [8]}, "distance", 0) == 0
+    assert 0 < analysis.value(found, "ssa", {"keys": [8]}, "distance", 0) < 0.3
+
+
+def test_a_number_stands_for_a_bound(asked):
+    analysis, _, found = asked("softmax", seeds=1)
+    assert analysis.value(found, "reference:0.25", {}, "jacobian-entry", 0) == 0.25
+    assert analysis.value(found, "reference:-0.9", {}, "slope", 0) == -0.9
+    with pytest.raises(KeyError, match="is no number"):
+        analysis.value(found, "reference:quarter", {}, "", 0)
+    with pytest.raises(KeyError, match="one gap"):
+        analysis.value(found, "softmax", {}, "slope", 0)
+
+
+def test_what_makes_no_sense_is_refused_in_one_line():
+    spec = resolve("linear", "softmax", "smoke")
+    with pytest.raises(BadValue, match="reach must be at most 8, got 9"):
+        Theory(reach=9.0).check(spec)
+    with pytest.raises(BadValue, match="name at least one number of keys"):
+        Theory(keys=()).check(spec)
+    with pytest.raises(BadValue, match="the bounds are about"):
+        Theory().check(resolve("linear", "sigmoid", "smoke"))
+
+
+def test_its_record_names_rules_and_draws_and_no_run(asked, tmp_path):
+    analysis, groups, found = asked("softmax", "ssa", seeds=2)
+    study = publish.record("theory", analysis, groups, "icl-lab theory")
+    assert {(run.task, run.preset, run.spec) for run in study.runs} == {("rules", "", "")}
+    text = publish.publish(study, analysis, found, groups, tmp_path / "theory")
+    assert text.startswith("Rules without a model, 2 draws.")
+    page = (tmp_path / "theory" / "report.html").read_text()
+    assert "Draws" in page
+    assert "Training seeds" not in page
+    rows = (tmp_path / "theory" / "rows.csv").read_text()
+    assert "rules,softmax,-,-,0,2" in rows
+    assert "linear" not in text + page + rows
+    stored = analysis.read(tmp_path / "theory")
+    assert analysis.seeds(stored) == [0, 1]
+    assert analysis.value(stored, "ssa", {"keys": [8]}, "entropy", 1) == pytest.approx(
+        analysis.value(found, "ssa", {"keys": [8]}, "entropy", 1)
+    )
+
+
+def test_the_command_trains_nothing(run, tmp_path):
+    code, text, _ = run("theory", "--attn", "softmax", "--seeds", "2", "--rows", "50", "--keys", "2,8")
+    assert code == 0
+    assert "Rules without a model, 2 draws." in text
+    assert not (tmp_path / "results" / "runs").exists()
+    assert run("theory", "--task", "linear")[0] != 0  # there is no task to be asked about
