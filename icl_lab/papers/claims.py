@@ -95,7 +95,7 @@ def findings(
 
     What an analysis found is read from the folder ``place``, unless it is at hand as ``found``.
     """
-    scale, analysis = quantities.scale(experiment), experiment.question()
+    analysis = experiment.question()
     if analysis is not None and found is None:
         study_folder.verify(place)
     judged, finished = [], quantities.Finished(experiment, store, preset, settings)
@@ -116,6 +116,7 @@ def findings(
         except KeyError as reason:  # the preset's test grid has no such cell
             judged.append(Finding(claim, "not run", note=str(reason.args[0])))
             continue
+        scale = quantities.scale(experiment, claim)
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
         lacks, hours = gate.unlearned(finished, claim, source.seeds), cost.seconds(finished, claim) / 3600

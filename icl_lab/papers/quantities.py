@@ -37,11 +37,12 @@ class Source:
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
 
 
-def scale(experiment: Experiment) -> Scale:
-    """Ratios where the quantities of the experiment span decades, differences where they do not."""
+def scale(experiment: Experiment, claim: Claim) -> Scale:
+    """Ratios where the quantities of a claim span decades, differences where they do not."""
     task, analysis = tasks.build(experiment.task), experiment.question()
-    decades = task.log_scale if analysis is None else analysis.log_scale(task)
-    return "log-ratio" if decades else "difference"
+    if analysis is None:
+        return "log-ratio" if task.log_scale else "difference"
+    return analysis.scale_of(task, claim.metric)
 
 
 def rule(variant: Variant) -> str:
@@ -112,7 +113,7 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
         if [len(of) for of in known] != [count, count]:
             return None
         left, right = (_resampled(side, of, training, task) for side, of in zip(sides, known, strict=True))
-        return evaluation(left - right, scale(experiment))
+        return evaluation(left - right, scale(experiment, claim))
 
     return Source(read, seeds, noise)
 

@@ -19,10 +19,11 @@ ELSEWHERE = {
     ("bench/base.py", "linear"),
     *(("bench/grid.py", name) for name in ("linear", "sigma_f", "sigma_x")),
     *(("bench/jobs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
-    *(("bench/quality.py", name) for name in ("every", "linear")),
+    *(("bench/quality.py", name) for name in ("every", "linear", "needle")),
     ("bench/stack.py", "linear"),
     ("cli/commands/claims.py", "linear"),
     ("cli/variables.py", "linear"),
+    ("training/recipe.py", "linear"),  # a schedule
     *(("papers/tradeoff.py", name) for name in ("linear", "needle")),
 }
 
