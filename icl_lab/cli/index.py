@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 from icl_lab import analyses, normalizers, tasks
@@ -12,7 +13,8 @@ from icl_lab.errors import UnknownName
 from icl_lab.evidence.layer import Layer
 from icl_lab.model import positions
 from icl_lab.normalizers.base import Normalizer
-from icl_lab.papers import experiment, headlines
+from icl_lab.papers import experiment, headlines, ledger
+from icl_lab.papers.ledger import Entry
 from icl_lab.registry import Registry
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -22,6 +24,7 @@ KINDS: dict[str, list[Registry]] = {
     "normalizers": [normalizers.registry, normalizers.wrappers],
     "positions": [positions.registry],
 }
+FINDINGS = Path("results/findings.md")
 HEADS = 8  # of the rules whose parameters are counted
 TRAITS = {
     "sums_to_one": "sums to 1",
@@ -59,8 +62,8 @@ def listing(what: str) -> Iterable[str]:
 
 
 def pages(root: Path) -> list[Path]:
-    """Returns the files that hold index marks: the README and the pages of ``docs/``."""
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    """Returns the files that hold index marks: the findings, the README, which shows their head, and ``docs/``."""
+    return [root / FINDINGS, root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
 def fill(text: str, root: Path = Path()) -> str:
@@ -127,6 +130,18 @@ def _commands(root: Path) -> list[str]:
     return manual(cli, "icl-lab")
 
 
+@cache
+def _ledger(root: Path) -> list[Entry]:
+    """Every claim at every scale, from what is committed; judged once a process."""
+    return ledger.everywhere(root / "experiments", _committed(root))
+
+
+def _paper(root: Path, name: str) -> list[str]:
+    """The claims of one paper."""
+    entries = [entry for entry in _ledger(root) if ledger.paper_of(entry.paper) == name]
+    return [f"{ledger.tally(entries)}.", "", *ledger.table(entries)]
+
+
 # What may stand between marks, and who writes it.
 BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "tasks": lambda root: _parts("tasks"),
@@ -136,9 +151,17 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "commands": _commands,
     "experiments": _experiments,
     "analyses": lambda root: _analyses(),
-    "findings": lambda root: headlines.short_table(root / "experiments", _committed(root)),
-    "claims": lambda root: headlines.full_table(root / "experiments", _committed(root)),
+    "findings": lambda root: _head_of_findings(root),
+    "headlines": lambda root: headlines.table(_ledger(root), "../experiments"),
+    **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},
+    "claims": lambda root: [f"{ledger.tally(_ledger(root))}.", "", *ledger.table(_ledger(root))],
 }
+
+
+def _head_of_findings(root: Path) -> list[str]:
+    """What ``results/findings.md`` says before its first table, without its title and its comments."""
+    text = re.sub(r"<!--.*?-->\n?", "", (root / FINDINGS).read_text(), flags=re.DOTALL)
+    return text.partition("\n## ")[0].partition("\n")[2].strip().splitlines()
 
 
 def _analyses() -> list[str]:

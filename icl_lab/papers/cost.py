@@ -21,9 +21,9 @@ def seconds(finished: Finished, claim: Claim) -> float:
 
 def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
     """Returns the specifications that a claim hangs on: those of its sides, or of all variants for an analysis."""
-    experiment = finished.experiment
-    if experiment.question() is not None:  # it is asked of all variants together
-        return list(finished.specs.values())
+    analysis = finished.experiment.question()
+    if analysis is not None:  # it is asked of all variants together
+        return list(finished.specs.values()) if analysis.trains else []
     return [finished.spec(side.of) for side in (claim.left, claim.right)]
 
 

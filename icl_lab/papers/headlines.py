@@ -1,17 +1,10 @@
-"""Which claims the README shows: for each paper those that its title rests on, and our controls of them."""
+"""Which claims the findings open with: for each paper those that its title rests on, and our controls of them."""
 
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Sequence
 
 from icl_lab import markdown as md
 from icl_lab.errors import UnknownName
-from icl_lab.papers import claims
-from icl_lab.papers.experiment import load, names
-from icl_lab.papers.verdicts import Finding
-from icl_lab.runs.store import Store
-
-PRESET = "lite"  # the scale of the repository's runs
+from icl_lab.papers.ledger import Entry, strongest
 
 # Experiment -> statements of its claims, in the order in which they are shown.
 HEADLINES: dict[str, tuple[str, ...]] = {
@@ -34,53 +27,30 @@ HEADLINES: dict[str, tuple[str, ...]] = {
 }
 
 
-def chosen(files: Path, store: Store) -> Iterator[tuple[str, Finding]]:
-    """Yields the headline claims with their verdicts, each after the name of its experiment.
+def chosen(entries: Sequence[Entry]) -> list[Entry]:
+    """Returns the headline claims, each at the scale at which it rests on most seeds.
 
     Raises ``UnknownName`` where an experiment no longer makes a claim that is named here.
     """
-    for name, statements in HEADLINES.items():
-        found = {finding.claim.statement: finding for finding in _judged(name, files, store)}
-        for statement in statements:
-            if statement not in found:
-                raise UnknownName(f"claim of {name}", statement, found)
-            yield name, found[statement]
+    found = {(entry.experiment, entry.finding.claim.statement): entry for entry in strongest(entries)}
+    wanted = [(name, statement) for name, statements in HEADLINES.items() for statement in statements]
+    for name, statement in wanted:
+        if (name, statement) not in found:
+            raise UnknownName(f"claim of {name}", statement, [text for of, text in found if of == name])
+    return [found[key] for key in wanted]
 
 
-def every(files: Path, store: Store) -> Iterator[tuple[str, Finding]]:
-    """Yields all claims of all experiments with their verdicts, each after the name of its experiment."""
-    for name in names(files):
-        for finding in _judged(name, files, store):
-            yield name, finding
-
-
-def short_table(files: Path, store: Store) -> list[str]:
-    """Returns the headline claims as lines of a Markdown table."""
+def table(entries: Sequence[Entry], files: str) -> list[str]:
+    """Returns the headline claims as lines of a Markdown table; ``files`` is where their experiments lie."""
     rows = [
-        md.row([f"{finding.claim.statement} ([`{name}`](experiments/{name}.toml))", _here(finding), finding.verdict])
-        for name, finding in chosen(files, store)
+        md.row(
+            [
+                f"{entry.finding.claim.statement} ([`{entry.experiment}`]({files}/{entry.experiment}.toml))",
+                f"`{entry.preset}`" if entry.preset else "—",
+                entry.finding.words or "—",
+                entry.said,
+            ]
+        )
+        for entry in chosen(entries)
     ]
-    return [*md.head(["claim", f"here, at `{PRESET}`", "verdict"]), *rows]
-
-
-def full_table(files: Path, store: Store) -> list[str]:
-    """Returns all claims as lines of a Markdown table, below how many have each verdict."""
-    found = list(every(files, store))
-    tally = Counter(finding.verdict for _, finding in found).most_common()
-    rows = [
-        md.row([f"`{name}`", claim.statement, claim.where, claim.published, _here(finding), finding.verdict])
-        for name, finding in found
-        for claim in [finding.claim]
-    ]
-    head = md.head(["experiment", "claim", "where", "published", f"here, at `{PRESET}`", "verdict"])
-    count = f"{len(found)} claims: " + ", ".join(f"{number} {verdict}" for verdict, number in tally) + "."
-    return [count, "", *head, *rows]
-
-
-def _judged(name: str, files: Path, store: Store) -> list[Finding]:
-    experiment = load(name, files)
-    return claims.findings(experiment, store, PRESET, store.study(claims.folder(name, store, PRESET)))
-
-
-def _here(finding: Finding) -> str:
-    return finding.words or "—"
+    return [*md.head(["claim", "scale", "here", "verdict"]), *rows]

@@ -14,6 +14,8 @@ from icl_lab.papers.verdicts import Finding
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
+# A short name -> what names the paper in an experiment's file; the rest are controls of our own.
+PAPERS = {"ssa": "2508.14685", "ssmax": "2501.19399", "lssa": "2501.13428", "poster": "El Alami"}
 RATE = 0.05  # of false discoveries
 COLUMNS = ("experiment", "preset", "claim", "relation", "margin", "verdict")
 NUMBERS = ("scale", "effect", "low", "high", "confidence", "p")
@@ -87,6 +89,12 @@ def strongest(entries: Iterable[Entry]) -> list[Entry]:
             key=lambda e: (len(e.finding.seeds), order.index(e.preset) if e.preset else -1),
         )
     return list(chosen.values())
+
+
+def paper_of(text: str) -> str:
+    """Returns the short name of the paper that an experiment's file names first."""
+    found = {name: text.find(mark) for name, mark in PAPERS.items() if mark in text}
+    return min(found, key=lambda name: found[name], default="")
 
 
 def tally(entries: Sequence[Entry]) -> str:

@@ -97,6 +97,8 @@ def _missing(finished: Finished, claim: Claim, seeds: int) -> list[Run]:
         for name, variant in variants.items()
         for seed in range(seeds)
     ]
+    if analysis is not None:
+        runs = analysis.lacking(runs)
     enough = tested(experiment)
     return [run for run in runs if not (run.finished or (run.trained and not enough))]
 
