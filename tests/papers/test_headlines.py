@@ -1,4 +1,4 @@
-"""The claims that the README shows, and the table of all of them."""
+"""The claims that the findings open with."""
 
 from pathlib import Path
 
@@ -6,26 +6,33 @@ import pytest
 
 from icl_lab.errors import UnknownName
 from icl_lab.papers import experiment, headlines
-from icl_lab.runs.store import Store
+from icl_lab.papers.ledger import Entry
+from icl_lab.papers.verdicts import Finding
 
 FILES = Path(__file__).parents[2] / "experiments"
 
 
 @pytest.fixture
-def nothing(tmp_path):
-    """A results folder in which nothing is stored."""
-    return Store(tmp_path)
+def entries():
+    """Every claim, of which nothing was run."""
+    return [
+        Entry(name, made.paper, "", Finding(claim, "not run"))
+        for name in experiment.names(FILES)
+        for made in [experiment.load(name, FILES)]
+        for claim in made.claims
+    ]
 
 
-def test_headlines_are_claims_in_the_order_named(nothing):
-    shown = [(name, finding.claim.statement) for name, finding in headlines.chosen(FILES, nothing)]
+def test_headlines_are_claims_in_the_order_named(entries):
+    shown = [(entry.experiment, entry.finding.claim.statement) for entry in headlines.chosen(entries)]
     assert shown == [(name, text) for name, texts in headlines.HEADLINES.items() for text in texts]
+    assert len(headlines.table(entries, "experiments")) == len(shown) + 2
 
 
-def test_a_headline_that_no_experiment_claims_is_named(nothing, monkeypatch):
+def test_a_headline_that_no_experiment_claims_is_named(entries, monkeypatch):
     monkeypatch.setattr(headlines, "HEADLINES", {"ssa-table5": ("SSA suffers more",)})
     with pytest.raises(UnknownName, match="SSA suffers more"):
-        list(headlines.chosen(FILES, nothing))
+        headlines.chosen(entries)
 
 
 def test_every_paper_with_experiments_has_a_headline():
@@ -33,22 +40,3 @@ def test_every_paper_with_experiments_has_a_headline():
         name.split("-")[0] for name in experiment.names(FILES) if name.startswith(("ssa", "ssmax", "lssa", "poster"))
     }
     assert papers <= {name.split("-")[0] for name in headlines.HEADLINES}
-
-
-@pytest.mark.slow
-def test_without_results_nothing_was_run(nothing):
-    count, _, head, _, *rows = headlines.full_table(FILES, nothing)
-    claims = sum(len(experiment.load(name, FILES).claims) for name in experiment.names(FILES))
-    assert count == f"{claims} claims: {claims} not run."
-    assert len(rows) == claims
-    assert all(row.endswith("| — | not run |") for row in rows)
-    assert all(row.count(" | ") == head.count(" | ") for row in rows)
-
-
-def test_one_seed_is_said_in_words(nothing, monkeypatch):
-    one = experiment.load("ssa-table5", FILES).claims[2]
-    finding = experiment.judge(one, [2.0], [4.0], "log-ratio")
-    monkeypatch.setattr(headlines, "_judged", lambda *_: [finding])
-    monkeypatch.setattr(headlines, "HEADLINES", {"ssa-table5": (one.statement,)})
-    (*_, row) = headlines.short_table(FILES, nothing)
-    assert row.endswith(f"({'[`ssa-table5`](experiments/ssa-table5.toml)'}) | ratio 0.5, one seed | inconclusive |")

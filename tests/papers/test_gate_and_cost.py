@@ -1,0 +1,85 @@
+"""What keeps a claim from being judged, and what one more seed of it costs."""
+
+import pytest
+
+from icl_lab.grid import Grid
+from icl_lab.papers import cost, experiment, gate
+from icl_lab.papers.experiment import Claim, Quantity
+from icl_lab.papers.quantities import Finished
+from icl_lab.runs.store import Store
+from tests.papers.test_experiments import SMALL
+
+
+@pytest.fixture
+def finished(tmp_path, monkeypatch):
+    """The small experiment; ``errors`` says what its variants err in training conditions, beside a reference of 2."""
+    (tmp_path / "small.toml").write_text(SMALL)
+    made = Finished(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
+    made.errors = {"softmax": [0.1, 0.1, 1.9], "wide": [0.6, 0.6, 0.1]}
+
+    def own(of, seed):
+        attn = made.spec(of).attn
+        cell = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 12.0, "metric": "mse-code", "count": 9}
+        rows = [
+            {**cell, "attn": attn, "value": made.errors[of][seed]},
+            {**cell, "attn": "reference:zero", "value": 2.0},
+        ]
+        labels = {"task": "linear", "preset": "smoke", "spec": "0", "seed": seed}
+        return Grid.of(rows, ["sigma_x", "sigma_f", "length"], **labels)
+
+    monkeypatch.setattr(made, "own", own)
+    return made
+
+
+def claim(left, right, sigma, **fields):
+    sides = (Quantity(of, {"sigma_f": [sigma]}) for of in (left, right))
+    return Claim(statement="s", where="w", left=next(sides), is_="below", right=next(sides), **fields)
+
+
+def test_models_that_err_a_quarter_as_much_as_a_trivial_answer_are_not_judged_far_out(finished):
+    told = gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2])
+    assert told.startswith("wide has not learned its task: in training conditions it errs 0.3 times as much")
+    assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""  # the median seed has learned
+    assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [2]) != ""
+    assert gate.unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
+
+
+def test_training_conditions_are_judged_always_and_a_claim_may_say_why_it_is(finished):
+    assert gate.unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
+    assert gate.unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
+
+
+def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
+    monkeypatch.setattr(finished, "own", lambda of, seed: None)
+    assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]) == ""
+
+
+def test_a_training_that_both_sides_share_counts_once(finished, monkeypatch):
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": 7.0}[spec.attn])
+    assert cost.seconds(finished, claim("softmax", "softmax", 10.0)) == 10
+    assert cost.seconds(finished, claim("softmax", "wide", 10.0)) == 17
+    assert cost.seconds(finished, claim("reference:zero", "wide", 10.0)) == 17  # read beside the baseline
+
+
+def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
+    spec, store = tiny(), Store(tmp_path)
+    envs = {
+        0: {"seconds": 30.0, "steps_timed": 30},  # resumed at half: 60 for all 60 steps
+        1: {"seconds": 100.0, "steps_timed": 60},
+        2: {"seconds": 40.0, "steps_timed": 2},  # resumed at the end: mostly starting up
+        3: {"seconds": 80.0, "steps_timed": 60, "stacked": 2},
+    }
+    for seed in envs:
+        run = store.run(spec, seed)
+        run.begin()
+        (run.folder / "model.safetensors").touch()
+    monkeypatch.setattr(type(run), "trained", property(lambda self: True))
+    monkeypatch.setattr(type(run), "env", lambda self: envs[self.seed])
+    assert cost.of_run(store, spec) == 60  # the median of 60, 100 and 40
+
+
+def test_operations_follow_steps_batches_and_width(tiny):
+    whole = cost.operations(tiny())
+    assert cost.operations(tiny("linear", "softmax", "train.steps=120")) == pytest.approx(2 * whole, rel=0.1)
+    assert cost.operations(tiny("linear", "softmax", "train.doublings=1")) == pytest.approx(1.5 * whole, rel=0.1)
+    assert cost.operations(tiny("linear", "softmax", "model.width=32")) == pytest.approx(4 * whole)

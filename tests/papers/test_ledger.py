@@ -1,0 +1,93 @@
+"""The ledger: every claim at every scale, and which of them is shown."""
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import pytest
+
+from icl_lab.papers import experiment, ledger
+from icl_lab.papers.experiment import Claim, Quantity
+from icl_lab.papers.ledger import Entry
+from icl_lab.papers.verdicts import Finding, judge
+from icl_lab.runs.store import Store
+
+FILES = Path(__file__).parents[2] / "experiments"
+
+
+def claim(statement="s"):
+    side = Quantity("a", {"sigma_f": [1.0]})
+    return Claim(statement=statement, where="w", left=side, is_="below", right=side, published="8 against 45")
+
+
+def found(*left, statement="s"):
+    return judge(claim(statement), range(len(left)), left, [1.0] * len(left), "log-ratio", hours=0.1)
+
+
+CLEAR = (0.5, 0.502, 0.498)
+WIDE = (0.5, 1.5, 0.9)
+
+
+def test_false_discovery_rates_are_over_what_is_judged():
+    entries = ledger.among(
+        [
+            Entry("one", "p", "lite", found(*CLEAR)),
+            Entry("two", "p", "lite", found(*WIDE, statement="t")),
+            Entry("three", "p", "lite", Finding(claim("u"), "not run")),
+            Entry("four", "p", "lite", found(0.5, statement="v")),  # one seed
+        ]
+    )
+    first, second, third, fourth = entries
+    assert first.q == pytest.approx(2 * first.finding.decision.p)
+    assert second.q == pytest.approx(second.finding.decision.p)
+    assert math.isnan(third.q)
+    assert math.isnan(fourth.q)
+
+
+def test_a_verdict_that_holds_only_by_itself_is_marked():
+    assert Entry("one", "p", "lite", found(*CLEAR), q=0.04).said == "supported"
+    assert Entry("one", "p", "lite", found(*CLEAR), q=0.06).said == "supported (alone)"
+    assert Entry("one", "p", "lite", found(*WIDE), q=0.9).said == "inconclusive"
+
+
+def test_the_scale_with_most_seeds_is_shown_and_of_equals_the_larger():
+    few, many = Entry("one", "p", "lite", found(*CLEAR)), Entry("one", "p", "nano", found(*WIDE, 0.7, 1.1))
+    assert ledger.strongest([few, many]) == [many]
+    large = Entry("one", "p", "lite2", found(*CLEAR))
+    assert ledger.strongest([large, few]) == [large]
+    never = Entry("one", "p", "", Finding(claim(), "not run"))
+    assert ledger.strongest([never, few]) == [few]
+    other = Entry("one", "p", "lite", found(*CLEAR, statement="t"))
+    assert ledger.strongest([few, other]) == [few, other]
+
+
+def test_the_table_says_all_and_the_csv_holds_every_number():
+    entries = [Entry("one", "p", "lite", found(*CLEAR), q=0.001), Entry("one", "p", "", Finding(claim("u"), "not run"))]
+    assert ledger.tally(entries) == "2 claims: 1 supported, 1 not run"
+    head, line, first, second = ledger.table(entries)
+    assert first.count("|") == second.count("|") == head.count("|") == line.count("|")
+    assert "ratio 0.5 [" in first
+    assert "seeds 0 to 2" in first
+    assert "| — | — | not run |" in second
+    rows = list(csv.DictReader(io.StringIO(ledger.table_csv(entries))))
+    assert float(rows[0]["effect"]) == pytest.approx(math.log(0.5), abs=1e-3)
+    assert float(rows[0]["confidence"]) == pytest.approx(0.99)
+    assert rows[0]["seeds"] == "0 1 2"
+    assert (rows[1]["verdict"], rows[1]["effect"]) == ("not run", "")
+
+
+def test_papers_are_told_apart_by_what_their_files_name_first():
+    assert ledger.paper_of("Naim 2025, arXiv 2508.14685, App J; Nakanishi 2025, arXiv 2501.19399") == "ssa"
+    assert ledger.paper_of("Nakanishi 2025, arXiv 2501.19399, Figure 2") == "ssmax"
+    assert ledger.paper_of("of our own") == ""
+    named = {ledger.paper_of(experiment.load(name, FILES).paper) for name in experiment.names(FILES)}
+    assert set(ledger.PAPERS) <= named
+
+
+@pytest.mark.slow
+def test_without_results_every_claim_stands_once_as_not_run(tmp_path):
+    entries = ledger.everywhere(FILES, Store(tmp_path))
+    claims = [text.statement for name in experiment.names(FILES) for text in experiment.load(name, FILES).claims]
+    assert [entry.finding.claim.statement for entry in entries] == claims
+    assert {entry.finding.verdict for entry in entries} == {"not run"}
