@@ -147,6 +147,7 @@ class Analysis(ABC):
     usual_rules: ClassVar[Sequence[str]] = ()  # asked where the command names none
     most: ClassVar[int | None] = None  # runs that it takes at most
     reads_grids: ClassVar[bool] = False  # whether the runs have to be tested as well as trained
+    reads_models: ClassVar[bool] = True  # False: a model is loaded, or trained, only where it is asked for
     trains: ClassVar[bool] = True  # False: rules are asked without a model; of a run only rule and seed mean something
     kinds: ClassVar[Sequence[str]] = ("png", "svg")  # what its figures are published as
 
@@ -338,6 +339,8 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab) -> Any:
 
         load = partial(load_or_train, run, lab)
         trained = Trained(label, run, load, tasks.build(run.spec.task), lab, number == 0, tick)
+        if analysis.reads_models:  # here, because the analysis may measure without gradients, and a training needs them
+            _ = trained.model
         answers.append((trained, analysis.measure(trained)))
         lab.tick(_name(analysis), 100 * (number + 1), 100 * len(runs), label)
         tick(1, 1)

@@ -37,6 +37,7 @@ class Learning(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"learning": ("share",), "history": ("step",)}
     title: ClassVar[str] = "loss in training"
+    reads_models: ClassVar[bool] = False
 
     shares: tuple[float, ...] = option((0.1, 0.25, 0.5, 0.75, 1.0), "Shares of the steps, above 0 to 1.", least=0)
     below: float = option(0.1, "The bar: at which step the loss is first below it.", least=0)

@@ -50,6 +50,7 @@ class Theory(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"rows": ("keys",), "fading": ("keys", "gap")}
     title: ClassVar[str] = "bounds on weights of random scores"
     usual_rules: ClassVar[Sequence[str]] = ("softmax", "ssa", "ssmax:s=0.43,learn=no", "lssa")
+    reads_models: ClassVar[bool] = False
     trains: ClassVar[bool] = False
 
     rows: int = option(1000, "Rows of scores for each number of keys.", least=2)
