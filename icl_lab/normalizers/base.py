@@ -219,4 +219,6 @@ def is_causal(visible: Tensor) -> bool:
 
 def softplus_inverse(y: float) -> float:
     """Returns x with log(1 + e^x) = y, for y >= 0: where a positive parameter starts."""
+    if y > 30:  # e^-y is lost beside 1, and no float holds e^y from y = 710 on
+        return y
     return math.log(math.expm1(y)) if y > 0 else -math.inf

@@ -188,7 +188,9 @@ def publish(experiment: Experiment, order: Order, members: Mapping[str, Sequence
 
 def card(name: str, experiment: Experiment, store: Store) -> list[str]:
     """The lines of one experiment for ``list``: what it is, its cost at each preset, and what is finished."""
-    lines = [name, f"    {experiment.title}", f"    {experiment.paper}"]
+    lines, question = [name, f"    {experiment.title}", f"    {experiment.paper}"], experiment.question()
+    if question is not None and not question.trains:
+        return [*lines, "    trains nothing: rules are asked without a model"]
     for preset in PRESETS:
         try:
             finished, there, operations = state(experiment, store, preset)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
-from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.normalizers.base import Normalizer, causal, softplus_inverse
 
 HEADS, WIDTH, TRAINED = 4, 2, 3
 Z = [0.5, -1.0, 2.0, 0.25, 1.25]  # the scores of a row that sees five keys
@@ -496,3 +496,9 @@ def test_where_parameters_start(choice: str, starts: dict[str, Row]) -> None:
     assert set(rule.learned) == set(starts)
     for name, start in starts.items():
         assert getattr(rule, name).tolist() == pytest.approx(start, rel=1e-6)
+
+
+@pytest.mark.parametrize("start", [1e-6, 0.1, 1.5, 29.9, 30.1, 1000.0])
+def test_a_positive_parameter_starts_where_it_is_asked_to(start: float) -> None:
+    x = softplus_inverse(start)
+    assert max(x, 0) + math.log1p(math.exp(-abs(x))) == pytest.approx(start, rel=1e-9)
