@@ -70,12 +70,13 @@ def settle(
     place, end = experiment.place(files), time.monotonic() + budget
     for name in names:
         experiment.load(name, place)  # a wrong name is said before anything is trained
-    chosen = list(names) or experiment.names(place)
     part, parts = shard
-    chosen = [name for number, name in enumerate(chosen) if number % parts == part % parts]
+    asked = list(names) or experiment.names(place)
+    chosen = [name for number, name in enumerate(asked) if number % parts == part % parts]
     lab = laboratory(results, device, threads)
     late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
-    desk = Desk(place, preset, lab, chosen)
+    # Parts that run at the same time write tables of their own.
+    desk = Desk(place, preset, lab, chosen, f"-{part}-of-{parts}" if parts > 1 else "")
     failed: dict[str, str] = {}
     while True:
         steps = [step for name in chosen if name not in failed and (step := desk.step(name)) is not None]
@@ -106,9 +107,9 @@ def settle(
 class Desk:
     """The state of a settlement: what every experiment has found by now, and what its runs take."""
 
-    def __init__(self, files: Path, preset: str, lab: "Lab", names: Sequence[str]) -> None:
+    def __init__(self, files: Path, preset: str, lab: "Lab", names: Sequence[str], part: str) -> None:
         self.files, self.preset, self.lab, self.names = files, preset, lab, names
-        self.place = lab.store.root / f"ledger-{preset}.csv"
+        self.place = lab.store.root / f"ledger-{preset}{part}.csv"
         self._taken: dict[str, float] = {}
         self._known: dict[str, tuple[Finished, list[Finding]]] = {}
         self._pace = 0.0  # seconds of one operation, once a training tells
