@@ -6,6 +6,7 @@ import pytest
 
 from icl_lab.errors import UnknownName
 from icl_lab.papers import experiment, headlines
+from icl_lab.papers.verdicts import judge
 from icl_lab.runs.store import Store
 
 FILES = Path(__file__).parents[2] / "experiments"
@@ -47,8 +48,8 @@ def test_without_results_nothing_was_run(nothing):
 
 def test_one_seed_is_said_in_words(nothing, monkeypatch):
     one = experiment.load("ssa-table5", FILES).claims[2]
-    finding = experiment.judge(one, [2.0], [4.0], "log-ratio")
+    finding = judge(one, [0], [2.0], [4.0], "log-ratio")
     monkeypatch.setattr(headlines, "_judged", lambda *_: [finding])
     monkeypatch.setattr(headlines, "HEADLINES", {"ssa-table5": (one.statement,)})
     (*_, row) = headlines.short_table(FILES, nothing)
-    assert row.endswith(f"({'[`ssa-table5`](experiments/ssa-table5.toml)'}) | ratio 0.5, one seed | inconclusive |")
+    assert row.endswith(f"({'[`ssa-table5`](experiments/ssa-table5.toml)'}) | ratio 0.5, one seed | one seed |")
