@@ -156,7 +156,7 @@ def test_a_printed_row_is_one_side_of_a_claim(tmp_path):
     read = from_grids(finished, made.claims[-1]).read
     for seed in (0, 1):
         assert math.exp(read(side, "", seed)) == pytest.approx(math.sqrt(27.99 * 45.35))
-    assert finished.variant("printed:softmax").name == "softmax"
+    assert finished.variant("printed:wide").name == "wide"
 
 
 def test_a_printed_row_that_is_not_there_is_said(tmp_path):
@@ -189,6 +189,11 @@ def test_table_6_is_compared_with_what_is_printed():
     (claim,) = [claim for claim in made.claims if claim.right.of.startswith("printed:")]
     assert experiment.printed_numbers(made, claim.right) == [119.4]
     assert claim.published == "119.4"
+    at_home = msgspec.structs.replace(claim.right, cells={"sigma_f": [1.0]})  # printed as 0.0
+    read = from_grids(Finished(made, Store(Path("nowhere")), "lite"), claim).read
+    assert math.exp(read(claim.right, "", 0)) == pytest.approx(119.4)
+    with pytest.raises(KeyError, match="no logarithm"):
+        read(at_home, "", 0)
 
 
 @pytest.mark.parametrize("name", ["ssmax-figure4", "ssmax-figure6"])
