@@ -90,11 +90,14 @@ def decide(
     scale: Scale,
     margin: float,
     noise: Callable[[int], Evaluation | None] = lambda seeds: None,
+    resolution: float = 0.0,
 ) -> Decision:
     """Judges a claim about two quantities, one number a training seed each, paired by position.
 
     ``noise`` returns for the first so many seeds how far the effect hangs on their test prompts, where that is known.
-    Below three seeds nothing is decided.
+    Below three seeds nothing is decided. ``resolution`` is the smallest step that a rate can take, one prompt in those
+    that it was measured on: the deviation over seeds is taken to be no smaller, since rates that are the same in every
+    seed (no error in 256 prompts) need not be the same in truth.
     """
     allowed = looks(len(left))
     if not allowed:
@@ -102,6 +105,8 @@ def decide(
     valid = 1.0
     for seeds, error in allowed:
         effect, luck = paired(right[:seeds], left[:seeds], scale), noise(seeds)
+        if resolution and not effect.seeds_error > resolution / math.sqrt(seeds):
+            effect = replace(effect, seeds_error=resolution / math.sqrt(seeds))
         effect = effect if luck is None else effect.widened(luck)
         valid = min(valid, _p(relation, margin, effect.interval) * ERROR / error)
         verdict = outcome(relation, margin, effect.interval, error)

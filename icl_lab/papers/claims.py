@@ -120,7 +120,9 @@ def findings(
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
         lacks, hours = gate.unlearned(finished, claim, source.seeds), cost.seconds(finished, claim) / 3600
-        judged.append(verdicts.judge(claim, source.seeds, left, right, scale, source.noise, lacks, hours))
+        judged.append(
+            verdicts.judge(claim, source.seeds, left, right, scale, source.noise, source.resolution, lacks, hours)
+        )
     return judged
 
 

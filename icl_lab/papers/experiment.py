@@ -1,7 +1,7 @@
 """A published table or figure as a file: which runs, which analysis, what was claimed, and what was printed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from icl_lab.runs.spec import RunSpec, resolve
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
 COMPARE = "compare"  # the grids of finished runs, without a further analysis
+PRINTED = "printed:"  # before the name of a variant: its printed row
 Cells = dict[str, list[float]]  # an axis -> its values; every combination is a cell, other axes as in training
 
 
@@ -36,7 +37,10 @@ class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The error of a variant (or ``reference:...``) over cells: the mean, or the mean logarithm for ratios."""
+    """The error of a variant (or ``reference:...``) over cells: the mean, or the mean logarithm for ratios.
+
+    ``printed:NAME`` is what the paper prints for that variant; its cells name the printed axis and no other.
+    """
 
     of: str
     cells: Cells = {}
@@ -153,7 +157,8 @@ def fitting(made: Experiment, preset: str, settings: Sequence[str] = ()) -> tupl
                 raise
             reasons[variant.name] = str(reason)
     kept = [variant for variant in made.variants if variant.name not in reasons]
-    claims = [claim for claim in made.claims if not {claim.left.of, claim.right.of} & set(reasons)]
+    of = [{side.of.removeprefix(PRINTED) for side in (claim.left, claim.right)} for claim in made.claims]
+    claims = [claim for claim, names in zip(made.claims, of, strict=True) if not names & set(reasons)]
     return msgspec.structs.replace(made, variants=kept, claims=claims), [
         f"left out at {preset}: {name} ({reason})" for name, reason in reasons.items()
     ]
@@ -185,7 +190,9 @@ def load(name: str, folder: Path) -> Experiment:
     require(len(set(names_of)) == len(names_of), f"{path}: each variant has a name of its own", names_of)
     for claim in made.claims:
         for side in (claim.left, claim.right):
-            if side.of not in known and not side.of.startswith("reference:"):
+            if question is None and side.of.startswith(PRINTED):
+                printed_numbers(made, side)  # a number that is not printed is said here
+            elif side.of not in known and not side.of.startswith("reference:"):
                 raise UnknownName(f"variant of {path.name}", side.of, known)
     if made.baseline not in names_of:
         raise UnknownName(f"variant of {path.name}", made.baseline, names_of)
@@ -211,6 +218,27 @@ def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]
             shift = where.shifted[variant.printed]
             rows[f"{variant.name}, columns moved by {shift:+g}"] = {at + shift: text for at, text in cells.items()}
     return rows
+
+
+def printed_numbers(experiment: Experiment, side: Quantity) -> list[float]:
+    """Returns the printed numbers that a side ``printed:NAME`` of a claim stands for, one for each of its cells.
+
+    Raises ``UnknownName`` where no row of that name is printed, and ``BadValue`` where its cells are not.
+    """
+    rows, where = printed(experiment, overlay=False), experiment.printed
+    name = side.of.removeprefix(PRINTED)
+    if where is None or name not in rows:
+        raise UnknownName("printed row", name, rows)
+    if list(side.cells) != [where.axis]:
+        raise BadValue(f"'{side.of}' is printed over {where.axis}, got cells of {', '.join(side.cells) or 'nothing'}.")
+    lacking = [value for value in side.cells[where.axis] if value not in rows[name]]
+    if lacking:
+        raise BadValue(f"'{side.of}' is printed at {where.axis} {_list(rows[name])}, not at {_list(lacking)}.")
+    return [float(rows[name][value]) for value in side.cells[where.axis]]
+
+
+def _list(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
 
 
 def _cells(rows: Sequence[published.Row], where: Printed) -> dict[float, str]:

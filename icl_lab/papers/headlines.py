@@ -17,7 +17,11 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "saturation-linear": (
         "The changed attention causes the error: putting the calm attention back heals softmax in part",
     ),
-    "ssa-figure1": ("SSA's answers reach further than softmax's before they stop",),
+    "ssa-table6": ("Two layers with four heads err as much as printed, at sigma 10",),
+    "ssa-figure1": (
+        "Softmax has boundary values: its answers to 9x and 10x stop below those of least squares",
+        "SSA's answers reach further than softmax's before they stop",
+    ),
     "ssa-figure9": ("Models that only attend have boundary values: their answers stop below those of least squares",),
     "ssmax-figure2": ("A logarithm of n explains the learned factor better than n itself",),
     "ssmax-figure6": ("SSMax finds more needles than softmax far beyond the training length",),

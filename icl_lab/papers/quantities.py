@@ -14,7 +14,7 @@ from icl_lab.analyses.frame import Analysis
 from icl_lab.comparison.statistics import Array, Evaluation, Scale, evaluation, resampled
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid, model_name
-from icl_lab.papers.experiment import Claim, Experiment, Quantity, Variant, combinations
+from icl_lab.papers.experiment import PRINTED, Claim, Experiment, Quantity, Variant, combinations, printed_numbers
 from icl_lab.runs import study_folder, summary
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import RunSpec
@@ -35,6 +35,7 @@ class Source:
     read: Read
     seeds: list[int]
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
+    resolution: float = 0.0  # of a rate: one prompt in those of a cell
 
 
 def scale(experiment: Experiment, claim: Claim) -> Scale:
@@ -60,8 +61,12 @@ class Finished:
         self._read: dict[tuple[str, int, str], tuple[Grid, Errors | None]] = {}
 
     def variant(self, of: str) -> Variant:
-        """Returns the variant of that name; for a reference, the same in every run, the baseline beside which it is."""
-        found = self.experiment.variant(of) or self.experiment.variant(self.experiment.baseline)
+        """Returns the variant of that name, or whose printed row is named.
+
+        For a reference, the same in every run, it is the baseline beside which it is.
+        """
+        name = of.removeprefix(PRINTED)
+        found = self.experiment.variant(name) or self.experiment.variant(self.experiment.baseline)
         if found is None:
             raise LabError(f"'{of}' is no variant of this experiment.")
         return found
@@ -98,6 +103,8 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
     seeds = sorted(finished.seeds(claim.left.of) & finished.seeds(claim.right.of))
 
     def read(side: Quantity, metric: str, seed: int) -> float:
+        if side.of.startswith(PRINTED):
+            return _mean(printed_numbers(experiment, side), task.log_scale)
         grid, _ = finished.measured(side.of, seed)
         name = side.of if side.of.startswith("reference:") else model_name(grid)
         cells = combinations(side.cells, {axis: value for axis, value in training.items() if axis not in task.facets})
@@ -105,7 +112,7 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
         return _mean([value for values in found for value in values], task.log_scale)
 
     def noise(count: int) -> Evaluation | None:
-        # Errors of single prompts are kept of the headline, and not of references.
+        # Errors of single prompts are kept of the headline, and not of references or printed numbers.
         if claim.metric not in ("", task.headline) or not all(experiment.variant(side.of) for side in sides):
             return None
         kept = [[finished.measured(side.of, seed)[1] for seed in seeds[:count]] for side in sides]
@@ -115,7 +122,10 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
         left, right = (_resampled(side, of, training, task) for side, of in zip(sides, known, strict=True))
         return evaluation(left - right, scale(experiment, claim))
 
-    return Source(read, seeds, noise)
+    if scale(experiment, claim) == "log-ratio" or not seeds:
+        return Source(read, seeds, noise)
+    counts = finished.measured(claim.left.of, seeds[0])[0].frame["count"]
+    return Source(read, seeds, noise, 1 / float(counts.max()))
 
 
 def _resampled(side: Quantity, errors: Sequence[Errors], training: Mapping[str, float], task: Task) -> Array:
@@ -146,4 +156,6 @@ def from_folder(analysis: Analysis, folder: Path) -> Source:
 
 
 def _mean(values: Sequence[float], decades: bool) -> float:
+    if decades and min(values) <= 0:  # printed with too few digits
+        raise KeyError("a number of 0 has no logarithm, so that no ratio can be taken")
     return fmean(math.log(value) for value in values) if decades else fmean(values)

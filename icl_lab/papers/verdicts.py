@@ -89,6 +89,7 @@ def judge(
     right: Sequence[float],
     scale: Scale,
     noise: Callable[[int], Evaluation | None] = lambda seeds: None,
+    resolution: float = 0.0,
     unlearned: str = "",
     hours: float = math.nan,
 ) -> Finding:
@@ -97,7 +98,7 @@ def judge(
     ``unlearned`` says why a side has not learned its task in training conditions; then nothing else is judged.
     """
     margin = margin_of(claim, scale)
-    decision = sequential.decide(claim.is_, left, right, scale, margin, noise)
+    decision = sequential.decide(claim.is_, left, right, scale, margin, noise, resolution)
     used = tuple(seeds[: decision.seeds])
     verdict: Verdict = "not learned" if unlearned else "one seed" if len(seeds) == 1 else decision.verdict
     return Finding(claim, verdict, decision, used, unlearned, margin, hours)

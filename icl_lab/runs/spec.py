@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import cache
 from itertools import product
 from typing import Any
@@ -84,13 +85,19 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
     """Returns ``spec`` with fields changed: ``{"train.steps": "2000", "test.axes.length": "10,20"}``.
 
     ``model.rope_theta`` is short for ``test.positions=rotary:theta=...``: another base of the angles at test only.
+    ``train.switch_step=7/8`` is that share of ``train.steps``, whatever these are in the end.
 
     Raises ``LabError`` on a field that does not exist and on a value out of bounds.
     """
     fields, training = spec.whole(), tasks.build(spec.task).training
+    share = ""
     for path, value in settings.items():
         if path == "model.rope_theta":  # the papers' name for it
             path, value = "test.positions", f"rotary:theta={value}"
+        if path == "train.switch_step":
+            share = value if isinstance(value, str) and "/" in value else ""
+            if share:
+                continue
         # The task and the normalizer are not fields to be set: they have names and options of their own.
         place: Any = {group: fields[group] for group in ("model", "train", "test")}
         place["train"]["shift"] = {**training, **place["train"]["shift"]}
@@ -106,6 +113,8 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
         if isinstance(place[last], dict):
             raise BadValue(f"--set {path}: this is a group; name one of its fields: {', '.join(place[last])}.")
         place[last] = _read(path, value, place[last]) if isinstance(value, str) else value
+    if share:
+        fields["train"]["switch_step"] = _share(share, float(fields["train"]["steps"]))
     try:
         made = msgspec.convert(fields, RunSpec, strict=False)
     except msgspec.ValidationError as error:
@@ -117,6 +126,14 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
         axis: value for axis, value in made.train.shift.items() if value != training[axis]
     }  # what need not be said
     return msgspec.structs.replace(made, train=msgspec.structs.replace(made.train, shift=wider))
+
+
+def _share(text: str, steps: float) -> int:
+    """The step at a share of the training, such as 7/8."""
+    try:
+        return round(Fraction(text.replace(" ", "")) * int(steps))
+    except (ValueError, ZeroDivisionError):
+        raise BadValue(f"--set train.switch_step: a step or a share of the steps such as 7/8, got '{text}'.") from None
 
 
 def _whole(part: Any) -> Any:

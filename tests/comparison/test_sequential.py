@@ -95,6 +95,21 @@ def test_the_luck_of_prompts_keeps_a_look_open():
     assert wide.effect.high - 1.1 == pytest.approx(half, rel=1e-3)
 
 
+def test_rates_that_are_the_same_in_every_seed_are_known_to_one_prompt():
+    """No error in 256 prompts, three seeds, against 0.1: -0.1 +- 9.925 / 256 / sqrt(3) = 0.022."""
+    left, right = [0.0] * 3, [0.1] * 3
+    assert decide("below", left, right, "difference", 0.05).verdict == "inconclusive"  # seeds alone say nothing
+    known = decide("below", left, right, "difference", 0.05, resolution=1 / 256)
+    assert known.verdict == "supported"
+    assert known.effect.high == pytest.approx(-0.1 + 9.925 / 256 / math.sqrt(3), rel=1e-3)
+    assert decide("below", left, [0.02] * 3, "difference", 0.005, resolution=1 / 256).verdict == "inconclusive"
+    assert decide("below", left, left, "difference", 0.05, resolution=1 / 256).verdict == "no difference"
+    wide = [0.0, 0.1, 0.2]
+    assert decide("below", wide, right, "difference", 0.05, resolution=1 / 256) == decide(
+        "below", wide, right, "difference", 0.05
+    )
+
+
 def test_a_plan_says_the_look_at_which_effect_and_spread_would_decide():
     """Effect 1, deviation 1: half widths 2.06 (5 seeds), 1.24 (8), 1.009 (12), 0.815 (16)."""
     assert seeds_to_decide("above", 1.0, 1.0, M, 3) == 16

@@ -1,5 +1,6 @@
 """Experiments as files, claims as data, and verdicts that come from stored numbers."""
 
+import math
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from icl_lab import published
@@ -16,6 +18,7 @@ from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.papers import claims, experiment
 from icl_lab.papers.experiment import combinations
+from icl_lab.papers.quantities import Finished, from_grids
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
@@ -133,6 +136,77 @@ def test_combinations_of_cells():
     assert combinations({}, training) == [training]
 
 
+PRINTED = """
+[[claims]]
+statement = "Errs as much as printed"
+where = "here"
+left = { of = "wide", cells = { sigma_f = [9, 10] } }
+is = "equal"
+right = { of = "printed:softmax", cells = { sigma_f = [9, 10] } }
+"""
+
+
+def test_a_printed_row_is_one_side_of_a_claim(tmp_path):
+    """Table 1 prints 27.99 and 45.35 for softmax at sigma 9 and 10; errors are compared by their mean logarithm."""
+    (tmp_path / "small.toml").write_text(SMALL + PRINTED)
+    made = experiment.load("small", tmp_path)
+    side = made.claims[-1].right
+    assert experiment.printed_numbers(made, side) == [27.99, 45.35]
+    finished = Finished(made, Store(tmp_path / "results"), "smoke")
+    read = from_grids(finished, made.claims[-1]).read
+    for seed in (0, 1):
+        assert math.exp(read(side, "", seed)) == pytest.approx(math.sqrt(27.99 * 45.35))
+    assert finished.variant("printed:wide").name == "wide"
+
+
+def test_a_printed_row_that_is_not_there_is_said(tmp_path):
+    for old, new, complaint in (
+        ("printed:softmax", "printed:wide", "'wide'.*There are: softmax"),
+        ('printed:softmax", cells = { sigma_f = [9, 10]', 'printed:softmax", cells = { sigma_x = [1]', "sigma_x"),
+        ('printed:softmax", cells = { sigma_f = [9, 10]', 'printed:softmax", cells = { sigma_f = [11]', "not at 11"),
+    ):
+        (tmp_path / "bad.toml").write_text(SMALL + PRINTED.replace(old, new))
+        with pytest.raises((BadValue, UnknownName), match=complaint):
+            experiment.load("bad", tmp_path)
+
+
+def test_a_claim_about_a_printed_row_goes_with_its_variant(tmp_path):
+    """Where a model does not fit a preset, what is printed for it is no longer asked about."""
+    about = PRINTED.replace('"printed:softmax"', '"printed:odd"').replace('"wide"', '"softmax"')
+    odd = '[[variants]]\nname = "odd"\nattn = "softmax"\nset = ["model.heads=3"]\nprinted = "SSA"\n'
+    (tmp_path / "odd.toml").write_text(SMALL + about + odd)
+    made, reasons = experiment.fitting(experiment.load("odd", tmp_path), "smoke")
+    assert len(reasons) == 1
+    assert [claim.statement for claim in made.claims] == [
+        "Errors rise",
+        "An exact rule is better",
+        "Of cells that nobody measured",
+    ]
+
+
+def test_table_6_is_compared_with_what_is_printed():
+    made = experiment.load("ssa-table6", FOLDER)
+    (claim,) = [claim for claim in made.claims if claim.right.of.startswith("printed:")]
+    assert experiment.printed_numbers(made, claim.right) == [119.4]
+    assert claim.published == "119.4"
+    at_home = msgspec.structs.replace(claim.right, cells={"sigma_f": [1.0]})  # printed as 0.0
+    read = from_grids(Finished(made, Store(Path("nowhere")), "lite"), claim).read
+    assert math.exp(read(claim.right, "", 0)) == pytest.approx(119.4)
+    with pytest.raises(KeyError, match="no logarithm"):
+        read(at_home, "", 0)
+
+
+@pytest.mark.parametrize("name", ["ssmax-figure4", "ssmax-figure6"])
+def test_the_rule_is_exchanged_after_seven_eighths_of_any_training(name):
+    """At lite it is step 5,250 of 6,000, as in the stored runs."""
+    made = experiment.load(name, FOLDER)
+    variant = made.variant("swapped in training")
+    told = [*(each for each in variant.set if not each.startswith("train.switch_step")), "train.switch_step=5250"]
+    assert made.spec(variant, "lite") == made.spec(msgspec.structs.replace(variant, set=told), "lite")
+    assert made.spec(variant, "nano").train.switch_step == 1050
+    assert made.spec(variant, "lite", ["train.steps=800"]).train.switch_step == 700
+
+
 def test_what_is_wrong_with_a_file_is_said(small):
     with pytest.raises(UnknownName, match="There are: small"):
         experiment.load("smal", small)
@@ -202,7 +276,7 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     who = {"task": "linear", "preset": "lite", "spec": "0"}
     publish(place / "deviant.csv", Grid.of(rows, ["position", "factor"], **who).csv().encode())
     found = claims.findings(made, Store(tmp_path), "lite", place)
-    assert [f.verdict for f in found] == ["supported", "contradicted", "contradicted", "inconclusive"]
+    assert [f.verdict for f in found] == ["supported", "contradicted", "contradicted", "no difference"]
     assert found[2].found.effect == pytest.approx(0.67, abs=0.05)
 
 

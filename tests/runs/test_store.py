@@ -400,3 +400,18 @@ def test_another_base_of_the_angles_at_test_takes_the_model_and_reads_it_otherwi
     assert plain.at(attn="reference:zero", **cell) == other.at(attn="reference:zero", **cell)
     with pytest.raises(BadValue, match="learned vectors"):
         tiny("linear", "softmax", "model.positions=learned", "model.rope_theta=500000")
+
+
+def test_a_switch_step_may_be_a_share_of_the_steps_in_any_order(tiny):
+    told = tiny("linear", "softmax", "train.switch_step=7/8", "train.switch_to=ssmax", "train.steps=80")
+    assert told.train.switch_step == 70
+    assert (
+        told.hash == tiny("linear", "softmax", "train.switch_step=70", "train.switch_to=ssmax", "train.steps=80").hash
+    )
+    later = tiny("linear", "softmax", "train.switch_step=7/8", "train.switch_to=ssmax", "train.switch_step=3")
+    assert later.train.switch_step == 3  # the last word counts
+    for wrong, complaint in (("7/0", "such as 7/8"), ("a/b", "such as 7/8"), ("9/8", "< steps"), ("-1/8", ">= 0")):
+        with pytest.raises(BadValue, match=complaint):
+            tiny("linear", "softmax", f"train.switch_step={wrong}", "train.switch_to=ssmax")
+    with pytest.raises(BadValue, match="finite number"):
+        tiny("linear", "softmax", "train.warmup=1/8")
