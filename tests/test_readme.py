@@ -15,11 +15,13 @@ from icl_lab.cli.commands.analyses import Deferred
 from icl_lab.cli.imports import named
 from icl_lab.cli.main import cli
 from icl_lab.cli.variables import options
+from icl_lab.papers import citations
 from icl_lab.runs.spec import resolve
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = index.pages(ROOT)
+FINDINGS = ROOT / index.FINDINGS
 EXAMPLES = {"square:c=3", "mine", "sine", "recall:keys=12"}  # rules that a reader is to write
 ELSEWHERE = {
     "icl_lab/normalizers/square.py",
@@ -99,11 +101,18 @@ def test_every_table_stands_somewhere():
     assert sorted(marks) == sorted(index.BLOCKS)
 
 
-def test_findings_in_the_readme_have_verdicts():
-    table = re.search(r"<!-- index findings -->\n(.*?)<!-- end -->", README.read_text(), flags=re.DOTALL)[1]
-    verdicts = [line.split("|")[-2].strip() for line in table.splitlines()[2:]]
-    assert 8 <= len(verdicts) <= 16
-    assert {"supported", "contradicted"} <= set(verdicts)
+def test_the_readme_shows_the_head_of_the_findings():
+    lines = re.search(r"<!-- index findings -->\n(.*?)<!-- end -->", README.read_text(), flags=re.DOTALL)[
+        1
+    ].splitlines()
+    assert 5 <= len(lines) <= 14
+    assert "\n".join(lines[1:]) in citations.CITES.sub("", FINDINGS.read_text()).replace("\n\n\n", "\n\n")
+
+
+def test_paragraphs_of_the_findings_cite_verdicts_that_hold():
+    text = FINDINGS.read_text()
+    assert len(citations.CITES.findall(text)) >= 10
+    assert list(citations.stale(text, index.ledger_of(FINDINGS.parents[1]))) == []
 
 
 @every_page

@@ -131,14 +131,14 @@ def _commands(root: Path) -> list[str]:
 
 
 @cache
-def _ledger(root: Path) -> list[Entry]:
-    """Every claim at every scale, from what is committed; judged once a process."""
+def ledger_of(root: Path) -> list[Entry]:
+    """Returns every claim at every scale, from what is committed; judged once a process."""
     return ledger.everywhere(root / "experiments", _committed(root))
 
 
 def _paper(root: Path, name: str) -> list[str]:
     """The claims of one paper."""
-    entries = [entry for entry in _ledger(root) if ledger.paper_of(entry.paper) == name]
+    entries = [entry for entry in ledger_of(root) if ledger.paper_of(entry.paper) == name]
     return [f"{ledger.tally(entries)}.", "", *ledger.table(entries)]
 
 
@@ -152,9 +152,9 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "experiments": _experiments,
     "analyses": lambda root: _analyses(),
     "findings": lambda root: _head_of_findings(root),
-    "headlines": lambda root: headlines.table(_ledger(root), "../experiments"),
+    "headlines": lambda root: headlines.table(ledger_of(root), "../experiments"),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},
-    "claims": lambda root: [f"{ledger.tally(_ledger(root))}.", "", *ledger.table(_ledger(root))],
+    "claims": lambda root: [f"{ledger.tally(ledger_of(root))}.", "", *ledger.table(ledger_of(root))],
 }
 
 

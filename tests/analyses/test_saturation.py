@@ -128,7 +128,8 @@ def test_a_query_that_grows_is_read_at_its_own_token(runs, lab):
     found = frame.ask(analysis, groups, lab)
     metrics = {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}
     assert set(found["errors"].values("metric")) == metrics
-    trained = frame.Trained("softmax", groups["softmax"][0], *loaded(groups["softmax"][0], lab), lab, True, print)
+    model, task = loaded(groups["softmax"][0], lab)
+    trained = frame.Trained("softmax", groups["softmax"][0], lambda: model, task, lab, True, print)
     undisturbed = trained.prompts(64, {**trained.cell, "length": 4})
     wild = trained.task.deviate(undisturbed, [3], 1000.0)
     seen = []

@@ -56,7 +56,7 @@ def test_index_outside_the_repository_says_so(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = run("index")
     assert code == 2
-    assert "README.md" in err
+    assert "run this in the folder of the repository" in err
     assert "Traceback" not in err
 
 

@@ -48,6 +48,7 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
     from icl_lab.cli import index
     from icl_lab.errors import BadValue
     from icl_lab.files import publish
+    from icl_lab.papers import citations
 
     pages = list(files) or index.pages(Path())
     if missing := [str(page) for page in pages if not page.exists()]:
@@ -62,6 +63,11 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
         if not check:
             publish(page, new.encode())
             out(f"wrote {page}")
+    for page in pages:
+        text = page.read_text()
+        if citations.CITES.search(text):
+            for sentence in citations.stale(text, index.ledger_of(Path())):
+                raise BadValue(f"{page}: {sentence}; mend the paragraph.")
     if not stale:
         out(f"{len(pages)} pages are in step.")
     elif check:

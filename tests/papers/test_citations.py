@@ -1,0 +1,30 @@
+"""Paragraphs are tied to the verdicts that they cite."""
+
+import pytest
+
+from icl_lab.papers import citations
+from icl_lab.papers.experiment import Claim, Quantity
+from icl_lab.papers.ledger import Entry
+from icl_lab.papers.verdicts import Finding
+
+SIDE = Quantity("a")
+ENTRY = Entry(
+    "ssa-table1",
+    "p",
+    "lite",
+    Finding(Claim(statement="SSA errs less", where="w", left=SIDE, is_="below", right=SIDE), "no difference"),
+)
+
+
+@pytest.mark.parametrize(
+    ("cited", "complaint"),
+    [
+        ("ssa-table1 | SSA errs less | lite | no difference", ""),
+        ("ssa-table1 | SSA errs less | lite | supported", "is no difference at lite, and a paragraph cites it as supp"),
+        ("ssa-table1 | SSA errs less | nano | no difference", "no claim 'SSA errs less' that was run at nano"),
+        ("ssa-table1 | SSA errs more | lite | no difference", "no claim 'SSA errs more'"),
+    ],
+)
+def test_a_verdict_that_changed_is_found(cited, complaint):
+    found = list(citations.stale(f"It does not.\n<!-- cites {cited} -->\nMore words.", [ENTRY]))
+    assert (len(found) == 1 and complaint in found[0]) if complaint else found == []
