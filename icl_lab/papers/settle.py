@@ -44,11 +44,10 @@ def step(name: str, finished: Finished, findings: Sequence[Finding], seconds: Se
     runs = {run.place: run for chance in now for run in _missing(finished, chance.claim, seeds)}
     if not runs:  # what there is has not been looked at: an analysis was not asked again
         return Step(name, tuple(c.claim.statement for c in now), seeds, (), 0.0, math.inf)
-    trainings = {
-        run.folder: run.spec for run in runs.values() if not run.trained
-    }  # one, however many rules are swapped in
+    # One training, however many rules are swapped in after it.
+    trainings = {run.folder: run.spec for run in runs.values() if not run.trained}
     taken = sum(map(seconds, trainings.values()))
-    worth = sum(1 / chance.hours for chance in now) if now[0].hours > 0 else math.inf
+    worth = sum(1 / chance.hours if chance.hours else math.inf for chance in now)
     return Step(name, tuple(c.claim.statement for c in now), seeds, tuple(runs.values()), taken, worth)
 
 

@@ -113,14 +113,14 @@ class Desk:
         self._taken: dict[str, float] = {}
         self._known: dict[str, tuple[Finished, list[Finding]]] = {}
         self._pace = 0.0  # seconds of one operation, once a training tells
-        self._published: set[tuple[str, int]] = set()
+        self._taken_steps: set[tuple[str, int]] = set()  # what did not open a later look is not taken twice
 
     def step(self, name: str) -> "Step | None":
         """Returns the next step of an experiment; None where nothing is open that seeds could decide."""
         from icl_lab.papers import settle
 
         step = settle.step(name, *self._look(name), self._seconds)
-        return None if step is None or (name, step.seeds) in self._published else step
+        return None if step is None or (name, step.seeds) in self._taken_steps else step
 
     def take(self, step: "Step", lab: "Lab", order: Order) -> None:
         """Trains what the step lacks, asks the analysis of its experiment again, and forgets what it knew of it."""
@@ -138,7 +138,7 @@ class Desk:
             study = claims.record(made, asked, groups, command)
             folder = claims.destination(step.experiment, lab.store, self.preset, study)
             claims.publish(made, asked, groups, replace(lab, command=command), folder)
-            self._published.add((step.experiment, step.seeds))
+        self._taken_steps.add((step.experiment, step.seeds))
         self._known.pop(step.experiment)
 
     def entries(self) -> "list[Entry]":
