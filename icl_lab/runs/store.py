@@ -195,7 +195,10 @@ class Run:
     def load_model(self, model: GPT2) -> None:
         """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
         try:
-            model.load_state_dict(load(self.check_weights()))
+            stored, own = load(self.check_weights()), model.state_dict(keep_vars=True)
+            # A parameter that layers share is stored once, under one of its names.
+            first = {id(p): stored[name] for name, p in own.items() if name in stored}
+            model.load_state_dict({name: first[id(p)] for name, p in own.items() if id(p) in first} | stored)
         except (SafetensorError, RuntimeError) as error:
             raise RunFailed(f"{self.folder / 'model.safetensors'} does not fit its specification: {error}") from error
 

@@ -415,3 +415,15 @@ def test_a_switch_step_may_be_a_share_of_the_steps_in_any_order(tiny):
             tiny("linear", "softmax", f"train.switch_step={wrong}", "train.switch_to=ssmax")
     with pytest.raises(BadValue, match="finite number"):
         tiny("linear", "softmax", "train.warmup=1/8")
+
+
+def test_a_parameter_that_layers_share_comes_back_into_every_layer(tiny, lab):
+    """It is stored once: a model of another process must find it under each of its names."""
+    spec = tiny("needle", "ssmax-free", "model.layers=2", "train.steps=2", "test.axes.length=64")
+    run = lab.store.run(spec, 0)
+    model = sweeping.trained(run, lab)
+    again = sweeping.trained(lab.store.run(spec, 0), lab)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    one, other = (rule.p for rule in again.rules)
+    assert one is other
