@@ -146,12 +146,14 @@ def laws(
     """Draws learned numbers over n as dots, and the laws fitted to the first of them as lines."""
     figure = Figure(figsize=(6.4, 4.2), layout="constrained", dpi=150)
     axes = figure.subplots()
-    for name, values in learned.items():
-        axes.plot(n, values, ".", markersize=4, color="0.2" if name == next(iter(learned)) else "0.65", label=name)
+    first, *others = learned
+    for number, name in enumerate((*others, first)):  # the first on top, since the laws are fitted to it
+        label = name if name == first else "other seeds" if number == 0 else None
+        axes.plot(n, learned[name], ".", markersize=4, color="0.2" if name == first else "0.65", label=label)
     for number, (name, values) in enumerate(fitted.items()):
         axes.plot(n, values, color=INKS[1 + number], linestyle=DASHES[number], linewidth=1.4, label=name)
     axes.set(xlabel=NAMES["keys"], ylabel="p")
     headline(figure, title)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figure
