@@ -235,7 +235,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab):
         for run in runs:
             sweep(run.spec, run.seed, lab)
     found = claims.findings(made, lab.store, "smoke", place)
-    assert [f.verdict for f in found] == ["supported", "contradicted", "not run"]
+    assert [f.verdict for f in found] == ["not learned", "not learned", "not run"]  # sixty steps
     assert "no cell has sigma_f=7" in found[2].words
     low, high = (
         [
@@ -251,7 +251,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab):
     assert "| softmax, columns moved by -1 | printed |" in text
     assert "| Errors rise | here |" in text
     page = (place / "report.html").read_text()
-    assert "SUPPORTED" in page
+    assert "NOT LEARNED" in page
     assert "<h1>A title (A paper)</h1>" in page
     assert "one column too far right" in page
     # A third seed of one side alone changes nothing: seeds are paired.
