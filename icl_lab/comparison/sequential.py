@@ -24,10 +24,8 @@ ERROR = 0.05  # chance of a wrong verdict over all looks together
 # Seeds at a look -> its share of the error: most where seeds are few, since most verdicts are clear then or late.
 SPENT = {3: 0.2, 5: 0.2, 8: 0.2, 12: 0.1, 16: 0.1, 24: 0.08, 32: 0.06, 48: 0.04, 64: 0.02}
 MIRROR: dict[str, Relation] = {"above": "below", "not above": "not below"}
-LEAST, MOST = (
-    1e-12,
-    0.499,
-)  # p values are told between these; beyond, the intervals of two one-sided tests have no width
+LEAST = 1e-12  # p values are not told below
+MOST = 0.499  # and not above: there the intervals of two one-sided tests have no width
 
 
 @dataclass(frozen=True)

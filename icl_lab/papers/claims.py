@@ -97,13 +97,11 @@ def findings(
     """
     analysis = experiment.question()
     if analysis is not None and found is None:
-        study_folder.verify(place)
+        found = quantities.stored(analysis, place)
     judged, finished = [], quantities.Finished(experiment, store, preset, settings)
     for claim in experiment.claims:
         if analysis is None:
             source = quantities.from_grids(finished, claim)
-        elif found is None:
-            source = quantities.from_folder(analysis, place)
         else:
             source = quantities.from_analysis(analysis, found)
         if not source.seeds:
@@ -124,6 +122,12 @@ def findings(
             verdicts.judge(claim, source.seeds, left, right, scale, source.noise, source.resolution, lacks, hours)
         )
     return judged
+
+
+def stored(name: str, files: Path, store: Store, preset: str) -> tuple[Experiment, list[str], list[Finding]]:
+    """Returns an experiment as it fits a preset, what was left out and why, and its claims judged by what is there."""
+    made, left_out = experiments.fitting(experiments.load(name, files), preset)
+    return made, left_out, findings(made, store, preset, store.study(folder(name, store, preset)))
 
 
 def claims_section(found: Sequence[Finding], preset: str) -> Section:

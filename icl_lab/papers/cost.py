@@ -15,16 +15,16 @@ def seconds(finished: Finished, claim: Claim) -> float:
 
     A specification that both sides share is trained once, and counts once.
     """
-    specs = {spec.hash: spec for spec in needed(finished, claim)}
-    return sum(of_run(finished.store, spec) for spec in specs.values())
+    return sum(of_run(finished.store, spec) for spec in needed(finished, claim))
 
 
 def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
-    """Returns the specifications that a claim hangs on: those of its sides, or of all variants for an analysis."""
+    """Returns the specifications that a claim hangs on, each once: of its sides, or of all variants for an analysis."""
     analysis = finished.experiment.question()
+    specs = [finished.spec(side.of) for side in (claim.left, claim.right)]
     if analysis is not None:  # it is asked of all variants together
-        return list(finished.specs.values()) if analysis.trains else []
-    return [finished.spec(side.of) for side in (claim.left, claim.right)]
+        specs = list(finished.specs.values()) if analysis.trains else []
+    return list({spec.hash: spec for spec in specs}.values())
 
 
 def of_run(store: Store, spec: RunSpec) -> float:

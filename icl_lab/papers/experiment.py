@@ -15,6 +15,7 @@ from icl_lab.comparison.sequential import Relation
 from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.registry import require
 from icl_lab.runs.spec import RunSpec, resolve
+from icl_lab.runs.store import Run
 
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
@@ -127,6 +128,17 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.analysis not in analyses.names():
             raise UnknownName("analysis", self.analysis, [COMPARE, *analyses.names()])
         return frame.build(self.analysis, self.options)
+
+    @property
+    def tested(self) -> bool:
+        """Whether its runs have to be tested as well as trained."""
+        question = self.question()
+        return question is None or question.reads_grids
+
+    def lacking(self, runs: Sequence[Run]) -> list[Run]:
+        """Returns those of its runs that have to be finished first; those that are finished may be among them."""
+        question = self.question()
+        return list(runs) if question is None else question.lacking(runs)
 
     def variant(self, name: str) -> Variant | None:
         """Returns the variant of that name, or None for a reference predictor."""

@@ -38,16 +38,15 @@ class Entry:
         return f"{self.finding.verdict} (alone)" if doubtful else str(self.finding.verdict)
 
 
-def at(files: Path, store: Store, preset: str, names: Sequence[str] = ()) -> list[Entry]:
-    """Judges all claims at one scale, or those of the experiments named; trains nothing.
+def at(files: Path, store: Store, preset: str) -> list[Entry]:
+    """Judges all claims at one scale; trains nothing.
 
     The false discovery rate is over the claims that are judged here. Claims about variants that do not fit the scale
     are left out.
     """
     entries = []
-    for name in names or experiment.names(files):
-        made, _ = experiment.fitting(experiment.load(name, files), preset)
-        found = claims.findings(made, store, preset, store.study(claims.folder(name, store, preset)))
+    for name in experiment.names(files):
+        made, _, found = claims.stored(name, files, store, preset)
         entries += [Entry(name, made.paper, preset, finding) for finding in found]
     return among(entries)
 

@@ -137,22 +137,21 @@ def _resampled(side: Quantity, errors: Sequence[Errors], training: Mapping[str, 
 
 
 def from_analysis(analysis: Analysis, found: Any) -> Source:
-    """Reads both sides of a claim from what an analysis found."""
+    """Reads both sides of a claim from what an analysis found; no seeds where it found nothing (None)."""
 
     def read(side: Quantity, metric: str, seed: int) -> float:
         return analysis.value(found, side.of, side.cells, metric, seed)
 
-    return Source(read, analysis.seeds(found))
+    return Source(read, [] if found is None else analysis.seeds(found))
 
 
-def from_folder(analysis: Analysis, folder: Path) -> Source:
-    """Reads both sides of a claim from the folder of an analysis; no seeds where nothing is there.
+def stored(analysis: Analysis, folder: Path) -> Any:
+    """Returns what an analysis found, as it is kept in its folder; None where nothing is there.
 
     Raises ``RunFailed`` where a file of the folder is damaged or was edited.
     """
     study_folder.verify(folder)
-    found = analysis.read(folder) if folder.exists() else None
-    return Source(lambda side, metric, seed: math.nan, []) if found is None else from_analysis(analysis, found)
+    return analysis.read(folder) if folder.exists() else None
 
 
 def _mean(values: Sequence[float], decades: bool) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from icl_lab.comparison.sequential import SPENT
 from icl_lab.papers import cost, quantities
-from icl_lab.papers.experiment import Claim, Experiment
+from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs.spec import RunSpec
@@ -68,41 +68,31 @@ class _Chance:
 def _chance(finished: Finished, found: Finding, seconds: Seconds) -> _Chance | None:
     if found.verdict not in OPEN or found.note:  # a note: the test grid has no such cell
         return None
-    specs = {spec.hash: spec for spec in cost.needed(finished, found.claim)}
-    have = _have(finished, found, list(specs.values()))
+    have = _have(finished, found)
     aim = FIRST if have < FIRST else (found.more or math.inf) + len(found.seeds)
     after = next((look for look in SPENT if look > len(found.seeds)), math.inf)
     if not math.isfinite(aim) or not math.isfinite(after):
         return None
-    taken = sum(map(seconds, specs.values()))
+    taken = sum(map(seconds, cost.needed(finished, found.claim)))
     return _Chance(found.claim, int(after), max(0.0, aim - have) * taken / 3600)
 
 
-def _have(finished: Finished, found: Finding, specs: Sequence[RunSpec]) -> int:
+def _have(finished: Finished, found: Finding) -> int:
     """The seeds that all runs of a claim have by now, looked at or not."""
     if finished.experiment.question() is None:
         return len(finished.seeds(found.claim.left.of) & finished.seeds(found.claim.right.of))
-    return max(len(found.seeds), 0)
+    return len(found.seeds)
 
 
 def _missing(finished: Finished, claim: Claim, seeds: int) -> list[Run]:
     """The runs that a look at so many seeds lacks."""
     experiment, store = finished.experiment, finished.store
-    analysis = experiment.question()
-    names = [claim.left.of, claim.right.of] if analysis is None else list(finished.specs)
+    names = [claim.left.of, claim.right.of] if experiment.question() is None else list(finished.specs)
     variants = {variant.name: variant for variant in map(finished.variant, names)}
     runs = [
         store.run(finished.specs[name], seed, quantities.rule(variant))
         for name, variant in variants.items()
         for seed in range(seeds)
     ]
-    if analysis is not None:
-        runs = analysis.lacking(runs)
-    enough = tested(experiment)
-    return [run for run in runs if not (run.finished or (run.trained and not enough))]
-
-
-def tested(experiment: Experiment) -> bool:
-    """Whether the runs of an experiment have to be tested as well as trained."""
-    analysis = experiment.question()
-    return analysis is None or analysis.reads_grids
+    enough = experiment.tested
+    return [run for run in experiment.lacking(runs) if not (run.finished or (run.trained and not enough))]

@@ -54,9 +54,8 @@ class Finding:
         ratio = self.found.scale == "log-ratio"
         effect, low, high = self.found.ratio if ratio else (self.found.effect, self.found.low, self.found.high)
         interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
-        told = f"{'ratio' if ratio else 'difference'} {effect:.3g} {interval}, {span(self.seeds)}"
-        if len(self.seeds) == 1:
-            told = told.replace(f" no interval, {span(self.seeds)}", ", one seed")
+        how_sure = ", one seed" if len(self.seeds) == 1 else f" {interval}, {span(self.seeds)}"
+        told = f"{'ratio' if ratio else 'difference'} {effect:.3g}{how_sure}"
         return told + (f"; {self.note}" if self.note else "")
 
     @property

@@ -19,6 +19,8 @@ class Preset:
     prompts: int
 
 
+SMALL = ModelSpec(layers=2, heads=4, width=64)  # row 2L4AH of the paper's Table 6
+
 # The published recipe: Adam at a constant 1e-4, no warm-up, no clipping (arXiv 2508.14685 and its code).
 PAPER = TrainSpec(steps=500_000, batch=64, rate=1e-4, schedule="constant", warmup=0, clip=0.0, curriculum=Staircase())
 
@@ -43,21 +45,21 @@ PRESETS = {
     ),
     "nano": Preset(
         "many seeds: at most a minute a run on one core",
-        ModelSpec(layers=2, heads=4, width=64),
+        SMALL,
         muon(1200),
         grid="thin",
         prompts=256,
     ),
     "lite": Preset(
         "laptops: at most five minutes on two cores",
-        ModelSpec(layers=2, heads=4, width=64),
+        SMALL,
         TrainSpec(steps=6000, batch=32, rate=2e-3, warmup=100, curriculum=Staircase(run=0.03)),
         grid="thin",
         prompts=256,
     ),
     "lite2": Preset(
         "the model and the steps of lite, trained by Muon",
-        ModelSpec(layers=2, heads=4, width=64),
+        SMALL,
         muon(6000),
         grid="thin",
         prompts=256,

@@ -113,16 +113,23 @@ def shares_of(model, factor=100.0):
     return {(row["metric"], row["layer"]): row["value"] for row in rows}
 
 
-def test_a_number_that_drowns_the_context_in_the_final_sum_by_hand():
-    """The answer is the number itself minus a bound on it: right while the number is below the bound, which is 30.
-
-    No part of the attention or of the MLP knows the number, so that only its own part of the stream does harm.
-    """
+def all_zero():
+    """A model of one layer without norms, every number of it 0, to be written by hand."""
     spec = ModelSpec(layers=1, heads=1, width=4, positions="none", norm=False)
     model = GPT2(spec, Reading(1, 1, 2, 16), "softmax", stream(0, "init")).eval()
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()
+    return model
+
+
+def test_a_number_that_drowns_the_context_in_the_final_sum_by_hand():
+    """The answer is the number itself minus a bound on it: right while the number is below the bound, which is 30.
+
+    No part of the attention or of the MLP knows the number, so that only its own part of the stream does harm.
+    """
+    model = all_zero()
+    with torch.no_grad():
         model.read_in.weight[0, 0] = 1.0
         model.blocks[0].attention.project.bias[1] = 30.0  # what the context says: false
         model.blocks[0].attention.project.bias[3] = 40.0  # nobody reads it: the norm of (30, 40) is 50
@@ -140,11 +147,8 @@ def test_a_number_that_drowns_the_context_in_the_final_sum_by_hand():
 
 def test_a_number_that_acts_through_the_mlp_alone_by_hand():
     """The read-out does not see the number; the MLP copies it, and putting its output back heals everything."""
-    spec = ModelSpec(layers=1, heads=1, width=4, positions="none", norm=False)
-    model = GPT2(spec, Reading(1, 1, 2, 16), "softmax", stream(0, "init")).eval()
+    model = all_zero()
     with torch.no_grad():
-        for p in model.parameters():
-            p.zero_()
         model.read_in.weight[0, 0] = 1.0
         model.blocks[0].mlp.widen.weight[0, 0] = 1.0
         model.blocks[0].mlp.project.weight[2, 0] = 1.0

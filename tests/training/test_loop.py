@@ -25,6 +25,17 @@ def numbers(model):
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
+def one_step(spec):
+    """The numbers before and after the first step, and the gradients of it."""
+    model, task = setup(spec)
+    before = numbers(model)
+    prompt = task.sample(stream(0, "train", 0), spec.train.batch, spec.train.length_at(0))
+    task.loss(model(prompt.tokens), prompt).backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    return before, numbers(model), gradients
+
+
 def equal(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
@@ -161,15 +172,10 @@ def test_the_rate_rises_and_falls_as_described():
 def test_adam_moves_as_adam_does(tiny):
     """One step of Adam with bias correction moves each number by the rate against the sign of its gradient."""
     spec = tiny("linear", "softmax", "train.steps=1", "train.schedule=constant", "train.warmup=0", "train.clip=0")
-    model, task = setup(spec)
-    before = numbers(model)
-    prompt = task.sample(stream(0, "train", 0), spec.train.batch, spec.train.length_at(0))
-    task.loss(model(prompt.tokens), prompt).backward()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-    train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    before, after, gradients = one_step(spec)
     for name, gradient in gradients.items():
         clear = gradient.abs() > 1e-5
-        moved = (model.state_dict()[name] - before[name])[clear]
+        moved = (after[name] - before[name])[clear]
         assert torch.allclose(moved, -spec.train.rate * gradient[clear].sign(), rtol=2e-2, atol=1e-6), name
 
 

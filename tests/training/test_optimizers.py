@@ -6,35 +6,14 @@ import math
 import pytest
 import torch
 
-from icl_lab import tasks
 from icl_lab.errors import BadValue, LabError, Stopped
-from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.training import engines
 from icl_lab.training.loop import Progress, optimizer, prepare, train
 from icl_lab.training.recipe import TrainSpec
+from tests.training.test_loop import numbers, one_step, setup
 
 STILL = ["train.steps=1", "train.schedule=constant", "train.warmup=0", "train.clip=0"]
-
-
-def setup(spec, seed=0):
-    task = tasks.build(spec.task)
-    return GPT2(spec.model, spec.reading(task), spec.attn, stream(seed, "init")), task
-
-
-def numbers(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def one_step(spec):
-    """The numbers before and after the first step, and the gradients of it."""
-    model, task = setup(spec)
-    before = numbers(model)
-    prompt = task.sample(stream(0, "train", 0), spec.train.batch, spec.train.length_at(0))
-    task.loss(model(prompt.tokens), prompt).backward()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-    train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
-    return before, numbers(model), gradients
 
 
 def test_the_matrices_of_the_blocks_are_named_and_no_number_of_a_rule(tiny):

@@ -48,9 +48,7 @@ def experiment(
     asked = claims.Order(Path(name).stem, preset, settings, overlay)
     study = claims.record(chosen, asked, groups, lab.command)
     folder, how = claims.destination(name, lab.store, preset, study), Order.of(order)
-    question = chosen.question()
-    lacking = runs if question is None else question.lacking(runs)
-    if not complete(lacking, lab, how, tested=question is None or question.reads_grids):
+    if not complete(chosen.lacking(runs), lab, how, tested=chosen.tested):
         if how.dry_run:
             say(f"would write {folder}")
         return
@@ -71,8 +69,7 @@ def claims(preset: str, results: Path, files: Path) -> None:
 
     store, place, tally = Store(results, Layer.find()), experiment.place(files), Counter[str]()
     for name in experiment.names(place):
-        chosen, left_out = experiment.fitting(experiment.load(name, place), preset)
-        found = claims.findings(chosen, store, preset, store.study(claims.folder(name, store, preset)))
+        chosen, left_out, found = claims.stored(name, place, store, preset)
         for line in (*claims.text(name, chosen, found), *(f"  {line}" for line in left_out)):
             out(line)
         tally.update(finding.verdict for finding in found)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
-def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:
+def _time(context: click.Context, option: click.Parameter, text: str) -> float:
     """Reads a time such as 90m, 3h or 1.5h."""
     found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h|d)", text.strip())
     if not found or not float(found[1]):
@@ -40,7 +40,7 @@ def _seconds(context: click.Context, option: click.Parameter, text: str) -> floa
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--preset", default="lite", show_default=True, help="The scale at which to decide.")
-@click.option("--budget", default="1h", show_default=True, metavar="TIME", callback=_seconds, help="When to stop: 3h.")
+@click.option("--budget", default="1h", show_default=True, metavar="TIME", callback=_time, help="When to stop: 3h.")
 @click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
 @click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
 @device_option
@@ -125,12 +125,11 @@ class Desk:
     def take(self, step: "Step", lab: "Lab", order: Order) -> None:
         """Trains what the step lacks, asks the analysis of its experiment again, and forgets what it knew of it."""
         from icl_lab.papers import claims
-        from icl_lab.papers.settle import tested
 
         finished, _ = self._look(step.experiment)
         made = finished.experiment
         if step.runs:
-            complete(step.runs, lab, order, tested=tested(made))
+            complete(step.runs, lab, order, tested=made.tested)
         if made.question() is not None:
             groups = claims.groups(made, lab.store, self.preset, step.seeds, ())
             asked = claims.Order(step.experiment, self.preset)
@@ -169,13 +168,11 @@ class Desk:
         return "\n".join([*lines, f"{tally(entries)} at {self.preset}.", f"wrote {self.place}"])
 
     def _look(self, name: str) -> "tuple[Finished, list[Finding]]":
-        from icl_lab.papers import claims, experiment, quantities
+        from icl_lab.papers import claims, quantities
 
         if name not in self._known:
-            made, _ = experiment.fitting(experiment.load(name, self.files), self.preset)
-            store = self.lab.store
-            found = claims.findings(made, store, self.preset, store.study(claims.folder(name, store, self.preset)))
-            self._known[name] = quantities.Finished(made, store, self.preset), found
+            made, _, found = claims.stored(name, self.files, self.lab.store, self.preset)
+            self._known[name] = quantities.Finished(made, self.lab.store, self.preset), found
         return self._known[name]
 
     def _seconds(self, spec: "RunSpec") -> float:
