@@ -1,8 +1,9 @@
 """Files that appear whole or not at all, and the folder of a study: numbers and text, and figures in every kind."""
 
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("png", "svg")  # what figures are published as
+PACKED = ".xz"  # ends the name of a large table that is kept compressed
 
 
 def publish(path: Path, data: bytes) -> None:
@@ -28,6 +30,7 @@ def publish(path: Path, data: bytes) -> None:
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
+    _sync(path.parent)  # the new name is on the disk as well, should the power fail
 
 
 def write(path: Path, data: bytes) -> None:
@@ -43,24 +46,26 @@ def present(path: Path) -> Path | None:
 
     ``Grid.read`` and ``pandas.read_csv`` take both.
     """
-    return next((each for each in (path, path.with_name(f"{path.name}.xz")) if each.exists()), None)
+    return next((each for each in (path, path.with_name(f"{path.name}{PACKED}")) if each.exists()), None)
 
 
-def publish_folder(
-    folder: Path,
-    files: Mapping[str, str | bytes],
-    figures: Mapping[str, "Figure"],
-    kinds: Sequence[str] = KINDS,
-) -> list[str]:
+def encoded(
+    files: Mapping[str, str | bytes], figures: Mapping[str, "Figure"], kinds: Sequence[str] = KINDS
+) -> dict[str, bytes]:
+    """Returns files and figures as what is written: a file for each kind of each figure."""
+    from icl_lab.figures.base import encode
+
+    data = {name: content.encode() if isinstance(content, str) else content for name, content in files.items()}
+    return data | {f"{name}.{kind}": encode(figure, kind) for name, figure in figures.items() for kind in kinds}
+
+
+def publish_folder(folder: Path, files: Mapping[str, str | bytes], figures: Mapping[str, "Figure"]) -> list[str]:
     """Writes files and figures, and returns their names in order.
 
     All are written beside their places first and moved there together, so that a full disk changes nothing. Raises
     ``RunFailed`` where the folder cannot be written.
     """
-    from icl_lab.figures.base import encode
-
-    data = {name: content.encode() if isinstance(content, str) else content for name, content in files.items()}
-    data |= {f"{name}.{kind}": encode(figure, kind) for name, figure in figures.items() for kind in kinds}
+    data = encoded(files, figures)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".staged-") as staged:
@@ -71,6 +76,64 @@ def publish_folder(
     except OSError as error:
         raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
     return list(data)
+
+
+def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str] = ()) -> None:
+    """Puts a folder of these files in the place of the one that is there, in one step.
+
+    Of what is there, files called ``ours`` go, and all others stay. Whoever calls this holds the folder against others
+    who would. Raises ``RunFailed`` where it cannot be written; then all is as it was.
+    """
+    before = _before(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        restore_folder(folder)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-staged-") as staged:
+            whole = Path(staged) / folder.name
+            for name, content in data.items():
+                publish(whole / name, content)
+            whole.chmod(0o777 & ~_umask())
+            for path in folder.iterdir() if folder.exists() else ():
+                if path.name not in data and path.name not in ours:
+                    (shutil.copytree if path.is_dir() else shutil.copy2)(path, whole / path.name)
+            if folder.exists():
+                folder.rename(before)
+            whole.rename(folder)
+        shutil.rmtree(before, ignore_errors=True)
+        _sync(folder.parent)
+    except OSError as error:
+        restore_folder(folder)
+        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
+
+
+def restore_folder(folder: Path) -> None:
+    """Puts back a folder whose replacement was cut short between its two moves, and removes one that was replaced."""
+    before = _before(folder)
+    if before.exists():
+        if folder.exists():
+            shutil.rmtree(before, ignore_errors=True)
+        else:
+            before.rename(folder)
+
+
+def cut_short(folder: Path) -> bool:
+    """Whether the replacement of a folder was cut short, so that what was there lies aside."""
+    return _before(folder).exists()
+
+
+def _before(folder: Path) -> Path:
+    """Where a folder stands for the moment in which another takes its place."""
+    return folder.with_name(f".{folder.name}-replaced")
+
+
+def _sync(folder: Path) -> None:
+    """Writes the names in a folder to the disk, where the system can."""
+    if os.name == "posix":
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def _umask() -> int:

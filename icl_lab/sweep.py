@@ -10,9 +10,9 @@ from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs import environment, provenance
 from icl_lab.runs.measure import Subject, measure
+from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 from icl_lab.tasks.base import Task
 from icl_lab.training.loop import train
 

@@ -23,8 +23,8 @@ from icl_lab.figures import lines
 from icl_lab.figures.base import short
 from icl_lab.registry import require
 from icl_lab.runs.measure import Subject, judged, predict, summary
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Prompt, Task
 

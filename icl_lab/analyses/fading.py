@@ -25,8 +25,8 @@ from icl_lab.figures.base import NAMES, short
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import TestSpec, draw
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, change, check
-from icl_lab.runs.store import Run
 from icl_lab.tasks.base import Prompt
 
 STRETCHES = (0.5, 1, 2, 4, 8, 16)  # the usual lengths, in training lengths

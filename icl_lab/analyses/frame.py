@@ -27,9 +27,9 @@ from icl_lab.files import present
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import Subject, TestSpec, draw
+from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 from icl_lab.runs.summary import training_cell
 from icl_lab.sweep import load_or_train, subject
 from icl_lab.tasks.base import Prompt, Task

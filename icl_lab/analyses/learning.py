@@ -19,7 +19,7 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import training
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
-from icl_lab.runs.store import Run
+from icl_lab.runs.run import Run
 from icl_lab.tasks.base import Task
 
 History = Sequence[Mapping[str, float]]
@@ -140,10 +140,7 @@ class Learning(Analysis):
 
 def stored(run: Run) -> list[dict[str, float]] | None:
     """Returns the history of a run, from its folder or the evidence; None where there is none."""
-    try:
-        return run.history() or None
-    except (FileNotFoundError, KeyError):
-        return None
+    return (run.history() or None) if run.recorded else None
 
 
 def loss_at(history: History, step: float) -> float:

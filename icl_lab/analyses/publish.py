@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from icl_lab.analyses.frame import Analysis, Groups, head, titled
 from icl_lab.analyses.page import page
-from icl_lab.files import publish_folder
+from icl_lab.runs import study_folder
 from icl_lab.runs.study_folder import StudyRecord
 
 
@@ -44,7 +44,7 @@ def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, 
     files: dict[str, str | bytes] = {**analysis.files(found), "table.md": told}
     if not any(name.endswith(".html") for name in files):  # one that has a page of its own needs no other
         files["report.html"] = page(study, analysis, groups, finding, [*table, *more.splitlines()], figures)
-    study.seal(folder, publish_folder(folder, files, figures, analysis.kinds))
+    study_folder.publish(study, folder, files, figures, analysis.kinds)
     return told
 
 

@@ -12,8 +12,8 @@ from icl_lab.cli.progress import say
 if TYPE_CHECKING:
     import torch
 
+    from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
-    from icl_lab.runs.store import Run
 
 
 class Clock:

@@ -16,8 +16,8 @@ from icl_lab.cli.show import draw
 from icl_lab.errors import RunFailed, Stopped, UnknownName
 
 if TYPE_CHECKING:
+    from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
-    from icl_lab.runs.store import Run
 
 FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
 
@@ -166,7 +166,7 @@ def complete(
             say(f"failed: {title(run)} ({error})")
             failed[run.folder] = str(error)
         else:
-            (run.folder / FORCED).unlink(missing_ok=True)
+            settled(run)
             after(run, run.place in before)
     if len(mine) == 1 and failed:
         raise RunFailed(*failed.values())
@@ -197,6 +197,12 @@ def restart(run: "Run", lab: "Lab") -> None:
         if run.finished or not begun.exists():
             run.clear()
             begun.touch()
+
+
+def settled(run: "Run") -> None:
+    """Forgets that a run was to be done afresh, now that it is finished, and what was set aside for that."""
+    (run.folder / FORCED).unlink(missing_ok=True)
+    run.forget_replaced()
 
 
 def finish(run: "Run", lab: "Lab", tested: bool = True) -> bool:

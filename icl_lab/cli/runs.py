@@ -5,8 +5,9 @@ from typing import Any
 
 from icl_lab.errors import LabError
 from icl_lab.runs.estimate import standing
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, resolve
-from icl_lab.runs.store import Run, Store
+from icl_lab.runs.store import Store
 
 
 def listing(store: Store, say: Callable[[str], object]) -> Iterator[str]:

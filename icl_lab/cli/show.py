@@ -8,7 +8,7 @@ from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 
 if TYPE_CHECKING:
-    from icl_lab.runs.store import Run
+    from icl_lab.runs.run import Run
 
 
 def show(run: "Run", already: bool, brief: bool = False) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from icl_lab.comparison.page import Section
     from icl_lab.comparison.study import Study
-    from icl_lab.runs.store import Run
+    from icl_lab.runs.run import Run
     from icl_lab.runs.study_folder import StudyRecord
 
 
@@ -50,8 +50,7 @@ def publish(
     """
     from icl_lab.comparison import page
     from icl_lab.comparison.study import compare, tidy
-    from icl_lab.files import publish_folder
-    from icl_lab.runs import environment
+    from icl_lab.runs import environment, study_folder
 
     runs = [run for seeds in groups.values() for run in seeds]
     spec, command, title = runs[0].spec, made.command, str(made.options.get("title", ""))
@@ -62,6 +61,4 @@ def publish(
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
     report = page.html(study, spec, drawn, command, origin, sections, title, facts=facts, files=tables)
     figures = {name: picture.wide for name, picture in drawn.items()}
-    written = publish_folder(folder, {**tables, "report.html": report}, figures)
-    made.seal(folder, written)
-    return text, written
+    return text, study_folder.publish(made, folder, {**tables, "report.html": report}, figures)

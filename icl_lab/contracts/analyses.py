@@ -19,9 +19,10 @@ from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Groups, Stored, ask, checked, labels
 from icl_lab.contracts.base import hold
 from icl_lab.errors import LabError
+from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec, resolve
-from icl_lab.runs.store import Run, Store
+from icl_lab.runs.store import Store
 from icl_lab.sweep import sweep
 
 RULES = ("softmax", "ssa")

@@ -20,8 +20,9 @@ from icl_lab.papers.experiment import Claim, Experiment
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
-from icl_lab.runs.store import Run, Store
+from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import StudyRecord
 
 

@@ -6,8 +6,9 @@ from statistics import median
 from icl_lab import tasks
 from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run, Store
+from icl_lab.runs.store import Store
 
 
 def seconds(finished: Finished, claim: Claim) -> float:

@@ -14,8 +14,8 @@ from icl_lab.analyses import frame
 from icl_lab.comparison.sequential import Relation
 from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.registry import require
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, resolve
-from icl_lab.runs.store import Run
 
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]

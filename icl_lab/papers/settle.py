@@ -9,8 +9,8 @@ from icl_lab.papers import cost, quantities
 from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.verdicts import Finding
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 
 Seconds = Callable[[RunSpec], float]
 OPEN = ("inconclusive", "one seed", "not run")

@@ -20,7 +20,7 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import scatter
 from icl_lab.files import publish_folder as save
 from icl_lab.grid import Grid, model_name
-from icl_lab.runs import provenance
+from icl_lab.runs import provenance, study_folder
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
@@ -76,6 +76,7 @@ def robustness(store: Store, preset: str, task: str) -> dict[str, list[float]]:
     """Rule -> the geometric mean error after a deviant, one number a seed, from the studies of deviants there are."""
     kept: dict[tuple[str, int], float] = {}
     for path in sorted(store.root.glob("deviant-*/deviant.csv")):
+        study_folder.verify(path.parent)
         grid = Grid.read(path)
         if grid.values("task") != [task] or grid.values("preset") != [preset] or "mse" not in grid.values("metric"):
             continue

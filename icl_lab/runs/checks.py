@@ -12,10 +12,10 @@ from typing import Any
 
 from icl_lab.errors import RunFailed
 from icl_lab.grid import Grid
+from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.measure import NOT_FINITE, Errors, TestSpec
 from icl_lab.runs.spec import RunSpec
 
-WAY_OUT = "repeat the run with --force"
 CLOSE = 1e-5  # relative: errors are float32, cells have eight digits
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from icl_lab.errors import RunFailed
 from icl_lab.grid import Grid, model_name
 from icl_lab.registry import filename
-from icl_lab.runs import checks
-from icl_lab.runs.store import Run
+from icl_lab.runs.manifest import WAY_OUT
+from icl_lab.runs.run import Run
 
 ALWAYS = ("spec.json", "env.json", "history.csv", "grid.csv")
 MEASURED = ("grid.csv", "errors.safetensors")
@@ -27,23 +27,24 @@ def files(run: Run, *, weights: bool) -> dict[str, bytes]:
     names = [*ALWAYS, "errors.safetensors"]
     for place in sorted(run.folder.glob("swap-*")):
         if (place / "grid.csv").exists():
-            _swapped(run, place).measured()
+            swapped(run, place).measured()
             names += [f"{place.name}/{name}" for name in MEASURED]
     if weights:
         if not run.trained:
             raise RunFailed(f"{run.folder} has no weights; add it without --weights.")
         run.check_weights()
         names.append("model.safetensors")
-    return {name: (run.folder / name).read_bytes() for name in names if (run.folder / name).exists()}
+    there = {name: run.folder / name for name in names}
+    return {name: run.read(path.name, path.parent) for name, path in there.items() if path.exists()}
 
 
-def _swapped(run: Run, place: Path) -> Run:
+def swapped(run: Run, place: Path) -> Run:
     """Returns the test with another rule that a folder ``swap-<rule>`` holds."""
     try:
         name = model_name(Grid.read(place / "grid.csv"))
     except (OSError, ValueError, KeyError) as error:
-        raise RunFailed(f"{place / 'grid.csv'} cannot be read: {error}; {checks.WAY_OUT}.") from error
+        raise RunFailed(f"{place / 'grid.csv'} cannot be read: {error}; {WAY_OUT}.") from error
     swap = name.rpartition("->")[2]
     if place.name != f"swap-{filename(swap)}":
-        raise RunFailed(f"{place / 'grid.csv'} is of another run: attn is {name}; {checks.WAY_OUT}.")
+        raise RunFailed(f"{place / 'grid.csv'} is of another run: attn is {name}; {WAY_OUT}.")
     return run.swapped(swap)

@@ -8,8 +8,8 @@ from icl_lab import tasks
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs import checkpoints
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 from icl_lab.training import engines
 from icl_lab.training.recipe import TrainSpec
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from icl_lab.runs.store import Run
+from icl_lab.runs.run import Run
 
 
 def by_rule(runs: Sequence[Run]) -> dict[str, list[Run]]:

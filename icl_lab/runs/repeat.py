@@ -7,7 +7,7 @@ from icl_lab.evidence.layer import Layer
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.runs import summary
-from icl_lab.runs.store import Run
+from icl_lab.runs.run import Run
 from icl_lab.tasks.base import Task
 
 WHY = (

@@ -5,19 +5,27 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import lzma
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from filelock import FileLock
 
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import write
+from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder
 from icl_lab.registry import filename
 from icl_lab.runs import environment
-from icl_lab.runs.store import Run, Store
+from icl_lab.runs.run import Run
+from icl_lab.runs.store import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RECORD = "study.json"
+NUMBERS = (".csv", ".json", ".safetensors")
 
 
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,10 +83,45 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Returns the text of ``study.json``."""
         return json.dumps(msgspec.to_builtins(self), indent=1, sort_keys=True).encode() + b"\n"
 
-    def seal(self, folder: Path, names: Sequence[str]) -> None:
-        """Writes the record, last of all files of a folder, with the checksums of those that stand there by now."""
-        sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-        write(folder / RECORD, msgspec.structs.replace(self, files=sums).json())
+
+def publish(
+    record: StudyRecord,
+    folder: Path,
+    files: Mapping[str, str | bytes],
+    figures: Mapping[str, "Figure"],
+    kinds: Sequence[str] = KINDS,
+) -> list[str]:
+    """Writes a study: files, figures and the record that seals them, with the checksum of each; returns their names.
+
+    The folder takes the place of the one before it in one step, so that of two commands which write it at once one
+    wins whole. Files of somebody else in it stay. Raises ``RunFailed`` where it cannot be written.
+    """
+    data = encoded(files, figures, kinds)
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in data.items()}
+    sealed = msgspec.structs.replace(record, files=sums).json()
+    with _held(folder):
+        try:
+            before = read(folder)
+        except RunFailed:  # damaged, and written over
+            before = None
+        named = before.files if before else {}
+        replace_folder(folder, {**data, RECORD: sealed}, ours={*named, *(f"{name}{PACKED}" for name in named)})
+    return list(data)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Keeps other processes from writing a folder meanwhile."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.parent / ".publishing.lock")
+        lock.acquire()
+    except OSError as error:
+        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def read(folder: Path) -> StudyRecord | None:
@@ -126,13 +169,28 @@ def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
 
 
 def verify(folder: Path) -> None:
-    """Raises ``RunFailed`` where a file of a folder is not the one that its record was written with."""
+    """Raises ``RunFailed`` where a file of a folder is not the one that its record was written with, or is missing.
+
+    Pictures and pages may be missing, since numbers are never read from them; a table may be there compressed.
+    """
     study = read(folder)
     for name, sum in (study.files if study else {}).items():
-        path = folder / name
-        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != sum:
-            command = study.command if study else ""
-            raise RunFailed(f"{path} is damaged or edited (not what {RECORD} says); make it again: {command}")
+        path = present(folder / name)
+        if path is None and not name.endswith(NUMBERS):
+            continue
+        if path is None or _sum(path, packed=path.name != name) != sum:
+            what = f"{folder / name} is missing" if path is None else f"{path} is damaged or edited"
+            raise RunFailed(f"{what} (not what {RECORD} says); make it again: {study.command if study else ''}")
+
+
+def _sum(path: Path, packed: bool) -> str:
+    """The checksum of a file, or of what a packed one holds."""
+    try:
+        data = path.read_bytes()
+        content = lzma.decompress(data) if packed else data
+    except (OSError, lzma.LZMAError) as error:
+        return str(error)
+    return hashlib.sha256(content).hexdigest()
 
 
 def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force: bool = False) -> Path:
@@ -145,6 +203,9 @@ def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force:
     inside = Path(name).parts
     if name and (Path(name).is_absolute() or ".." in inside or not inside or inside[0] in ("runs", "evidence")):
         raise BadValue(f"--name is a folder inside the results folder, and not of its runs; got '{name}'.")
+    if cut_short(folder):
+        with _held(folder):
+            restore_folder(folder)
     if not (force or free(folder, record)):
         there = read(folder)
         what = f"another study ({there.command})" if there else "files of something else"

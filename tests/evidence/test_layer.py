@@ -193,6 +193,7 @@ def test_adding_twice_changes_nothing(own, held, run):
 def test_another_run_of_the_same_seed_needs_replace(own, held, run):
     env = (own.folder / "env.json").read_text()
     (own.folder / "env.json").write_text(env.replace('"cpu', '"another cpu'))
+    (own.folder / "manifest.json").unlink()
     before = everything(held.root)
     code, _, err = run("evidence", "add", str(own.folder))
     assert code == 1

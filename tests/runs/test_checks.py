@@ -1,4 +1,4 @@
-"""What stands in a run's folder is that run's: copied, cut and edited files are refused in one line."""
+"""What stands in a folder without a manifest is that run's: copied, cut and edited files are refused in one line."""
 
 import subprocess
 
@@ -12,8 +12,11 @@ from icl_lab.runs.store import Store
 
 @pytest.fixture
 def done(tiny, lab):
+    """A finished run as it was kept before there were manifests."""
     sweeping.sweep(tiny(), 0, lab)
-    return lab.store.run(tiny(), 0)
+    run = lab.store.run(tiny(), 0)
+    (run.folder / "manifest.json").unlink()
+    return run
 
 
 def change(run, old, new):
@@ -39,7 +42,7 @@ def test_a_sound_run_passes(done):
 )
 def test_a_grid_of_another_run_is_refused(done, old, new, named):
     change(done, old, new)
-    with pytest.raises(RunFailed, match=f"{named}; repeat the run with --force"):
+    with pytest.raises(RunFailed, match=f"{named}; icl-lab repair"):
         done.grid()
 
 

@@ -110,6 +110,7 @@ def test_the_layout(tiny, lab):
     folder = lab.store.root / "runs" / "every-balance=half" / "ssa-n=2,learn=no" / f"smoke-{spec.hash}" / "seed-3"
     assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {
         "spec.json", "env.json", "history.csv", "model.safetensors", "positions.csv", "errors.safetensors", "grid.csv",
+        "manifest.json",
     }  # fmt: skip
     env = json.loads((folder / "env.json").read_text())
     assert {"commit", "device", "threads", "versions", "machine", "command", "finished"} <= env.keys()
@@ -232,6 +233,9 @@ def test_an_altered_model_is_named_and_never_used(tiny, lab, damage):
     path = run.folder / "model.safetensors"
     path.write_bytes(damage(path.read_bytes()))
     (run.folder / "grid.csv").unlink()
+    with pytest.raises(RunFailed, match=r"model\.safetensors is damaged or edited"):
+        sweeping.sweep(tiny(), 0, lab)
+    (run.folder / "manifest.json").unlink()  # as in folders from before there were manifests
     with pytest.raises(RunFailed, match=r"model\.safetensors is damaged or altered"):
         sweeping.sweep(tiny(), 0, lab)
 
@@ -241,6 +245,9 @@ def test_a_damaged_grid_is_named(tiny, lab, text):
     sweeping.sweep(tiny(), 0, lab)
     run = lab.store.run(tiny(), 0)
     (run.folder / "grid.csv").write_text(text)
+    with pytest.raises(RunFailed, match=r"grid\.csv is damaged or edited"):
+        sweeping.sweep(tiny(), 0, lab)
+    (run.folder / "manifest.json").unlink()
     with pytest.raises(RunFailed, match=r"grid\.csv cannot be read"):
         sweeping.sweep(tiny(), 0, lab)
 

@@ -1,10 +1,16 @@
 """The folder of a study: its name, its record, and that nothing is written over another study."""
 
 import json
+import lzma
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from icl_lab import files
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import publish_folder
 from icl_lab.runs import study_folder
@@ -81,15 +87,122 @@ def test_the_record_names_every_run(record):
 
 
 def test_an_edited_file_is_told_from_the_one_that_was_written(record, tmp_path):
-    (tmp_path / "deviant.csv").write_text("1,2\n")
-    record().seal(tmp_path, ["deviant.csv"])
-    study_folder.verify(tmp_path)
-    (tmp_path / "deviant.csv").write_text("1,3\n")
+    folder = tmp_path / "a"
+    study_folder.publish(record(), folder, {"deviant.csv": "1,2\n", "report.html": "<p>"}, {})
+    study_folder.verify(folder)
+    (folder / "deviant.csv").write_text("1,3\n")
     with pytest.raises(RunFailed, match=r"deviant.csv is damaged or edited.*make it again: icl-lab deviant"):
-        study_folder.verify(tmp_path)
-    # What git does not keep (figures, large tables) may be missing.
-    (tmp_path / "deviant.csv").unlink()
-    study_folder.verify(tmp_path)
+        study_folder.verify(folder)
+    # Large tables may be kept compressed, pages and pictures may be missing, numbers may not.
+    (folder / "deviant.csv").unlink()
+    (folder / "report.html").unlink()
+    (folder / "deviant.csv.xz").write_bytes(lzma.compress(b"1,2\n"))
+    study_folder.verify(folder)
+    (folder / "deviant.csv.xz").write_bytes(lzma.compress(b"1,3\n"))
+    with pytest.raises(RunFailed, match=r"deviant.csv.xz is damaged or edited"):
+        study_folder.verify(folder)
+    (folder / "deviant.csv.xz").write_bytes(b"1,2\n")
+    with pytest.raises(RunFailed, match=r"deviant.csv.xz is damaged or edited"):
+        study_folder.verify(folder)
+    (folder / "deviant.csv.xz").unlink()
+    with pytest.raises(RunFailed, match=r"deviant.csv is missing"):
+        study_folder.verify(folder)
+    # One that was packed when it was sealed is held against the checksum of what was packed.
+    study_folder.publish(record(), folder, {"deviant.csv.xz": lzma.compress(b"1,2\n")}, {})
+    study_folder.verify(folder)
+
+
+def contents(folder):
+    return {path.name: path.read_text() for path in folder.iterdir() if path.name != RECORD}
+
+
+def test_a_study_takes_the_place_of_the_one_before_and_of_nothing_else(record, tmp_path):
+    folder = tmp_path / "a"
+    study_folder.publish(record(), folder, {"old.csv": "1", "both.csv": "1"}, {})
+    (folder / "notes.txt").write_text("mine")
+    (folder / "old.csv.xz").write_text("packed")
+    study_folder.publish(record(2), folder, {"new.csv": "2", "both.csv": "2"}, {})
+    assert contents(folder) == {"notes.txt": "mine", "new.csv": "2", "both.csv": "2"}
+    assert study_folder.read(folder).runs == record(2).runs
+    study_folder.verify(folder)
+    assert {path.name for path in tmp_path.iterdir()} == {"a", ".publishing.lock"}
+
+
+def test_a_damaged_record_is_written_over(record, tmp_path):
+    folder = tmp_path / "a"
+    study_folder.publish(record(), folder, {"x.csv": "1"}, {})
+    (folder / RECORD).write_text("{")
+    study_folder.publish(record(), folder, {"x.csv": "2"}, {})
+    study_folder.verify(folder)
+
+
+PUBLISHES = """
+import sys
+from pathlib import Path
+from icl_lab.runs import study_folder
+from icl_lab.runs.study_folder import StudyRecord
+who, folder = sys.argv[1], Path(sys.argv[2])
+made = StudyRecord("compare", {"who": who}, [])
+print("ready", flush=True)
+for _ in range(60):
+    study_folder.publish(made, folder, {f"{name}.csv": who for name in "abcdef"}, {})
+"""
+
+
+@pytest.mark.slow
+def test_two_that_write_one_folder_at_once_leave_the_files_of_one(tmp_path):
+    """Wherever somebody looks in the meantime, a folder that is there is whole and of one of the two."""
+    folder = tmp_path / "a"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", PUBLISHES, who, str(folder)], stdout=subprocess.PIPE) for who in "xy"
+    ]
+    for writer in writers:
+        writer.stdout.readline()
+    while any(writer.poll() is None for writer in writers):
+        time.sleep(0.001)
+    for writer in writers:
+        assert writer.wait() == 0
+        writer.stdout.close()
+    study_folder.verify(folder)
+    assert set(contents(folder)) == {f"{name}.csv" for name in "abcdef"}
+    assert set(contents(folder).values()) == {study_folder.read(folder).options["who"]}
+
+
+def test_a_replacement_that_was_cut_short_between_its_moves_is_undone(record, tmp_path):
+    folder = tmp_path / "a"
+    study_folder.publish(record(), folder, {"x.csv": "old"}, {})
+    folder.rename(tmp_path / ".a-replaced")  # as a killed process leaves it
+    assert study_folder.place(record(2), tmp_path, "a") == folder
+    assert contents(folder) == {"x.csv": "old"}
+    (tmp_path / ".a-replaced").mkdir()  # killed after both
+    study_folder.place(record(2), tmp_path, "a")
+    assert contents(folder) == {"x.csv": "old"}
+    assert not (tmp_path / ".a-replaced").exists()
+
+
+@pytest.mark.parametrize("fails", ["publish", "rename"])
+def test_a_full_disk_leaves_a_study_as_it_was(record, tmp_path, monkeypatch, fails):
+    folder = tmp_path / "a"
+    study_folder.publish(record(), folder, {"x.csv": "old", "y.csv": "old"}, {})
+    publish, rename = files.publish, Path.rename
+
+    def full(path, data):
+        if path.name == "y.csv":
+            raise OSError(28, "No space left on device")
+        publish(path, data)
+
+    def moved(self, target):
+        if "staged" in str(self):
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "publish", full) if fails == "publish" else patch.setattr(Path, "rename", moved)
+        with pytest.raises(RunFailed, match="No space left"):
+            study_folder.publish(record(2), folder, {"x.csv": "new", "y.csv": "new"}, {})
+    assert contents(folder) == {"x.csv": "old", "y.csv": "old"}
+    study_folder.verify(folder)
+    assert {path.name for path in tmp_path.iterdir()} == {"a", ".publishing.lock"}
 
 
 def test_a_full_disk_leaves_the_folder_as_it_was(tmp_path, monkeypatch):

@@ -20,8 +20,8 @@ from icl_lab.analyses.frame import Analysis, Trained, option
 from icl_lab.errors import BadValue
 from icl_lab.registry import filename, require
 from icl_lab.runs import environment
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 from icl_lab.tasks.base import Prompt
 
 

@@ -10,8 +10,8 @@ from icl_lab.analyses.attention.window import Window
 from icl_lab.errors import BadValue
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 from icl_lab.tasks.base import Mark, Prompt, Task
 
 TOKENS = 128  # the longest prompts of which a page holds the mean over prompts

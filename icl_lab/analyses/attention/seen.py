@@ -7,8 +7,8 @@ from icl_lab import tasks
 from icl_lab.analyses.attention.maps import Maps
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.window import Window
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 from icl_lab.tasks.base import Answer, Mark, Task
 
 THIS = "prompt"  # the frame of the prompt itself; the others are called after the axis along which they lie

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from icl_lab import tasks
 from icl_lab.analyses.attention.prompt import Asked, fits
 from icl_lab.errors import BadValue
-from icl_lab.runs.store import Run
+from icl_lab.runs.run import Run
 
 CELLS = 4_000_000  # of all maps of a page: more make it slow to open and to draw
 

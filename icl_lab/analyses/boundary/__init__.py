@@ -21,8 +21,8 @@ from icl_lab.analyses.boundary.lines import Line, lines, spread
 from icl_lab.analyses.boundary.rows import curve, detected
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.registry import require
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 
 REACH = 40.0  # the usual range of true values, for training y of root mean square 1.41
 LEAST = 6  # a range must be at least so many root mean squares

@@ -11,8 +11,8 @@ from icl_lab.comparison.study import Labels, scored_targets
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid, model_name
 from icl_lab.runs import summary
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 
 
 @dataclass(frozen=True)

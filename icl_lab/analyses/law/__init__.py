@@ -25,8 +25,8 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import lines
 from icl_lab.normalizers.ssmax_free import SSMaxFree
 from icl_lab.registry import require
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 
 RULE = "ssmax-free"
 FEWEST = 3  # n below this are left out: one visible key has weight 1 whatever p is, two hardly differ

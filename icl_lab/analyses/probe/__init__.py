@@ -23,8 +23,8 @@ from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 from icl_lab.runs.summary import training_cell
 
 LESSONS = 512  # prompts that a probe learns from

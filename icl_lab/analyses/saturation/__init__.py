@@ -18,8 +18,8 @@ from icl_lab.analyses.stretch import FACTORS, check_factors, with_undisturbed
 from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue
 from icl_lab.registry import require
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Task
 

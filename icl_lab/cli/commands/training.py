@@ -9,7 +9,7 @@ import click
 
 from icl_lab.cli.announce import Clock, announce, announce_all, title
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import FORCED, Order, complete, finish, resolve_runs, restart
+from icl_lab.cli.launch import Order, complete, finish, resolve_runs, restart, settled
 from icl_lab.cli.options import catch_signals, crowd_options, run_options, tell
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
@@ -17,7 +17,7 @@ from icl_lab.cli.show import close, draw_history, show, tell_repeat, warn
 from icl_lab.errors import BadValue, RunFailed
 
 if TYPE_CHECKING:
-    from icl_lab.runs.store import Run
+    from icl_lab.runs.run import Run
 
 
 @click.command()
@@ -108,7 +108,7 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
         if run.kept is not None:
             out(f"trained already, in {run.kept.path}")
             continue
-        (run.folder / FORCED).unlink(missing_ok=True)
+        settled(run)
         draw_history(run)
         last = run.history()[-1]
         out(f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}")

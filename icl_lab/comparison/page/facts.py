@@ -7,8 +7,8 @@ from typing import Any
 
 from icl_lab import normalizers
 from icl_lab.comparison.study import Study
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.store import Run
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
         rows.append({"attn": "softmax", **cell, "metric": "mse-code", "value": error, "stderr": 0, "count": 64})
     grid = Grid.of(rows, ["sigma_x", "sigma_f", "length"], task="linear", preset="smoke", spec=spec.hash, seed=0)
     (run.folder / "grid.csv").write_text(grid.csv())
+    (run.folder / "manifest.json").unlink()
     found = clip_sweep.sweep_of("softmax", run, [3.0, math.nan, 6.0])
     assert found.residual(3.0) == pytest.approx(0, abs=1e-6)
     assert found.residual(6.0) > 0.3

@@ -1,0 +1,116 @@
+"""Commands that check what is stored, and make again what is damaged."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from icl_lab.cli.announce import title
+from icl_lab.cli.commands.report import rebuild
+from icl_lab.cli.launch import Order, complete, laboratory
+from icl_lab.cli.options import Folder, crowd_options, device_option, threads_option
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
+from icl_lab.errors import BadValue, LabError, RunFailed
+
+if TYPE_CHECKING:
+    from icl_lab.runs.run import Run
+    from icl_lab.runs.session import Lab
+    from icl_lab.runs.verify import Finding
+
+
+@click.command()
+@click.argument("folder", default="results", type=Folder())
+def verify(folder: Path) -> None:
+    """Hold everything in a results folder against its checksums: runs, studies, evidence; exit 1 where one is damaged.
+
+    FOLDER may also be that of one run or study.
+    """
+    from icl_lab.runs.verify import table
+
+    found = _found(folder)
+    for line in table(found):
+        out(line)
+    damaged = [finding for finding in found if finding.state == "damaged"]
+    for finding in damaged:
+        out(f"damaged: {finding.why}")
+    if damaged:
+        raise RunFailed(f"{len(damaged)} of {len(found)} are damaged, see above; icl-lab repair {folder}")
+
+
+@click.command()
+@click.argument("folder", default="results", type=Folder())
+@device_option
+@threads_option
+@crowd_options
+@click.option("--dry-run", is_flag=True, help="Say what is damaged, and change nothing.")
+def repair(
+    folder: Path,
+    device: str,
+    threads: int | None,
+    shard: tuple[int, int],
+    dry_run: bool,
+    jobs: int,
+    stack: bool,
+) -> None:
+    """Do again what is damaged in a results folder, and no more: tests, trainings, pages of comparisons.
+
+    FOLDER may also be that of one run or study.
+    """
+    from icl_lab.runs import repair
+    from icl_lab.runs.verify import table
+
+    found = _found(folder)
+    damaged = [finding for finding in found if finding.state == "damaged"]
+    for line in table(found):
+        out(line)
+    for finding in damaged:
+        out(f"damaged: {finding.why}")
+    if dry_run or not damaged:
+        return
+    lab = laboratory(_root(folder), device, threads)
+    left: list[str] = []
+    runs: dict[Path, Run] = {}
+    for finding in damaged:
+        again = [] if finding.kind == "study" else repair.prepare(finding)
+        runs |= {run.place: lab.store.run(run.spec, run.seed, run.swap) for run in again}
+        if not again and finding.kind != "study":
+            left.append(finding.why)
+    complete(list(runs.values()), lab, Order(jobs, stack, shard))
+    for run in runs.values():
+        out(f"made again: {title(run)}")
+    left += list(_studies(damaged, lab))
+    for why in left:
+        say(f"left: {why}")
+    if left:
+        raise RunFailed(f"{len(left)} of {len(damaged)} could not be made again from here, see above.")
+
+
+def _found(folder: Path) -> "list[Finding]":
+    from icl_lab.runs.verify import everything
+
+    if not folder.is_dir():
+        raise BadValue(f"There is no folder {folder}.")
+    found = list(everything(folder))
+    if not found:
+        raise BadValue(f"{folder} holds no run, no study and no evidence.")
+    return found
+
+
+def _root(folder: Path) -> Path:
+    """The results folder that a run or study lies in: the one with ``runs`` in it, this one or one above."""
+    return next((place for place in (folder, *folder.absolute().parents) if (place / "runs").is_dir()), folder)
+
+
+def _studies(damaged: "list[Finding]", lab: "Lab") -> Iterator[str]:
+    """Builds the pages of comparisons again; yields why others were left."""
+    for finding in damaged:
+        if finding.kind != "study":
+            continue
+        try:
+            rebuild(finding.place, finding.place, lab, Path("experiments"))
+        except LabError as reason:
+            yield str(reason)
+        else:
+            out(f"made again: {finding.place}")

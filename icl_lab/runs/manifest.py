@@ -1,0 +1,79 @@
+"""What the folder of a run holds, as it was written: the size and the checksum of every file, in ``manifest.json``.
+
+It is written before the files that it names, so that a file which it does not name cannot come from a write that was
+cut short. Pictures, checkpoints and whatever else is made again for the asking are not named. Folders that were written
+before there were manifests have none, and what they hold is taken as it is.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from icl_lab.errors import RunFailed
+from icl_lab.files import publish
+
+NAME = "manifest.json"
+WAY_OUT = "icl-lab repair makes it again, as does repeating the run with --force"
+
+
+class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file was when it was written: its bytes counted, and their SHA-256."""
+
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, data: bytes) -> "Stamp":
+        """Returns the stamp of these bytes."""
+        return cls(len(data), hashlib.sha256(data).hexdigest())
+
+
+def read(folder: Path) -> dict[str, Stamp] | None:
+    """Returns the stamps of a folder's files; None without a manifest; raises ``RunFailed`` where that is damaged."""
+    path = folder / NAME
+    try:
+        data = path.read_bytes()
+        stamps = msgspec.json.decode(data, type=dict[str, Stamp])
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunFailed(f"{path} is damaged or edited: {error}; {WAY_OUT}.") from None
+    if _written(stamps) != data:
+        raise RunFailed(f"{path} is damaged or edited (it was not written like this); {WAY_OUT}.")
+    return stamps
+
+
+def note(folder: Path, files: Mapping[str, bytes], over: Sequence[str], before: Sequence[str] = ()) -> None:
+    """Names files that are about to be written, in the place of those called ``over``.
+
+    A folder that has no manifest yet gets one that also names what stands there already of the files ``before``.
+    """
+    known = read(folder)
+    if known is None:
+        known = {name: Stamp.of((folder / name).read_bytes()) for name in before if (folder / name).exists()}
+    kept = {name: stamp for name, stamp in known.items() if name not in over}
+    publish(folder / NAME, _written(kept | {name: Stamp.of(data) for name, data in files.items()}))
+
+
+def check(folder: Path, name: str, data: bytes | None) -> None:
+    """Raises ``RunFailed`` unless a file is as its folder's manifest says; ``data`` is None where it is missing."""
+    stamps = read(folder)
+    if stamps is None:
+        return
+    path, stamp = folder / name, stamps.get(name)
+    if stamp is None:
+        if data is not None:
+            raise RunFailed(f"{path} is not among the files that {NAME} names; {WAY_OUT}.")
+    elif data is None:
+        raise RunFailed(f"{path} is missing; {WAY_OUT}.")
+    elif Stamp.of(data) != stamp:
+        had = (
+            f"{len(data):,} bytes in place of {stamp.size:,}" if len(data) != stamp.size else "its checksum is another"
+        )
+        raise RunFailed(f"{path} is damaged or edited ({had}); {WAY_OUT}.")
+
+
+def _written(stamps: Mapping[str, Stamp]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(stamps, order="sorted"), indent=1) + b"\n"

@@ -1,0 +1,397 @@
+"""The folder of a run, and all that is written there and read from it.
+
+    results/runs/<task>/<attn>/<preset>-<hash>/seed-<k>/
+      spec.json  env.json  history.csv  model.safetensors  positions.csv  errors.safetensors
+      manifest.json (what each of these was when it was written)  grid.csv (last: its presence means finished)
+      swap-<rule>/ (what was measured with another rule in the model, with a manifest of its own)
+
+Each file is written beside its place and moved there in one step, so that what stands under a name is whole; and it is
+held against the manifest whenever it is read, so that what is used is what was measured.
+
+Where the folder holds no run, a run may be read from the evidence layer (see ``icl_lab/evidence/layer.py``). Nothing is
+written there: what is missing in it, such as weights, is made in the folder.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load, save, save_model
+
+from icl_lab import tasks
+from icl_lab.errors import LabError, RunFailed, Stopped
+from icl_lab.evidence.layer import Kept, Layer
+from icl_lab.files import publish
+from icl_lab.grid import Grid
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.registry import filename
+from icl_lab.runs import checkpoints, checks, manifest
+from icl_lab.runs.manifest import WAY_OUT
+from icl_lab.runs.measure import Errors
+from icl_lab.runs.spec import RunSpec
+from icl_lab.training.loop import Progress
+
+Say = Callable[[str], object]
+SPEC = "spec.json"
+UNSAVED = ".model-"  # begins the name of a folder in which weights are written
+REPLACED = ".replaced"  # what --force sets aside until the run is finished again
+TRAINED = ("history.csv", "env.json", "model.safetensors")
+MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one training seed of one specification; with ``swap``, its test with another rule in the model."""
+
+    folder: Path
+    spec: RunSpec
+    seed: int
+    swap: str = ""
+    layer: Layer | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> str:
+        """The folder below ``runs/``: ``<task>/<rule>/<preset>-<hash>/seed-<k>``, the run's name in the evidence."""
+        return "/".join(self.folder.parts[-4:])
+
+    @property
+    def kept(self) -> Kept | None:
+        """The run as the evidence layer holds it, where the folder has neither weights nor a grid; else None."""
+        if self.layer is None or any((place / name).exists() for place, name in self._results()):
+            return None
+        return self.layer.run(self.key)
+
+    @property
+    def name(self) -> str:
+        """The rule, or ``rule->the other rule``."""
+        return f"{self.spec.attn}->{self.swap}" if self.swap else self.spec.attn
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What a row of any grid says of the run that it comes from."""
+        return {"task": self.spec.task, "preset": self.spec.preset, "spec": self.spec.hash, "seed": self.seed}
+
+    @property
+    def place(self) -> Path:
+        """The folder of what was measured: the run's own, or one inside it for a test with another rule."""
+        return self.folder / f"swap-{filename(self.swap)}" if self.swap else self.folder
+
+    @property
+    def finished(self) -> bool:
+        """Whether the grid is there."""
+        return self._has("grid.csv", self.place)
+
+    def swapped(self, rule: str) -> "Run":
+        """Returns the test of the same training with another rule."""
+        return replace(self, swap=rule)
+
+    @property
+    def trained(self) -> bool:
+        """Whether the trained model is there (the evidence holds the weights of few runs)."""
+        return self._has("model.safetensors", self.folder)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the history of its training is there."""
+        return self._has("history.csv", self.folder)
+
+    @contextmanager
+    def locked(self, say: Say, stopping: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Holds the run for this process; a second process says that it waits, and then waits.
+
+        A run whose model is read from the evidence, or from a folder that cannot be written, needs no lock: nothing
+        about it will be written. Raises ``Stopped`` when ``stopping()`` turns true while it waits.
+        """
+        lock = FileLock(self.folder / ".lock")
+        try:
+            if (self.kept is not None and self.trained) or not self._lockable(lock):
+                yield
+                return
+            if not lock.is_locked:
+                say(f"another process is working on {self.folder}; waiting for it.")
+                while not _taken(lock, 0.5):
+                    if stopping():
+                        raise Stopped("stopped while waiting for another process.")
+            self._sweep_out()
+            yield
+        finally:
+            lock.release()
+
+    def _lockable(self, lock: FileLock) -> bool:
+        """Tries to take the lock; False where the folder cannot be written and the model is there to be read."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _taken(lock, 0)
+        except OSError as error:
+            if self.trained:
+                return False
+            raise RunFailed(f"{self.folder} cannot be written: {error.strerror or error}.") from error
+        return True
+
+    def _sweep_out(self) -> None:
+        """Removes what writes that were killed have left; nobody else writes these files while the run is held."""
+        names = (SPEC, *TRAINED, *MEASURED, manifest.NAME, *checkpoints.NAMES)
+        for place in (self.folder, *self.folder.glob("swap-*")):
+            for name in names:
+                for left in place.glob(f".{name}-*"):
+                    left.unlink()
+        for left in self.folder.glob(f"{UNSAVED}*"):
+            shutil.rmtree(left)
+
+    def begin(self) -> None:
+        """Writes the specification; raises ``RunFailed`` if the folder holds another one."""
+        if self.kept is not None and self.trained:  # read from the evidence
+            return
+        path = self.folder / SPEC
+        with _writing(self.folder):
+            self._describe()
+        if read_spec(path.read_bytes(), path) != self.spec:
+            raise RunFailed(f"{path} holds another specification than its folder's name says; move the folder away.")
+
+    def clear(self) -> None:
+        """Removes what a run leaves, so that it is done afresh; a finished one is kept aside till then.
+
+        It lies in ``.replaced`` meanwhile, see ``forget_replaced``.
+        """
+        aside = self.folder / REPLACED
+        if (self.folder / "grid.csv").exists():
+            self.forget_replaced()
+            aside.mkdir()
+            # The grid first: without it the run counts as unfinished.
+            for name in (*reversed(MEASURED), manifest.NAME, "model.safetensors", "env.json", "history.csv"):
+                if (self.folder / name).exists():
+                    (self.folder / name).replace(aside / name)
+        for name in (*MEASURED, manifest.NAME, *TRAINED):
+            (self.folder / name).unlink(missing_ok=True)
+        checkpoints.remove(self.folder)
+        for path in self.folder.glob("swap-*/grid.csv"):  # measured in a model that is no more
+            path.unlink()
+
+    def forget_replaced(self) -> None:
+        """Removes the finished run that was set aside when this one was done afresh."""
+        shutil.rmtree(self.folder / REPLACED, ignore_errors=True)
+
+    def keep(self, model: GPT2, progress: Progress) -> None:
+        """Publishes a checkpoint; the one before it stays until the next."""
+        with _writing(self.folder):
+            checkpoints.keep(self.folder, self._owner, model, progress)
+
+    def resume(self, model: GPT2, say: Say) -> Progress:
+        """Loads the newest whole checkpoint of this run into ``model``, and says where it goes on."""
+        return checkpoints.resume(self.folder, self._owner, model, say)
+
+    @property
+    def _owner(self) -> str:
+        """What a checkpoint says of the run that it belongs to."""
+        return f"{self.spec.task} {self.spec.attn} {self.spec.hash} seed {self.seed}"
+
+    def keep_model(self, model: GPT2, history: list[dict[str, float]], env: Mapping[str, Any]) -> None:
+        """Publishes the history, the environment and, last of the three, the trained weights."""
+        text = io.StringIO()
+        # A rule that was swapped in on the way has parameters of its own.
+        columns = dict.fromkeys(name for row in history for name in row)
+        writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(history)
+        with _writing(self.folder):
+            with tempfile.TemporaryDirectory(dir=self.folder, prefix=UNSAVED) as place:
+                path = Path(place) / "model.safetensors"
+                save_model(model, str(path))
+                data = path.read_bytes()
+            about = _json({**env, "model_sha256": hashlib.sha256(data).hexdigest()})
+            self._publish_trained((text.getvalue().encode(), about.encode(), data))
+            checkpoints.remove(self.folder)
+
+    def reuse_weights(self, say: Say) -> None:
+        """Takes over the model of a finished training that differs in nothing but the test grid, if there is one."""
+        mine = msgspec.structs.replace(self.spec, test=None, preset="")
+        for where, other, read in self._siblings(say):
+            if msgspec.structs.replace(other, test=None, preset="") == mine:
+                try:
+                    found = [read(name) for name in TRAINED]
+                except RunFailed as reason:  # none to take from
+                    say(str(reason))
+                    continue
+                with _writing(self.folder):
+                    self._publish_trained(found)
+                say(f"takes the model of {where}, which was trained alike.")
+                return
+
+    def _publish_trained(self, contents: Sequence[bytes]) -> None:
+        """Publishes the files of ``TRAINED`` in their order."""
+        files = dict(zip(TRAINED, contents, strict=True))
+        self._describe()
+        manifest.note(self.folder, files, over=TRAINED, before=[SPEC])
+        for name, data in files.items():
+            publish(self.folder / name, data)
+
+    def _siblings(self, say: Say) -> Iterator[tuple[Path, RunSpec, Callable[[str], bytes]]]:
+        """Yields the trained runs of the same rule and seed, the folder's first: where, what, and what reads a file."""
+        for path in sorted(self.folder.parent.parent.glob(f"*/{self.folder.name}/spec.json")):
+            try:
+                spec = read_spec(path.read_bytes(), path)
+            except RunFailed as reason:  # none to take from
+                say(str(reason))
+                continue
+            if path.with_name("model.safetensors").exists():
+                yield path.parent, spec, Run(path.parent, spec, self.seed).read
+        for kept in self.layer.siblings(self.key) if self.layer is not None else ():
+            if "model.safetensors" in kept:
+                yield kept.path, read_spec(kept.read("spec.json"), kept.path), kept.read
+
+    def load_model(self, model: GPT2) -> None:
+        """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
+        try:
+            stored, own = load(self.check_weights()), model.state_dict(keep_vars=True)
+            # A parameter that layers share is stored once, under one of its names.
+            first = {id(p): stored[name] for name, p in own.items() if name in stored}
+            model.load_state_dict({name: first[id(p)] for name, p in own.items() if id(p) in first} | stored)
+        except (SafetensorError, RuntimeError) as error:
+            raise RunFailed(f"{self.folder / 'model.safetensors'} does not fit its specification: {error}") from error
+
+    def check_weights(self) -> bytes:
+        """Returns the file of the weights; raises ``RunFailed`` unless it has the hash that ``env.json`` names."""
+        path, data = self.folder / "model.safetensors", self.read("model.safetensors")
+        if hashlib.sha256(data).hexdigest() != self.env().get("model_sha256"):
+            raise RunFailed(f"{path} is damaged or altered (its hash is not that of env.json); {WAY_OUT}.")
+        return data
+
+    def env(self) -> dict[str, Any]:
+        """Returns what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
+        path = self.folder / "env.json"
+        try:
+            return dict(json.loads(self.read("env.json")))
+        except (TypeError, ValueError) as error:
+            raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
+
+    def history(self) -> list[dict[str, float]]:
+        """Returns the rows of ``history.csv``."""
+        try:
+            rows = csv.DictReader(self.read("history.csv").decode().splitlines())
+            return [{key: float(value) for key, value in row.items() if value} for row in rows]
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RunFailed(f"{self.folder / 'history.csv'} cannot be read: {error}; {WAY_OUT}.") from error
+
+    def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
+        """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
+        kept = {"errors.safetensors": save(errors.tensors())} if errors.cells else {}
+        files = {**kept, "positions.csv": positions.csv().encode(), "grid.csv": grid.csv().encode()}
+        with _writing(self.folder):
+            self._describe()  # where the model came from the evidence, or the folder vanished meanwhile
+            manifest.note(self.place, files, over=MEASURED, before=() if self.swap else (SPEC, *TRAINED))
+            for name, data in files.items():
+                publish(self.place / name, data)
+
+    def grid(self) -> Grid:
+        """Returns the finished grid; raises ``RunFailed`` if it is damaged, cut short, or that of another run."""
+        path = self.place / "grid.csv"
+        try:
+            grid = Grid.read(self.read("grid.csv", self.place).decode())
+        except (ValueError, KeyError) as error:
+            raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
+        checks.labels(grid, {**self.labels, "attn": self.name}, self.spec.test, path)
+        return grid
+
+    def errors(self) -> Errors | None:
+        """Returns what each test prompt adds to the headline metric; None where that was not kept."""
+        path = self.place / "errors.safetensors"
+        if not self._has("errors.safetensors", self.place):
+            if self.kept is None:
+                manifest.check(self.place, "errors.safetensors", None)
+            return None
+        try:
+            return Errors.of(load(self.read("errors.safetensors", self.place)))
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
+
+    def measured(self) -> tuple[Grid, Errors | None]:
+        """Returns the grid and the errors; raises ``RunFailed`` unless each cell is the mean of its errors."""
+        grid, errors = self.grid(), self.errors()
+        if errors is not None:
+            checks.means(grid, errors, self.name, tasks.build(self.spec.task).headline, self.place / "grid.csv")
+        return grid, errors
+
+    def _describe(self) -> None:
+        """Publishes the specification where it is not there."""
+        if not (self.folder / SPEC).exists():
+            publish(self.folder / SPEC, _json(self.spec.whole()).encode())
+
+    def _results(self) -> Iterator[tuple[Path, str]]:
+        """What makes a run the user's own: weights or a grid."""
+        yield self.folder, "model.safetensors"
+        yield self.folder, "grid.csv"
+        if self.swap:
+            yield self.place, "grid.csv"
+
+    def _has(self, name: str, place: Path) -> bool:
+        kept = self.kept
+        return (place / name).exists() if kept is None else self._inside(name, place) in kept
+
+    def read(self, name: str, place: Path | None = None) -> bytes:
+        """Returns a file of the run's folder, or of ``place`` inside it, as it was written.
+
+        Raises ``RunFailed`` where it is missing, damaged or edited.
+        """
+        place, kept = place or self.folder, self.kept
+        if kept is not None:
+            return kept.read(self._inside(name, place))
+        try:
+            data = (place / name).read_bytes()
+        except FileNotFoundError:
+            raise RunFailed(f"{place / name} is missing; {WAY_OUT}.") from None
+        except OSError as error:
+            raise RunFailed(f"{place / name} cannot be read: {error.strerror or error}; {WAY_OUT}.") from error
+        manifest.check(place, name, data)
+        return data
+
+    def _inside(self, name: str, place: Path) -> str:
+        return (place / name).relative_to(self.folder).as_posix()
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
+
+
+def read_spec(data: bytes, path: Path) -> RunSpec:
+    """Reads a specification as it was written; raises ``RunFailed`` where that is none.
+
+    The axes of its test come in the task's order, as in the specification that was written, so that a test which is
+    repeated from the file has the same rows in the same order.
+    """
+    try:
+        spec = msgspec.json.decode(data, type=RunSpec)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunFailed(f"{path} cannot be read: {error}; move the folder away.") from error
+    try:
+        order = [*next(iter(tasks.build(spec.task).axes.values())), *spec.test.axes]
+    except LabError:  # a task that is not here; whoever needs it says so
+        return spec
+    axes = {axis: spec.test.axes[axis] for axis in order if axis in spec.test.axes}
+    return msgspec.structs.replace(spec, test=msgspec.structs.replace(spec.test, axes=axes))
+
+
+def _taken(lock: FileLock, seconds: float) -> bool:
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        return False
+    return True
+
+
+def _json(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, indent=1, sort_keys=True) + "\n"

@@ -1,0 +1,154 @@
+"""What is read is what was written: every damage to a file of a run is named, and none is used."""
+
+import random
+
+import pytest
+
+from icl_lab import sweep as sweeping
+from icl_lab.errors import RunFailed
+from icl_lab.runs import manifest
+from icl_lab.runs.manifest import Stamp
+
+READS = {  # a file -> what reads it
+    "grid.csv": lambda run: run.grid(),
+    "errors.safetensors": lambda run: run.errors(),
+    "history.csv": lambda run: run.history(),
+    "env.json": lambda run: run.env(),
+    "model.safetensors": lambda run: run.check_weights(),
+}
+
+
+def flipped(data):
+    """One bit, somewhere."""
+    at = random.Random(len(data)).randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+
+
+def a_digit_changed(data):
+    at = max(place for place, byte in enumerate(data) if chr(byte) in "12345678")
+    return data[:at] + bytes([data[at] + 1]) + data[at + 1 :]
+
+
+DAMAGES = {
+    "one bit flipped": flipped,
+    "one digit changed": a_digit_changed,
+    "cut short": lambda data: data[: len(data) // 2],
+    "its last line cut": lambda data: b"\n".join(data.split(b"\n")[:-2]) + b"\n",
+    "emptied": lambda data: b"",
+    "something else": lambda data: b"\xff\xfe not this",
+    "longer": lambda data: data + b"\n",
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run of a second, trained once for all tests here."""
+    import torch
+
+    from icl_lab.runs.session import Lab
+    from icl_lab.runs.spec import resolve
+    from icl_lab.runs.store import Store
+
+    small = ["train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+    spec = resolve("linear", "softmax", "smoke", [*small, "test.axes.length=5,12"])
+    lab = Lab(Store(tmp_path_factory.mktemp("a") / "results"), torch.device("cpu"), lambda text: None)
+    sweeping.sweep(spec, 0, lab)
+    sweeping.sweep(spec, 0, lab, "ssa")
+    return lab, lab.store.run(spec, 0)
+
+
+@pytest.fixture
+def restored(finished):
+    """The run; what a test does to its files is undone after it."""
+    lab, run = finished
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file() and path.name[0] != "."}
+    yield lab, run
+    for path, data in before.items():
+        path.write_bytes(data)
+
+
+def test_every_file_that_was_measured_is_named_with_size_and_checksum(finished):
+    _, run = finished
+    for place in (run.folder, run.swapped("ssa").place):
+        named = manifest.read(place)
+        there = {path.name for path in place.iterdir() if path.is_file() and path.name[0] != "."}
+        assert set(named) == there - {manifest.NAME}
+        for name, stamp in named.items():
+            assert stamp == Stamp.of((place / name).read_bytes())
+
+
+def test_a_stamp_by_hand():
+    assert Stamp.of(b"abc") == Stamp(3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("name", READS)
+def test_no_damage_is_read(restored, name, how):
+    _, run = restored
+    path = run.folder / name
+    path.write_bytes(DAMAGES[how](path.read_bytes()))
+    with pytest.raises(RunFailed, match=rf"{name} is damaged or edited \(.*\); icl-lab repair"):
+        READS[name](run)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_no_damage_to_the_test_with_another_rule_is_read(restored, how):
+    _, run = restored
+    path = run.swapped("ssa").place / "grid.csv"
+    path.write_bytes(DAMAGES[how](path.read_bytes()))
+    with pytest.raises(RunFailed, match=r"grid\.csv is damaged or edited"):
+        run.swapped("ssa").measured()
+    run.measured()  # the test with the rule of the training is none the worse
+
+
+def test_errors_that_were_removed_are_missed(restored):
+    """Without them intervals would be told that leave the prompts out."""
+    _, run = restored
+    (run.folder / "errors.safetensors").unlink()
+    with pytest.raises(RunFailed, match=r"errors\.safetensors is missing; icl-lab repair"):
+        run.measured()
+
+
+def test_a_file_from_elsewhere_is_refused(restored):
+    _, run = restored
+    manifest.note(run.folder, {}, over=["errors.safetensors"])
+    with pytest.raises(RunFailed, match=r"errors.safetensors is not among the files that manifest.json names"):
+        run.errors()
+
+
+@pytest.mark.parametrize("how", ["cut short", "emptied", "something else", "longer", "its last line cut"])
+def test_a_damaged_manifest_is_named(restored, how):
+    _, run = restored
+    path = run.folder / manifest.NAME
+    path.write_bytes(DAMAGES[how](path.read_bytes()))
+    with pytest.raises(RunFailed, match=r"manifest\.json is damaged or edited"):
+        run.grid()
+
+
+def test_a_folder_from_before_there_were_manifests_is_read_and_gets_one_with_its_next_test(restored):
+    lab, run = restored
+    before = run.grid().csv()
+    (run.folder / manifest.NAME).unlink()
+    assert run.grid().csv() == before
+    (run.folder / "grid.csv").unlink()
+    sweeping.sweep(run.spec, 0, lab)
+    assert set(manifest.read(run.folder)) == {
+        *("spec.json", "history.csv", "env.json", "model.safetensors"),
+        *("errors.safetensors", "positions.csv", "grid.csv"),
+    }
+    assert run.grid().csv() == before
+
+
+def test_a_damaged_run_lends_its_model_to_no_other(restored, tiny):
+    import msgspec
+
+    lab, run = restored
+    alike = msgspec.structs.replace(run.spec, test=msgspec.structs.replace(run.spec.test, prompts=32))
+    weights = run.folder / "model.safetensors"
+    weights.write_bytes(flipped(weights.read_bytes()))
+    other, said = lab.store.run(alike, 0), []
+    with other.locked(said.append):
+        other.begin()
+        other.reuse_weights(said.append)
+    assert not other.trained
+    assert "model.safetensors is damaged or edited" in said[0]
