@@ -1,6 +1,6 @@
 """Errors that a user can act on: one line each, saying what was asked and what exists."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 
@@ -47,6 +47,14 @@ class RunFailed(LabError):
     """A run that began and could not be finished (a loss that is not finite, a damaged file, a full disk)."""
 
     exit_code = 1
+
+
+class Diverged(RunFailed):
+    """A training whose loss was no finite number; ``history`` holds what is known of the steps before that."""
+
+    def __init__(self, message: str, history: Sequence[Mapping[str, float]] = ()) -> None:
+        super().__init__(message)
+        self.history = history
 
 
 class Stopped(LabError):

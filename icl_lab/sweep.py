@@ -1,14 +1,16 @@
 """The pass: task, prompt, model with its normalizer, training, shifted test, grid. Read this file first."""
 
+import math
 import time
 
 import torch
 
 from icl_lab import tasks
+from icl_lab.errors import Diverged
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
-from icl_lab.runs import environment, provenance
+from icl_lab.runs import provenance, reuse
 from icl_lab.runs.measure import Subject, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -28,8 +30,11 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     with run.locked(lab.say, lab.stopping):
         if run.finished:  # by the process that we waited for
             return run.grid()
-        model, task = _load_or_train(run, lab), tasks.build(spec.task)
-        subjects = {run.name: subject(model, task, lab.device)}
+        task = tasks.build(spec.task)
+        try:
+            subjects = {run.name: subject(_load_or_train(run, lab), task, lab.device)}
+        except Diverged:  # without a model it answers nothing, and every cell says so
+            subjects = {run.name: Subject(lambda prompt: torch.full((*prompt.targets.shape, task.outputs), math.nan))}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
         measured = measure(subjects, task, spec.test, lab.tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
@@ -44,7 +49,7 @@ def trained(run: Run, lab: Lab) -> GPT2:
     model = GPT2(spec.model, spec.reading(task), spec.attn, stream(run.seed, "init"))
     run.begin()
     if not run.trained:
-        run.reuse_weights(lab.say)
+        reuse.weights(run, lab.say)
     if run.trained:
         if spec.train.switch_to:
             model.swap_rule(spec.train.switch_to)
@@ -54,19 +59,22 @@ def trained(run: Run, lab: Lab) -> GPT2:
     model.to(lab.device)
     lab.tick("train", progress.step, spec.train.steps, "")  # long before the first row of the history
     began, steps = time.monotonic(), spec.train.steps - progress.step
-    history = train(
-        model,
-        task,
-        spec.train,
-        run.seed,
-        progress,
-        keep=lambda progress: run.keep(model, progress),
-        stopping=lab.stopping,
-        tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}"),
-    )
+    try:
+        history = train(
+            model,
+            task,
+            spec.train,
+            run.seed,
+            progress,
+            keep=lambda progress: run.keep(model, progress),
+            stopping=lab.stopping,
+            tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}"),
+        )
+    except Diverged as reason:
+        run.keep_divergence(reason, provenance.about(spec, lab.device, lab.command))
+        raise
     pace = {"seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
-    env = environment.environment(lab.device, lab.command) | provenance.outside(spec)
-    run.keep_model(model, history, env | pace)
+    run.keep_model(model, history, provenance.about(spec, lab.device, lab.command) | pace)
     return model.eval()
 
 

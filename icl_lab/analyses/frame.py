@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.comparison.statistics import Scale
-from icl_lab.errors import BadValue, Stopped, UnknownOption
+from icl_lab.errors import BadValue, RunFailed, Stopped, UnknownOption
 from icl_lab.files import present
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
@@ -326,7 +326,9 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab) -> Any:
     Raises ``BadValue`` where the analysis cannot ask them, and ``Stopped`` between two models when asked to stop.
     """
     analysis = checked(analysis, groups)
-    runs = [(label, run) for label, seeds in groups.items() for run in seeds]
+    runs = [(label, run) for label, seeds in groups.items() for run in seeds if not run.diverged]
+    if not runs:
+        raise RunFailed("every training diverged: there is no model to ask.")
     answers = []
     for number, (label, run) in enumerate(runs):
 
@@ -350,9 +352,11 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab) -> Any:
 def head(analysis: Analysis, spec: RunSpec, groups: Groups) -> str:
     """Returns the line above every table: the task, the preset, and over how many training seeds."""
     seeds = max(len(runs) for runs in groups.values())
+    lost = [f"{label}, seed {run.seed}" for label, runs in groups.items() for run in runs if run.diverged]
+    left = f" Left out, because the training diverged: {'; '.join(lost)}." if lost else ""
     if not analysis.trains:
         return f"Rules without a model, {seeds} draw{'s' * (seeds > 1)}."
-    return f"Task {spec.task}, preset {spec.preset}, {seeds} training seed{'s' * (seeds > 1)}."
+    return f"Task {spec.task}, preset {spec.preset}, {seeds} training seed{'s' * (seeds > 1)}.{left}"
 
 
 def titled(analysis: Analysis, spec: RunSpec) -> str:

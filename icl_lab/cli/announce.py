@@ -31,7 +31,7 @@ class Clock:
         """Returns the seconds of training that are left of a run, its parameters, and the step of its checkpoint."""
         from icl_lab.runs.estimate import examples, standing
 
-        if self.done(run) or run.trained:
+        if self.done(run) or run.trained or run.diverged:
             return 0.0, 0, 0
         self._runs.setdefault(run.spec.hash, run)
         seconds, parameters = self._measured(run.spec.hash)
@@ -40,7 +40,7 @@ class Clock:
 
     def done(self, run: "Run") -> bool:
         """Whether nothing is left to do of a run."""
-        return run.finished if self.tested else run.trained
+        return run.finished if self.tested else run.trained or bool(run.diverged)
 
     def _measure(self, which: str) -> tuple[float, int]:
         from icl_lab.runs.estimate import estimate

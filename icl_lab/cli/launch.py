@@ -13,7 +13,7 @@ from icl_lab.cli.announce import Clock, announce, announce_all, title
 from icl_lab.cli.options import catch_signals, duration, typed
 from icl_lab.cli.progress import Bar, say
 from icl_lab.cli.show import draw
-from icl_lab.errors import RunFailed, Stopped, UnknownName
+from icl_lab.errors import Diverged, RunFailed, Stopped, UnknownName
 
 if TYPE_CHECKING:
     from icl_lab.runs.run import Run
@@ -154,7 +154,8 @@ def complete(
     with shared_threads(order.jobs):
         announce_all(mine, clock, order.jobs)
     failed = at_once(mine, lab, order.jobs, tested) if order.jobs > 1 else {}
-    failed |= stack(mine, lab) if order.stack else {}
+    if order.stack:
+        stack(mine, lab)
     for run in mine:
         if run.folder in failed:
             continue
@@ -162,12 +163,15 @@ def complete(
             announce(run, lab, clock)
         try:
             finish(run, lab, tested)
+        except Diverged:
+            settled(run)
         except RunFailed as error:  # the runs after it are none the worse
             say(f"failed: {title(run)} ({error})")
             failed[run.folder] = str(error)
         else:
             settled(run)
             after(run, run.place in before)
+    tell_divergence(mine)
     if len(mine) == 1 and failed:
         raise RunFailed(*failed.values())
     if failed:
@@ -176,6 +180,8 @@ def complete(
             f"command tries again what is left."
         )
     left = [run for run in runs if not clock.done(run)]
+    if left and parts == 1:
+        raise RunFailed(f"{len(left)} of {len(runs)} runs were cleared meanwhile by another process (--force).")
     if left:
         say(f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard.")
     return not left
@@ -197,6 +203,14 @@ def restart(run: "Run", lab: "Lab") -> None:
         if run.finished or not begun.exists():
             run.clear()
             begun.touch()
+
+
+def tell_divergence(runs: Sequence["Run"]) -> bool:
+    """Says which trainings diverged, and so count as wrong everywhere; returns whether one did."""
+    lost = [run for run in runs if run.diverged]
+    for run in lost:
+        say(f"diverged: {title(run)} ({run.diverged}) Its cells count as wrong; --force trains it again.")
+    return bool(lost)
 
 
 def settled(run: "Run") -> None:
@@ -273,12 +287,12 @@ def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int, tested: bool = True) -
     return failed
 
 
-def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> dict[Path, str]:
-    """Trains what is missing, the seeds of each specification as one; returns why runs failed, by their folder."""
+def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> None:
+    """Trains what is missing, the seeds of each specification as one."""
     from icl_lab.runs import environment
     from icl_lab.runs.ensembles import groups, train_together
 
-    found, failed = groups(runs), dict[Path, str]()
+    found = groups(runs)
     if not found:
         say("nothing to stack: no specification has two seeds left to train.")
     for group in found:
@@ -286,7 +300,4 @@ def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> dict[Path
         what = f"{spec.task} | {spec.attn} | {spec.preset} | seeds {seeds} on {environment.describe(lab.device)}"
         say(f"{what}: trained as one stack of {len(group)}{' (dry run)' if dry_run else ''}")
         if not dry_run:
-            failed |= train_together(group, lab)
-    for folder, reason in failed.items():
-        say(f"failed: {folder} ({reason})")
-    return failed
+            train_together(group, lab)

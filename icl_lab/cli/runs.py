@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from icl_lab.errors import LabError
+from icl_lab.errors import LabError, RunFailed
 from icl_lab.runs.estimate import standing
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, resolve
@@ -30,8 +30,12 @@ def listing(store: Store, say: Callable[[str], object]) -> Iterator[str]:
 def state(run: Run) -> str:
     """Where a run stands: finished, trained, or the step of its checkpoint; and its tests with other rules."""
     swaps = [path.parent.name.removeprefix("swap-") for path in sorted(run.folder.glob("swap-*/grid.csv"))]
+    try:
+        lost = bool(run.diverged)
+    except RunFailed:
+        return "damaged (see icl-lab verify)"
     begun = "trained" if run.trained else f"at step {standing(run)} of {run.spec.train.steps}"
-    begun = "evidence" if run.kept is not None else "finished" if run.finished else begun
+    begun = "evidence" if run.kept is not None else "diverged" if lost else "finished" if run.finished else begun
     return begun + (f", tested with {', '.join(swaps)}" if swaps else "")
 
 

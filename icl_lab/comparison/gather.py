@@ -53,6 +53,7 @@ def publish(
     from icl_lab.runs import environment, study_folder
 
     runs = [run for seeds in groups.values() for run in seeds]
+    sections = [*sections, *page.divergences(groups)]
     spec, command, title = runs[0].spec, made.command, str(made.options.get("title", ""))
     facts = page.facts_of(groups)
     text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study, facts)

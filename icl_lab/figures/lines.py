@@ -1,5 +1,6 @@
 """Numbers along one axis: rules beside their references."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -41,7 +42,7 @@ def rivals(
         for place, seeds in zip(where, values, strict=True):
             if len(seeds) > 1:
                 axes.plot([place] * len(seeds), seeds, ".", color=look.color, markersize=3)
-    shown = [v for values in rules.values() for seeds in values for v in seeds]
+    shown = [v for values in rules.values() for seeds in values for v in seeds if math.isfinite(v)]
     floor = min((v for v in shown if v > 0), default=1e-3) / 3
     # A reference far below every rule (least squares: rounding) would squeeze what there is to see.
     drawn = {name: line for name, line in references.items() if not log or max(line) > floor}
@@ -100,7 +101,7 @@ def disturbance(
             axes.plot(x, values, linewidth=1.5, markersize=4, label=rule, **looks[rule].dotted)
             for place, (low, high) in zip(x, ((spans or {}).get(metric, {})).get(rule, ()), strict=False):
                 axes.plot([place, place], [low, high], color=looks[rule].color, linewidth=1, alpha=0.7)
-        shown = [v for values in rules.values() for v in values]
+        shown = [v for values in rules.values() for v in values if math.isfinite(v)]
         floor = min((v for v in shown if v > 0), default=1e-3) / 3
         drawn = {name: values for name, values in references.items() if not log or max(values) > floor}
         for values in drawn.values():

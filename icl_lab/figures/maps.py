@@ -98,7 +98,8 @@ def effects(
     ratio.
     """
     arrays = {name: _array({where: cell[0] for where, cell in table.items()}) for name, table in tables.items()}
-    reach = max(1e-9, least, max(float(np.nanmax(np.abs(array))) for array in arrays.values()))
+    # Effects that are infinite (a model without finite answers) take the ends of the scale, and do not set it.
+    reach = max([1e-9, least, *(abs(v) for array in arrays.values() for v in array.ravel() if np.isfinite(v))])
     figure, panels = _panels(arrays, tables, rows, columns, width)
     for axes, (name, array) in zip(panels, arrays.items(), strict=True):
         image = axes.imshow(array, cmap="RdBu_r", norm=TwoSlopeNorm(0.0, -reach, reach), aspect="auto", origin="lower")
@@ -121,7 +122,7 @@ def effects(
 
 def _times(power: float) -> str:
     """A power of two as the ratio it is."""
-    ratio = 2.0**power
+    ratio = 2.0**power if power < 1000 else np.inf
     return f"{ratio:.2f}" if ratio < 9.95 else short(ratio)
 
 

@@ -129,6 +129,7 @@ def forest(
     axes.set_yticks(range(len(order)), order, fontsize=7 if narrow else 8)
     axes.set_ylim(len(order) - 0.4, -0.6)
     shown = [v for dot, _ in rows.values() for v in (dot.middle, dot.low, dot.high, *dot.seeds) if math.isfinite(v)]
+    shown = [v for v in shown if v > 0 or not ratio] or [none]
     _reach(axes, shown, none, ratio)
     finish(axes, "")
     if ratio:

@@ -10,11 +10,11 @@ import torch
 from torch.func import vmap
 
 from icl_lab import normalizers, tasks
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, Diverged
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.rng import stream
-from icl_lab.runs import environment, provenance
+from icl_lab.runs import provenance, reuse
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
@@ -30,7 +30,7 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
     """
     missing: dict[Path, dict[int, Run]] = {}
     for run in runs:
-        if not (run.finished or run.trained):
+        if not (run.finished or run.trained or run.diverged):
             missing.setdefault(run.folder.parent, {})[run.seed] = run
     found = [[seeds[seed] for seed in sorted(seeds)] for seeds in missing.values() if len(seeds) > 1]
     for first, *_ in found:
@@ -38,8 +38,8 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
     return found
 
 
-def train_together(runs: Sequence[Run], lab: Lab) -> dict[Path, str]:
-    """Trains the seeds of one specification together; returns why runs failed, by their folder.
+def train_together(runs: Sequence[Run], lab: Lab) -> None:
+    """Trains the seeds of one specification together; of one that diverges no model is kept, but that it did.
 
     The runs are held for this process all the while, taken in the order of ``runs``: where that is always the same, of
     two processes that want several one waits for the other, and never each for the other.
@@ -49,7 +49,7 @@ def train_together(runs: Sequence[Run], lab: Lab) -> dict[Path, str]:
             held.enter_context(run.locked(lab.say, lab.stopping))
         members = [(run, member) for run in runs if (member := _member(run, lab)) is not None]
         if len(members) < 2:  # other processes have done the rest
-            return {}
+            return
         spec, began = runs[0].spec, time.monotonic()
         starts = [member.progress.step for _, member in members]
         lab.tick("train", min(starts), spec.train.steps, "")
@@ -60,12 +60,13 @@ def train_together(runs: Sequence[Run], lab: Lab) -> dict[Path, str]:
             stopping=lab.stopping,
             tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"mean loss {loss:.4g}"),
         )
-        env = environment.environment(lab.device, lab.command) | provenance.outside(spec)
+        env = provenance.about(spec, lab.device, lab.command)
         env |= {"seconds": round(time.monotonic() - began, 1), "stacked": len(members)}
         for (run, member), start in zip(members, starts, strict=True):
-            if not member.failed:
+            if member.failed:
+                run.keep_divergence(Diverged(member.failed, member.progress.history), env)
+            else:
                 run.keep_model(member.model, member.progress.history, env | {"steps_timed": spec.train.steps - start})
-        return {run.folder: member.failed for run, member in members if member.failed}
 
 
 def _member(run: Run, lab: Lab) -> Member | None:
@@ -73,7 +74,7 @@ def _member(run: Run, lab: Lab) -> Member | None:
     task = tasks.build(run.spec.task)
     run.begin()
     if not run.trained:
-        run.reuse_weights(lab.say)
+        reuse.weights(run, lab.say)
     if run.trained:
         return None
     model = GPT2(run.spec.model, run.spec.reading(task), run.spec.attn, stream(run.seed, "init"))

@@ -5,13 +5,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from icl_lab import normalizers, tasks
 from icl_lab.errors import UnknownName
 from icl_lab.model import positions
 from icl_lab.registry import Choice, Registry
+from icl_lab.runs import environment
 from icl_lab.runs.spec import RunSpec
 
 FIELD = "outside"  # of env.json: a list of parts, left out where every part is built in
+
+
+def about(spec: RunSpec, device: torch.device, command: str) -> dict[str, Any]:
+    """Returns what ``env.json`` says of a run that was made here and now: its surroundings, and its outside parts."""
+    return environment.environment(device, command) | outside(spec)
 
 
 def outside(spec: RunSpec) -> dict[str, list[dict[str, str]]]:

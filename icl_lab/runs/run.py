@@ -25,27 +25,27 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load, save, save_model
 
 from icl_lab import tasks
-from icl_lab.errors import LabError, RunFailed, Stopped
+from icl_lab.errors import Diverged, LabError, RunFailed
 from icl_lab.evidence.layer import Kept, Layer
 from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.registry import filename
-from icl_lab.runs import checkpoints, checks, manifest
+from icl_lab.runs import checkpoints, checks, hold, manifest
+from icl_lab.runs.hold import Say
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import RunSpec
 from icl_lab.training.loop import Progress
 
-Say = Callable[[str], object]
 SPEC = "spec.json"
 UNSAVED = ".model-"  # begins the name of a folder in which weights are written
 REPLACED = ".replaced"  # what --force sets aside until the run is finished again
+DIVERGED = "diverged"  # of env.json: why there is no model
 TRAINED = ("history.csv", "env.json", "model.safetensors")
 MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
 
@@ -106,6 +106,13 @@ class Run:
         """Whether the history of its training is there."""
         return self._has("history.csv", self.folder)
 
+    @property
+    def diverged(self) -> str:
+        """Why its training has no model, where its loss was no finite number; else empty."""
+        if self.trained or not self._has("env.json", self.folder):
+            return ""
+        return str(self.env().get(DIVERGED, ""))
+
     @contextmanager
     def locked(self, say: Say, stopping: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Holds the run for this process; a second process says that it waits, and then waits.
@@ -113,51 +120,25 @@ class Run:
         A run whose model is read from the evidence, or from a folder that cannot be written, needs no lock: nothing
         about it will be written. Raises ``Stopped`` when ``stopping()`` turns true while it waits.
         """
-        lock = FileLock(self.folder / ".lock")
-        try:
-            if (self.kept is not None and self.trained) or not self._lockable(lock):
-                yield
-                return
-            if not lock.is_locked:
-                say(f"another process is working on {self.folder}; waiting for it.")
-                while not _taken(lock, 0.5):
-                    if stopping():
-                        raise Stopped("stopped while waiting for another process.")
-            self._sweep_out()
+        if self.kept is not None and self.trained:
             yield
-        finally:
-            lock.release()
-
-    def _lockable(self, lock: FileLock) -> bool:
-        """Tries to take the lock; False where the folder cannot be written and the model is there to be read."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _taken(lock, 0)
-        except OSError as error:
-            if self.trained:
-                return False
-            raise RunFailed(f"{self.folder} cannot be written: {error.strerror or error}.") from error
-        return True
-
-    def _sweep_out(self) -> None:
-        """Removes what writes that were killed have left; nobody else writes these files while the run is held."""
-        names = (SPEC, *TRAINED, *MEASURED, manifest.NAME, *checkpoints.NAMES)
-        for place in (self.folder, *self.folder.glob("swap-*")):
-            for name in names:
-                for left in place.glob(f".{name}-*"):
-                    left.unlink()
-        for left in self.folder.glob(f"{UNSAVED}*"):
-            shutil.rmtree(left)
+            return
+        with hold.held(self.folder, say, stopping, needless=self.trained) as sure:
+            if sure:
+                hold.sweep_out(self.folder, (SPEC, *TRAINED, *MEASURED, manifest.NAME, *checkpoints.NAMES), UNSAVED)
+            yield
 
     def begin(self) -> None:
-        """Writes the specification; raises ``RunFailed`` if the folder holds another one."""
+        """Writes the specification; raises ``RunFailed`` if the folder holds another one, ``Diverged`` if it did."""
         if self.kept is not None and self.trained:  # read from the evidence
             return
         path = self.folder / SPEC
-        with _writing(self.folder):
+        with hold.writing(self.folder):
             self._describe()
         if read_spec(path.read_bytes(), path) != self.spec:
             raise RunFailed(f"{path} holds another specification than its folder's name says; move the folder away.")
+        if self.diverged:
+            raise Diverged(self.diverged)
 
     def clear(self) -> None:
         """Removes what a run leaves, so that it is done afresh; a finished one is kept aside till then.
@@ -184,7 +165,7 @@ class Run:
 
     def keep(self, model: GPT2, progress: Progress) -> None:
         """Publishes a checkpoint; the one before it stays until the next."""
-        with _writing(self.folder):
+        with hold.writing(self.folder):
             checkpoints.keep(self.folder, self._owner, model, progress)
 
     def resume(self, model: GPT2, say: Say) -> Progress:
@@ -196,59 +177,29 @@ class Run:
         """What a checkpoint says of the run that it belongs to."""
         return f"{self.spec.task} {self.spec.attn} {self.spec.hash} seed {self.seed}"
 
+    def keep_divergence(self, reason: Diverged, env: Mapping[str, Any]) -> None:
+        """Publishes that the training diverged, and its history up to then; there is no model."""
+        about = _json({**env, DIVERGED: str(reason)}).encode()
+        self.publish_trained({"history.csv": _table(reason.history), "env.json": about})
+
     def keep_model(self, model: GPT2, history: list[dict[str, float]], env: Mapping[str, Any]) -> None:
         """Publishes the history, the environment and, last of the three, the trained weights."""
-        text = io.StringIO()
-        # A rule that was swapped in on the way has parameters of its own.
-        columns = dict.fromkeys(name for row in history for name in row)
-        writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(history)
-        with _writing(self.folder):
-            with tempfile.TemporaryDirectory(dir=self.folder, prefix=UNSAVED) as place:
-                path = Path(place) / "model.safetensors"
-                save_model(model, str(path))
-                data = path.read_bytes()
-            about = _json({**env, "model_sha256": hashlib.sha256(data).hexdigest()})
-            self._publish_trained((text.getvalue().encode(), about.encode(), data))
+        with hold.writing(self.folder), tempfile.TemporaryDirectory(dir=self.folder, prefix=UNSAVED) as place:
+            path = Path(place) / "model.safetensors"
+            save_model(model, str(path))
+            data = path.read_bytes()
+        about = _json({**env, "model_sha256": hashlib.sha256(data).hexdigest()})
+        files = {"history.csv": _table(history), "env.json": about.encode(), "model.safetensors": data}
+        self.publish_trained(files)
+
+    def publish_trained(self, files: Mapping[str, bytes]) -> None:
+        """Publishes what a training left, in the order of ``TRAINED``."""
+        with hold.writing(self.folder):
+            self._describe()
+            manifest.note(self.folder, files, over=TRAINED, before=[SPEC])
+            for name, data in files.items():
+                publish(self.folder / name, data)
             checkpoints.remove(self.folder)
-
-    def reuse_weights(self, say: Say) -> None:
-        """Takes over the model of a finished training that differs in nothing but the test grid, if there is one."""
-        mine = msgspec.structs.replace(self.spec, test=None, preset="")
-        for where, other, read in self._siblings(say):
-            if msgspec.structs.replace(other, test=None, preset="") == mine:
-                try:
-                    found = [read(name) for name in TRAINED]
-                except RunFailed as reason:  # none to take from
-                    say(str(reason))
-                    continue
-                with _writing(self.folder):
-                    self._publish_trained(found)
-                say(f"takes the model of {where}, which was trained alike.")
-                return
-
-    def _publish_trained(self, contents: Sequence[bytes]) -> None:
-        """Publishes the files of ``TRAINED`` in their order."""
-        files = dict(zip(TRAINED, contents, strict=True))
-        self._describe()
-        manifest.note(self.folder, files, over=TRAINED, before=[SPEC])
-        for name, data in files.items():
-            publish(self.folder / name, data)
-
-    def _siblings(self, say: Say) -> Iterator[tuple[Path, RunSpec, Callable[[str], bytes]]]:
-        """Yields the trained runs of the same rule and seed, the folder's first: where, what, and what reads a file."""
-        for path in sorted(self.folder.parent.parent.glob(f"*/{self.folder.name}/spec.json")):
-            try:
-                spec = read_spec(path.read_bytes(), path)
-            except RunFailed as reason:  # none to take from
-                say(str(reason))
-                continue
-            if path.with_name("model.safetensors").exists():
-                yield path.parent, spec, Run(path.parent, spec, self.seed).read
-        for kept in self.layer.siblings(self.key) if self.layer is not None else ():
-            if "model.safetensors" in kept:
-                yield kept.path, read_spec(kept.read("spec.json"), kept.path), kept.read
 
     def load_model(self, model: GPT2) -> None:
         """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
@@ -287,7 +238,7 @@ class Run:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
         kept = {"errors.safetensors": save(errors.tensors())} if errors.cells else {}
         files = {**kept, "positions.csv": positions.csv().encode(), "grid.csv": grid.csv().encode()}
-        with _writing(self.folder):
+        with hold.writing(self.folder):
             self._describe()  # where the model came from the evidence, or the folder vanished meanwhile
             manifest.note(self.place, files, over=MEASURED, before=() if self.swap else (SPEC, *TRAINED))
             for name, data in files.items():
@@ -359,14 +310,6 @@ class Run:
         return (place / name).relative_to(self.folder).as_posix()
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
-
-
 def read_spec(data: bytes, path: Path) -> RunSpec:
     """Reads a specification as it was written; raises ``RunFailed`` where that is none.
 
@@ -385,12 +328,15 @@ def read_spec(data: bytes, path: Path) -> RunSpec:
     return msgspec.structs.replace(spec, test=msgspec.structs.replace(spec.test, axes=axes))
 
 
-def _taken(lock: FileLock, seconds: float) -> bool:
-    try:
-        lock.acquire(timeout=seconds)
-    except Timeout:
-        return False
-    return True
+def _table(rows: Sequence[Mapping[str, float]]) -> bytes:
+    """Rows as CSV, with a column for every name that one of them has."""
+    text = io.StringIO()
+    # A rule that was swapped in on the way has parameters of its own.
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def _json(fields: Mapping[str, Any]) -> str:

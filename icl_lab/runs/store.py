@@ -9,7 +9,8 @@ from icl_lab.errors import RunFailed, UnknownName
 from icl_lab.evidence.layer import Layer
 from icl_lab.registry import filename
 from icl_lab.runs import checks, provenance
-from icl_lab.runs.run import Run, Say, read_spec
+from icl_lab.runs.hold import Say
+from icl_lab.runs.run import Run, read_spec
 from icl_lab.runs.spec import RunSpec
 
 

@@ -53,7 +53,8 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     rows, columns = task.heat_map
     tables = [_picture(grid, task, here).table(rows, columns) for grid in grids]
     values = np.stack([table.to_numpy() for table in tables])
-    mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
+    with np.errstate(invalid="ignore"):  # a model without finite answers has no spread
+        mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
     cells = [[f"{short(m)} ± {short(s)}" for m, s in zip(*row, strict=True)] for row in zip(mean, sd, strict=True)]
     width = max(len(cell) for row in cells for cell in row) + 2
     lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]

@@ -11,7 +11,7 @@ from statistics import fmean
 
 import torch
 
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import Diverged, Stopped
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.tasks.base import Task
 from icl_lab.training import loop as training
@@ -113,7 +113,7 @@ class Ensemble:
         for losses, member in zip(torch.stack(self.losses).cpu().unbind(1), self.members, strict=True):
             try:
                 pending = training.read(list(losses), done)
-            except RunFailed as error:
+            except Diverged as error:
                 member.failed = str(error)
                 continue
             if over:

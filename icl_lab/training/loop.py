@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import Diverged, Stopped
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Task
@@ -49,7 +49,7 @@ def train(
     again is bit for bit the one that never stopped. ``keep`` is called with all that is needed to go on, every
     ``CHECKPOINT_SECONDS`` and before leaving early; ``tick`` after each row.
 
-    Raises ``RunFailed`` at the first loss that is not finite, with its step and value, and keeps nothing from after it;
+    Raises ``Diverged`` at the first loss that is not finite, with its step and value, and keeps nothing from after it;
     raises ``Stopped`` when ``stopping()`` turns true, and ``BadValue`` where the engine cannot do this training.
     """
     device = next(model.parameters()).device
@@ -60,23 +60,26 @@ def train(
     history, pending = list(progress.history), [torch.tensor(loss, device=device) for loss in progress.pending]
     kept = time.monotonic()
     model.train()
-    for step in range(progress.step, spec.steps):
-        if spec.switch_to and step == spec.switch_step:
-            model.swap_rule(spec.switch_to)
-            moves = optimizer(model, spec, moves)
-            engine = prepare(model, task, moves, spec)
-        pending.append(advance(engine, spec, seed, step))
-        done = step + 1
-        if done % ROW == 0 or done == spec.steps:
-            # Read in groups, so that a GPU need not wait at every step; nothing is kept before it is read.
-            history.append(row(model, spec, done, read(pending, done)))
-            pending = []
-            tick(done, history[-1]["loss"])
-        if done < spec.steps and (stopping() or time.monotonic() - kept > CHECKPOINT_SECONDS):
-            keep(Progress(done, history, read(pending, done), moves.state_dict()))
-            kept = time.monotonic()
-            if stopping():
-                raise Stopped(f"stopped at step {done} of {spec.steps}; the same command goes on from there.")
+    try:
+        for step in range(progress.step, spec.steps):
+            if spec.switch_to and step == spec.switch_step:
+                model.swap_rule(spec.switch_to)
+                moves = optimizer(model, spec, moves)
+                engine = prepare(model, task, moves, spec)
+            pending.append(advance(engine, spec, seed, step))
+            done = step + 1
+            if done % ROW == 0 or done == spec.steps:
+                # Read in groups, so that a GPU need not wait at every step; nothing is kept before it is read.
+                history.append(row(model, spec, done, read(pending, done)))
+                pending = []
+                tick(done, history[-1]["loss"])
+            if done < spec.steps and (stopping() or time.monotonic() - kept > CHECKPOINT_SECONDS):
+                keep(Progress(done, history, read(pending, done), moves.state_dict()))
+                kept = time.monotonic()
+                if stopping():
+                    raise Stopped(f"stopped at step {done} of {spec.steps}; the same command goes on from there.")
+    except Diverged as error:
+        raise Diverged(str(error), history) from None
     moves.settle()
     model.eval()
     return history
@@ -121,9 +124,9 @@ def optimizer(model: GPT2, spec: TrainSpec, before: Optimizer | None = None) -> 
 
 
 def read(losses: list[Tensor], done: int) -> list[float]:
-    """Reads the losses of the last steps up to ``done``; raises ``RunFailed`` at the first that is not finite."""
+    """Reads the losses of the last steps up to ``done``; raises ``Diverged`` at the first that is not finite."""
     values = [loss.item() for loss in losses]
     for step, value in enumerate(values, done - len(values) + 1):
         if not math.isfinite(value):
-            raise RunFailed(f"the loss is {value} at step {step}; a lower train.rate, or train.clip=1, may help.")
+            raise Diverged(f"the loss is {value} at step {step}; a lower train.rate, or train.clip=1, may help.")
     return values

@@ -6,7 +6,7 @@ import pytest
 
 from icl_lab import sweep as sweeping
 from icl_lab.errors import RunFailed
-from icl_lab.runs import manifest
+from icl_lab.runs import manifest, reuse
 from icl_lab.runs.manifest import Stamp
 
 READS = {  # a file -> what reads it
@@ -149,6 +149,6 @@ def test_a_damaged_run_lends_its_model_to_no_other(restored, tiny):
     other, said = lab.store.run(alike, 0), []
     with other.locked(said.append):
         other.begin()
-        other.reuse_weights(said.append)
+        reuse.weights(other, said.append)
     assert not other.trained
     assert "model.safetensors is damaged or edited" in said[0]

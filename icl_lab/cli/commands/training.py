@@ -42,6 +42,8 @@ def sweep(task: str, attns: tuple[str, ...], seeds: int, swap: str, **where: Any
         if done:
             close(done)
             tell_repeat(done)
+    if lost := sum(bool(run.diverged) for run in done):
+        raise RunFailed(f"{lost} of {len(done)} trainings diverged, see above; there is no model of them.")
 
 
 @click.command()

@@ -89,7 +89,7 @@ def _relative(study: Study, rule: str) -> list[float]:
         cell = study.line(words.along(study))[-1]
         ours, theirs = ([_scaled(study, v) for v in study.values(name, cell)] for name in (rule, study.baseline))
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-    return [math.exp(d) for d in differences] if study.scale == "log-ratio" else differences
+    return [words.to_ratio(d) for d in differences] if study.scale == "log-ratio" else differences
 
 
 def _scaled(study: Study, value: float) -> float:

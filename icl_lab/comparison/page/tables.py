@@ -1,7 +1,7 @@
 """The tables of a comparison: means along the shift, the numbers of single seeds, and the same as Markdown."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from icl_lab import markdown as md
@@ -9,6 +9,7 @@ from icl_lab.comparison.page import words
 from icl_lab.comparison.statistics import CLEAR, wilson
 from icl_lab.comparison.study import Labels, Study, clip_model
 from icl_lab.figures.base import short
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
 BOLD = (
@@ -44,6 +45,15 @@ class Section:
     title: str
     table: Table
     notes: Sequence[str] = ()
+
+
+def divergences(groups: Mapping[str, Sequence[Run]]) -> list[Section]:
+    """A table of the trainings that diverged, where there are any; their cells are those of a model without answers."""
+    rows = [Row([label, str(run.seed), run.diverged]) for label, runs in groups.items() for run in runs if run.diverged]
+    note = "They have no model. In every cell their answers count as no finite numbers, and so as wrong."
+    return (
+        [Section("Trainings that diverged", Table(["rule", "seed", "why"], rows, words=True), [note])] if rows else []
+    )
 
 
 def table(study: Study, spec: RunSpec) -> Table:

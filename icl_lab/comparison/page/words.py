@@ -10,6 +10,7 @@ from icl_lab.comparison.study import Study
 from icl_lab.markdown import listed
 from icl_lab.runs.spec import RunSpec
 
+LARGEST = 200.0  # of an effect that is a logarithm: pictures hold no greater ratio
 PROMPTS = {
     True: "Intervals include the luck of the test prompts, which all models share (a paired bootstrap over prompts, "
     "added in quadrature), and so do p values: p is the level at which the interval would just touch no effect.",
@@ -50,6 +51,11 @@ class Contrast:
         return f"{self.middle:{form}}{interval}{chance}".replace("-", "−")
 
 
+def to_ratio(effect: float) -> float:
+    """e to the effect; infinity where no picture would hold it, as of two wild seeds or of no finite answers."""
+    return math.inf if effect > LARGEST else math.exp(effect)
+
+
 def contrasts(study: Study) -> list[Contrast]:
     """Every rule against the baseline by the declared summary, or in the last cell of the line where there is none.
 
@@ -62,9 +68,7 @@ def contrasts(study: Study) -> list[Contrast]:
         family, cell = (study.overalls, {}) if study.overalls.effect(rule, {}) else (study.family, last)
         found.append((rule, family.effects[place(rule, cell)], family.corrected(rule, cell)))
 
-    def shown(value: float) -> float:
-        # Two wild seeds can have an interval that no float holds.
-        return math.exp(min(value, 700.0)) if ratio else value
+    shown = to_ratio if ratio else float
 
     return [
         Contrast(

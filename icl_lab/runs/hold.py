@@ -1,0 +1,76 @@
+"""A folder held by one process at a time, and what writes that were killed have left in it."""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from icl_lab.errors import RunFailed, Stopped
+
+Say = Callable[[str], object]
+LOOK = 0.5  # seconds between two looks at a lock that another process has
+
+
+@contextmanager
+def held(folder: Path, say: Say, stopping: Callable[[], bool], needless: bool) -> Iterator[bool]:
+    """Holds a folder for this process; a second process says that it waits, and then waits.
+
+    Yields whether it is held. Where it cannot be written it is not, which is no error if that is ``needless``, because
+    nothing will be written. Raises ``Stopped`` when ``stopping()`` turns true while it waits, ``RunFailed`` where the
+    folder cannot be written.
+    """
+    lock = FileLock(folder / ".lock")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = _taken(lock, 0)
+    except OSError as error:
+        if not needless:
+            raise unwritable(folder, error) from error
+        yield False
+        return
+    if not free:
+        say(f"another process is working on {folder}; waiting for it.")
+        while not _taken(lock, LOOK):
+            if stopping():
+                raise Stopped("stopped while waiting for another process.")
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def sweep_out(folder: Path, names: Iterable[str], unsaved: str) -> None:
+    """Removes what is left of writes of these files, and folders whose name begins with ``unsaved``.
+
+    Only while the folder is held: then nobody else writes these files.
+    """
+    for place in (folder, *folder.glob("swap-*")):
+        for name in names:
+            for left in place.glob(f".{name}-*"):
+                left.unlink()
+    for left in folder.glob(f"{unsaved}*"):
+        shutil.rmtree(left)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns what goes wrong in writing into ``RunFailed``, naming the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def unwritable(folder: Path, error: OSError) -> RunFailed:
+    """Returns the complaint about a folder that cannot be written."""
+    return RunFailed(f"{folder} cannot be written: {error.strerror or error}.")
+
+
+def _taken(lock: FileLock, seconds: float) -> bool:
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        return False
+    return True

@@ -1,0 +1,49 @@
+"""The model of a run taken from another that was trained alike, and differs in nothing but its test."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from icl_lab.errors import RunFailed
+from icl_lab.runs.hold import Say
+from icl_lab.runs.run import SPEC, TRAINED, Run, read_spec
+from icl_lab.runs.spec import RunSpec
+
+Reader = Callable[[str], bytes]  # the name of a file -> what it holds
+
+
+def weights(run: Run, say: Say) -> None:
+    """Takes over the model of a finished training that differs in nothing but the test grid, if there is one."""
+    mine = _training(run.spec)
+    for where, other, read in _siblings(run, say):
+        if _training(other) != mine:
+            continue
+        try:
+            found = {name: read(name) for name in TRAINED}
+        except RunFailed as reason:  # none to take from
+            say(str(reason))
+            continue
+        run.publish_trained(found)
+        say(f"takes the model of {where}, which was trained alike.")
+        return
+
+
+def _training(spec: RunSpec) -> RunSpec:
+    """A specification without what its test is, and what it is called."""
+    return msgspec.structs.replace(spec, test=None, preset="")
+
+
+def _siblings(run: Run, say: Say) -> Iterator[tuple[Path, RunSpec, Reader]]:
+    """Yields the trained runs of the same rule and seed, the folder's first: where, what, and what reads a file."""
+    for path in sorted(run.folder.parent.parent.glob(f"*/{run.folder.name}/{SPEC}")):
+        try:
+            spec = read_spec(path.read_bytes(), path)
+        except RunFailed as reason:
+            say(str(reason))
+            continue
+        if path.with_name("model.safetensors").exists():
+            yield path.parent, spec, Run(path.parent, spec, run.seed).read
+    for kept in run.layer.siblings(run.key) if run.layer is not None else ():
+        if "model.safetensors" in kept:
+            yield kept.path, read_spec(kept.read(SPEC), kept.path), kept.read

@@ -1,0 +1,131 @@
+"""A training that diverges counts as the worst, stops nothing else, and is neither hidden nor done again unasked."""
+
+import csv
+import math
+
+import pytest
+
+from icl_lab import sweep as sweeping
+from icl_lab.errors import Diverged
+
+SMALL = ["train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+SMALL += ["test.axes.length=5,12"]
+# Without norms and warm-up, at the highest rate there is: after two or three steps.
+DIVERGES = ["model.norm=no", "model.layers=8", "train.rate=1", "train.warmup=0", "train.clip=0"]
+
+
+def options(*settings):
+    return [word for setting in (*SMALL, *settings) for word in ("--set", setting)]
+
+
+@pytest.fixture
+def lost(tiny, lab):
+    spec = tiny("linear", "softmax", *DIVERGES)
+    return lab.store.run(spec, 0), sweeping.sweep(spec, 0, lab)
+
+
+def test_every_cell_of_a_diverged_training_is_the_worst(lost):
+    run, grid = lost
+    own = grid.where(attn="softmax").frame
+    assert set(own[own["metric"] == "mse-code"]["value"]) == {math.inf}
+    marked = own[own["metric"] == "not-finite"]
+    assert len(marked) == len(own[own["metric"] == "mse-code"])
+    assert set(marked["value"]) == {1.0}
+    assert math.isfinite(grid.where(attn="reference:zero", metric="mse-code").frame["value"].iloc[0])
+    assert run.finished
+    assert not run.trained
+    assert run.diverged.startswith("the loss is ")
+
+
+def test_a_rate_of_errors_is_one(tiny, lab):
+    grid = sweeping.sweep(tiny("every", "softmax", *DIVERGES), 0, lab)
+    assert set(grid.where(attn="softmax", metric=["last", "any"]).frame["value"]) == {1.0}
+
+
+def test_it_is_read_and_not_trained_again_unless_forced(lost, lab, monkeypatch):
+    run, grid = lost
+    monkeypatch.setattr(sweeping, "train", None)
+    assert sweeping.sweep(run.spec, 0, lab).frame.equals(grid.frame)
+    with pytest.raises(Diverged, match="the loss is"):
+        sweeping.load_or_train(run, lab)
+    run.clear()
+    assert not run.diverged
+
+
+def test_what_was_known_before_it_diverged_is_kept(tiny, lab, monkeypatch):
+    from icl_lab.training import loop
+
+    spec = tiny("linear", "softmax", "train.steps=100")
+    step = loop.advance
+
+    def breaks(engine, spec, seed, number):
+        loss = step(engine, spec, seed, number)
+        return loss * math.nan if number == 77 else loss
+
+    monkeypatch.setattr(loop, "advance", breaks)
+    sweeping.sweep(spec, 0, lab)
+    run = lab.store.run(spec, 0)
+    assert run.diverged.startswith("the loss is nan at step 78;")
+    assert [row["step"] for row in run.history()] == [50]
+    assert not list(run.folder.glob("*.pt"))
+
+
+def compare(run, *more):
+    return run("compare", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *more)
+
+
+@pytest.fixture
+def one_diverges(monkeypatch):
+    """Seed 1 of ssa diverges."""
+    train = sweeping.train
+
+    def trained(model, task, spec, seed, *rest, **more):
+        if model.attn == "ssa" and seed == 1:
+            raise Diverged("the loss is nan at step 3; a lower rate may help.")
+        return train(model, task, spec, seed, *rest, **more)
+
+    monkeypatch.setattr(sweeping, "train", trained)
+
+
+@pytest.mark.slow
+def test_one_diverged_run_does_not_stop_a_comparison(run, one_diverges, tmp_path):
+    code, _, err = compare(run, *options(), "--seeds", "3", "--name", "mine")
+    assert code == 0, err
+    assert "diverged: linear | ssa | smoke | seed 1 (the loss is nan at step 3; a lower rate may help.)" in err
+    folder = tmp_path / "results" / "mine"
+    text = (folder / "table.md").read_text()
+    assert "### Trainings that diverged" in text
+    assert "| ssa | 1 | the loss is nan at step 3;" in text
+    assert "Trainings that diverged" in (folder / "report.html").read_text()
+    rows = list(csv.DictReader((folder / "comparison.csv").read_text().splitlines()))
+    assert {(row["attn"], row["effect"], row["low"], row["p_holm"]) for row in rows} == {("ssa", "inf", "nan", "nan")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [["--jobs", "2"], ["--stack"]])
+def test_nor_where_runs_are_done_at_once_or_as_a_stack(run, how, tmp_path):
+    """Both seeds of softmax diverge, in whatever process."""
+    code, _, err = compare(run, *options(*DIVERGES), "--seeds", "2", *how)
+    assert code == 0, err
+    assert sum(line.startswith("diverged: linear | softmax") for line in err.splitlines()) == 2
+    code, text, _ = run("list", "runs", "--results", str(tmp_path / "results"))
+    assert code == 0
+    (line,) = [line for line in text.splitlines() if line.split()[1] == "softmax"]
+    assert "seeds 0, 1 diverged" in line
+
+
+@pytest.mark.slow
+def test_an_analysis_leaves_it_out_and_says_so(run, one_diverges, tmp_path):
+    asked = ["--task", "linear", "--attn", "ssa", "--preset", "smoke", "--seeds", "2", *options()]
+    code, text, err = run("deviant", *asked, "--prompts", "64", "--name", "mine")
+    assert code == 0, err
+    assert "Left out, because the training diverged: ssa, seed 1." in text
+    assert "diverged: linear | ssa | smoke | seed 1" in err
+
+
+def test_a_sweep_of_it_fails_each_time_it_is_asked(run):
+    for _ in range(2):
+        code, _, err = run("sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *options(*DIVERGES))
+        assert code == 1
+        assert "diverged: linear | ssa | smoke | seed 0 (the loss is" in err
+        assert err.splitlines()[-1] == "icl-lab: 1 of 1 trainings diverged, see above; there is no model of them."
