@@ -71,9 +71,10 @@ class Finding:
     @property
     def outlook(self) -> str:
         """What would decide an open claim, in words: seeds and hours of one core."""
-        if self.verdict == "one seed" or (self.verdict == "inconclusive" and len(self.seeds) < min(sequential.SPENT)):
+        few = self.decision is not None and self.verdict == "inconclusive"
+        if self.verdict == "one seed" or (few and len(self.seeds) < min(sequential.SPENT)):
             return f"{min(sequential.SPENT) - len(self.seeds)} more seeds for a first look"
-        if self.verdict != "inconclusive":
+        if self.verdict != "inconclusive" or self.decision is None:
             return ""
         if self.more is None:
             return f"more than {max(sequential.SPENT)} seeds"
@@ -94,8 +95,17 @@ def judge(
 ) -> Finding:
     """Judges a claim about two quantities, one number a training seed each, paired by position.
 
-    ``unlearned`` says why a side has not learned its task in training conditions; then nothing else is judged.
+    ``unlearned`` says why a side has not learned its task in training conditions; then nothing else is judged. Nor is
+    it where a value is not finite, because a training diverged or an answer overflowed: no seed is left out for that.
     """
+    lost = [
+        (side.of, [seed for seed, value in zip(seeds, values, strict=True) if not math.isfinite(value)])
+        for side, values in ((claim.left, left), (claim.right, right))
+    ]
+    if any(which for _, which in lost):
+        told = "; ".join(f"{of}: {span(which)}" for of, which in lost if which)
+        why = unlearned or f"answers that are no finite numbers ({told})"
+        return Finding(claim, "not learned" if unlearned else "inconclusive", seeds=tuple(seeds), note=why)
     margin = margin_of(claim, scale)
     decision = sequential.decide(claim.is_, left, right, scale, margin, noise, resolution)
     used = tuple(seeds[: decision.seeds])

@@ -93,3 +93,15 @@ def test_false_discovery_rates_by_hand():
     assert math.isnan(found[1])
     assert [found[i] for i in (0, 2, 3, 4)] == pytest.approx([0.04, 0.16 / 3, 0.16 / 3, 0.5])
     assert all(math.isnan(q) for q in rates([math.nan]))
+
+
+@pytest.mark.parametrize("scale", ["log-ratio", "difference"])
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_a_seed_without_finite_answers_is_not_left_out(scale, bad):
+    """Of the others the claim would be supported: the worst failure must not look good."""
+    found = judge(claim("below"), [0, 1, 2, 3], [bad, 1.0, 1.1, 1.05], [9.0, 9.0, 9.1, 9.2], scale)
+    assert found.verdict == "inconclusive"
+    assert found.words == "answers that are no finite numbers (a: seed 0)"
+    assert (found.more, found.outlook) == (None, "")
+    both = judge(claim("below"), [0, 1], [bad, bad], [bad, 1.0], scale, unlearned="errs as the answer 0")
+    assert (both.verdict, both.words) == ("not learned", "errs as the answer 0")
