@@ -2,18 +2,23 @@
 
 import hashlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
+from icl_lab.errors import LabError
 from icl_lab.files import publish
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.training.loop import Progress
+from icl_lab.training.loop import Progress, optimizer
+from icl_lab.training.recipe import TrainSpec
 
 NAMES = ("checkpoint.pt", "checkpoint-before.pt")  # the last, and the one before it
+MISFIT = (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, LabError)  # what garbage can raise
 SUM = 32  # bytes of the sha256 that a file begins with
 
 
@@ -28,10 +33,11 @@ def keep(folder: Path, owner: str, model: GPT2, progress: Progress) -> None:
     publish(last, hashlib.sha256(data).digest() + data)
 
 
-def resume(folder: Path, owner: str, model: GPT2, say: Callable[[str], object]) -> Progress:
+def resume(folder: Path, owner: str, model: GPT2, spec: TrainSpec, say: Callable[[str], object]) -> Progress:
     """Loads the newest whole checkpoint of the run ``owner`` into ``model``, and says where it goes on.
 
-    One that is damaged, or of another run, is named and left aside; without any the training starts from step 0.
+    One that is damaged, of another run, or that does not fit this one is named and left aside; without any the training
+    starts from step 0.
     """
     there = [folder / name for name in NAMES if (folder / name).exists()]
     for path in there:
@@ -42,10 +48,12 @@ def resume(folder: Path, owner: str, model: GPT2, say: Callable[[str], object]) 
         if (whose := state.pop("owner", "a run that it does not name")) != owner:
             say(f"{path} is of another run ({whose}, not {owner}) and is left aside.")
             continue
-        if (attn := state.pop("attn")) != model.attn:  # training had switched rules by then
-            model.swap_rule(attn)
-        model.load_state_dict(state.pop("model"))
-        progress = Progress(**state)
+        try:
+            _take_up(deepcopy(model), state, spec)  # on a copy, because what does not fit may fit in part
+        except MISFIT as reason:
+            say(f"{path} does not fit this run ({type(reason).__name__}) and is left aside.")
+            continue
+        progress = _take_up(model, state, spec)
         say(f"goes on from step {progress.step} ({path.name}).")
         return progress
     if there:
@@ -53,10 +61,24 @@ def resume(folder: Path, owner: str, model: GPT2, say: Callable[[str], object]) 
     return Progress()
 
 
+def _take_up(model: GPT2, state: Mapping[str, Any], spec: TrainSpec) -> Progress:
+    """Loads what a checkpoint holds; raises one of ``MISFIT`` where it is not the state of such a training."""
+    progress = Progress(**{name: value for name, value in state.items() if name not in ("attn", "model")})
+    if not 0 <= progress.step <= spec.steps:
+        raise ValueError(f"step {progress.step} of {spec.steps}")
+    if state["attn"] != model.attn:  # training had switched rules by then
+        model.swap_rule(state["attn"])
+    model.load_state_dict(state["model"])
+    if progress.optimizer is not None:
+        optimizer(model, spec).load_state_dict(deepcopy(progress.optimizer))
+    return progress
+
+
 def step(folder: Path) -> int:
     """Returns the step of the newest whole checkpoint in a folder; 0 without one."""
     there = (folder / name for name in NAMES if (folder / name).exists())
-    return next((int(state["step"]) for path in there if (state := _read(path)) is not None), 0)
+    steps = (state.get("step") for path in there if (state := _read(path)) is not None)
+    return next((step for step in steps if isinstance(step, int) and step >= 0), 0)
 
 
 def remove(folder: Path) -> None:
@@ -67,7 +89,10 @@ def remove(folder: Path) -> None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     """What a checkpoint holds; None where its bytes are not those that were written."""
-    data = path.read_bytes()
-    if hashlib.sha256(data[SUM:]).digest() != data[:SUM]:
+    try:
+        data = path.read_bytes()
+        if hashlib.sha256(data[SUM:]).digest() != data[:SUM]:
+            return None
+        return dict(torch.load(io.BytesIO(data[SUM:]), weights_only=True, map_location="cpu"))
+    except (OSError, *MISFIT, UnpicklingError, EOFError):  # something else with a checksum of its own: no code runs
         return None
-    return dict(torch.load(io.BytesIO(data[SUM:]), weights_only=True, map_location="cpu"))

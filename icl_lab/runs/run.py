@@ -170,7 +170,7 @@ class Run:
 
     def resume(self, model: GPT2, say: Say) -> Progress:
         """Loads the newest whole checkpoint of this run into ``model``, and says where it goes on."""
-        return checkpoints.resume(self.folder, self._owner, model, say)
+        return checkpoints.resume(self.folder, self._owner, model, self.spec.train, say)
 
     @property
     def _owner(self) -> str:
@@ -184,6 +184,8 @@ class Run:
 
     def keep_model(self, model: GPT2, history: list[dict[str, float]], env: Mapping[str, Any]) -> None:
         """Publishes the history, the environment and, last of the three, the trained weights."""
+        with hold.writing(self.folder):
+            self._describe()  # the folder may have been removed meanwhile
         with hold.writing(self.folder), tempfile.TemporaryDirectory(dir=self.folder, prefix=UNSAVED) as place:
             path = Path(place) / "model.safetensors"
             save_model(model, str(path))

@@ -1,9 +1,14 @@
 """Runs on disk: whole files only, damage that is named, and work that survives being killed."""
 
 import contextlib
+import dataclasses
+import hashlib
+import io
 import json
 import os
+import pickle
 import random
+import shutil
 import signal
 import stat
 import subprocess
@@ -20,8 +25,10 @@ from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.files import publish
 from icl_lab.model.gpt2 import ModelSpec
 from icl_lab.runs.checkpoints import NAMES as CHECKPOINTS
+from icl_lab.runs.estimate import standing
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
+from icl_lab.runs.verify import everything
 from icl_lab.training.loop import train
 
 # Imports once, then forks a child for each folder that it is told, so that being killed costs no import of torch.
@@ -210,6 +217,112 @@ def test_a_damaged_checkpoint_falls_back_and_says_so(stopped, lab, tiny, names, 
     assert sum("is damaged" in line for line in lab.said) == len(names)
     other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
     assert sweeping.sweep(tiny(), 0, other).frame.equals(grid.frame)
+
+
+class Evil:
+    """A pickle that would make a file when it is read."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return (open, (self.mark, "w"))
+
+
+def hostile(kind, state, mark):
+    """Checkpoints with a right checksum whose content is not that of the run."""
+    changed = {
+        "negative step": {**state, "step": -1},
+        "step beyond the end": {**state, "step": 10**9},
+        "unknown key": {**state, "surprise": 1},
+        "no model": {key: value for key, value in state.items() if key != "model"},
+        "half a model": {**state, "model": dict(list(state["model"].items())[:3])},
+        "another shape": {**state, "model": {key: value[..., :1] for key, value in state["model"].items()}},
+        "another optimizer": {**state, "optimizer": {"adam": {"state": {}, "param_groups": []}}},
+        "unknown rule": {**state, "attn": "nosuch"},
+        "a list": [1, 2],
+    }
+    with io.BytesIO() as buffer:
+        if kind == "garbage":
+            buffer.write(b"not a checkpoint")
+        elif kind == "code":
+            pickle.dump(Evil(mark), buffer, protocol=2)
+        else:
+            torch.save(changed[kind], buffer)
+        data = buffer.getvalue()
+    return hashlib.sha256(data).digest() + data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    ["negative step", "step beyond the end", "unknown key", "no model", "half a model", "another shape",
+     "another optimizer", "unknown rule", "a list", "garbage", "code"],
+)  # fmt: skip
+def test_a_checkpoint_with_a_right_checksum_and_a_wrong_content_is_left_aside(stopped, lab, tiny, tmp_path, kind):
+    """And no code of it runs; the training starts afresh, with the same bits."""
+    path, mark = stopped.folder / "checkpoint.pt", tmp_path / "ran"
+    state = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
+    path.write_bytes(hostile(kind, state, str(mark)))
+    (stopped.folder / "checkpoint-before.pt").unlink()
+    assert standing(stopped) in (0, 20, 10**9)  # what is estimated from it must not fail
+    grid = sweeping.sweep(tiny(), 0, lab)
+    assert any(f"{path} " in line and "is left aside" in line for line in lab.said), lab.said
+    assert not mark.exists()
+    other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
+    assert sweeping.sweep(tiny(), 0, other).frame.equals(grid.frame)
+
+
+def test_what_killed_writes_left_is_removed_when_the_run_is_next_held(tiny, lab):
+    run = lab.store.run(tiny(), 0)
+    run.folder.mkdir(parents=True)
+    left = [run.folder / name for name in (".grid.csv-abc", ".checkpoint.pt-x1", ".manifest.json-q")]
+    for path in left:
+        path.write_text("half")
+    (run.folder / ".model-abc").mkdir()
+    (run.folder / ".model-abc" / "model.safetensors").write_text("half")
+    (run.folder / ".heat-map.png-abc").write_text("somebody draws at this moment, and holds nothing")
+    with run.locked(print):
+        assert {path.name for path in run.folder.iterdir()} == {".lock", ".heat-map.png-abc"}
+
+
+def test_a_trained_run_in_a_folder_that_cannot_be_written_is_read(tiny, lab, monkeypatch):
+    grid = sweeping.sweep(tiny(), 0, lab)
+
+    def refused(lock, timeout):
+        raise PermissionError(30, "Read-only file system")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refused)
+    assert sweeping.load_or_train(lab.store.run(tiny(), 0), lab).attn == "softmax"
+    assert sweeping.sweep(tiny(), 0, lab).frame.equals(grid.frame)
+    with pytest.raises(RunFailed, match="seed-1 cannot be written: Read-only file system"):
+        sweeping.sweep(tiny(), 1, lab)
+
+
+def test_a_results_folder_that_vanishes_meanwhile_is_whole_again_at_the_end(tiny, lab):
+    vanishing = dataclasses.replace(
+        lab, tick=lambda stage, done, total, note: shutil.rmtree(lab.store.root) if done == 50 else None
+    )
+    grid = sweeping.sweep(tiny(), 0, vanishing)
+    run = lab.store.run(tiny(), 0)
+    assert [finding.state for finding in everything(lab.store.root)] == ["whole"]
+    assert run.grid().frame.equals(grid.frame)
+    assert list(lab.store.runs()) == [run]
+
+
+def test_a_finished_run_is_kept_until_it_is_finished_again(tiny, lab):
+    sweeping.sweep(tiny(), 0, lab)
+    run = lab.store.run(tiny(), 0)
+    before = {name: (run.folder / name).read_bytes() for name in ("grid.csv", "model.safetensors", "history.csv")}
+    run.clear()
+    assert not run.finished
+    assert not run.trained
+    assert {name: (run.folder / ".replaced" / name).read_bytes() for name in before} == before
+    run.clear()  # what is there now is not finished, and takes the place of nothing
+    assert {name: (run.folder / ".replaced" / name).read_bytes() for name in before} == before
+    sweeping.sweep(tiny(), 0, lab)
+    run.forget_replaced()
+    assert not (run.folder / ".replaced").exists()
 
 
 def test_a_checkpoint_of_another_run_is_left_aside(stopped, lab, tiny):
