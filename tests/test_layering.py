@@ -22,7 +22,7 @@ FLOORS = (
     ("sweep", "profiles"),
     ("comparison",),
     ("analyses",),
-    ("papers", "bench", "contracts"),
+    ("papers", "bench", "contracts", "torture"),
     ("cli",),
     ("__main__",),
 )

@@ -1,0 +1,64 @@
+"""Rounds of faults, each with numbers of its own, and the table that they end in."""
+
+import csv
+import io
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from icl_lab import markdown as md
+from icl_lab.runs import environment
+from icl_lab.torture.arena import Arena
+from icl_lab.torture.faults import BAD, GOOD, KINDS, Fault
+
+
+def rounds(count: int, seed: int, tick: Callable[[int, int], object] = lambda done, total: None) -> Iterator[Fault]:
+    """Yields the faults of so many rounds; a round does every kind once, its faults drawn at (seed, round, kind)."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # processes that are forked from one with several hang
+    root = Path(tempfile.mkdtemp(prefix="icl-lab-torture-"))
+    try:
+        arena = Arena.build(root)
+        for number in range(count):
+            tick(number, count)
+            for name, kind in KINDS.items():
+                yield from kind(arena, random.Random(f"{seed} {number} {name}"))
+        tick(count, count)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+        torch.set_num_threads(threads)
+
+
+def table(faults: Sequence[Fault], command: str) -> str:
+    """Returns how many faults of each kind were done and what became of them, as Markdown."""
+    counts = Counter((fault.kind, fault.outcome) for fault in faults)
+    lines = [
+        "Faults done to a study of two tiny models and their comparison. After a fault to a process, the study is "
+        "finished and every file held against the study that nothing was done to: `same bits`, `wrong bits`, or `lost` "
+        "where it cannot be finished. After a fault to a file, `icl-lab verify` and whatever reads the file must name "
+        "it: `named`, or `silent`.",
+        "",
+        *md.head(["fault", "done", *GOOD, *BAD]),
+    ]
+    for kind in KINDS:
+        own = [counts[kind, outcome] for outcome in (*GOOD, *BAD)]
+        lines.append(md.row([kind, str(sum(own)), *map(str, own)]))
+    own = [sum(counts[kind, outcome] for kind in KINDS) for outcome in (*GOOD, *BAD)]
+    lines.append(md.row(["all", str(sum(own)), *map(str, own)]))
+    bad = [fault for fault in faults if fault.outcome in BAD]
+    lines += ["", *(f"* {fault.kind}, {fault.to}: {fault.outcome} {fault.note}" for fault in bad)]
+    return "\n".join([*lines, f"Made by `{command}`. {environment.origin()}", ""])
+
+
+def listed(faults: Sequence[Fault]) -> str:
+    """Returns every fault as a row of CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["kind", "to", "outcome", "note"])
+    writer.writerows([fault.kind, fault.to, fault.outcome, fault.note] for fault in faults)
+    return text.getvalue()
