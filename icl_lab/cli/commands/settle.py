@@ -13,7 +13,7 @@ import click
 from icl_lab.cli.announce import Clock
 from icl_lab.cli.hints import then
 from icl_lab.cli.launch import Order, complete, laboratory
-from icl_lab.cli.options import Folder, crowd_options, device_option, duration, threads_option
+from icl_lab.cli.options import crowd_options, device_option, duration, experiments_option, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.errors import RunFailed, Stopped
@@ -31,7 +31,7 @@ UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 def _time(context: click.Context, option: click.Parameter, text: str) -> float:
     """Reads a time such as 90m, 3h or 1.5h."""
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h|d)", text.strip())
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d)", text.strip())
     if not found or not float(found[1]):
         raise click.BadParameter(f"'{text}' is no time such as 90m, 3h or 1.5h.")
     return float(found[1]) * UNITS[found[2]]
@@ -41,8 +41,8 @@ def _time(context: click.Context, option: click.Parameter, text: str) -> float:
 @click.argument("names", nargs=-1)
 @click.option("--preset", default="lite", show_default=True, help="The scale at which to decide.")
 @click.option("--budget", default="1h", show_default=True, metavar="TIME", callback=_time, help="When to stop: 3h.")
-@click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
-@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+@results_option
+@experiments_option
 @device_option
 @threads_option
 @crowd_options
