@@ -62,7 +62,9 @@ def brief(text: str, most: int = 2000) -> str:
     "No task is called ... x'."
     """
     lines = text.split("\n")
-    return "\n".join(line if len(line) <= most else f"{line[: most * 3 // 4]}... {line[-most // 8 :]}" for line in lines)
+    return "\n".join(
+        line if len(line) <= most else f"{line[: most * 3 // 4]}... {line[-most // 8 :]}" for line in lines
+    )
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -5,6 +5,7 @@ import typing
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
+GREATEST = 1e15  # of the numbers of a prompt: norms and errors square them in single precision
 WORDS = {bool: "yes or no", int: "a whole number", float: "a finite number", str: "text"}
 
 

@@ -44,8 +44,10 @@ def main() -> None:
         preempted = isinstance(error, Stopped) and signal.SIGINT not in caught
         sys.exit(PREEMPTED if preempted else error.exit_code)
     except click.ClickException as error:
-        error.message = brief(error.message)
-        error.show()
+        if (short := brief(error.format_message())) == error.format_message():
+            error.show()
+        else:
+            click.echo(f"Error: {short}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # nobody reads any more (``| head -1``)
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123

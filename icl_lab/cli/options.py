@@ -29,6 +29,9 @@ experiments_option = click.option(
 )
 threads_option = click.option("--threads", type=click.IntRange(1, THREADS), help="CPU threads.  [default: all cores]")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
+large_option = click.option(
+    "--allow-large", is_flag=True, help="Begin even what by estimate exceeds this machine's memory, or a year."
+)
 seeds_option = click.option(
     "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Seeds 0 to N-1."
 )
@@ -50,6 +53,7 @@ def where_options(command: Command) -> Command:
             ),
             device_option,
             threads_option,
+            large_option,
         ]
     ):
         command = option(command)

@@ -26,7 +26,7 @@ def check_words(words: Iterable[str]) -> None:
                 f"'{word[:40]}...' has {len(word):,} characters, more than the {LONGEST_WORD:,} that a word may have."
             )
         if any(unicodedata.category(letter) in NO_TEXT for letter in word):
-            raise click.UsageError(f"{ascii(word)} is no text of one line in UTF-8.")
+            raise click.UsageError(f"{word!a} is no text of one line in UTF-8.")
 
 
 class Folder(click.Path):

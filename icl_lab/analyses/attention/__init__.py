@@ -56,7 +56,7 @@ class Attention(Analysis):
     layers: str = option("", "Layers to show, from 0, e.g. 0,1.  [default: all]")
     heads: str = option("", "Heads to show, from 0.  [default: all]")
     last: int | None = option(None, "Show only the last queries.  [default: all]", least=1)
-    means: int = option(64, f"Prompts of the means, at most {MOST}; 0: none.", least=0)
+    means: int = option(64, f"Prompts of the means, at most {MOST}; 0: none.", least=0, most=MOST)
 
     @property
     def tag(self) -> str:

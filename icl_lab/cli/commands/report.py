@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from icl_lab.cli.launch import laboratory
-from icl_lab.cli.options import experiments_option, read_option
+from icl_lab.cli.options import experiments_option, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.cli.values import Folder
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folders", nargs=-1, type=Folder())
-@read_option
+@results_option
 @click.option("--out", "elsewhere", type=Folder(), help="Write there, a folder for each study, not in place.")
 @experiments_option
 def report(folders: tuple[Path, ...], results: Path, elsewhere: Path | None, files: Path) -> None:

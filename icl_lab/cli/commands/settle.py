@@ -12,8 +12,16 @@ import click
 
 from icl_lab.cli.announce import Clock
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, complete, laboratory
-from icl_lab.cli.options import crowd_options, device_option, duration, experiments_option, results_option, threads_option
+from icl_lab.cli.launch import Order, check_sizes, complete, laboratory
+from icl_lab.cli.options import (
+    crowd_options,
+    device_option,
+    duration,
+    experiments_option,
+    large_option,
+    results_option,
+    threads_option,
+)
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.errors import RunFailed, Stopped
@@ -45,6 +53,7 @@ def _time(context: click.Context, option: click.Parameter, text: str) -> float:
 @experiments_option
 @device_option
 @threads_option
+@large_option
 @crowd_options
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and train nothing.")
 def settle(
@@ -55,6 +64,7 @@ def settle(
     files: Path,
     device: str,
     threads: int | None,
+    allow_large: bool,
     shard: tuple[int, int],
     dry_run: bool,
     jobs: int,
@@ -73,7 +83,7 @@ def settle(
     part, parts = shard
     asked = list(names) or experiment.names(place)
     chosen = [name for number, name in enumerate(asked) if number % parts == part % parts]
-    lab = laboratory(results, device, threads)
+    lab = laboratory(results, device, threads, allow_large=allow_large)
     late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
     # Parts that run at the same time write tables of their own.
     desk = Desk(place, preset, lab, chosen, f"-{part}-of-{parts}" if parts > 1 else "")
@@ -194,6 +204,7 @@ class Desk:
         from icl_lab.papers import cost
 
         like = replace(self.lab.store, layer=None).run(spec, -1)  # a seed of which nothing is there
+        check_sizes([like], self.lab, tested=False)
         return Clock(self.lab.device)(like)[0] / cost.operations(spec)
 
 
