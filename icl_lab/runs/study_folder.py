@@ -160,7 +160,9 @@ def _own(root: Path, name: str) -> None:
     if Path(name).is_absolute() or ".." in inside or not inside or any(part != part.strip() for part in inside):
         raise BadValue(f"--name is a folder inside the results folder; got '{name}'.")
     if inside[0].casefold() in TAKEN:
-        raise BadValue(f"--name is a folder inside the results folder, of its own and none of {', '.join(TAKEN)}; got '{name}'.")
+        raise BadValue(
+            f"--name is a folder inside the results folder, of its own and none of {', '.join(TAKEN)}; got '{name}'."
+        )
     if len(os.fsencode(name)) > LONGEST:
         raise BadValue(f"--name has at most {LONGEST} bytes, got {len(os.fsencode(name)):,}.")
     folder = root / name

@@ -111,8 +111,8 @@ def pages(root: Path, only: str) -> None:
 
 def _made_by(path: Path) -> list[str]:
     """Returns the words of the command that a study's table names as the one that made it; none without one."""
-    found = re.search(r"^Made by `icl-lab (.+?)`", path.read_text(), re.MULTILINE)
-    return shlex.split(found[1]) if found else []
+    found = re.search(r"^Made by (`+) ?icl-lab (.+?) ?\1", path.read_text(), re.MULTILINE)
+    return shlex.split(found[2]) if found else []
 
 
 def _paged(study: Path, words: list[str]) -> bool:
