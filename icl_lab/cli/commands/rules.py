@@ -50,6 +50,7 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     tokens = wholes(lengths, "--lengths")
     if not tokens:
         raise click.BadParameter("name at least one length, such as 256,1024.", param_hint="--lengths")
+    analysis.check(tokens)
     if threads is not None:
         torch.set_num_threads(threads)
     here = environment.device(device)
