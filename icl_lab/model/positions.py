@@ -177,7 +177,8 @@ def exchange(old: str, new: str, d: int, head_dim: int, train_tokens: int) -> Po
 
 
 def _frequencies(d: int, theta: float) -> Tensor:
-    return theta ** (-torch.arange(0, d, 2, dtype=torch.float32) / d)
+    # On the CPU even where a code is built as a shape alone: these few numbers load much of torch on "meta".
+    return theta ** (-torch.arange(0, d, 2, dtype=torch.float32, device="cpu") / d)
 
 
 def _angles(where: Tensor, frequencies: Tensor) -> Tensor:
