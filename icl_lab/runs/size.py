@@ -87,8 +87,9 @@ def parameters(spec: RunSpec, task: Task) -> int:
     head_dim = d // model.heads
     with torch.device("meta"):  # a table of any size takes no memory there
         code = positions.build(model.positions, d, head_dim, task.tokens(spec.train.longest))
-    block = (4 * d * d + 4 * d) * model.attention + (8 * d * d + 5 * d) * model.mlp + 4 * d
-    ends = (task.vocabulary or task.width + 1) * d + (d + 1) * task.outputs + 2 * d
+    norm = 2 * d * model.norm
+    block = (4 * d * d + 4 * d + norm) * model.attention + (8 * d * d + 5 * d + norm) * model.mlp
+    ends = (task.vocabulary or task.width + 1) * d + (d + 1) * task.outputs + norm + 2 * d * model.norm_in
     return model.layers * block + ends + sum(p.numel() for p in code.parameters())
 
 

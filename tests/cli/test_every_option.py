@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from icl_lab import normalizers, tasks
 from icl_lab.cli.commands.analyses import Deferred
 from icl_lab.cli.main import cli, main
+from icl_lab.cli.values import Finite, Folder
 from icl_lab.model import positions
 from icl_lab.runs.spec import resolve
 
@@ -244,3 +245,18 @@ def feed(path, idle, monkeypatch, data):
             assert Path(idle, written).resolve().is_relative_to(below) or any(word in written for word in CACHES), (
                 written
             )
+
+
+def test_every_number_and_every_path_has_bounds():
+    """So that an option is bounded by being declared; one of a new command as well."""
+    for path, command in COMMANDS.items():
+        for parameter in command.params:
+            kind, where = parameter.type, (*path, parameter.opts)
+            assert not isinstance(kind, click.types.IntParamType | click.types.FloatParamType) or hasattr(
+                kind, "max"
+            ), where
+            if isinstance(kind, click.IntRange | click.FloatRange):
+                assert None not in (kind.min, kind.max), where
+            if isinstance(kind, click.FloatRange):
+                assert isinstance(kind, Finite), where
+            assert not isinstance(kind, click.Path) or isinstance(kind, Folder) or kind.exists, where
