@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
@@ -159,6 +160,7 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.chdir(place)
     monkeypatch.setattr(estimate, "estimate", lambda *_: (1.0, 1))
     monkeypatch.setattr(environment, "commit", lambda *_: "unknown")
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # they would stay, for all tests after this
     monkeypatch.setattr(bench, "measure", lambda *_: iter(()))
     monkeypatch.setattr(functions, "everything", lambda *_: iter(()))
     monkeypatch.setattr(rules, "functions", lambda *_: {})
