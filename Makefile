@@ -8,27 +8,28 @@ space := $(subst ,, )
 BOOTSTRAP   ?= python3
 EXTRAS      ?= dev
 CONSTRAINTS ?= constraints.txt
+override READY :=
 # PYTHON=python make sweep: use the active environment, install nothing
 ifeq ($(origin PYTHON),undefined)
   VENV   ?= .venv
   PYTHON := $(VENV)/bin/python
-  READY  := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
+  override READY := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 endif
 # uv does not read pip's variable; pip separates by spaces, uv by commas
-export UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(PIP_FIND_LINKS)))
+export UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(value PIP_FIND_LINKS)))
 
 # What a variable holds reaches the program as it was typed, through the environment: make expands no $(..) in it, and
 # no shell reads it. GIVEN: all that stand on the command line; FOUND: those of the environment that are wanted.
-MAKES := MAKE% MFLAGS SHELL PYTHON BOOTSTRAP EXTRAS CONSTRAINTS VENV UV_FIND_LINKS
-GIVEN := $(strip $(foreach v,$(filter-out $(MAKES),$(.VARIABLES)),$(if $(filter command,$(firstword $(origin $v))),$v)))
-FOUND := $(strip $(foreach v,TASK ATTN RUN SEEDS PRESET DEVICE RESULTS JOBS ARGS,$(if $(filter environment,$(origin $v)),$v)))
+override MAKES := MAKE% MFLAGS SHELL PYTHON BOOTSTRAP EXTRAS CONSTRAINTS VENV UV_FIND_LINKS
+override GIVEN := $(strip $(foreach v,$(filter-out $(MAKES),$(.VARIABLES)),$(if $(filter command,$(firstword $(origin $v))),$v)))
+override FOUND := $(strip $(foreach v,TASK ATTN RUN SEEDS PRESET DEVICE RESULTS JOBS ARGS,$(if $(filter environment,$(origin $v)),$v)))
 $(foreach v,$(GIVEN) $(FOUND),$(eval override $v := $$(value $v)))
 export $(GIVEN) $(FOUND) GIVEN FOUND
 
-OWN := help test test-fast check docs site
+override OWN := help test test-fast check docs site
 # every other target is a command of the program, which says so where it has none of that name: a new file in
 # icl_lab/analyses is a target by being there
-ASKED := $(filter-out $(OWN) $(READY),$(MAKECMDGOALS))
+override ASKED := $(filter-out $(OWN) $(READY),$(MAKECMDGOALS))
 
 .PHONY: $(OWN) $(ASKED)
 help: ## this list

@@ -63,6 +63,18 @@ class Stopped(LabError):
     exit_code = 130
 
 
+def brief(text: str, most: int = 2000) -> str:
+    """Returns each line of a complaint with its middle left out where what was asked makes it endless.
+
+    >>> brief("No task is called 'xxxxxxxxxxxxxxxxxxxx'.", 24)
+    "No task is called ... x'."
+    """
+    lines = text.split("\n")
+    return "\n".join(
+        line if len(line) <= most else f"{line[: most * 3 // 4]}... {line[-most // 8 :]}" for line in lines
+    )
+
+
 def _nearest(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else ""

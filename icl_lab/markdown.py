@@ -6,12 +6,33 @@ from itertools import takewhile, zip_longest
 
 
 def row(cells: Iterable[str]) -> str:
-    """Returns one line.
+    r"""Returns one line; a stroke or a line's end within a cell makes no new one.
 
-    >>> row(["`ssa`", "0.17"])
-    '| `ssa` | 0.17 |'
+    >>> row(["`ssa`", "0.17", "a|b"])
+    '| `ssa` | 0.17 | a\\|b |'
     """
-    return f"| {' | '.join(cells)} |"
+    told = (re.sub(r"(?<!\\)\|", r"\\|", " ".join(cell.splitlines())) for cell in cells)
+    return f"| {' | '.join(told)} |"
+
+
+def code(text: str) -> str:
+    """Returns a text as code within a line, whatever it holds: a path may have backticks.
+
+    >>> code("icl-lab list"), code("a`b"), code("`")
+    ('`icl-lab list`', '``a`b``', '`` ` ``')
+    """
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def escaped(text: str) -> str:
+    r"""Returns a text as words of a sentence: what begins code, HTML or a link there is written out.
+
+    >>> escaped("a <b> `c` [d]")
+    'a \\<b> \\`c\\` \\[d]'
+    """
+    return re.sub(r"([\\`<\[])", r"\\\1", " ".join(text.splitlines()))
 
 
 def head(names: Iterable[str]) -> list[str]:

@@ -1,10 +1,10 @@
 """The values of options as text (``yes``, ``2.5``, ``short``), read by the type of a constructor's parameter."""
 
-import math
 import typing
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
+GREATEST = 1e15  # of the numbers of a prompt: norms and errors square them in single precision
 WORDS = {bool: "yes or no", int: "a whole number", float: "a finite number", str: "text"}
 
 
@@ -19,7 +19,10 @@ def readable(annotation: Any) -> bool:
 
 
 def read(text: str, annotation: Any) -> Any:
-    """Reads ``text`` as the first kind of ``annotation`` that it fits; ``ValueError`` if it fits none."""
+    """Reads ``text`` as the first kind of ``annotation`` that it fits; ``ValueError`` if it fits none.
+
+    Numbers are at most ``GREATEST`` in size.
+    """
     for kind in kinds(annotation):
         if get_origin(kind) is Literal:
             matches = [value for value in get_args(kind) if write(value) == text]
@@ -35,9 +38,21 @@ def read(text: str, annotation: Any) -> Any:
                 value = kind(text)
             except ValueError:
                 continue
-            if math.isfinite(value):
+            if -GREATEST <= value <= GREATEST:
                 return value
     raise ValueError(text)
+
+
+def bound(text: str) -> str:
+    """Returns what to add to a kind of number where ``text`` is one that is too large; nothing where it is none.
+
+    >>> bound("1e30"), bound("nan"), bound("x")
+    (' of at most 1e+15 in size', '', '')
+    """
+    try:
+        return f" of at most {GREATEST:g} in size" if abs(float(text)) > GREATEST else ""
+    except ValueError:
+        return ""
 
 
 def write(value: Any) -> str:

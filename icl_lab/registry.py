@@ -204,7 +204,9 @@ class Registry:
                 values[key] = values_of.read(text, annotation)
             except ValueError:
                 wanted = values_of.describe(annotation)
-                raise BadValue(f"{self.kind} '{choice}': {key} must be {wanted}, got '{text}'.") from None
+                raise BadValue(
+                    f"{self.kind} '{choice}': {key} must be {wanted}{values_of.bound(text)}, got '{text}'."
+                ) from None
         return values
 
 

@@ -58,7 +58,7 @@ def run(monkeypatch, capsys, tmp_path):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
 
     def call(*words, results=tmp_path / "results"):
-        extra = ["--results", str(results)] if words and words[0] in RESULTS else []
+        extra = ["--results", str(results)] if words and words[0] in RESULTS and results is not None else []
         monkeypatch.setattr(sys, "argv", ["icl-lab", *words, *extra])
         try:
             main()

@@ -70,7 +70,7 @@ def options_of(command):
 
 
 # Targets of the Makefile's own; every other one is a command of the program.
-OWN = set(re.search(r"^OWN := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split())
+OWN = set(re.search(r"^override OWN := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split())
 ALL_OPTIONS = {option for name in cli.commands for option in options_of(real(name))} | set(options_of(cli))
 # The example of the README is there once a reader has written it.
 WRITTEN = {"in-context", "spread"}

@@ -57,7 +57,7 @@ class Deviant(Analysis):
 
     position: tuple[int, ...] = option((0,), "Index of the deviant example, or several: 0,5.", least=0)
     factors: tuple[float, ...] = option((), "What it is multiplied by, e.g. 1,10,100.  [default: the task's own]")
-    prompts: int = option(1024, "Test prompts.", least=2)
+    prompts: int = option(1024, "Test prompts.", least=2, most=1_000_000)
 
     @property
     def tag(self) -> str:

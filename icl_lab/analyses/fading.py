@@ -28,6 +28,7 @@ from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.tasks.base import Prompt
+from icl_lab.training.curriculum import LONGEST
 
 STRETCHES = (0.5, 1, 2, 4, 8, 16)  # the usual lengths, in training lengths
 METRICS = ("largest", "entropy", "effective", "temperature")
@@ -56,9 +57,13 @@ class Fading(Analysis):
     title: ClassVar[str] = "attention of the token that is asked last"
 
     lengths: tuple[int, ...] = option(
-        (), "Examples of a prompt, e.g. 64,128.  [default: 1/2 to 16 training lengths]", least=1
+        (), "Examples of a prompt, e.g. 64,128.  [default: 1/2 to 16 training lengths]", least=1, most=LONGEST
     )
-    prompts: int = option(64, "Prompts at each length.", least=2)
+    prompts: int = option(64, "Prompts at each length.", least=2, most=100_000)
+
+    def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
+        """The prompts at each of the lengths that are named; the usual ones are such that all can be made."""
+        return [(self.prompts, length) for length in self.lengths or (spec.train.longest,)]
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` where nothing attends, on a length that cannot be made, and on fewer than two."""

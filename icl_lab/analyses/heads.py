@@ -46,7 +46,11 @@ class Heads(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"heads": (SHIFTS, "length", "layer", "head", "index")}
     title: ClassVar[str] = "what heads attend to, as in training"
 
-    prompts: int = option(64, "Prompts in each cell.", least=2)
+    prompts: int = option(64, "Prompts in each cell.", least=2, most=100_000)
+
+    def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
+        """The prompts of the longest cell."""
+        return [(self.prompts, spec.test.lengths[-1])]
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` where nothing attends."""

@@ -25,6 +25,7 @@ from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, TestSpec, draw, judged
 from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.tasks.base import Prompt, Task
+from icl_lab.training.curriculum import LONGEST
 
 TOP = 25  # heads that are shown, as in Figure 7 of arXiv 2501.19399
 STRETCH = 8  # the usual test length, in training lengths: as in the paper
@@ -45,12 +46,16 @@ class Needle(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"heads": ("length", "layer", "head"), "trials": ("length", "trial")}
     title: ClassVar[str] = "attention to the needle"
 
-    length: int | None = option(None, "Tokens of a prompt.  [default: 8 training lengths]", least=1)
-    trials: int = option(100, "Prompts.", least=2, names=("prompts",))
+    length: int | None = option(None, "Tokens of a prompt.  [default: 8 training lengths]", least=1, most=LONGEST)
+    trials: int = option(100, "Prompts.", least=2, most=100_000, names=("prompts",))
 
     def tokens(self, spec: RunSpec) -> int:
         """The length of the prompts."""
         return self.length or STRETCH * spec.train.longest
+
+    def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
+        """The trials."""
+        return [(self.trials, self.tokens(spec))]
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` without a needle or without heads, and where one does not fit into the length."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from icl_lab import markdown as md
 from icl_lab.analyses.frame import Analysis, Groups, head, titled
 from icl_lab.analyses.page import page
 from icl_lab.runs import study_folder
@@ -32,7 +33,7 @@ def record(name: str, analysis: Analysis, groups: Groups, command: str) -> Study
 def text(above: str, finding: str, table: Sequence[str], command: str, more: str = "") -> str:
     """Returns what was found as Markdown: the line above, the finding, the tables, what made them."""
     lines = [above, "", *([finding, ""] if finding else [])]
-    return "\n".join([*lines, *table, "", f"Made by `{command}`.", ""]) + more
+    return "\n".join([*lines, *table, "", f"Made by {md.code(command)}.", ""]) + more
 
 
 def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, folder: Path, more: str = "") -> str:

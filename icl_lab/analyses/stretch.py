@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from icl_lab.option_values import GREATEST
 from icl_lab.registry import require
 
 FACTORS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
@@ -12,6 +13,14 @@ def check_factors(factors: Iterable[float]) -> None:
     """Raises ``BadValue`` on a factor that is no finite number above 0: 0 or a negative one would change a sign."""
     for factor in factors:
         require(0 < factor < math.inf, "a factor must be finite and > 0", f"{factor:g}")
+        require(factor <= GREATEST, f"a factor must be at most {GREATEST:g}", f"{factor:g}")
+
+
+def check_growth(factors: Iterable[float]) -> None:
+    """Raises ``BadValue`` as ``check_factors``, and where no factor but 1 is named."""
+    named = set(factors)
+    check_factors(named)
+    require(bool(named - {1.0}), "a number grows by factors other than 1", "none")
 
 
 def with_undisturbed(factors: Iterable[float]) -> tuple[float, ...]:

@@ -23,6 +23,7 @@ from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.profiles import bounds
 from icl_lab.profiles.functions import REACH
+from icl_lab.registry import require
 from icl_lab.rng import stream
 from icl_lab.runs.spec import RunSpec
 
@@ -30,6 +31,7 @@ NOBODY = {"task": "rules", "preset": "-", "spec": "-"}  # a row belongs to no ru
 GAPS = (1.0, 3.0, 4.0)
 LENGTHS = (2, 8, 64, 256, 1024, 4096)
 GAP_ROWS = 16
+SCORES = 10_000_000  # at once, in double precision
 SQUARE = 16  # the most keys whose Jacobian is taken
 ROUNDING = 1e-12
 GREATEST = ("jacobian-entry", "jacobian-norm")
@@ -53,9 +55,9 @@ class Theory(Analysis):
     reads_models: ClassVar[bool] = False
     trains: ClassVar[bool] = False
 
-    rows: int = option(1000, "Rows of scores for each number of keys.", least=2)
+    rows: int = option(1000, "Rows of scores for each number of keys.", least=2, most=1_000_000)
     reach: float = option(4.0, "The largest size of a score, at most 8.", least=0.01)
-    keys: tuple[int, ...] = option((2, 8, 64), "Keys of a row.", least=2)
+    keys: tuple[int, ...] = option((2, 8, 64), "Keys of a row.", least=2, most=100_000)
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` on scores that are too large, and for a rule that the bounds are not about."""
@@ -63,6 +65,8 @@ class Theory(Analysis):
             raise BadValue(f"reach must be at most {REACH:g}, got {self.reach:g}.")
         if not self.keys:
             raise BadValue("name at least one number of keys, such as 8,64.")
+        scores = self.rows * max(self.keys)
+        require(scores <= SCORES, f"rows times keys must be at most {SCORES:,}", f"{scores:,}")
         bounds.weigher(spec.attn)
 
     def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-import click
-
 from icl_lab.cli.options import duration
+from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def announce(run: "Run", lab: "Lab", clock: Clock, dry_run: bool = False) -> flo
     for sentence in provenance.changed(spec, run.folder):
         say(sentence)
     if dry_run:
-        click.echo(f"{'done' if clock.done(run) else 'to do'}  {run.place}")
+        out(f"{'done' if clock.done(run) else 'to do'}  {run.place}")
     return seconds
 
 

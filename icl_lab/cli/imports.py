@@ -8,6 +8,7 @@ import click
 from icl_lab import outside
 from icl_lab.analyses import registry
 from icl_lab.cli.commands import analyses
+from icl_lab.cli.values import check_words
 from icl_lab.errors import BadValue
 
 OPTION = "--import"
@@ -21,8 +22,9 @@ HELP_IMPORT = (
 def named(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Returns the words without ``--import X`` and ``--import=X``, and each X after those of the environment.
 
-    Words after ``--`` stay as they are. Raises ``UsageError`` where ``--import`` names nothing.
+    Words after ``--`` stay as they are. Raises ``UsageError`` where ``--import`` names nothing, or a word is no text.
     """
+    check_words(words)
     imports = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
     left: list[str] = []
     rest = iter(words)
@@ -42,6 +44,11 @@ def named(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 class Menu(click.Group):
     """The commands of this package, and one for each analysis that was imported or is an installed entry point."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Reads the words of a command line; raises ``UsageError`` on one that is no text."""
+        check_words(args)
+        return super().parse_args(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Returns a command; packages that are installed are asked for one that is not built in."""

@@ -1,6 +1,7 @@
 """From the words of a command to finished runs: what the commands that train have in common."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -16,6 +17,7 @@ from icl_lab.cli.show import draw
 from icl_lab.errors import Diverged, RunFailed, Stopped, UnknownName
 
 if TYPE_CHECKING:
+    from icl_lab.analyses.frame import Analysis
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
 
@@ -34,10 +36,11 @@ def resolve_runs(
     threads: int | None,
     swap: str = "",
     evidence: bool | None = None,
+    allow_large: bool = False,
 ) -> tuple[list["Run"], "Lab"]:
     """Resolves and checks every run before the first begins; with ``swap`` also its test with that rule."""
     from icl_lab.runs import provenance
-    from icl_lab.runs.spec import resolve
+    from icl_lab.runs.spec import check_swap, resolve
 
     try:
         # The other rule must fit the model as well, and is called by its one spelling.
@@ -45,7 +48,9 @@ def resolve_runs(
         specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
     except UnknownName as error:
         raise provenance.explained(error, results) from None
-    lab = laboratory(results, device, threads, evidence)
+    for spec in specs.values():
+        check_swap(spec, swap)
+    lab = laboratory(results, device, threads, evidence, allow_large)
     return [lab.store.run(spec, seed, rule) for spec in specs.values() for seed in range(seeds) for rule in rules], lab
 
 
@@ -61,13 +66,16 @@ def models(
             raise click.UsageError("name the models: --task and --attn, or --run with the folder of a run.")
         runs, lab = resolve_runs(task, attns, seeds, draws=draws, **where)
     else:
-        lab = laboratory(where["results"], where["device"], where["threads"], where.get("evidence"))
+        names = ("results", "device", "threads", "evidence", "allow_large")
+        lab = laboratory(**{name: where[name] for name in names if name in where})
         runs = [lab.store.at(place) for place in places]
     tell_evidence([run for run in runs if run.trained])
     return runs, lab
 
 
-def laboratory(results: Path, device: str, threads: int | None, evidence: bool | None = None) -> "Lab":
+def laboratory(
+    results: Path, device: str, threads: int | None, evidence: bool | None = None, allow_large: bool = False
+) -> "Lab":
     """Returns the laboratory that a command works in, its progress on standard error.
 
     The repository's runs stand in for those that the folder lacks, unless ``evidence`` is False.
@@ -83,7 +91,30 @@ def laboratory(results: Path, device: str, threads: int | None, evidence: bool |
         torch.set_num_threads(threads)
     here = environment.device(device)
     layer = None if evidence is False else Layer.find()
-    return Lab(Store(results, layer), here, say=say, tick=Bar(), stopping=catch_signals(), command=typed())
+    return Lab(Store(results, layer), here, say, Bar(), catch_signals(), typed(), allow_large)
+
+
+def check_sizes(runs: Sequence["Run"], lab: "Lab", together: int = 1, tested: bool = True) -> None:
+    """Raises ``BadValue`` where what is left of runs, ``together`` at once, does not fit this machine.
+
+    Asked before anything is trained or measured for them; unless the laboratory allows what is large.
+    """
+    from icl_lab.runs import size
+
+    if lab.allow_large:
+        return
+    for run in {run.spec.hash: run for run in runs if not run.trained}.values():
+        size.check_training(run.spec, lab.device, together)
+    for run in {run.spec.hash: run for run in runs if tested and not run.finished}.values():
+        size.check_test(run.spec, lab.device, together)
+
+
+def check_asked(analysis: "Analysis", runs: Sequence["Run"], lab: "Lab") -> None:
+    """Raises ``BadValue`` where the prompts that an analysis draws for runs do not fit this machine."""
+    from icl_lab.runs import size
+
+    for spec in {run.spec.hash: run.spec for run in runs}.values() if analysis.trains and not lab.allow_large else ():
+        size.check_prompts(spec, analysis.asks(spec))
 
 
 def tell_evidence(runs: Sequence["Run"]) -> None:
@@ -144,6 +175,9 @@ def complete(
         mine = [run for run in mine if not clock.done(run)]
     else:
         tell_evidence([run for run in mine if run.finished])
+    left = [run for run in mine if not clock.done(run)]
+    seeds = Counter(run.spec.hash for run in left)
+    check_sizes(left, lab, max(seeds.values(), default=1) if order.stack else min(order.jobs, len(left)), tested)
     if order.dry_run:
         rehearse(mine, lab, clock, order.stack)
         return False

@@ -1,5 +1,6 @@
 """The command line. Heavy imports stand inside the commands, so that ``--help`` answers at once."""
 
+import os
 import signal
 import sys
 
@@ -9,7 +10,7 @@ from icl_lab import __version__, outside
 from icl_lab.cli.commands import analyses, commands
 from icl_lab.cli.imports import HELP_IMPORT, Menu, named
 from icl_lab.cli.options import PREEMPTED, caught
-from icl_lab.errors import LabError, Stopped
+from icl_lab.errors import LabError, Stopped, brief
 
 HELP = """Which attention normalizer generalises, where, and by how much?
 
@@ -39,12 +40,21 @@ def main() -> None:
         cli.check()
         cli.main(args=words, standalone_mode=False)
     except LabError as error:
-        click.echo(f"icl-lab: {error}", err=True)
+        click.echo(brief(f"icl-lab: {error}"), err=True)
         preempted = isinstance(error, Stopped) and signal.SIGINT not in caught
         sys.exit(PREEMPTED if preempted else error.exit_code)
     except click.ClickException as error:
-        error.show()
+        if (short := brief(error.format_message())) == error.format_message():
+            error.show()
+        else:
+            click.echo(f"Error: {short}", err=True)
         sys.exit(error.exit_code)
+    except BrokenPipeError:  # nobody reads any more (``| head -1``)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    except OSError as error:  # a folder that vanishes, a disk that is full: no fault of the program
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(brief(f"icl-lab: {where}{error.strerror or error}."), err=True)
+        sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         click.echo("icl-lab: stopped.", err=True)
         sys.exit(130)

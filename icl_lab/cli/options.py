@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 import click
 
 from icl_lab.cli.output import out
+from icl_lab.cli.values import Folder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+PAIRS = 1000  # of timed runs
 THREADS = 1024  # more than any machine of today offers; ten times as many, and the pool of threads ends the process
 SEEDS = 10_000
 LONGEST = 10**9  # a whole number in a list
@@ -20,22 +22,16 @@ PREEMPTED = 75  # stopped at a checkpoint by a scheduler: run the same command a
 caught: list[int] = []  # the signals that asked this process to stop
 
 
-class Folder(click.Path):
-    """A folder that has a name."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuses an empty name, which would be the folder that the command was typed in."""
-        if not str(value).strip() or "\0" in str(value):
-            self.fail(f"'{value}' names no folder; a dot means this one.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
+read_option = click.option("--results", default="results", show_default=True, type=Folder(there=True), help="Folder.")
+experiments_option = click.option(
+    "--experiments", "files", default="experiments", type=Folder(there=True), help="Folder of files."
+)
 threads_option = click.option("--threads", type=click.IntRange(1, THREADS), help="CPU threads.  [default: all cores]")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
+large_option = click.option(
+    "--allow-large", is_flag=True, help="Begin even what by estimate exceeds this machine's memory, or a year."
+)
 seeds_option = click.option(
     "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Seeds 0 to N-1."
 )
@@ -57,6 +53,7 @@ def where_options(command: Command) -> Command:
             ),
             device_option,
             threads_option,
+            large_option,
         ]
     ):
         command = option(command)
@@ -112,7 +109,7 @@ def model_options(command: Command) -> Command:
     command = where_options(command)
     for option in reversed(
         [
-            click.option("--run", "places", multiple=True, type=click.Path(path_type=Path), help="Folder of a run."),
+            click.option("--run", "places", multiple=True, type=Folder(), help="Folder of a run."),
             click.option("--task", default="", help="See: icl-lab list tasks."),
             click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again."),
             seeds_option,

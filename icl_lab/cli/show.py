@@ -67,19 +67,18 @@ def draw(run: "Run", afresh: bool) -> None:
     """
     from icl_lab import tasks
     from icl_lab.figures.base import encode
-    from icl_lab.files import KINDS, publish
+    from icl_lab.files import KINDS, write
     from icl_lab.runs import summary
 
     if run.kept is not None:  # nothing is drawn into the evidence
         return
     places = [run.place / f"heat-map.{kind}" for kind in KINDS]
     wanted = [place for place in places if afresh or not place.exists()]
-    if not wanted:
-        return
-    figure = summary.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
-    for place in wanted:
-        publish(place, encode(figure, place.suffix[1:]))
-    if not run.swap:
+    if wanted:
+        figure = summary.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
+        for place in wanted:
+            write(place, encode(figure, place.suffix[1:]))
+    if not run.swap and (wanted or not (run.folder / "learning-curve.png").exists()):
         draw_history(run)
 
 
@@ -87,13 +86,13 @@ def draw_history(run: "Run") -> None:
     """Draws the learning curve of a trained run, and what its rules learned on the way."""
     from icl_lab.figures.base import encode
     from icl_lab.figures.training import learned, learning_curve
-    from icl_lab.files import publish
+    from icl_lab.files import write
 
     title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
     figure = learning_curve({run.spec.attn: history}, title=title, label="training loss")
-    publish(run.folder / "learning-curve.png", encode(figure, "png"))
+    write(run.folder / "learning-curve.png", encode(figure, "png"))
     if (numbers := learned(history, title=title)) is not None:
-        publish(run.folder / "learned.png", encode(numbers, "png"))
+        write(run.folder / "learned.png", encode(numbers, "png"))
 
 
 def tell_repeat(runs: Sequence["Run"]) -> None:

@@ -19,7 +19,6 @@ from icl_lab.normalizers.base import Normalizer, causal
 
 # Is handed a layer, its weights and its scores q.k / sqrt(d), both (b h t t); what it returns is used as weights.
 Watch = Callable[[int, Tensor, Tensor], Tensor | None]
-Positive = Annotated[int, Meta(ge=1)]
 
 EVERYWHERE = slice(None)
 GPT2_VOCABULARY = 50_257  # rows of a token table that Hugging Face allocates and numeric prompts never touch
@@ -37,9 +36,9 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     norm there (arXiv 1810.04805), GPT-2 has none.
     """
 
-    layers: Positive = 2
-    heads: Positive = 4
-    width: Positive = 64
+    layers: Annotated[int, Meta(ge=1, le=1000)] = 2
+    heads: Annotated[int, Meta(ge=1, le=4096)] = 4
+    width: Annotated[int, Meta(ge=1, le=65_536)] = 64
     positions: str = "learned"
     roles: Literal["shared", "tagged"] = "shared"
     mlp: bool = True

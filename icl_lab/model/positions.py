@@ -11,6 +11,7 @@ from icl_lab.registry import Registry, require
 from icl_lab.rng import stream
 
 registry = Registry("position code", __name__)
+PLACES = 10_000_000  # more than the longest prompts have tokens
 
 
 class Positions(nn.Module, ABC):
@@ -41,7 +42,7 @@ class Positions(nn.Module, ABC):
         """q, k (b h t d) of each layer -> the same."""
 
     def _scatter(self, random: int) -> None:
-        require(random >= 0, "random must be >= 0 (0: places in a row)", random)
+        require(0 <= random <= PLACES, f"random must be >= 0 (0: places in a row) and at most {PLACES:,}", random)
         self.random = random
         if random:
             self.limit = random
@@ -61,7 +62,7 @@ class Learned(Positions):
 
     def __init__(self, d: int, head_dim: int, train_tokens: int, *, rows: int = 512, random: int = 0) -> None:
         super().__init__()
-        require(rows >= 1, "rows must be >= 1", rows)
+        require(1 <= rows <= PLACES, f"rows must be >= 1 and at most {PLACES:,}", rows)
         require(random <= rows, f"random must be at most the {rows} rows", random)
         self._scatter(random)
         self.limit = random or rows
@@ -176,7 +177,8 @@ def exchange(old: str, new: str, d: int, head_dim: int, train_tokens: int) -> Po
 
 
 def _frequencies(d: int, theta: float) -> Tensor:
-    return theta ** (-torch.arange(0, d, 2, dtype=torch.float32) / d)
+    # On the CPU even where a code is built as a shape alone: these few numbers load much of torch on "meta".
+    return theta ** (-torch.arange(0, d, 2, dtype=torch.float32, device="cpu") / d)
 
 
 def _angles(where: Tensor, frequencies: Tensor) -> Tensor:

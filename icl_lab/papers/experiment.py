@@ -4,23 +4,29 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 import icl_lab
 from icl_lab import analyses, normalizers, published
 from icl_lab.analyses import frame
 from icl_lab.comparison.sequential import Relation
 from icl_lab.errors import BadValue, LabError, UnknownName
+from icl_lab.papers import cells
 from icl_lab.registry import require
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec, resolve
+from icl_lab.runs.spec import RunSpec, check_swap, resolve
 
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
 COMPARE = "compare"  # the grids of finished runs, without a further analysis
 PRINTED = "printed:"  # before the name of a variant: its printed row
+BYTES = 1_000_000  # of a file
+# What pictures take for mathematics, tables for code or a new cell, is no part of a name.
+Name = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[^`$\\|<>\x00-\x1f\x7f]+$")]
+Settings = Annotated[list[str], Meta(max_length=100)]
 Cells = dict[str, list[float]]  # an axis -> its values; every combination is a cell, other axes as in training
 
 
@@ -30,9 +36,9 @@ class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     With ``swap`` that rule stands in the trained model when it is tested.
     """
 
-    name: str
+    name: Name
     attn: str
-    set: list[str] = []
+    set: Settings = []
     swap: str = ""
     printed: str = ""
 
@@ -101,20 +107,22 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paper: str
     task: str
     baseline: str
-    variants: list[Variant]
-    claims: list[Claim]
+    variants: Annotated[list[Variant], Meta(max_length=200)]
+    claims: Annotated[list[Claim], Meta(max_length=500)]
     conditions: str
     analysis: str = COMPARE
     options: dict[str, Any] = {}
     draws: Literal["ours", "paper"] = "ours"
-    set: list[str] = []
+    set: Settings = []
     printed: Printed | None = None
 
     def spec(self, variant: Variant, preset: str, settings: Sequence[str] = ()) -> RunSpec:
         """Resolves a variant; ``settings`` come last, so that a user's wish stands above the file."""
         if variant.swap:
             normalizers.canonical(variant.swap)  # a wrong name is said before anything is trained
-        return resolve(self.task, variant.attn, preset, [*self.set, *variant.set, *settings], self.draws)
+        made = resolve(self.task, variant.attn, preset, [*self.set, *variant.set, *settings], self.draws)
+        check_swap(made, variant.swap)
+        return made
 
     def question(self) -> frame.Analysis | None:
         """Returns the analysis with the options of the file; None where the grids of the runs are compared.
@@ -187,12 +195,17 @@ def load(name: str, folder: Path) -> Experiment:
     Raises ``UnknownName`` with what exists, and ``BadValue`` with the field where a file is wrong.
     """
     path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
-    if not path.exists():
-        raise UnknownName("experiment", name, names(folder))
     try:
+        if not path.is_file():
+            raise UnknownName("experiment", name, names(folder))
+        require(path.stat().st_size <= BYTES, f"{path}: an experiment has at most {BYTES:,} bytes", path.stat().st_size)
         made = msgspec.toml.decode(path.read_bytes(), type=Experiment)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadValue(f"{path}: {error}.") from None
+    except RecursionError:
+        raise BadValue(f"{path}: brackets are nested too deeply to be read.") from None
+    except OSError as error:
+        raise BadValue(f"{path}: {error.strerror or error}.") from None
     names_of = [variant.name for variant in made.variants]
     try:
         question = made.question()
@@ -200,8 +213,10 @@ def load(name: str, folder: Path) -> Experiment:
         raise BadValue(f"{path}: {error}") from None
     known = names_of if question is None else list(question.subjects(names_of))  # what a claim may be about
     require(len(set(names_of)) == len(names_of), f"{path}: each variant has a name of its own", names_of)
+    axes = cells.axes(made.task, question)
     for claim in made.claims:
         for side in (claim.left, claim.right):
+            cells.check(side.cells, axes, f"{path.name}: {claim.statement}")
             if question is None and side.of.startswith(PRINTED):
                 printed_numbers(made, side)  # a number that is not printed is said here
             elif side.of not in known and not side.of.startswith("reference:"):
@@ -224,11 +239,11 @@ def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]
     for variant in experiment.variants:
         if not variant.printed:
             continue
-        cells = _cells(table.where(**{where.row: variant.printed}), where)
-        rows[variant.name] = cells
+        found = _cells(table.where(**{where.row: variant.printed}), where)
+        rows[variant.name] = found
         if overlay and variant.printed in where.shifted:
             shift = where.shifted[variant.printed]
-            rows[f"{variant.name}, columns moved by {shift:+g}"] = {at + shift: text for at, text in cells.items()}
+            rows[f"{variant.name}, columns moved by {shift:+g}"] = {at + shift: text for at, text in found.items()}
     return rows
 
 

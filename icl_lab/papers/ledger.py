@@ -129,7 +129,7 @@ def _cells(entry: Entry) -> list[str]:
     f = entry.finding
     here = f.words or "—"
     return [
-        f"`{entry.experiment}`",
+        md.code(entry.experiment),
         f.claim.statement,
         f.claim.where,
         f.claim.published,

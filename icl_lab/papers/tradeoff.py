@@ -128,7 +128,7 @@ def markdown(points: Sequence[Point], preset: str, task: str, command: str) -> s
             f"Spearman's correlation over {len(points)} rules between needles found and error after a deviant: "
             f"{rho:.2f} (1: who finds the needle suffers from the deviant; -1: who finds it also withstands).",
         ]
-    return "\n".join([*text, "", f"Made by `{command}`.", ""])
+    return "\n".join([*text, "", f"Made by {md.code(command)}.", ""])
 
 
 def correlation(points: Sequence[Point]) -> float:

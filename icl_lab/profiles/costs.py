@@ -16,13 +16,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from icl_lab import normalizers, published
+from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.profiles.families import rules
 from icl_lab.runs.environment import seconds as elapsed
+from icl_lab.runs.size import room
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
 HEADS, HEAD_DIM, BATCH = 4, 64, 1
+HELD_A_PAIR = 60  # bytes of two tokens in a head, forward and backward, in the greediest rule
 BASELINE = "softmax"
 POSTER_LENGTH = 32_000
 WHO = {"task": "costs", "preset": "-", "spec": "-", "seed": 0}
@@ -37,6 +40,16 @@ OPERATIONS: dict[str, Callable[[int], int]] = {
 }
 
 Tick = Callable[[str, int, int, str], object]
+
+
+def check(lengths: Sequence[int]) -> None:
+    """Raises ``BadValue`` on prompts whose pairs of tokens do not fit into the memory of this machine, by estimate."""
+    longest, bound = max(lengths), room(torch.device("cpu"))
+    if (needs := float(HELD_A_PAIR * BATCH * HEADS * longest**2)) > bound:
+        raise BadValue(
+            f"prompts of {longest:,} tokens would need about {needs / 1e9:,.0f} GB of memory, more than the "
+            f"{bound / 1e9:,.0f} GB that are here; take shorter ones."
+        )
 
 
 def operations(n: int = POSTER_LENGTH) -> Grid:

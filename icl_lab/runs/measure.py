@@ -11,9 +11,12 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
+from icl_lab.option_values import GREATEST
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Predictor, Prompt, Task
+from icl_lab.training.curriculum import LONGEST
 
+CELLS = 100_000  # of a shift grid: the widest of the papers has 600
 TEST_SEED = 0  # not the training seed: all models, of all seeds, meet the same prompts
 BLOCK = 64  # prompts of one address, so that asking for more prompts keeps the first ones
 NOT_FINITE = "not-finite"  # the metric that marks a cell
@@ -29,7 +32,7 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     __test__ = False  # not a test case, whatever its name suggests to pytest
 
-    prompts: Annotated[int, Meta(ge=1)]
+    prompts: Annotated[int, Meta(ge=1, le=100_000_000)]
     axes: dict[str, list[float]]
     draws: Literal["ours", "paper"] = "ours"
     positions: str = ""
@@ -41,8 +44,14 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for value in values:
                 if axis == "length" and not (1 <= value < math.inf and value == int(value)):
                     raise ValueError(f"length must be whole numbers >= 1, got {value:g}")
+                if axis == "length" and value > LONGEST:
+                    raise ValueError(f"length must be at most {LONGEST:,}, got {value:g}")
                 if axis != "length" and not 0 < value < math.inf:
                     raise ValueError(f"{axis} must be finite and > 0, got {value:g}")
+                if axis != "length" and value > GREATEST:
+                    raise ValueError(f"{axis} must be at most {GREATEST:g}, got {value:g}")
+        if (cells := math.prod(map(len, self.axes.values()))) > CELLS:
+            raise ValueError(f"the axes make {cells:,} cells, more than the {CELLS:,} that a test may have")
 
     @property
     def lengths(self) -> list[int]:

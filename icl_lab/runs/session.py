@@ -19,6 +19,7 @@ class Lab:
     tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None
     stopping: Callable[[], bool] = lambda: False
     command: str = ""  # what the user typed, kept beside the results
+    allow_large: bool = False  # whether to begin what memory and time, as estimated, do not suffice for
 
     def tested(self, done: int, total: int) -> None:
         """Shows how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""

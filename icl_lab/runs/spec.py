@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 import msgspec
+import torch
 
 from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, UnknownName, UnknownOption
@@ -180,11 +181,13 @@ def check(spec: RunSpec, task: Task) -> None:
     """Raises ``BadValue`` for what no single field can know."""
     _drawable(spec, task)
     head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
+    check_swap(spec, spec.train.switch_to)
     for name, longest in (
         (spec.model.positions, spec.train.longest),
         (spec.test.positions or spec.model.positions, spec.test.lengths[-1]),
     ):
-        code = positions.build(name, spec.model.width, head_dim, reading.train_tokens)
+        with torch.device("meta"):  # a table of any size takes no memory there
+            code = positions.build(name, spec.model.width, head_dim, reading.train_tokens)
         if code.limit is not None and task.tokens(longest) > code.limit:
             tokens = task.tokens(longest)
             raise BadValue(
@@ -192,10 +195,18 @@ def check(spec: RunSpec, task: Task) -> None:
                 f"set model.positions=learned:rows={tokens}, none or rotary, or shorter lengths."
             )
     if spec.test.positions:
-        positions.exchange(spec.model.positions, spec.test.positions, spec.model.width, head_dim, reading.train_tokens)
+        with torch.device("meta"):
+            own, width = spec.model.positions, spec.model.width
+            positions.exchange(own, spec.test.positions, width, head_dim, reading.train_tokens)
     for attn in (spec.attn, spec.train.switch_to):
         if attn:
             normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)
+
+
+def check_swap(spec: RunSpec, rule: str) -> None:
+    """Raises ``BadValue`` where a rule (none from an empty text) is to stand in a model that has no attention."""
+    if rule and not spec.model.attention:
+        raise BadValue(f"a model without attention (model.attention=no) has no rule to swap for {rule}.")
 
 
 def _drawable(spec: RunSpec, task: Task) -> None:

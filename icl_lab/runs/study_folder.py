@@ -6,6 +6,7 @@
 import hashlib
 import json
 import lzma
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 RECORD = "study.json"
 NUMBERS = (".csv", ".json", ".safetensors")
+TAKEN = ("runs", "evidence", "experiments", "bench", "costs", "functions", "torture")  # folders that others write
+LONGEST = 200  # bytes of a name: files beside it are named after it
 
 
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -199,10 +202,9 @@ def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force:
     Raises ``BadValue`` where ``name`` leaves the results folder, and where another study stands there already, unless
     ``force``.
     """
+    if name:
+        _own(root, name)
     folder = root / (name or record.usual_name(tag))
-    inside = Path(name).parts
-    if name and (Path(name).is_absolute() or ".." in inside or not inside or inside[0] in ("runs", "evidence")):
-        raise BadValue(f"--name is a folder inside the results folder, and not of its runs; got '{name}'.")
     if cut_short(folder):
         with _held(folder):
             restore_folder(folder)
@@ -211,6 +213,24 @@ def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force:
         what = f"another study ({there.command})" if there else "files of something else"
         raise BadValue(f"{folder} holds {what}; give another --name, or --force to write over it.")
     return folder
+
+
+def _own(root: Path, name: str) -> None:
+    """Raises ``BadValue`` unless a name is that of a folder inside the results that is nobody else's."""
+    inside = Path(name).parts
+    if Path(name).is_absolute() or ".." in inside or not inside or any(part != part.strip() for part in inside):
+        raise BadValue(f"--name is a folder inside the results folder; got '{name}'.")
+    if inside[0].casefold() in TAKEN:
+        raise BadValue(
+            f"--name is a folder inside the results folder, of its own and none of {', '.join(TAKEN)}; got '{name}'."
+        )
+    if len(os.fsencode(name)) > LONGEST:
+        raise BadValue(f"--name has at most {LONGEST} bytes, got {len(os.fsencode(name)):,}.")
+    folder = root / name
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise BadValue(f"--name is a folder inside the results folder; {folder} leads out of it.")
+    if any(each.exists() and not each.is_dir() for each in (folder, *folder.parents)):
+        raise BadValue(f"--name is a folder; {folder} is a file, or lies below one.")
 
 
 def free(folder: Path, record: StudyRecord) -> bool:

@@ -12,6 +12,8 @@ from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
 
+MOST = 100_000  # symbols, and keys: tokens are one-hot
+
 
 @registry.add("needle")
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +62,8 @@ class Needle(Task):
 
     def __post_init__(self) -> None:
         require(1 <= self.answer <= 7, "answer must be 1 to 7", self.answer)
-        require(self.alphabet >= 2, "alphabet must be at least 2", self.alphabet)
-        require(self.keys >= 1, "keys must be at least 1", self.keys)
+        require(2 <= self.alphabet <= MOST, f"alphabet must be at least 2 and at most {MOST:,}", self.alphabet)
+        require(1 <= self.keys <= MOST, f"keys must be at least 1 and at most {MOST:,}", self.keys)
         if self.distractors == "bindings":
             require(self.keys >= 2, "other keys to be told apart from need keys of 2 or more", self.keys)
 

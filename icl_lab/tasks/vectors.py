@@ -11,6 +11,8 @@ from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
 
+MOST = 100_000  # numbers of a vector
+
 
 @registry.add("needle-vectors")
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class VectorNeedle(Task):
     dim: int = 8
 
     def __post_init__(self) -> None:
-        require(self.dim >= 1, "dim must be at least 1", self.dim)
+        require(1 <= self.dim <= MOST, f"dim must be at least 1 and at most {MOST:,}", self.dim)
 
     @property
     def width(self) -> int:  # type: ignore[override]

@@ -5,7 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-Positive = Annotated[int, Meta(ge=1)]
+LONGEST = 100_000  # examples of a prompt: the pairs of its tokens alone would fill most memories
+Length = Annotated[int, Meta(ge=1, le=LONGEST)]
 
 GOLDEN = (5**0.5 - 1) / 2
 
@@ -26,9 +27,9 @@ class Staircase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     [16, 16, 24, 55, 36, 17]
     """
 
-    start: Positive = 11
-    stop: Positive = 41
-    rise: Annotated[int, Meta(ge=0)] = 2
+    start: Length = 11
+    stop: Length = 41
+    rise: Annotated[int, Meta(ge=0, le=LONGEST)] = 2
     run: Annotated[float, Meta(gt=0, le=1)] = 0.004
     mixed: bool = False
 

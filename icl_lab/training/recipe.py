@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from icl_lab.option_values import GREATEST
 from icl_lab.training.curriculum import Staircase
 
-Positive = Annotated[int, Meta(ge=1)]
+STEPS = 10**9
+Steps = Annotated[int, Meta(ge=0, le=STEPS)]
 Rate = Annotated[float, Meta(gt=0, le=1)]
 OptimizerName = Literal["adam", "adamw", "muon"]
 Schedule = Literal["constant", "cosine", "linear", "wsd"]
@@ -37,14 +39,14 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and not in tests. Engines differ by rounding, but training amplifies rounding, so both are part of what a run is.
     """
 
-    steps: Positive = 6000
-    batch: Positive = 64
+    steps: Annotated[int, Meta(ge=1, le=STEPS)] = 6000
+    batch: Annotated[int, Meta(ge=1, le=1_000_000)] = 64
     rate: Rate = 1e-3
     schedule: Schedule = "cosine"
-    warmup: Annotated[int, Meta(ge=0)] = 100
+    warmup: Steps = 100
     clip: Annotated[float, Meta(ge=0)] = 1.0
     curriculum: Staircase = Staircase()
-    switch_step: Annotated[int, Meta(ge=0)] = 0
+    switch_step: Steps = 0
     switch_to: str = ""
     shift: dict[str, float] = {}
     engine: Engine = "eager"
@@ -64,6 +66,8 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for axis, sigma in self.shift.items():
             if not 0 < sigma < math.inf:
                 raise ValueError(f"shift.{axis} must be finite and > 0, got {sigma:g}")
+            if sigma > GREATEST:
+                raise ValueError(f"shift.{axis} must be at most {GREATEST:g}, got {sigma:g}")
         if self.switch_step >= self.steps:
             raise ValueError(f"switch_step must be < steps, got {self.switch_step} of {self.steps}")
 

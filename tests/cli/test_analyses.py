@@ -67,7 +67,7 @@ def test_a_dry_run_trains_and_writes_nothing(run, tmp_path):
         (("--position", "1.5"), "not a list of whole numbers"),
         (("--factors", "nan"), "not a list of numbers"),
         (("--factors", "1,x"), "not a list of numbers"),
-        (("--prompts", "1"), "1 is not in the range x>=2"),
+        (("--prompts", "1"), "1 is not in the range 2<=x<=1000000"),
         (("--name", "../x"), "a folder inside the results folder"),
         (("--name", "runs/linear"), "a folder inside the results folder"),
         (("--task", "needle", "--set", "test.axes.length=16"), "knows no deviant"),

@@ -57,6 +57,19 @@ def test_no_variable_is_run_as_code(make, tmp_path, name, code):
 
 
 @needs_make
+@pytest.mark.parametrize("name", ["GIVEN", "FOUND", "MAKES", "OWN", "ASKED", "READY"])
+@pytest.mark.parametrize("typed", [True, False])
+def test_the_lists_of_the_makefile_are_its_own(make, tmp_path, monkeypatch, name, typed):
+    code = f"$(shell touch {tmp_path / 'ran'})"
+    if not typed:
+        monkeypatch.setenv(name, code)
+    words, environment = make("compare", *([f"{name}={code}"] if typed else []), "TASK=linear")
+    assert words == ["-m", "icl_lab", "make", "compare"]
+    assert "TASK" in environment["GIVEN"].split()
+    assert not (tmp_path / "ran").exists()
+
+
+@needs_make
 @pytest.mark.parametrize("target", ["test", "check"])
 def test_words_for_pytest_are_not_run_as_code(make, tmp_path, target):
     words, _ = make(target, f"ARGS=-k 'a or b' $(touch {tmp_path}/ran) ; touch {tmp_path}/ran")

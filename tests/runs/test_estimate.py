@@ -47,8 +47,8 @@ def test_examples_of_very_many_steps_are_counted_in_part():
     spec = PRESETS["paper"].train
     whole = sum(spec.length_at(step) for step in range(spec.steps))
     assert math.isclose(estimate.examples(spec), whole, rel_tol=1e-3)
-    huge = resolve("linear", "softmax", "smoke", ["train.steps=1000000000000"]).train
-    assert estimate.examples(huge) > 1e12
+    huge = resolve("linear", "softmax", "smoke", ["train.steps=1000000000"]).train
+    assert estimate.examples(huge) > 1e9
 
 
 def test_an_estimate_shrinks_with_what_is_done(monkeypatch):

@@ -72,11 +72,25 @@ def test_another_study_is_not_written_over_unless_forced(record, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["..", "../elsewhere", "/tmp/x", "runs/linear/ssa", "runs", "evidence", "a/../../b", "."]
+    "name",
+    [
+        *("..", "../elsewhere", "/tmp/x", "runs/linear/ssa", "runs", "evidence", "a/../../b", "."),
+        *(" ", " a", "a/ /b", "RUNS", "./runs", "runs/", "bench/x", "experiments", "link/x", "link"),
+    ],
 )
 def test_a_name_stays_inside_the_results_folder(record, tmp_path, name):
+    (tmp_path / "link").symlink_to(tmp_path.parent)
     with pytest.raises(BadValue, match="a folder inside the results folder"):
         study_folder.place(record(), tmp_path, name)
+
+
+def test_a_name_is_no_file_and_not_endless(record, tmp_path):
+    (tmp_path / "file").write_text("")
+    for name in ("file", "file/below"):
+        with pytest.raises(BadValue, match="is a file, or lies below one"):
+            study_folder.place(record(), tmp_path, name)
+    with pytest.raises(BadValue, match="at most 200 bytes, got 300"):
+        study_folder.place(record(), tmp_path, "é" * 150)
 
 
 def test_the_record_names_every_run(record):

@@ -18,7 +18,7 @@ from icl_lab.analyses.attention.seen import THIS, Frame, Reading, Seen, Shown, n
 from icl_lab.analyses.attention.window import Window
 from icl_lab.analyses.frame import Analysis, Trained, option
 from icl_lab.errors import BadValue
-from icl_lab.registry import filename, require
+from icl_lab.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
@@ -56,7 +56,7 @@ class Attention(Analysis):
     layers: str = option("", "Layers to show, from 0, e.g. 0,1.  [default: all]")
     heads: str = option("", "Heads to show, from 0.  [default: all]")
     last: int | None = option(None, "Show only the last queries.  [default: all]", least=1)
-    means: int = option(64, f"Prompts of the means, at most {MOST}; 0: none.", least=0)
+    means: int = option(64, f"Prompts of the means, at most {MOST}; 0: none.", least=0, most=MOST)
 
     @property
     def tag(self) -> str:
@@ -65,8 +65,6 @@ class Attention(Analysis):
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` on a model without attention and on numbers that make no sense."""
-        require(0 <= self.means <= MOST, f"means are over 0 (none) to {MOST} prompts", self.means)
-        require(self.last is None or self.last >= 1, "the last queries are 1 or more", self.last)
         if not spec.model.attention:
             raise BadValue(f"{spec.attn} is a model without attention: it has no maps.")
 

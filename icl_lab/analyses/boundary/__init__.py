@@ -52,7 +52,7 @@ class Boundary(Analysis):
     slopes: tuple[float, ...] = option((1.0, 3.0, 9.0, 10.0), "Slopes a of f(x) = a x + b.")
     intercepts: tuple[float, ...] = option((0.0,), "Intercepts b.")
     scales: tuple[float, ...] = option((1.0, 0.3), "Standard deviations of the examples' inputs; 1 is training's.")
-    contexts: int = option(32, "Contexts of examples, 16 or more.", names=("prompts",))
+    contexts: int = option(32, "Contexts of examples, 16 or more.", least=1, most=MOST, names=("prompts",))
     reach: float | None = option(None, "True values go from -REACH to REACH.  [default: 40, more for wider training]")
 
     @property
@@ -64,7 +64,6 @@ class Boundary(Analysis):
         """Raises ``BadValue`` on a task without lines and on curves that are short, thin or beyond what floats hold."""
         tasks.build(spec.task).on_line(torch.zeros(1, 2), 1.0, 0.0)
         require(self.contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", self.contexts)
-        require(self.contexts <= MOST, f"a curve takes at most {MOST} contexts", self.contexts)
         least = LEAST * spread(spec)
         if self.reach is not None:
             bound = f"the range must be finite and at least {LEAST} times the spread of training y, {least:.3g}"

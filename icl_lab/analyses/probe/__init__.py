@@ -17,7 +17,7 @@ from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
 from icl_lab.analyses.probe.readings import OUTPUT, readings
-from icl_lab.analyses.stretch import FACTORS, check_factors, factors_of, with_undisturbed
+from icl_lab.analyses.stretch import FACTORS, check_growth, factors_of, with_undisturbed
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
@@ -51,7 +51,7 @@ class Probe(Analysis):
 
     position: int = option(0, "Index of the number.", least=0)
     factors: tuple[float, ...] = option(FACTORS, "What it is multiplied by; 1 is always among them.")
-    prompts: int = option(1024, "Test prompts.", least=2)
+    prompts: int = option(1024, "Test prompts.", least=2, most=1_000_000)
 
     @property
     def tag(self) -> str:
@@ -60,7 +60,7 @@ class Probe(Analysis):
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` where a single number has no answer, or none stands at that index."""
-        check_factors(self.factors)
+        check_growth(self.factors)
         task = tasks.build(spec.task)
         task.singly(task.sample(stream(TEST_SEED, "probe"), 1, spec.train.longest))
         if not task.deviants:

@@ -14,14 +14,14 @@ from icl_lab.analyses.saturation import numbers, pictures, report
 from icl_lab.analyses.saturation.attention import disturb
 from icl_lab.analyses.saturation.patching import patch
 from icl_lab.analyses.saturation.stream import healing
-from icl_lab.analyses.stretch import FACTORS, check_factors, with_undisturbed
+from icl_lab.analyses.stretch import FACTORS, check_growth, with_undisturbed
 from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue
-from icl_lab.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Task
+from icl_lab.training.curriculum import LONGEST
 
 QUERY = -1  # the position of the number that is asked last
 
@@ -51,8 +51,10 @@ class Saturation(Analysis):
 
     position: int = option(0, "Index of the number, from 0, or -1: the query.")
     factors: tuple[float, ...] = option(FACTORS, "What it is multiplied by; 1 is always among them.")
-    prompts: int = option(128, "Test prompts.", least=2)
-    length: int | None = option(None, "Examples of a prompt.  [default: as in training]", least=2, later=True)
+    prompts: int = option(128, "Test prompts.", least=2, most=100_000)
+    length: int | None = option(
+        None, "Examples of a prompt.  [default: as in training]", least=2, most=LONGEST, later=True
+    )
 
     @property
     def tag(self) -> str:
@@ -61,10 +63,13 @@ class Saturation(Analysis):
         parts = [f"at-{place}"] * (self.position != 0) + [f"length-{self.length}"] * (self.length is not None)
         return "-".join(parts)
 
+    def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
+        """The prompts at the length that is asked for."""
+        return [(self.prompts, self._length(training_cell(tasks.build(spec.task), spec)))]
+
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` where nothing can be stretched, nothing attends, or there is no such number."""
-        check_factors(self.factors)
-        require(set(self.factors) - {1.0} != set(), "a number grows by factors other than 1", "none")
+        check_growth(self.factors)
         task = tasks.build(spec.task)
         if not task.deviants:
             raise BadValue(f"{spec.task} has no number to be stretched; take linear, every or some.")

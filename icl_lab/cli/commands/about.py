@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 
 from icl_lab import __version__
-from icl_lab.cli.options import results_option
+from icl_lab.cli.options import experiments_option, read_option, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 
 
 @click.command("list")
 @click.argument("what", type=click.Choice(["tasks", "normalizers", "positions", "presets", "runs", "experiments"]))
-@results_option
-@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+@read_option
+@experiments_option
 def list_(what: str, results: Path, files: Path) -> None:
     """Say what there is: tasks, normalizers, positions, presets, runs or experiments."""
     from icl_lab.cli import index, runs
@@ -55,7 +55,10 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
         raise BadValue(f"there is no {missing[0]} here; run this in the folder of the repository.")
     stale = []
     for page in pages:
-        old = page.read_text()
+        try:
+            old = page.read_text()
+        except UnicodeDecodeError as error:
+            raise BadValue(f"{page} is no text: {error}.") from None
         new = index.fill(old)
         if old == new:
             continue

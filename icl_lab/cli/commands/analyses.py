@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import pkgutil
-import types
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 
 import click
 
-from icl_lab.cli.launch import Order, complete, models, resolve_runs
-from icl_lab.cli.options import crowd_options, model_options, numbers, results_option, tell, wholes
+from icl_lab.cli.launch import Order, check_asked, complete, models, resolve_runs
+from icl_lab.cli.options import SEEDS, crowd_options, model_options, numbers, results_option, tell, wholes
 from icl_lab.cli.progress import say
+from icl_lab.cli.values import Finite
 
 FOLDER = Path(__file__).parents[2] / "analyses"
 
@@ -87,7 +87,7 @@ def draws_option(ask: Callable[..., Any]) -> Callable[..., Any]:
 def rule_options(ask: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of a command that asks rules without a model."""
     draws = click.option(
-        "--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Independent draws, 0 to N-1."
+        "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Independent draws, 0 to N-1."
     )
     attn = click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again.  [default: the usual]")
     return attn(draws(results_option(ask)))
@@ -112,6 +112,7 @@ def _ask(name: str, part: Any, words: dict[str, Any]) -> None:
         words |= {"task": tasks.names()[0], "preset": "smoke", "settings": (), "draws": "ours"}
         runs, lab = resolve_runs(**words, device="cpu", threads=None, evidence=False)
     groups = frame.labels(runs)
+    check_asked(analysis, runs, lab)
     analysis = frame.checked(analysis, groups)
     study = publish.record(name, analysis, groups, lab.command)
     place = study_folder.place(study, lab.store.root, folder, analysis.tag, force)
@@ -135,7 +136,9 @@ def _announced(decorator: ast.expr) -> str:
 
 def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The click option of a field: by its type, its default and what ``frame.option`` says of it."""
-    about, (kind, many), default = field.metadata, _kind(hint), _default(field)
+    from icl_lab.analyses import frame
+
+    about, (kind, many), default = field.metadata, frame.kind_of(hint), _default(field)
     names = [f"--{name.replace('_', '-')}" for name in (field.name, *about.get("names", ()))]
     settings: dict[str, Any] = {"help": about.get("help", ""), "required": default is None and not _optional(hint)}
     if kind is bool:
@@ -147,10 +150,9 @@ def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..
         return click.option(*names, field.name, default=shown, show_default=bool(shown), **settings)
     if default is not None:
         settings |= {"default": default, "show_default": default != ""}
-    bounded = kind is int and about.get("least") is not None
-    return click.option(
-        *names, field.name, type=click.IntRange(min=int(about["least"])) if bounded else kind, **settings
-    )
+    least, most = frame.bounds(field, kind) if kind in (int, float) else (0, 0)
+    bounded: dict[type, Any] = {int: click.IntRange(int(least), int(most)), float: Finite(least, most)}
+    return click.option(*names, field.name, type=bounded.get(kind, kind), **settings)
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
@@ -164,19 +166,12 @@ def _optional(hint: Any) -> bool:
 
 def _value(given: Any, hint: Any, name: str) -> Any:
     """What the user typed as the value of a field."""
-    kind, many = _kind(hint)
+    from icl_lab.analyses import frame
+
+    kind, many = frame.kind_of(hint)
     if not many:
         return given
     option = f"--{name.replace('_', '-')}"
     if not given:
         return ()
     return tuple(wholes(given, option, least=0) if kind is int else numbers(given, option))
-
-
-def _kind(hint: Any) -> tuple[type, bool]:
-    """The type of one value, and whether there may be several: ``tuple[float, ...]`` -> float, True."""
-    if typing.get_origin(hint) is tuple:
-        return typing.get_args(hint)[0], True
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        return next(kind for kind in typing.get_args(hint) if kind is not type(None)), False
-    return hint, False

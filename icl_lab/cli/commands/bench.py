@@ -6,21 +6,24 @@ import click
 
 from icl_lab.bench import PARTS
 from icl_lab.cli.hints import then
-from icl_lab.cli.options import device_option, results_option, threads_option, typed
+from icl_lab.cli.options import PAIRS, device_option, results_option, threads_option, typed
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import Bar, say
+from icl_lab.cli.values import Finite
 from icl_lab.files import write
+
+MINUTES = 1440  # a day a recipe and task
 
 
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(PARTS), help="Only this part; may be given again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON in place of the table.")
-@click.option("--pairs", default=3, show_default=True, type=click.IntRange(min=1), help="Timed pairs, A B A B ...")
+@click.option("--pairs", default=3, show_default=True, type=click.IntRange(1, PAIRS), help="Timed pairs, A B A B ...")
 @click.option(
     "--minutes",
     default=0.5,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(0, MINUTES, least_open=True),
     help="Part quality: the most training of each recipe on each task.",
 )
 @click.option("--setup", is_flag=True, help="Part start: also install afresh with pip and uv, which downloads.")

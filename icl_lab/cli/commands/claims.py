@@ -7,8 +7,17 @@ from typing import Any
 import click
 
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, complete, laboratory
-from icl_lab.cli.options import crowd_options, tell, typed, where_options
+from icl_lab.cli.launch import Order, check_asked, complete, laboratory
+from icl_lab.cli.options import (
+    crowd_options,
+    experiments_option,
+    read_option,
+    results_option,
+    seeds_option,
+    tell,
+    typed,
+    where_options,
+)
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 
@@ -17,9 +26,9 @@ from icl_lab.cli.progress import say
 @click.argument("name")
 @where_options
 @crowd_options
-@click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Seeds 0 to N-1.")
+@seeds_option
 @click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
-@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+@experiments_option
 @click.option("--force", is_flag=True, help="Repeat runs that are finished.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
 def experiment(
@@ -30,6 +39,7 @@ def experiment(
     device: str,
     threads: int | None,
     evidence: bool | None,
+    allow_large: bool,
     seeds: int,
     overlay: bool,
     files: Path,
@@ -40,11 +50,13 @@ def experiment(
     from icl_lab.papers import claims, experiment
 
     chosen, left_out = experiment.fitting(experiment.load(name, experiment.place(files)), preset, settings)
-    lab = laboratory(results, device, threads, evidence)
+    lab = laboratory(results, device, threads, evidence, allow_large)
     for line in left_out:
         say(line)
     groups = claims.groups(chosen, lab.store, preset, seeds, settings)
     runs = [run for group in groups.values() for run in group]
+    if (question := chosen.question()) is not None:
+        check_asked(question, runs, lab)
     asked = claims.Order(Path(name).stem, preset, settings, overlay)
     study = claims.record(chosen, asked, groups, lab.command)
     folder, how = claims.destination(name, lab.store, preset, study), Order.of(order)
@@ -59,8 +71,8 @@ def experiment(
 
 @click.command()
 @click.option("--preset", default="lite", show_default=True, help="The scale at which to judge.")
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+@read_option
+@experiments_option
 def claims(preset: str, results: Path, files: Path) -> None:
     """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing."""
     from icl_lab.evidence.layer import Layer
@@ -80,7 +92,7 @@ def claims(preset: str, results: Path, files: Path) -> None:
 @click.command()
 @click.option("--preset", default="lite", show_default=True, help="The scale of the runs.")
 @click.option("--task", default="linear", show_default=True, help="The task of the deviants.")
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@results_option
 def tradeoff(preset: str, task: str, results: Path) -> None:
     """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
     from icl_lab import tasks

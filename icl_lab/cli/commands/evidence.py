@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from icl_lab.cli.options import read_option
+from icl_lab.cli.output import out
+from icl_lab.cli.values import Folder
 from icl_lab.errors import RunFailed, UnknownName
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ def list_(which: str) -> None:
     layer = _layer()
     for kept in _chosen(layer, which):
         weights = ", weights" if "model.safetensors" in kept else ""
-        click.echo(f"{kept.key:72} {len(kept.names):2} files{weights}, {layer.size(kept) / 1000:,.0f} kB")
+        out(f"{kept.key:72} {len(kept.names):2} files{weights}, {layer.size(kept) / 1000:,.0f} kB")
 
 
 @evidence.command()
@@ -37,12 +40,12 @@ def verify() -> None:
     runs, files, damages = layer.verify()
     if damages:
         raise RunFailed("\nicl-lab: ".join(damages))
-    click.echo(f"{layer.root}: {runs} runs, {files} files, every checksum is right.")
+    out(f"{layer.root}: {runs} runs, {files} files, every checksum is right.")
 
 
 @evidence.command()
 @click.argument("which", default="")
-@click.option("--to", "root", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--to", "root", default="results", show_default=True, type=Folder(), help="Folder.")
 @click.option("--force", is_flag=True, help="Write over files that are there with other bytes.")
 def unpack(which: str, root: Path, force: bool) -> None:
     """Write runs of a task, rule or specification (all without WHICH) as ordinary folders, byte for byte."""
@@ -61,12 +64,12 @@ def unpack(which: str, root: Path, force: bool) -> None:
                 new[path] = data
     for path, data in new.items():
         write(path, data)
-    click.echo(f"wrote {len(new)} files of {len(chosen)} runs to {root / 'runs'}")
+    out(f"wrote {len(new)} files of {len(chosen)} runs to {root / 'runs'}")
 
 
 @evidence.command()
-@click.argument("places", nargs=-1, type=click.Path(path_type=Path), metavar="[RUN]...")
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.argument("places", nargs=-1, type=Folder(), metavar="[RUN]...")
+@read_option
 @click.option("--weights", is_flag=True, help="With the trained models (0.5 MB a run at preset lite).")
 @click.option("--replace", is_flag=True, help="Put a run in the place of one of the same specification and seed.")
 @click.option("--dry-run", is_flag=True, help="Check the runs, and write nothing.")
@@ -82,15 +85,15 @@ def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, d
     # All are read and checked before the first is taken in.
     found = {run.key: deposit.files(run, weights=weights) for run in runs}
     if dry_run:
-        click.echo(f"{len(found)} runs are whole and could be taken in.")
+        out(f"{len(found)} runs are whole and could be taken in.")
         return
     layer = Layer.find() or Layer(PLACE)
     changed = layer.put(found, replace=replace)
-    click.echo(f"{len(changed)} of {len(found)} runs are new in {layer.root}; the others were there.")
+    out(f"{len(changed)} of {len(found)} runs are new in {layer.root}; the others were there.")
 
 
 @evidence.command()
-@click.option("--to", "root", default="results/pages", show_default=True, type=click.Path(path_type=Path))
+@click.option("--to", "root", default="results/pages", show_default=True, type=Folder())
 @click.option("--only", default="", help="A word of the studies' names, e.g. needle.")
 def pages(root: Path, only: str) -> None:
     """Draw the repository's studies again, with the pages that git does not keep: report.html, attention.html."""
@@ -98,18 +101,18 @@ def pages(root: Path, only: str) -> None:
     made = {path.parent.relative_to(studies): _made_by(path) for path in sorted(studies.rglob("table.md"))}
     chosen = {name: words for name, words in made.items() if only in str(name) and _paged(studies / name, words)}
     for number, (name, words) in enumerate(chosen.items(), 1):
-        click.echo(f"{number} of {len(chosen)}: {name}")
+        out(f"{number} of {len(chosen)}: {name}")
         command = [sys.executable, "-m", "icl_lab", *words, "--results", str(root)]
         left = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if left.returncode:
             raise RunFailed(f"icl-lab {shlex.join(words)} ended with exit code {left.returncode}.")
-    click.echo(f"wrote {len(chosen)} studies to {root}")
+    out(f"wrote {len(chosen)} studies to {root}")
 
 
 def _made_by(path: Path) -> list[str]:
     """Returns the words of the command that a study's table names as the one that made it; none without one."""
-    found = re.search(r"^Made by `icl-lab (.+?)`", path.read_text(), re.MULTILINE)
-    return shlex.split(found[1]) if found else []
+    found = re.search(r"^Made by (`+) ?icl-lab (.+?) ?\1", path.read_text(), re.MULTILINE)
+    return shlex.split(found[2]) if found else []
 
 
 def _paged(study: Path, words: list[str]) -> bool:

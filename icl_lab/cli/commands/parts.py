@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def check_part(what: str) -> None:
         for verdict in verdicts(part):
             count, failed = count + 1, failed + bool(verdict.failed)
             state = f"FAILED  {part.label} | {verdict.check} | {verdict.failed}" if verdict.failed else ""
-            click.echo(state or f"ok      {part.label} | {verdict.check}")
+            out(state or f"ok      {part.label} | {verdict.check}")
     say(f"{count} checks, {failed} failed.")
     if failed:
         sys.exit(1)

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from icl_lab.cli.launch import laboratory
+from icl_lab.cli.options import experiments_option, results_option
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
+from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, LabError, RunFailed
 
 if TYPE_CHECKING:
@@ -13,11 +17,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--results", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write there, a folder for each study, not in place.")
-@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
-def report(folders: tuple[Path, ...], results: Path, out: Path | None, files: Path) -> None:
+@click.argument("folders", nargs=-1, type=Folder())
+@results_option
+@click.option("--out", "elsewhere", type=Folder(), help="Write there, a folder for each study, not in place.")
+@experiments_option
+def report(folders: tuple[Path, ...], results: Path, elsewhere: Path | None, files: Path) -> None:
     """Build the pages of comparisons again from stored runs, without training: FOLDERS, or all in the results."""
     from icl_lab.runs import study_folder
 
@@ -28,14 +32,14 @@ def report(folders: tuple[Path, ...], results: Path, out: Path | None, files: Pa
     failed = []
     for folder in chosen:
         try:
-            written = rebuild(folder, folder if out is None else out / folder.name, lab, files)
+            written = rebuild(folder, folder if elsewhere is None else elsewhere / folder.name, lab, files)
         except LabError as error:
             if len(chosen) == 1:
                 raise
             failed.append(folder)
-            click.echo(f"left as it is: {folder}: {error}", err=True)
+            say(f"left as it is: {folder}: {error}")
         else:
-            click.echo(f"wrote {(folder if out is None else out / folder.name)}: {', '.join(written)}")
+            out(f"wrote {(folder if elsewhere is None else elsewhere / folder.name)}: {', '.join(written)}")
     if failed:
         raise RunFailed(f"{len(failed)} of {len(chosen)} pages were not built, see above.")
 

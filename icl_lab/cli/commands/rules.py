@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from icl_lab.cli.hints import then
-from icl_lab.cli.options import device_option, results_option, threads_option, typed, wholes
+from icl_lab.cli.options import PAIRS, device_option, results_option, threads_option, typed, wholes
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import Bar
 
@@ -32,7 +32,7 @@ def functions(results: Path) -> None:
 @click.command()
 @click.option("--lengths", default="256,512,1024,2048,4096", show_default=True, help="Tokens of a prompt.")
 @click.option("--attn", "attns", multiple=True, help="Only this normalizer; may be given again.  [default: all]")
-@click.option("--pairs", default=5, show_default=True, type=click.IntRange(min=1), help="Timed pairs with softmax.")
+@click.option("--pairs", default=5, show_default=True, type=click.IntRange(1, PAIRS), help="Timed pairs with softmax.")
 @results_option
 @device_option
 @threads_option
@@ -50,6 +50,7 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     tokens = wholes(lengths, "--lengths")
     if not tokens:
         raise click.BadParameter("name at least one length, such as 256,1024.", param_hint="--lengths")
+    analysis.check(tokens)
     if threads is not None:
         torch.set_num_threads(threads)
     here = environment.device(device)

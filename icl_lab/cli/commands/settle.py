@@ -12,8 +12,16 @@ import click
 
 from icl_lab.cli.announce import Clock
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, complete, laboratory
-from icl_lab.cli.options import Folder, crowd_options, device_option, duration, threads_option
+from icl_lab.cli.launch import Order, check_sizes, complete, laboratory
+from icl_lab.cli.options import (
+    crowd_options,
+    device_option,
+    duration,
+    experiments_option,
+    large_option,
+    results_option,
+    threads_option,
+)
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.errors import RunFailed, Stopped
@@ -31,7 +39,7 @@ UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 def _time(context: click.Context, option: click.Parameter, text: str) -> float:
     """Reads a time such as 90m, 3h or 1.5h."""
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h|d)", text.strip())
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d)", text.strip())
     if not found or not float(found[1]):
         raise click.BadParameter(f"'{text}' is no time such as 90m, 3h or 1.5h.")
     return float(found[1]) * UNITS[found[2]]
@@ -41,10 +49,11 @@ def _time(context: click.Context, option: click.Parameter, text: str) -> float:
 @click.argument("names", nargs=-1)
 @click.option("--preset", default="lite", show_default=True, help="The scale at which to decide.")
 @click.option("--budget", default="1h", show_default=True, metavar="TIME", callback=_time, help="When to stop: 3h.")
-@click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
-@click.option("--experiments", "files", default="experiments", type=click.Path(path_type=Path), help="Folder of files.")
+@results_option
+@experiments_option
 @device_option
 @threads_option
+@large_option
 @crowd_options
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and train nothing.")
 def settle(
@@ -55,6 +64,7 @@ def settle(
     files: Path,
     device: str,
     threads: int | None,
+    allow_large: bool,
     shard: tuple[int, int],
     dry_run: bool,
     jobs: int,
@@ -73,7 +83,7 @@ def settle(
     part, parts = shard
     asked = list(names) or experiment.names(place)
     chosen = [name for number, name in enumerate(asked) if number % parts == part % parts]
-    lab = laboratory(results, device, threads)
+    lab = laboratory(results, device, threads, allow_large=allow_large)
     late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
     # Parts that run at the same time write tables of their own.
     desk = Desk(place, preset, lab, chosen, f"-{part}-of-{parts}" if parts > 1 else "")
@@ -194,6 +204,7 @@ class Desk:
         from icl_lab.papers import cost
 
         like = replace(self.lab.store, layer=None).run(spec, -1)  # a seed of which nothing is there
+        check_sizes([like], self.lab, tested=False)
         return Clock(self.lab.device)(like)[0] / cost.operations(spec)
 
 

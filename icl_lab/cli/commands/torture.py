@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from icl_lab.cli.options import Folder, catch_signals, typed
+from icl_lab.cli.options import catch_signals, typed
 from icl_lab.cli.output import out
+from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, RunFailed, Stopped
 
 

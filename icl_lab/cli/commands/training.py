@@ -9,7 +9,7 @@ import click
 
 from icl_lab.cli.announce import Clock, announce, announce_all, title
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, complete, finish, resolve_runs, restart, settled
+from icl_lab.cli.launch import Order, check_sizes, complete, finish, resolve_runs, restart, settled
 from icl_lab.cli.options import catch_signals, crowd_options, run_options, tell
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
@@ -61,8 +61,8 @@ def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: 
 
     order = Order.of(where)
     runs, lab = resolve_runs(task, attns, seeds, **where)
-    if len(attns) < 2:
-        raise click.UsageError("a comparison needs at least two normalizers: give --attn again.")
+    if len({run.spec.attn for run in runs}) < 2:
+        raise click.UsageError("a comparison needs at least two different normalizers: give --attn again.")
     if normalizers.canonical(baseline) not in {run.spec.attn for run in runs}:
         # Said before anything is trained for it.
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(attns)}.")
@@ -90,6 +90,7 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
     evidence = bool(where.pop("evidence")) and not force
     runs, lab = resolve_runs(task, attns, seeds, evidence=evidence, **where)
     clock, failed = Clock(lab.device), 0
+    check_sizes(runs, lab, tested=False)
     announce_all(runs, clock)
     for run in runs:
         announce(run, lab, clock, dry_run=dry_run)

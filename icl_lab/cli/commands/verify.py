@@ -9,9 +9,10 @@ import click
 from icl_lab.cli.announce import title
 from icl_lab.cli.commands.report import rebuild
 from icl_lab.cli.launch import Order, complete, laboratory
-from icl_lab.cli.options import Folder, crowd_options, device_option, threads_option
+from icl_lab.cli.options import crowd_options, device_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
+from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, LabError, RunFailed
 
 if TYPE_CHECKING:

@@ -127,7 +127,7 @@ def clear_best(study: Study, cell: Labels) -> str:
 def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Section] = (), title: str = "") -> str:
     """Returns the finding and the tables as Markdown."""
     made = table(study, spec)
-    text = [f"## {title}", ""] if title else []
+    text = [f"## {md.escaped(title)}", ""] if title else []
     text += [words.finding(study), "", words.conditions(study, spec), "", made.note, "", *markdown_rows(made)]
     for section in sections:
         text += ["", f"### {section.title}", ""]
@@ -137,7 +137,7 @@ def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Secti
     single = seeds_table(study)
     if study.seeds > 1:
         text += ["", "### Every seed", "", single.note, "", *markdown_rows(single)]
-    return "\n".join([*text, "", f"Made by `{command}`.", ""])
+    return "\n".join([*text, "", f"Made by {md.code(command)}.", ""])
 
 
 def markdown_rows(made: Table) -> list[str]:

@@ -57,7 +57,7 @@ def test_two_runs_read_the_prompt_of_the_first(runs_of, lab):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"means": 10**9}, "means are over 0 .none. to 10000 prompts, got 1000000000"),
+        ({"means": 10**9}, "means must be at most 10,000, got 1,000,000,000"),
         ({"means": -1}, "means"),
         ({"last": 0}, "last"),
         ({"heads": "9"}, "no head '9': heads are counted from 0 to 1"),

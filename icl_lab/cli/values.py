@@ -1,0 +1,78 @@
+"""What may stand on the command line: types of options with their bounds, and words that are text.
+
+A number has a greatest value as well as a least, and a path is looked at, before anything is loaded for it.
+"""
+
+import math
+import os
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+LONGEST_WORD = 20_000  # characters
+LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes: what file systems take of one folder's name, and of a whole path
+NO_TEXT = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, bytes that are not UTF-8, ends of lines
+
+
+def check_words(words: Iterable[str]) -> None:
+    """Raises ``UsageError`` on a word that is no text of one line, or longer than any that is meant."""
+    for word in words:
+        if len(word) > LONGEST_WORD:
+            raise click.UsageError(
+                f"'{word[:40]}...' has {len(word):,} characters, more than the {LONGEST_WORD:,} that a word may have."
+            )
+        if any(unicodedata.category(letter) in NO_TEXT for letter in word):
+            raise click.UsageError(f"{word!a} is no text of one line in UTF-8.")
+
+
+class Folder(click.Path):
+    """A folder that has a name. One that is typed must be there where the command only reads it (``there``)."""
+
+    def __init__(self, there: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self.there = there
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuses an empty name, which would be the folder that the command was typed in, and what can be no folder."""
+        text = str(value)
+        if not text.strip() or "\0" in text:
+            self.fail(f"'{value}' names no folder; a dot means this one.", param, ctx)
+        size = len(os.fsencode(text))
+        if size > LONGEST_PATH or any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(text).parts):
+            self.fail(
+                f"'{text[:40]}...' is too long for a path: {LONGEST_NAME} bytes a folder, {LONGEST_PATH} in all.",
+                param,
+                ctx,
+            )
+        self._look(Path(text), param, ctx)
+        return super().convert(value, param, ctx)
+
+    def _look(self, path: Path, param: click.Parameter | None, ctx: click.Context | None) -> None:
+        try:
+            nearest = next((each for each in (path, *path.parents) if each.exists()), Path())
+            whole, within = nearest == path, nearest.is_dir()
+        except OSError as error:
+            self.fail(f"'{path}' cannot be read: {error.strerror or error}.", param, ctx)
+        if not within:
+            self.fail(f"'{path}' is no folder: {nearest} is a file.", param, ctx)
+        typed = ctx and param and ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+        if self.there and typed and not whole:
+            self.fail(f"there is no folder '{path}'.", param, ctx)
+
+
+class Finite(click.FloatRange):
+    """A finite number within bounds: comparisons let NaN through."""
+
+    def __init__(self, least: float, most: float, *, least_open: bool = False) -> None:
+        super().__init__(least, most, min_open=least_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuses NaN, then what lies out of bounds."""
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"'{value}' is not a finite number.", param, ctx)
+        return found

@@ -1,0 +1,155 @@
+"""What a run will take of memory and time, worked out from its specification alone: nothing is allocated or measured.
+
+The estimate errs on the side of too much: it counts activations as if every rule kept all that the greediest keeps, and
+a checkpoint as written at the worst moment. docs/speed.md holds it beside measured peaks.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from icl_lab import tasks
+from icl_lab.errors import BadValue
+from icl_lab.model import positions
+from icl_lab.runs.measure import BLOCK, MEMORY
+from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks.base import Task
+
+FLOAT = 4  # bytes of a number in single precision
+# Numbers kept for the backward pass of a layer: of a token, in widths; of a pair of tokens, in each head.
+KEPT_A_TOKEN, KEPT_A_PAIR = 40, 8
+# Copies of the parameters: themselves, gradients, two moments; of all but the gradients three more while a checkpoint
+# is written.
+COPIES, COPIES_IN_CHECKPOINT = 4, 9
+# Bytes of a prompt as it is drawn: of a number in a token (one-hot in whole numbers, then in single precision), and of
+# a token beside these (its target, whether it is scored, what its task draws on the way).
+DRAWN_A_NUMBER, DRAWN_A_TOKEN = 12, 48
+REFERENCE_A_PAIR = 125.0  # bytes of two tokens of a prompt, in the greediest reference predictor
+PACE = {"cpu": 2e10, "cuda": 5e12, "mps": 1e12}  # operations a second, about
+OVERHEAD = 2e-4  # seconds of a layer in a step that has nothing to compute
+YEAR = 365 * 86_400.0  # seconds: the most that one training or test may take
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class Size:
+    """What one run takes: parameters, bytes of its training and of its test, seconds of both."""
+
+    parameters: int
+    model: float
+    step: float
+    test: float
+    train_seconds: float
+    test_seconds: float
+
+    @property
+    def training(self) -> float:
+        """Bytes of a training: the model with its optimizer, and one step."""
+        return self.model + self.step
+
+
+def of(spec: RunSpec, device: str = "cpu") -> Size:
+    """Returns the size of a run; ``device`` is a kind of device (cpu, cuda, mps)."""
+    task, train, model = tasks.build(spec.task), spec.train, spec.model
+    count = parameters(spec, task)
+    batch, t = train.batch_at(train.steps - 1), task.tokens(train.longest)
+    kept = model.layers * t * (KEPT_A_TOKEN * model.width + KEPT_A_PAIR * model.heads * t) + 4 * t * task.outputs
+    step = batch * (FLOAT * kept + _drawn(task, t)) + t * t
+    # Fewer tokens at the start of a curriculum, and a smaller batch, make it less than that.
+    operations = 3.0 * batch * _forward(spec, task, count, t)
+    shifts, lengths = len(spec.test.shifts()), spec.test.lengths
+    tested = sum(_forward(spec, task, count, task.tokens(length)) for length in lengths)
+    return Size(
+        count,
+        float(FLOAT * count * (COPIES + COPIES_IN_CHECKPOINT + (train.ema > 0))),
+        float(step),
+        prompts_bytes(spec, spec.test.prompts, lengths[-1]) + REFERENCE_A_PAIR * task.tokens(lengths[-1]) ** 2,
+        train.steps * (operations / PACE[device] + OVERHEAD * model.layers),
+        shifts * spec.test.prompts * tested / PACE[device],
+    )
+
+
+def prompts_bytes(spec: RunSpec, prompts: int, length: int) -> float:
+    """Returns the bytes that answers to so many prompts of ``length`` examples take, the model among them."""
+    task, model = tasks.build(spec.task), spec.model
+    t, stored = task.tokens(length), -(-prompts // BLOCK) * BLOCK
+    outputs = 3 * FLOAT * t * task.outputs  # a piece, all pieces, and what views make of them
+    one = FLOAT * t * (5 * model.heads * t + 12 * model.width)
+    held = 2 * FLOAT * parameters(spec, task)
+    return held + stored * (2 * _drawn(task, t) + outputs) + max(MEMORY, float(one)) + t * t
+
+
+def parameters(spec: RunSpec, task: Task) -> int:
+    """Returns the parameters of a model, those of its rules apart: they are few."""
+    model, d = spec.model, spec.model.width
+    head_dim = d // model.heads
+    with torch.device("meta"):  # a table of any size takes no memory there
+        code = positions.build(model.positions, d, head_dim, task.tokens(spec.train.longest))
+    norm = 2 * d * model.norm
+    block = (4 * d * d + 4 * d + norm) * model.attention + (8 * d * d + 5 * d + norm) * model.mlp
+    ends = (task.vocabulary or task.width + 1) * d + (d + 1) * task.outputs + norm + 2 * d * model.norm_in
+    return model.layers * block + ends + sum(p.numel() for p in code.parameters())
+
+
+def room(device: torch.device) -> float:
+    """Returns the bytes of memory of a device; of the whole machine where it has none of its own."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def check_training(spec: RunSpec, device: torch.device, together: int = 1) -> None:
+    """Raises ``BadValue`` where ``together`` trainings of a kind do not fit the device, or one takes over a year."""
+    size = of(spec, device.type)
+    whole = f"{together} trainings at once" if together > 1 else "the training"
+    parts = f"{_gb(size.model)} GB for {size.parameters:,} parameters, {_gb(size.step)} GB for a step"
+    _fits(whole, together * size.training, parts, room(device))
+    _in_time("the training", size.train_seconds, f"{spec.train.steps:,} steps")
+
+
+def check_test(spec: RunSpec, device: torch.device, together: int = 1) -> None:
+    """Raises ``BadValue`` where ``together`` tests do not fit into memory, or one takes over a year."""
+    size, test = of(spec, device.type), spec.test
+    what = f"{test.prompts:,} prompts of {test.lengths[-1]:,} examples"
+    _fits("the test", together * size.test, what, room(torch.device("cpu")))
+    _in_time("the test", size.test_seconds, f"{what} in {len(test.shifts()) * len(test.lengths):,} cells")
+
+
+def check_prompts(spec: RunSpec, sets: Iterable[tuple[int, int]]) -> None:
+    """Raises ``BadValue`` where prompts that an analysis asks for, each set a count and a length, do not fit."""
+    for prompts, length in sets:
+        what = f"{prompts:,} prompts of {length:,} examples"
+        _fits("the analysis", prompts_bytes(spec, prompts, length), what, room(torch.device("cpu")))
+
+
+def _drawn(task: Task, t: int) -> float:
+    """Bytes of one prompt of ``t`` tokens while it is drawn."""
+    return float(t * (DRAWN_A_NUMBER * task.width + DRAWN_A_TOKEN))
+
+
+def _forward(spec: RunSpec, task: Task, count: int, t: int) -> float:
+    """Operations of one forward pass of a prompt: two a parameter and token, four a pair of tokens and width."""
+    return 2.0 * count * t + 4.0 * spec.model.layers * spec.model.width * t * t
+
+
+def _fits(what: str, needs: float, parts: str, bound: float) -> None:
+    if needs > bound:
+        raise BadValue(
+            f"{what} would need about {_gb(needs)} GB of memory ({parts}), more than the {_gb(bound)} GB that are "
+            "here; ask for less, or add --allow-large to try all the same."
+        )
+
+
+def _gb(size: float) -> str:
+    """Bytes as gigabytes: 0.03, 1.5, 5,420."""
+    return f"{size / GB:,.0f}" if size >= 10 * GB else f"{size / GB:.2g}"
+
+
+def _in_time(what: str, seconds: float, parts: str) -> None:
+    if seconds > YEAR:
+        raise BadValue(
+            f"{what} would take about {seconds / YEAR:,.1f} years ({parts}), more than the one that is the bound; ask "
+            "for less, or add --allow-large to try all the same."
+        )

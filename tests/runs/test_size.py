@@ -1,0 +1,123 @@
+"""The estimate of a run's memory and time: by arithmetic, near what is really taken, and never far below it."""
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.errors import BadValue
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.profiles.costs import peak
+from icl_lab.rng import stream
+from icl_lab.runs import measure as measuring
+from icl_lab.runs import size
+from icl_lab.runs.measure import Subject
+from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.spec import resolve
+from icl_lab.sweep import subject
+
+CPU = torch.device("cpu")
+
+
+def model_of(spec):
+    return GPT2(spec.model, spec.reading(tasks.build(spec.task)), spec.attn, stream(0, "init"))
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("linear", []),
+        ("linear", ["model.mlp=no"]),
+        ("linear", ["model.attention=no"]),
+        ("linear", ["model.norm=no"]),
+        ("linear", ["model.norm_in=yes"]),
+        ("every", ["model.layers=3", "model.positions=learned:rows=100"]),
+        ("needle", ["model.positions=rotary"]),
+        ("needle-vectors:dim=5", ["model.positions=none"]),
+    ],
+)
+def test_parameters_are_counted_without_a_model(task, settings):
+    spec = resolve(task, "softmax", "smoke", settings)
+    assert size.parameters(spec, tasks.build(task)) == model_of(spec).parameter_count()
+
+
+@pytest.mark.parametrize("settings", [["model.block=llama"], ["model.qk_norm=yes"]])
+def test_parameters_of_other_blocks_are_counted_about(settings):
+    spec = resolve("linear", "softmax", "smoke", ["model.width=64", *settings])
+    assert size.parameters(spec, tasks.build("linear")) == pytest.approx(model_of(spec).parameter_count(), rel=0.1)
+
+
+def test_a_size_of_any_size_takes_no_memory():
+    """A table of 2.6 TB, which could not be made."""
+    spec = resolve("linear", "softmax", "smoke", ["model.positions=learned:rows=10000000", "model.width=65536"])
+    assert size.of(spec).model > 1e13
+
+
+@pytest.mark.parametrize("attn", ["softmax", "ssa", "entmax", "lssa", "stick-breaking"])
+@pytest.mark.parametrize("settings", [["model.width=128"], ["model.heads=8", "train.curriculum.start=80"]])
+def test_the_estimate_of_a_step_is_near_and_not_below(attn, settings):
+    """What the passes make at once is counted by their storages, so that it is the same in every run."""
+    longest = "train.curriculum.stop=80" if len(settings) > 1 else "train.curriculum.stop=20"
+    spec = resolve("linear", attn, "smoke", ["train.curriculum.start=20", "train.batch=64", *settings, longest])
+    task, model = tasks.build(spec.task), model_of(spec)
+    prompt = task.sample(stream(0, "x"), spec.train.batch, spec.train.longest)
+    taken = peak(lambda: task.loss(model(prompt.tokens, answers=task.answers), prompt).backward())
+    assert 0.8 < size.of(spec).step / taken < (25 if attn == "softmax" else 6)  # softmax keeps no pairs of tokens
+
+
+CELL = {
+    "linear": ["test.axes.sigma_x=1", "test.axes.sigma_f=1"],
+    "every": ["test.axes.sigma=1"],
+    "needle": ["test.axes.depth=50"],
+    "needle-vectors:dim=64": ["test.axes.depth=50"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", CELL)
+def test_the_estimate_of_a_test_is_near_and_not_below(task, monkeypatch):
+    monkeypatch.setattr(size, "MEMORY", 2**23)
+    monkeypatch.setattr(measuring, "MEMORY", 2**23)
+    spec = resolve(task, "ssa", "smoke", ["test.prompts=640", "test.axes.length=100", *CELL[task]])
+    built, model = tasks.build(task), model_of(spec).eval()
+    subjects = {"ssa": subject(model, built, CPU)}
+    subjects |= {name: Subject(predict) for name, predict in built.references().items()}
+    assert 0.8 < size.of(spec).test / peak(lambda: measuring.measure(subjects, built, spec.test)) < 8
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("task", ["linear", "every", "needle"])
+def test_every_preset_fits_a_usual_machine(preset, task, monkeypatch):
+    monkeypatch.setattr(size, "room", lambda device: 16e9)
+    spec = resolve(task, "softmax", preset)
+    size.check_training(spec, CPU)
+    size.check_test(spec, CPU)
+
+
+def test_the_line_holds_the_numbers_and_the_bound(monkeypatch):
+    monkeypatch.setattr(size, "room", lambda device: 8e9)
+    spec = resolve("linear", "softmax", "smoke", ["train.batch=100000"])
+    with pytest.raises(
+        BadValue, match=r"about 86 GB of memory \(.* for 29,249 parameters.*more than the 8 GB .*allow-large"
+    ):
+        size.check_training(spec, CPU)
+    spec = resolve("linear", "softmax", "smoke", ["train.steps=1000000000", "train.batch=1000"])
+    with pytest.raises(BadValue, match=r"about [\d,.]+ years \(1,000,000,000 steps\), more than the one"):
+        size.check_training(spec, CPU)
+
+
+def test_what_grows_together_adds_up(monkeypatch):
+    monkeypatch.setattr(size, "room", lambda device: 8e9)
+    spec = resolve("linear", "softmax", "smoke", ["train.batch=2000"])
+    size.check_training(spec, CPU, together=4)
+    with pytest.raises(BadValue, match="6 trainings at once would need about"):
+        size.check_training(spec, CPU, together=6)
+
+
+def test_the_last_and_largest_batch_counts():
+    once = size.of(resolve("linear", "softmax", "smoke"))
+    doubled = size.of(resolve("linear", "softmax", "smoke", ["train.doublings=3"]))
+    assert doubled.step == pytest.approx(8 * once.step, rel=0.01)
+
+
+def test_this_machine_has_memory():
+    assert size.room(CPU) > 1e8
