@@ -1,9 +1,8 @@
 """From the words of a command to finished runs: what the commands that train have in common."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,12 @@ from icl_lab.cli.options import catch_signals, duration, typed
 from icl_lab.cli.progress import Bar, say
 from icl_lab.cli.show import draw
 from icl_lab.errors import RunFailed, Stopped, UnknownName
+from icl_lab.workers.fleet import Fleet, share
 
 if TYPE_CHECKING:
     from icl_lab.runs.session import Lab
     from icl_lab.runs.store import Run
+    from icl_lab.workers.transport import Place
 
 FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
 
@@ -98,25 +99,38 @@ def tell_evidence(runs: Sequence["Run"]) -> None:
 
 @dataclass(frozen=True)
 class Order:
-    """How many runs at once, which part of them, and whether to repeat them or only to say what would be done.
+    """How many runs at once and where, which part of them, whether to repeat them, or only to say what would be done.
 
     With ``stack`` the seeds of a specification are trained in this process as one.
     """
 
-    jobs: int = 1
+    jobs: int | None = None
     stack: bool = False
     shard: tuple[int, int] = (1, 1)
     force: bool = False
     dry_run: bool = False
+    fleet: Fleet = field(default_factory=Fleet)
 
     def __post_init__(self) -> None:
-        if self.stack and self.jobs > 1:
-            raise click.UsageError("--stack trains seeds in one process and --jobs in several: choose one of them.")
+        if self.stack and ((self.jobs or 1) > 1 or self.fleet.remote):
+            raise click.UsageError(
+                "--stack trains seeds in one process; --jobs, --on and --engine ray use several: choose one of them."
+            )
 
     @classmethod
     def of(cls, words: dict[str, Any]) -> "Order":
-        """Takes its own options out of those of a command."""
-        return cls(**{field.name: words.pop(field.name) for field in fields(cls) if field.name in words})
+        """Takes its own options out of those of a command; each run elsewhere has the device and threads of these."""
+        shared = {name: words[name] for name in ("device", "threads") if name in words}
+        where, how = (
+            {each.name: words.pop(each.name) for each in fields(part) if each.name in words.keys() - shared.keys()}
+            for part in (Fleet, cls)
+        )
+        return cls(**how, fleet=Fleet(**where, **shared))
+
+    @property
+    def crowd(self) -> bool:
+        """Whether workers do the runs."""
+        return (self.jobs or 1) > 1 or self.fleet.remote
 
 
 def complete(
@@ -151,9 +165,11 @@ def complete(
         for run in mine:
             restart(run, lab)
     before = {run.place for run in mine if clock.done(run)}
-    with shared_threads(order.jobs):
-        announce_all(mine, clock, order.jobs)
-    failed = at_once(mine, lab, order.jobs, tested) if order.jobs > 1 else {}
+    crowd = order.crowd and not all(clock.done(run) for run in mine)
+    places = order.fleet.places(order.jobs) if crowd else []
+    with shared_threads(share(places) or 1):
+        announce_all(mine, clock, share(places) or 1)
+    failed = at_once(mine, lab, order, places, tested) if crowd else {}
     failed |= stack(mine, lab) if order.stack else {}
     for run in mine:
         if run.folder in failed:
@@ -201,16 +217,11 @@ def restart(run: "Run", lab: "Lab") -> None:
 
 def finish(run: "Run", lab: "Lab", tested: bool = True) -> bool:
     """Makes sure that a run is finished and drawn, or only trained unless ``tested``; returns whether it was."""
-    from icl_lab.sweep import sweep, trained
+    from icl_lab.workers import work
 
-    if not tested:
-        already = run.trained
-        with run.locked(lab.say, lab.stopping):
-            trained(run, lab)
-        return already
-    already = run.finished
-    sweep(run.spec, run.seed, lab, run.swap)
-    draw(run, afresh=not already)
+    already = work.finish(run, lab, tested)
+    if tested:
+        draw(run, afresh=not already)
     return already
 
 
@@ -227,35 +238,52 @@ def shared_threads(jobs: int) -> Iterator[int]:
         torch.set_num_threads(whole)
 
 
-def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int, tested: bool = True) -> dict[Path, str]:
-    """Does the unfinished runs in worker processes; returns why runs failed, by their folder.
+def at_once(
+    runs: Sequence["Run"], lab: "Lab", order: Order, places: Sequence["Place"], tested: bool = True
+) -> dict[Path, str]:
+    """Does the unfinished runs by workers; returns why runs failed, by their folder.
 
     Raises ``Stopped`` when asked to stop.
     """
     import msgspec
 
     from icl_lab import outside
-    from icl_lab.cli.supervisor import Job, supervise
+    from icl_lab.workers.job import Job
+    from icl_lab.workers.run_files import RunFiles
+    from icl_lab.workers.supervisor import supervise
 
     todo = list({run.place: run for run in runs if not (run.finished if tested else run.trained)}.values())
-    with shared_threads(jobs) as each:
+    fleet, many = order.fleet, share(places)
+    with shared_threads(many) as each:
         orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": each, "command": lab.command}
     orders |= {"evidence": lab.store.layer is not None, "tested": tested, "imports": outside.orders()}
+    if fleet.remote:
+        each = fleet.threads or 1
+        orders |= {"remote": True, "results": "", "device": fleet.device, "threads": each, "evidence": False}
+        orders |= {"silence": fleet.silence, "share": fleet.gpus_per_run}
     if todo:
-        say(f"{len(todo)} to do, {jobs} at once with {each} threads each")
+        where = f" ({', '.join(f'{place.name} {place.at_once}' for place in places)})" if fleet.remote else ""
+        say(f"{len(todo)} to do, {many} at once with {each} {'thread' if each == 1 else 'threads'} each{where}")
     outcomes = supervise(
         [
             Job(
                 f"{title(run)} ({run.spec.hash})",
                 {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed, "swap": run.swap},
                 run.spec.train.steps,
+                RunFiles(run, tested, say) if fleet.remote else None,
             )
             for run in todo
         ],
-        [sys.executable, "-m", "icl_lab", "work"],
-        jobs,
+        places,
         stopping=lab.stopping,
-        tick=lambda done, total, note: lab.tick("runs", done, total, note),
+        watch=lambda standings: lab.tick(
+            "runs",
+            sum(each.step for each in standings),
+            sum(each.size for each in standings),
+            f"{sum(each.over for each in standings)} of {len(standings)} runs over",
+        ),
+        say=say,
+        silence=fleet.silence,
     )
     failed = {}
     for run, outcome in zip(todo, outcomes, strict=True):
