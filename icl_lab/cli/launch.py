@@ -1,7 +1,6 @@
 """From the words of a command to finished runs: what the commands that train have in common."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from icl_lab.cli.announce import Clock, announce, announce_all, title
+from icl_lab.cli.crowd import at_once, shared_threads
 from icl_lab.cli.options import catch_signals, duration, typed
 from icl_lab.cli.progress import Bar, say
 from icl_lab.cli.show import draw
-from icl_lab.errors import RunFailed, Stopped, UnknownName
+from icl_lab.errors import RunFailed, UnknownName
 from icl_lab.workers.fleet import Fleet, share
 
 if TYPE_CHECKING:
     from icl_lab.runs.session import Lab
     from icl_lab.runs.store import Run
-    from icl_lab.workers.transport import Place
 
 FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
 
@@ -169,7 +168,7 @@ def complete(
     places = order.fleet.places(order.jobs) if crowd else []
     with shared_threads(share(places) or 1):
         announce_all(mine, clock, share(places) or 1)
-    failed = at_once(mine, lab, order, places, tested) if crowd else {}
+    failed = at_once(mine, lab, order.fleet, places, tested) if crowd else {}
     failed |= stack(mine, lab) if order.stack else {}
     for run in mine:
         if run.folder in failed:
@@ -223,76 +222,6 @@ def finish(run: "Run", lab: "Lab", tested: bool = True) -> bool:
     if tested:
         draw(run, afresh=not already)
     return already
-
-
-@contextmanager
-def shared_threads(jobs: int) -> Iterator[int]:
-    """Leaves this process, for a while, the threads that each of ``jobs`` will have; yields how many."""
-    import torch
-
-    whole = torch.get_num_threads()
-    torch.set_num_threads(max(1, whole // jobs))
-    try:
-        yield torch.get_num_threads()
-    finally:
-        torch.set_num_threads(whole)
-
-
-def at_once(
-    runs: Sequence["Run"], lab: "Lab", order: Order, places: Sequence["Place"], tested: bool = True
-) -> dict[Path, str]:
-    """Does the unfinished runs by workers; returns why runs failed, by their folder.
-
-    Raises ``Stopped`` when asked to stop.
-    """
-    import msgspec
-
-    from icl_lab import outside
-    from icl_lab.workers.job import Job
-    from icl_lab.workers.run_files import RunFiles
-    from icl_lab.workers.supervisor import supervise
-
-    todo = list({run.place: run for run in runs if not (run.finished if tested else run.trained)}.values())
-    fleet, many = order.fleet, share(places)
-    with shared_threads(many) as each:
-        orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": each, "command": lab.command}
-    orders |= {"evidence": lab.store.layer is not None, "tested": tested, "imports": outside.orders()}
-    if fleet.remote:
-        each = fleet.threads or 1
-        orders |= {"remote": True, "results": "", "device": fleet.device, "threads": each, "evidence": False}
-        orders |= {"silence": fleet.silence, "share": fleet.gpus_per_run}
-    if todo:
-        where = f" ({', '.join(f'{place.name} {place.at_once}' for place in places)})" if fleet.remote else ""
-        say(f"{len(todo)} to do, {many} at once with {each} {'thread' if each == 1 else 'threads'} each{where}")
-    outcomes = supervise(
-        [
-            Job(
-                f"{title(run)} ({run.spec.hash})",
-                {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed, "swap": run.swap},
-                run.spec.train.steps,
-                RunFiles(run, tested, say) if fleet.remote else None,
-            )
-            for run in todo
-        ],
-        places,
-        stopping=lab.stopping,
-        watch=lambda standings: lab.tick(
-            "runs",
-            sum(each.step for each in standings),
-            sum(each.size for each in standings),
-            f"{sum(each.over for each in standings)} of {len(standings)} runs over",
-        ),
-        say=say,
-        silence=fleet.silence,
-    )
-    failed = {}
-    for run, outcome in zip(todo, outcomes, strict=True):
-        if outcome.state != "done":
-            say(f"{outcome.state}: {outcome.job.name} ({outcome.reason})")
-            failed[run.folder] = outcome.reason
-    if any(outcome.state == "stopped" for outcome in outcomes):
-        raise Stopped("stopped; the same command goes on where each run stands.")
-    return failed
 
 
 def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> dict[Path, str]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from icl_lab.cli.fleet_options import fleet_options
 from icl_lab.cli.output import out
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -78,58 +79,6 @@ def crowd_options(command: Command) -> Command:
         "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."
     )
     return jobs(stack(shard(fleet_options(command))))
-
-
-def fleet_options(command: Command) -> Command:
-    """Adds the options that say where runs are executed."""
-    for option in reversed(
-        [
-            click.option(
-                "--on",
-                multiple=True,
-                metavar="HOST[:N],..",
-                help="Execute runs on these hosts by ssh, N at once on each; or behind a command with blanks in it, "
-                "'srun -N1 -n1:4'. May be given again.",
-            ),
-            click.option(
-                "--remote-command",
-                default="icl-lab",
-                show_default=True,
-                metavar="COMMAND",
-                help="What starts icl-lab at the places of --on.",
-            ),
-            click.option(
-                "--engine",
-                default="local",
-                show_default=True,
-                type=click.Choice(["local", "ray"]),
-                help="Where runs are executed: by processes of this machine (or --on), or on a Ray cluster. (What does "
-                "the steps of a training is --set train.engine.)",
-            ),
-            click.option(
-                "--address",
-                default="",
-                metavar="auto|HOST:PORT|local",
-                help="The Ray cluster: the one that this machine belongs to, another one, or one of its own, here.  "
-                "[default: local]",
-            ),
-            click.option(
-                "--gpus-per-run",
-                default=0.0,
-                type=click.FloatRange(0, 64),
-                help="GPUs that Ray reserves for a run; 0.25 puts four on one.  [default: none]",
-            ),
-            click.option(
-                "--silence",
-                default=60.0,
-                show_default=True,
-                type=click.FloatRange(10, 86_400),
-                help="Seconds without a word after which a worker is given up, and its run done by another.",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
 
 
 def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:
@@ -207,12 +156,13 @@ def typed() -> str:
 def catch_signals() -> Callable[[], bool]:
     """Turns the first Ctrl-C or termination into a stop at the next step; the second acts at once."""
     caught.clear()
+    screens = [number for number in (0, 1, 2) if os.isatty(number)]  # asked now: one that was closed is none any more
 
     def catch(number: int, frame: object) -> None:
         caught.append(number)
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         if number == signal.SIGHUP:
-            _leave_terminal()
+            _silence(screens)
         click.echo("\nstopping after this step; once more stops at once.", err=True)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
@@ -221,12 +171,11 @@ def catch_signals() -> Callable[[], bool]:
     return lambda: bool(caught)
 
 
-def _leave_terminal() -> None:
-    """Lets what is still said go nowhere: a terminal that was closed takes nothing more."""
+def _silence(screens: Sequence[int]) -> None:
+    """Lets what is still said to a terminal go nowhere: one that was closed takes nothing more."""
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        if os.isatty(number):
-            os.dup2(nowhere, number)
+    for number in screens:
+        os.dup2(nowhere, number)
     os.close(nowhere)
 
 
