@@ -24,15 +24,17 @@ class Board:
         self._began, self._said = time.monotonic(), time.monotonic()
         self._first: int | None = None  # steps that were done before
         self._whole: Any = None
-        self._rows: dict[int, Any] = {}  # bars, by the number of a run
+        self._rows: dict[int, tuple[int, Any]] = {}  # row and bar, by the number of a run
+        self._drawn = -REDRAWN
 
     def __enter__(self) -> "Board":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for bar in (*self._rows.values(), self._whole):
-            if bar is not None:
-                bar.close()
+        for _, bar in self._rows.values():
+            bar.close()
+        if self._whole is not None:
+            self._whole.close()
 
     def __call__(self, standings: Sequence[Standing]) -> None:
         """Shows where each run stands."""
@@ -64,28 +66,33 @@ class Board:
         return rest * passed / done if done > 0 and rest else None
 
     def _draw(self, standings: Sequence[Standing]) -> None:
-        from tqdm import tqdm
-
+        if time.monotonic() - self._drawn < REDRAWN:
+            return
+        self._drawn = time.monotonic()
         if self._whole is None:
-            total = sum(each.size for each in standings)
-            self._whole = tqdm(total=total, desc="runs", file=sys.stderr, position=0, mininterval=REDRAWN)
+            self._whole = _bar(sum(each.size for each in standings), 0, "runs {percentage:3.0f}%|{bar:30}| {desc}")
         busy = {number: each for number, each in enumerate(standings) if each.state in BUSY}
         for number in self._rows.keys() - busy.keys():
-            self._rows.pop(number).close()
+            self._rows.pop(number)[1].close()
         for number, each in busy.items():
             if number not in self._rows and len(self._rows) < ROWS:
-                taken = {-bar.pos for bar in self._rows.values()}
-                place = next(row for row in range(1, ROWS + 1) if row not in taken)
-                form = "{desc} {percentage:3.0f}% {n_fmt}/{total_fmt} {postfix}"
-                self._rows[number] = tqdm(
-                    total=each.size, file=sys.stderr, position=place, leave=False, bar_format=form, mininterval=REDRAWN
-                )
-            if (bar := self._rows.get(number)) is not None:
-                bar.set_description_str(f"  {each.name}", refresh=False)
-                bar.set_postfix_str(_where(each), refresh=False)
-                bar.update(each.step - bar.n)
-        self._whole.set_postfix_str(self.summary(standings), refresh=False)
-        self._whole.update(sum(each.step for each in standings) - self._whole.n)
+                taken = {row for row, _ in self._rows.values()}
+                row = next(row for row in range(1, ROWS + 1) if row not in taken)
+                self._rows[number] = row, _bar(each.size, row, "  {percentage:3.0f}% {n_fmt}/{total_fmt} {desc}")
+            if number in self._rows:
+                _show(self._rows[number][1], each.step, f"{each.name} {_where(each)}")
+        _show(self._whole, sum(each.step for each in standings), self.summary(standings))
+
+
+def _bar(total: int, row: int, form: str) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(total=total, file=sys.stderr, position=row, leave=not row, bar_format=form)
+
+
+def _show(bar: Any, done: int, text: str) -> None:
+    bar.n = done
+    bar.set_description_str(text, refresh=True)
 
 
 def _where(standing: Standing) -> str:

@@ -47,7 +47,8 @@ def refusal(ours: Hello, theirs: Hello, place: str) -> str:
     2.13.0+cu130 are one release). A package that was installed without its repository knows no commit: then the source
     decides.
     """
-    commits = {ours.get("commit", UNKNOWN), theirs.get("commit", UNKNOWN)} - {UNKNOWN}
+    # Whether a checkout was changed is the source's to say: that of a document changes nothing.
+    commits = {said.get("commit", UNKNOWN).removesuffix("-dirty") for said in (ours, theirs)} - {UNKNOWN}
     same = len(commits) < 2 and all(ours.get(key) == theirs.get(key) for key in ("icl_lab", "source"))
     if same and _release(ours) == _release(theirs):
         return ""

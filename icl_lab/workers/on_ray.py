@@ -6,6 +6,7 @@ took away is not noticed by Ray for a job that runs on it; the supervisor's own 
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -168,6 +169,12 @@ def cluster(address: str, jobs: int | None, threads: int, gpus: float) -> Cluste
 
 
 def _join(ray: ModuleType, address: str) -> None:
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host:  # Ray itself would try for minutes
+        try:
+            socket.create_connection((host, int(port)), timeout=15).close()
+        except (OSError, ValueError, OverflowError) as error:
+            raise BadValue(f"--engine ray --address {address}: nothing answers there ({error}).") from None
     here = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

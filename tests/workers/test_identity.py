@@ -27,7 +27,9 @@ def test_another_state_is_refused_in_a_line_that_names_both(other):
     assert refusal(OURS, {}, "gpu1")
 
 
-@pytest.mark.parametrize("other", [{}, {"host": "gpu1"}, {"torch": "2.13.0+cu130"}, {"commit": "unknown"}])
+@pytest.mark.parametrize(
+    "other", [{}, {"host": "gpu1"}, {"torch": "2.13.0+cu130"}, {"commit": "unknown"}, {"commit": "abc-dirty"}]
+)
 def test_the_same_state_is_not(other):
     assert refusal(OURS, OURS | other, "gpu1") == ""
 
