@@ -55,7 +55,9 @@ def run(monkeypatch, capsys, tmp_path):
     """Runs a command line in this process, with its own results folder, and returns (code, stdout, stderr)."""
     from icl_lab.cli.main import main
 
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    handlers = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+    }
 
     def call(*words, results=tmp_path / "results"):
         extra = ["--results", str(results)] if words and words[0] in RESULTS and results is not None else []

@@ -20,6 +20,7 @@ FLOORS = (
     ("training", "evidence"),
     ("runs",),
     ("sweep", "profiles"),
+    ("workers",),
     ("comparison",),
     ("analyses",),
     ("papers", "bench", "contracts", "torture"),
@@ -52,6 +53,7 @@ DOORS = {
     "filelock": {"runs", "evidence"},
     "safetensors": {"runs"},
     "transformers": {"bench"},
+    "ray": {"workers"},
 }
 WITHOUT_TORCH = {
     *("errors", "outside", "import_target", "option_values", "registry", "grid", "figures", "published", "markdown"),

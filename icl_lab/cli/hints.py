@@ -34,6 +34,13 @@ def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
     return f"{program()} {shlex.join([name, *(word for each in said for word in _words(*each))])}"
 
 
+def given(command: click.Command) -> list[str]:
+    """Returns the options that were typed now and that another command takes, as its words."""
+    typed = _typed(click.get_current_context())
+    takes = ((parameter, typed.get(_option(parameter), ())) for parameter in command.params)
+    return [word for parameter, values in takes for value in values for word in _words(parameter, value)]
+
+
 def program() -> str:
     """Returns what starts this program: ``icl-lab`` as it was typed, or ``python -m icl_lab``."""
     if Path(sys.argv[0]).name == "__main__.py":

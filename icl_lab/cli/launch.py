@@ -1,20 +1,20 @@
 """From the words of a command to finished runs: what the commands that train have in common."""
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from icl_lab.cli.announce import Clock, announce, announce_all, title
+from icl_lab.cli.crowd import at_once, shared_threads
 from icl_lab.cli.options import catch_signals, duration, typed
 from icl_lab.cli.progress import Bar, say
 from icl_lab.cli.show import draw
-from icl_lab.errors import Diverged, RunFailed, Stopped, UnknownName
+from icl_lab.errors import Diverged, RunFailed, UnknownName
+from icl_lab.workers.fleet import Fleet, share
 
 if TYPE_CHECKING:
     from icl_lab.analyses.frame import Analysis
@@ -129,25 +129,38 @@ def tell_evidence(runs: Sequence["Run"]) -> None:
 
 @dataclass(frozen=True)
 class Order:
-    """How many runs at once, which part of them, and whether to repeat them or only to say what would be done.
+    """How many runs at once and where, which part of them, whether to repeat them, or only to say what would be done.
 
     With ``stack`` the seeds of a specification are trained in this process as one.
     """
 
-    jobs: int = 1
+    jobs: int | None = None
     stack: bool = False
     shard: tuple[int, int] = (1, 1)
     force: bool = False
     dry_run: bool = False
+    fleet: Fleet = field(default_factory=Fleet)
 
     def __post_init__(self) -> None:
-        if self.stack and self.jobs > 1:
-            raise click.UsageError("--stack trains seeds in one process and --jobs in several: choose one of them.")
+        if self.stack and ((self.jobs or 1) > 1 or self.fleet.remote):
+            raise click.UsageError(
+                "--stack trains seeds in one process; --jobs, --on and --engine ray use several: choose one of them."
+            )
 
     @classmethod
     def of(cls, words: dict[str, Any]) -> "Order":
-        """Takes its own options out of those of a command."""
-        return cls(**{field.name: words.pop(field.name) for field in fields(cls) if field.name in words})
+        """Takes its own options out of those of a command; each run elsewhere has the device and threads of these."""
+        shared = {name: words[name] for name in ("device", "threads") if name in words}
+        where, how = (
+            {each.name: words.pop(each.name) for each in fields(part) if each.name in words.keys() - shared.keys()}
+            for part in (Fleet, cls)
+        )
+        return cls(**how, fleet=Fleet(**where, **shared))
+
+    @property
+    def crowd(self) -> bool:
+        """Whether workers do the runs."""
+        return (self.jobs or 1) > 1 or self.fleet.remote
 
 
 def complete(
@@ -177,7 +190,9 @@ def complete(
         tell_evidence([run for run in mine if run.finished])
     left = [run for run in mine if not clock.done(run)]
     seeds = Counter(run.spec.hash for run in left)
-    check_sizes(left, lab, max(seeds.values(), default=1) if order.stack else min(order.jobs, len(left)), tested)
+    if not order.fleet.remote:  # what it takes elsewhere nobody knows here
+        together = max(seeds.values(), default=1) if order.stack else min(order.jobs or 1, len(left))
+        check_sizes(left, lab, together, tested)
     if order.dry_run:
         rehearse(mine, lab, clock, order.stack)
         return False
@@ -185,9 +200,11 @@ def complete(
         for run in mine:
             restart(run, lab)
     before = {run.place for run in mine if clock.done(run)}
-    with shared_threads(order.jobs):
-        announce_all(mine, clock, order.jobs)
-    failed = at_once(mine, lab, order.jobs, tested) if order.jobs > 1 else {}
+    crowd = order.crowd and not all(clock.done(run) for run in mine)
+    places = order.fleet.places(order.jobs) if crowd else []
+    with shared_threads(share(places) or 1):
+        announce_all(mine, clock, share(places) or 1)
+    failed = at_once(mine, lab, order.fleet, places, tested) if crowd else {}
     if order.stack:
         stack(mine, lab)
     for run in mine:
@@ -255,70 +272,12 @@ def settled(run: "Run") -> None:
 
 def finish(run: "Run", lab: "Lab", tested: bool = True) -> bool:
     """Makes sure that a run is finished and drawn, or only trained unless ``tested``; returns whether it was."""
-    from icl_lab.sweep import sweep, trained
+    from icl_lab.workers import work
 
-    if not tested:
-        already = run.trained
-        with run.locked(lab.say, lab.stopping):
-            trained(run, lab)
-        return already
-    already = run.finished
-    sweep(run.spec, run.seed, lab, run.swap)
-    draw(run, afresh=not already)
+    already = work.finish(run, lab, tested)
+    if tested:
+        draw(run, afresh=not already)
     return already
-
-
-@contextmanager
-def shared_threads(jobs: int) -> Iterator[int]:
-    """Leaves this process, for a while, the threads that each of ``jobs`` will have; yields how many."""
-    import torch
-
-    whole = torch.get_num_threads()
-    torch.set_num_threads(max(1, whole // jobs))
-    try:
-        yield torch.get_num_threads()
-    finally:
-        torch.set_num_threads(whole)
-
-
-def at_once(runs: Sequence["Run"], lab: "Lab", jobs: int, tested: bool = True) -> dict[Path, str]:
-    """Does the unfinished runs in worker processes; returns why runs failed, by their folder.
-
-    Raises ``Stopped`` when asked to stop.
-    """
-    import msgspec
-
-    from icl_lab import outside
-    from icl_lab.cli.supervisor import Job, supervise
-
-    todo = list({run.place: run for run in runs if not (run.finished if tested else run.trained)}.values())
-    with shared_threads(jobs) as each:
-        orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": each, "command": lab.command}
-    orders |= {"evidence": lab.store.layer is not None, "tested": tested, "imports": outside.orders()}
-    if todo:
-        say(f"{len(todo)} to do, {jobs} at once with {each} threads each")
-    outcomes = supervise(
-        [
-            Job(
-                f"{title(run)} ({run.spec.hash})",
-                {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed, "swap": run.swap},
-                run.spec.train.steps,
-            )
-            for run in todo
-        ],
-        [sys.executable, "-m", "icl_lab", "work"],
-        jobs,
-        stopping=lab.stopping,
-        tick=lambda done, total, note: lab.tick("runs", done, total, note),
-    )
-    failed = {}
-    for run, outcome in zip(todo, outcomes, strict=True):
-        if outcome.state != "done":
-            say(f"{outcome.state}: {outcome.job.name} ({outcome.reason})")
-            failed[run.folder] = outcome.reason
-    if any(outcome.state == "stopped" for outcome in outcomes):
-        raise Stopped("stopped; the same command goes on where each run stands.")
-    return failed
 
 
 def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> None:

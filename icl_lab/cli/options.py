@@ -1,6 +1,7 @@
 """What the command line shares: options with their bounds, lists of numbers, signals, times in words."""
 
 import math
+import os
 import shlex
 import signal
 import sys
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from icl_lab.cli.fleet_options import fleet_options
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 
@@ -64,10 +66,8 @@ def crowd_options(command: Command) -> Command:
     """Adds the options of commands that may do many runs: at once here, as one, or one part of them here."""
     jobs = click.option(
         "--jobs",
-        default=1,
-        show_default=True,
         type=click.IntRange(1, THREADS),
-        help="Runs at once; threads are divided.",
+        help="Runs at once; threads are divided.  [default: 1; on a Ray cluster: as many as there is room for]",
     )
     stack = click.option(
         "--stack", is_flag=True, help="Train the seeds of a normalizer as one stack: for a GPU; a CPU gains nothing."
@@ -75,7 +75,7 @@ def crowd_options(command: Command) -> Command:
     shard = click.option(
         "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."
     )
-    return jobs(stack(shard(command)))
+    return jobs(stack(shard(fleet_options(command))))
 
 
 def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:
@@ -153,15 +153,27 @@ def typed() -> str:
 def catch_signals() -> Callable[[], bool]:
     """Turns the first Ctrl-C or termination into a stop at the next step; the second acts at once."""
     caught.clear()
+    screens = [number for number in (0, 1, 2) if os.isatty(number)]  # asked now: one that was closed is none any more
 
     def catch(number: int, frame: object) -> None:
         caught.append(number)
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if number == signal.SIGHUP:
+            _silence(screens)
         click.echo("\nstopping after this step; once more stops at once.", err=True)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, catch)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup: the terminal does not matter
+            signal.signal(number, catch)
     return lambda: bool(caught)
+
+
+def _silence(screens: Sequence[int]) -> None:
+    """Lets what is still said to a terminal go nowhere: one that was closed takes nothing more."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in screens:
+        os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 def duration(seconds: float) -> str:

@@ -8,8 +8,10 @@ import time
 
 import pytest
 
+import icl_lab
 from icl_lab.grid import Grid
 from icl_lab.runs.store import Store
+from icl_lab.workers import work
 
 SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
 
@@ -288,8 +290,8 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
-    """The worker's own protocol: one line of orders in, progress as JSON lines out, the grid in the store."""
-    import io
+    """The worker's own protocol: a hello, one line of orders in, progress as JSON lines out, the grid in the store."""
+    import os
 
     import msgspec
 
@@ -308,10 +310,17 @@ def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
         "tested": True,
         "imports": [],
     }
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(orders) + "\n"))
+    (source, feed), (told, sink) = os.pipe(), os.pipe()
+    monkeypatch.setattr(work, "private", lambda: (source, sink))
+    os.write(feed, json.dumps(orders).encode() + b"\n")
     code, out, _ = run("work")
-    assert code == 0
-    assert [json.loads(line) for line in out.splitlines()[:2]] == [{"step": 0}, {"step": 40}]
+    os.close(sink)
+    with os.fdopen(told) as lines:
+        said = [message for message in map(json.loads, lines) if "alive" not in message]
+    assert (code, out) == (0, "")
+    assert said[0]["hello"]["icl_lab"] == icl_lab.__version__
+    assert said[1:3] == [{"step": 0}, {"step": 40}]
+    assert said[-1] == {"end": "done", "reason": ""}
     assert Store(tmp_path).run(spec, 4).finished
     assert Store(tmp_path).run(spec, 4).env()["command"] == "typed"
 

@@ -49,6 +49,7 @@ def experiment(
     from icl_lab.analyses.publish import written
     from icl_lab.papers import claims, experiment
 
+    how = Order.of(order | {"device": device, "threads": threads})
     chosen, left_out = experiment.fitting(experiment.load(name, experiment.place(files)), preset, settings)
     lab = laboratory(results, device, threads, evidence, allow_large)
     for line in left_out:
@@ -59,7 +60,7 @@ def experiment(
         check_asked(question, runs, lab)
     asked = claims.Order(Path(name).stem, preset, settings, overlay)
     study = claims.record(chosen, asked, groups, lab.command)
-    folder, how = claims.destination(name, lab.store, preset, study), Order.of(order)
+    folder = claims.destination(name, lab.store, preset, study)
     if not complete(chosen.lacking(runs), lab, how, tested=chosen.tested):
         if how.dry_run:
             say(f"would write {folder}")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -67,8 +67,7 @@ def settle(
     allow_large: bool,
     shard: tuple[int, int],
     dry_run: bool,
-    jobs: int,
-    stack: bool,
+    **order: Any,
 ) -> None:
     """Spend seeds where they decide claims soonest, until all are decided or the time is up; the same command goes on.
 
@@ -78,6 +77,7 @@ def settle(
     from icl_lab.papers import experiment, settle
 
     place, end = experiment.place(files), time.monotonic() + budget
+    how = Order.of(order | {"device": device, "threads": threads})
     for name in names:
         experiment.load(name, place)  # a wrong name is said before anything is trained
     part, parts = shard
@@ -99,7 +99,7 @@ def settle(
             break
         say(_told(step))
         try:
-            desk.take(step, late, Order(jobs=jobs, stack=stack))
+            desk.take(step, late, how)
         except Stopped:
             if lab.stopping():
                 raise

@@ -1,8 +1,5 @@
 """Commands that train, test and compare."""
 
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -151,39 +148,9 @@ def ablate(task: str, attns: tuple[str, ...], seeds: int, name: str, **where: An
 @click.command(hidden=True)
 def work() -> None:
     """Do one run as a worker: orders on standard input, progress on standard output."""
-    import json
+    from icl_lab.workers.line import Line
+    from icl_lab.workers.work import private, serve
 
-    import msgspec
-    import torch
-
-    from icl_lab import outside
-    from icl_lab.evidence.layer import Layer
-    from icl_lab.runs import environment
-    from icl_lab.runs.session import Lab
-    from icl_lab.runs.spec import RunSpec
-    from icl_lab.runs.store import Store
-
-    orders = json.loads(sys.stdin.readline())
-    outside.obey(orders["imports"])
-    torch.set_num_threads(orders["threads"])
-    spec = msgspec.convert(orders["spec"], RunSpec)
-    asked = catch_signals()
-    orphaned: list[bool] = []
-
-    def tick(stage: str, done: int, total: int, note: str) -> None:
-        try:
-            print(json.dumps({"step": done if stage == "train" else spec.train.steps}), flush=True)
-        except BrokenPipeError:
-            # The supervisor is gone: keep what there is, and stop as if asked to.
-            orphaned.append(True)
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-
-    lab = Lab(
-        Store(Path(orders["results"]), Layer.find() if orders["evidence"] else None),
-        environment.device(orders["device"]),
-        say,
-        tick,
-        lambda: bool(asked() or orphaned),
-        orders["command"],
-    )
-    finish(lab.store.run(spec, orders["seed"], orders["swap"]), lab, orders["tested"])
+    # First of all: what loads from here on may print, and takes its time.
+    line = Line(*private())
+    serve(line, catch_signals(), say, finish)

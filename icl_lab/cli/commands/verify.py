@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from icl_lab.cli.announce import title
 from icl_lab.cli.commands.report import rebuild
 from icl_lab.cli.launch import Order, complete, laboratory
-from icl_lab.cli.options import crowd_options, device_option, threads_option
+from icl_lab.cli.options import crowd_options, device_option, large_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.cli.values import Folder
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", default="results", type=Folder())
+@click.argument("folder", default="results", type=Folder(there=True))
 def verify(folder: Path) -> None:
     """Hold everything in a results folder against its checksums: runs, studies, evidence; exit 1 where one is damaged.
 
@@ -41,19 +41,19 @@ def verify(folder: Path) -> None:
 
 
 @click.command()
-@click.argument("folder", default="results", type=Folder())
+@click.argument("folder", default="results", type=Folder(there=True))
 @device_option
 @threads_option
+@large_option
 @crowd_options
 @click.option("--dry-run", is_flag=True, help="Say what is damaged, and change nothing.")
 def repair(
     folder: Path,
     device: str,
     threads: int | None,
-    shard: tuple[int, int],
+    allow_large: bool,
     dry_run: bool,
-    jobs: int,
-    stack: bool,
+    **order: Any,
 ) -> None:
     """Do again what is damaged in a results folder, and no more: tests, trainings, pages of comparisons.
 
@@ -70,7 +70,7 @@ def repair(
         out(f"damaged: {finding.why}")
     if dry_run or not damaged:
         return
-    lab = laboratory(_root(folder), device, threads)
+    lab = laboratory(_root(folder), device, threads, allow_large=allow_large)
     left: list[str] = []
     runs: dict[Path, Run] = {}
     for finding in damaged:
@@ -78,7 +78,7 @@ def repair(
         runs |= {run.place: lab.store.run(run.spec, run.seed, run.swap) for run in again}
         if not again and finding.kind != "study":
             left.append(finding.why)
-    complete(list(runs.values()), lab, Order(jobs, stack, shard))
+    complete(list(runs.values()), lab, Order.of({**order, "device": device, "threads": threads}))
     for run in runs.values():
         out(f"made again: {title(run)}")
     left += list(_studies(damaged, lab))

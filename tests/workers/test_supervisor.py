@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab.cli import supervisor
-from icl_lab.cli.supervisor import RETRIES, Job, supervise
+from icl_lab.workers import attempt, follow, supervisor
+from icl_lab.workers.job import Job
+from icl_lab.workers.process import Local
+from icl_lab.workers.supervisor import RETRIES
 
 # Reads its orders and leaves a mark for each attempt; then does as it was told.
 WORKER = """
@@ -33,6 +35,15 @@ for step in range(1, 4):
 COMMAND = [sys.executable, "-c", WORKER]
 
 
+def supervise(jobs, command, workers, *, tick=lambda done, total, over: None, **more):
+    """By processes of this machine; ``tick`` is told the steps done, all steps, and how many jobs have ended."""
+
+    def watch(standings):
+        tick(sum(s.step for s in standings), sum(s.size for s in standings), sum(s.over for s in standings))
+
+    return supervisor.supervise(jobs, [Local(workers, command)], watch=watch, **more)
+
+
 def job(number, does, marks):
     return Job(f"job {number}", {"number": number, "does": does, "marks": str(marks)}, size=3)
 
@@ -50,7 +61,7 @@ def test_chaos(tmp_path):
         [job(number, odd.get(number, "works"), tmp_path) for number in range(12)],
         COMMAND,
         2,
-        tick=lambda done, total, note: heard.append((done, total)),
+        tick=lambda done, total, over: heard.append((done, total)),
     )
     assert [outcome.job.name for outcome in outcomes] == [f"job {number}" for number in range(12)]
     assert {n: outcome.state for n, outcome in enumerate(outcomes) if outcome.state != "done"} == {
@@ -71,7 +82,7 @@ def test_chaos(tmp_path):
 def test_a_request_to_stop_reaches_every_process_once_and_the_rest_is_left(tmp_path):
     stop = threading.Event()
 
-    def tick(done, total, note):
+    def tick(done, total, over):
         if done >= 2:  # both processes have said that they are at work
             stop.set()
 
@@ -140,7 +151,7 @@ def test_jobs_of_one_name_are_told_apart(tmp_path):
 
 @pytest.mark.parametrize("error", [RuntimeError("no more"), KeyboardInterrupt()], ids=["error", "second Ctrl-C"])
 def test_what_ends_the_supervisor_ends_its_processes(tmp_path, error):
-    def tick(done, total, note):
+    def tick(done, total, over):
         if done >= 2:  # both processes have said that they are at work
             raise error
 
@@ -153,10 +164,10 @@ def test_what_ends_the_supervisor_ends_its_processes(tmp_path, error):
 
 @pytest.mark.slow
 def test_a_process_that_does_not_listen_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "GRACE", 0.2)
+    monkeypatch.setattr(attempt, "GRACE", 0.2)
     deaf = LASTING.replace("signal.signal(signal.SIGTERM, leave)", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
 
-    def tick(done, total, note):
+    def tick(done, total, over):
         if done >= 1:
             raise RuntimeError("no more")
 
@@ -166,12 +177,12 @@ def test_a_process_that_does_not_listen_is_killed(tmp_path, monkeypatch):
 
 
 def test_an_error_in_a_thread_of_the_supervisor_is_raised(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "GRACE", 0.5)
+    monkeypatch.setattr(attempt, "GRACE", 0.5)
 
-    def hear(crew, number, line, complaints):
+    def hear(self, attempt, message):
         raise OSError("the pipe burst")
 
-    monkeypatch.setattr(supervisor._Crew, "_hear", hear)
+    monkeypatch.setattr(follow.Follower, "_hear", hear)
     with pytest.raises(OSError, match="the pipe burst"):
         supervise([job(n, "waits", tmp_path) for n in range(3)], [sys.executable, "-c", LASTING], 2)
     assert not alive(tmp_path)
@@ -195,4 +206,4 @@ def test_a_line_that_is_no_progress_is_kept_as_a_complaint(tmp_path):
 def test_a_job_that_runs_has_a_step_left(tmp_path):
     heard = []
     supervise([job(n, "works", tmp_path) for n in range(2)], COMMAND, 1, tick=lambda *told: heard.append(told))
-    assert all(done < total for done, total, note in heard if note != "2 of 2 runs over")
+    assert all(done < total for done, total, over in heard if over < 2)

@@ -1,0 +1,83 @@
+"""The script of a job array: sweep's options as they were given, and a shell that passes signals on."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+WORDS = ["sweep-slurm", "--task", "linear", "--attn", "ssmax:s=swap", "--attn", "ssa", "--seeds", "4", "--swap", "ssa"]
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch, run):
+    """Writes the script with these words; returns its lines."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(*words):
+        code, out, err = run(*WORDS, *words)
+        assert code == 0, err
+        assert "next: sbatch sweep.sbatch" in out
+        assert "16 runs in 3 tasks of at most 30 min each" in out
+        return (tmp_path / "sweep.sbatch").read_text().splitlines()
+
+    return write
+
+
+def test_the_options_of_sweep_stand_in_the_script(script, tmp_path):
+    lines = script("--array", "3", "--minutes", "30", "--set", "train.steps=5", "--threads", "2", "--force")
+    (line,) = (line for line in lines if " sweep " in line)
+    words = shlex.split(line.removesuffix("&"))
+    assert words[:4] == [sys.executable, "-m", "icl_lab", "sweep"]
+    given = ["--task", "linear", "--attn", "ssmax:s=swap", "--attn", "ssa", "--seeds", "4", "--swap", "ssa"]
+    given += ["--set", "train.steps=5", "--threads", "2", "--force"]
+    taken = words[4:-2]
+    for option in {word for word in given if word.startswith("--")}:
+        values = [taken[at + 1] for at, word in enumerate(taken) if word == option and option != "--force"]
+        assert values == [given[at + 1] for at, word in enumerate(given) if word == option and option != "--force"]
+    assert len(taken) == len(given)
+    assert words[-2:] == ["--shard", "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT"]
+    assert {"#SBATCH --array=0-2", "#SBATCH --time=30", "#SBATCH --requeue", "#SBATCH --signal=B:USR1@120"} <= {*lines}
+    assert f"cd {shlex.quote(str(tmp_path))} || exit 1" in lines
+    assert (tmp_path / "slurm-logs").is_dir()
+
+
+def test_lines_for_sbatch_stand_before_the_first_command(script):
+    lines = script("--array", "3", "--minutes", "30", "--sbatch=--gres=gpu:1", "--sbatch", "--mem=4G")
+    first = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    assert {"#SBATCH --gres=gpu:1", "#SBATCH --mem=4G"} <= {*lines[:first]}
+
+
+def test_what_is_the_arrays_own_is_no_option(run):
+    code, _, err = run(*WORDS, "--shard", "1/2")
+    assert code == 2
+    assert "No such option '--shard'" in err
+    code, _, err = run(*WORDS, "--minutes", "1", "--before", "90")
+    assert (code, err) == (2, "icl-lab: --before 90 s leaves nothing of the 1 minutes of a task.\n")
+
+
+def test_a_signal_reaches_the_run_and_the_task_is_queued_again(script, tmp_path, monkeypatch):
+    """With a stand-in for the run, which leaves with 75 a while after it was asked to."""
+    lines = script("--array", "3", "--minutes", "30")
+    work = "trap 'sleep 0.3; exit 75' USR1; touch ready; while true; do sleep 0.05; done"
+    lines = [f"bash -c {shlex.quote(work)} &" if " sweep " in line else line for line in lines]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "scontrol").write_text('#!/bin/sh\necho "$@" > queued\n')
+    (tmp_path / "bin" / "scontrol").chmod(0o755)
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
+    with subprocess.Popen(["bash", "-c", "\n".join(lines)], env=env | {"SLURM_ARRAY_TASK_COUNT": "3"}) as task:
+        end = time.monotonic() + 60
+        while not (tmp_path / "ready").exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        task.send_signal(signal.SIGUSR1)
+    assert task.returncode == 75
+    assert (tmp_path / "queued").read_text() == "requeue 7_2\n"
+
+
+def test_nothing_is_trained(script, tmp_path):
+    script("--array", "3", "--minutes", "30", "--results", "mine")
+    assert {path.name for path in tmp_path.iterdir()} == {"sweep.sbatch", "slurm-logs"}
