@@ -82,10 +82,13 @@ class Grid:
     def read(cls, source: Path | str) -> Self:
         """Reads a CSV file, or CSV text that ``csv`` returned."""
         text = io.StringIO(source) if isinstance(source, str) else source
-        frame = pd.read_csv(text, dtype={"task": str, "attn": str, "preset": str, "spec": str})
+        frame = pd.read_csv(text, dtype={"task": str, "attn": str, "preset": str, "spec": str, "metric": str})
         missing = [name for name in (*WHO, *WHAT) if name not in frame.columns]
         if missing:
             raise ValueError(f"no grid: the columns {', '.join(missing)} are missing")
+        for name in ("task", "attn", "metric"):
+            if frame[name].isna().any():
+                raise ValueError(f"no grid: a row without {name}")
         for name in (*frame.columns.difference([*WHO, *WHAT]), "value", "stderr"):
             frame[name] = frame[name].astype(float)
         return cls(frame)

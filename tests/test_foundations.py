@@ -106,3 +106,22 @@ def test_what_is_no_grid_is_refused():
 
 def test_exit_codes_say_who_is_to_blame():
     assert LabError("x").exit_code == 2
+
+
+@pytest.mark.parametrize("column", ["task", "attn", "metric"])
+def test_a_grid_with_a_row_of_nobody_is_none(column):
+    """As the last line of a file that was cut short: no part of it may be taken for a cell."""
+    row = {
+        "task": "t",
+        "attn": "a",
+        "preset": "p",
+        "spec": "s",
+        "seed": 0,
+        "x": 1,
+        "metric": "m",
+        "value": 1,
+        "count": 1,
+    }
+    frame = pd.DataFrame([row, {**row, column: None}]).assign(stderr=0.0)
+    with pytest.raises(ValueError, match=f"a row without {column}"):
+        Grid.read(frame.to_csv(index=False))

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from icl_lab.cli.values import Finite
 from icl_lab.workers.fleet import ENGINES, PROGRAM
 from icl_lab.workers.supervisor import SILENCE
 
@@ -47,14 +48,14 @@ def fleet_options(command: Command) -> Command:
             click.option(
                 "--gpus-per-run",
                 default=0.0,
-                type=click.FloatRange(0, 64),
+                type=Finite(0, 64),
                 help="GPUs that Ray reserves for a run; 0.25 puts four on one.  [default: none]",
             ),
             click.option(
                 "--silence",
                 default=SILENCE,
                 show_default=True,
-                type=click.FloatRange(10, 86_400),
+                type=Finite(10, 86_400),
                 help="Seconds without a word after which a worker is given up, and its run done by another.",
             ),
         ]

@@ -64,6 +64,15 @@ class Folder(click.Path):
             self.fail(f"there is no folder '{path}'.", param, ctx)
 
 
+class NewFile(Folder):
+    """A file that will be written, in a folder that is there or can be made."""
+
+    def _look(self, path: Path, param: click.Parameter | None, ctx: click.Context | None) -> None:
+        if path.is_dir():
+            self.fail(f"'{path}' is a folder; name a file.", param, ctx)
+        super()._look(path.parent, param, ctx)
+
+
 class Finite(click.FloatRange):
     """A finite number within bounds: comparisons let NaN through."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from icl_lab import tasks
 from icl_lab.comparison.gather import described, gather, publish
 from icl_lab.errors import LabError
 from icl_lab.runs.run import MEASURED, SPEC, Run
@@ -21,9 +22,10 @@ from icl_lab.sweep import sweep
 from icl_lab.training import loop
 
 SMALL = ["train.steps=40", "train.batch=8", "model.width=8", "model.heads=2", "test.prompts=32"]
-SMALL += ["test.axes.length=5,12", "test.axes.sigma_f=1,4", "test.axes.sigma_x=1"]
+TWO = 2  # values of each axis that are tested
 # The same in every run of the same specification and seed; env.json holds times and manifest.json its checksum.
 BITS = (SPEC, "history.csv", "model.safetensors", *MEASURED)
+RULES = ("softmax", "ssa")
 OFTEN = 0.005  # seconds between checkpoints, so that faults meet them
 
 
@@ -58,7 +60,11 @@ class Arena:
 
     def runs(self, results: Path) -> list[Run]:
         """Returns the two runs of the study, finished or not."""
-        specs = (resolve("linear", attn, "smoke", SMALL) for attn in ("softmax", "ssa"))
+        # A task whose errors span decades: of rates, few different bits could be told.
+        task = next(name for name in tasks.names() if tasks.build(name).log_scale)
+        axes = resolve(task, RULES[0], "smoke").test.axes
+        tested = [f"test.axes.{axis}={','.join(f'{v:g}' for v in values[:TWO])}" for axis, values in axes.items()]
+        specs = (resolve(task, attn, "smoke", [*SMALL, *tested]) for attn in RULES)
         return [Store(results).run(spec, 0) for spec in specs]
 
     def copy(self) -> Path:

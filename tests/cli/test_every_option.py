@@ -150,6 +150,7 @@ def idle(tmp_path, monkeypatch):
     from icl_lab.figures import rules
     from icl_lab.profiles import costs, functions
     from icl_lab.runs import environment, estimate
+    from icl_lab.torture import rounds
     from icl_lab.training import lockstep, loop
 
     def never(*words, **names):
@@ -168,6 +169,7 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "table", lambda *_: [])
     monkeypatch.setattr(rules, "costs", lambda *_: Figure())
     monkeypatch.setattr(verdicts, "verdicts", lambda part: iter(()))
+    monkeypatch.setattr(rounds, "rounds", lambda *_: iter(()))
     monkeypatch.setattr(loop, "advance", never)
     monkeypatch.setattr(lockstep, "train", never)
     monkeypatch.setattr(subprocess, "run", never)
@@ -242,7 +244,9 @@ def feed(path, idle, monkeypatch, data):
             complaints = [line for line in err.splitlines() if line.startswith(("icl-lab: ", "Error: "))]
             assert len(complaints) == 1, err
             assert len(complaints[0]) < 3000
-        below = idle.parent if option in ("--results", "--to", "--out") else idle / "results"
+        # A Slurm script is written where the command is typed, to be read before it is submitted.
+        anywhere = option in ("--results", "--to", "--out") or path[-1] == "sweep-slurm"
+        below = idle.parent if anywhere else idle / "results"
         for written in WRITTEN.paths:
             assert Path(idle, written).resolve().is_relative_to(below) or any(word in written for word in CACHES), (
                 written

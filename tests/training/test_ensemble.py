@@ -446,7 +446,10 @@ def test_a_signal_stops_all_seeds_and_they_go_on(sweep, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--attn", "softmax", "--jobs", "2"], "--stack trains seeds in one process and --jobs in several"),
+        (
+            ["--attn", "softmax", "--jobs", "2"],
+            "--stack trains seeds in one process; --jobs, --on",
+        ),
         (["--attn", "softmax", "--attn", "entmax:alpha=3"], "'entmax:alpha=3' cannot be stacked"),
         (["--attn", "entmax:alpha=3", "--dry-run"], "'entmax:alpha=3' cannot be stacked"),
         (["--attn", "softmax", "--set", "train.precision=bf16"], "a stack is trained eagerly in float32, got"),

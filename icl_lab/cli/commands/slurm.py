@@ -12,6 +12,7 @@ from icl_lab.cli.commands import training
 from icl_lab.cli.hints import given
 from icl_lab.cli.options import duration
 from icl_lab.cli.output import out
+from icl_lab.cli.values import NewFile
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import write
 
@@ -53,9 +54,7 @@ exit "$code"
 @click.option(
     "--sbatch", multiple=True, metavar="OPTION", help="A line for sbatch, e.g. --gres=gpu:1; may be given again."
 )
-@click.option(
-    "--file", default="sweep.sbatch", show_default=True, type=click.Path(path_type=Path), help="The script to write."
-)
+@click.option("--file", default="sweep.sbatch", show_default=True, type=NewFile(), help="The script to write.")
 def sweep_slurm(array: int, minutes: int, before: int, sbatch: tuple[str, ...], file: Path, **words: Any) -> None:
     """Write the Slurm script of a job array that does a sweep, and say how to submit it; trains nothing.
 
