@@ -111,17 +111,9 @@ def test_exit_codes_say_who_is_to_blame():
 @pytest.mark.parametrize("column", ["task", "attn", "metric"])
 def test_a_grid_with_a_row_of_nobody_is_none(column):
     """As the last line of a file that was cut short: no part of it may be taken for a cell."""
-    row = {
-        "task": "t",
-        "attn": "a",
-        "preset": "p",
-        "spec": "s",
-        "seed": 0,
-        "x": 1,
-        "metric": "m",
-        "value": 1,
-        "count": 1,
-    }
-    frame = pd.DataFrame([row, {**row, column: None}]).assign(stderr=0.0)
+    head = "task,attn,preset,spec,seed,x,metric,value,stderr,count"
+    cells = dict(zip(head.split(","), ["t", "a", "p", "s", "0", "1", "m", "1", "0", "1"], strict=True))
+    rows = [",".join(each.values()) for each in (cells, {**cells, column: ""})]
+    assert len(Grid.read("\n".join([head, rows[0]])).frame) == 1
     with pytest.raises(ValueError, match=f"a row without {column}"):
-        Grid.read(frame.to_csv(index=False))
+        Grid.read("\n".join([head, *rows]))
