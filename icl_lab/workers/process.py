@@ -22,9 +22,10 @@ class ProcessPipe:
     """A process with pipes."""
 
     def __init__(self, command: Sequence[str], local: bool, env: Mapping[str, str] | None = None) -> None:
-        # A session of its own: Ctrl-C reaches the driver alone, which passes it on once, not twice.
+        # A group of its own: Ctrl-C reaches the driver alone, which passes it on once, not twice. But no session of its
+        # own: where the system shares cores by session, `nice` would mean nothing to it.
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=env)
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, env=env)
         self._local = local
         self._said: deque[str] = deque(maxlen=20)
         self._listener = threading.Thread(target=self._listen, daemon=True)

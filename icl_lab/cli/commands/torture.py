@@ -11,12 +11,8 @@ from icl_lab.errors import BadValue, RunFailed, Stopped
 
 
 @click.command()
-@click.option(
-    "--rounds", default=10, show_default=True, type=click.IntRange(1, 10_000), help="36 faults or so in each."
-)
-@click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0, 10**9), help="Of the faults that are drawn."
-)
+@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1, 10_000), help="Of some 40 faults.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 10**9), help="The faults hang on it.")
 @click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
 def torture(rounds: int, seed: int, results: Path) -> None:
     """Kill, stop, fill disks, turn clocks and damage files of a small study; exit 1 where a bit is lost or unnoticed.
