@@ -57,6 +57,12 @@ def note(folder: Path, files: Mapping[str, bytes], over: Sequence[str], before: 
     publish(folder / NAME, _written(kept | {name: Stamp.of(data) for name, data in files.items()}))
 
 
+def without(data: bytes, names: Sequence[str]) -> bytes:
+    """Returns a manifest as it would be had these files not been there."""
+    stamps = msgspec.json.decode(data, type=dict[str, Stamp])
+    return _written({name: stamp for name, stamp in stamps.items() if name not in names})
+
+
 def check(folder: Path, name: str, data: bytes | None) -> None:
     """Raises ``RunFailed`` unless a file is as its folder's manifest says; ``data`` is None where it is missing."""
     stamps = read(folder)

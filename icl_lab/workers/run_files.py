@@ -7,8 +7,8 @@ from typing import Any
 
 from icl_lab.errors import Diverged
 from icl_lab.files import write
-from icl_lab.runs import reuse
-from icl_lab.runs.run import Run
+from icl_lab.runs import manifest, reuse
+from icl_lab.runs.run import TRAINED, Run
 from icl_lab.workers import folder, imports
 from icl_lab.workers.protocol import inside
 
@@ -48,6 +48,8 @@ class RunFiles:
 
     def take(self, name: str, data: bytes) -> None:
         """Writes a file into the run's folder."""
+        if name == manifest.NAME and self.run.kept is not None:  # the model is the evidence's, and is not copied here
+            data = manifest.without(data, TRAINED)
         write(self.run.folder / inside(name), data)
 
     def drop(self, names: Iterable[str]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from icl_lab import outside
 from icl_lab.runs.store import Store
 from icl_lab.workers.folder import names
+from tests.workers.timed import TIMED
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--set", "train.steps=300", "--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence"]
@@ -90,7 +91,7 @@ def done(*words, env=(), **more):
 def contents(root):
     found = {}
     for run in Store(root).runs():
-        found |= {f"{run.key}/{n}": (run.folder / n).read_bytes() for n in names(run.folder) if n != "env.json"}
+        found |= {f"{run.key}/{n}": (run.folder / n).read_bytes() for n in names(run.folder) if n not in TIMED}
     return found
 
 

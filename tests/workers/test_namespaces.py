@@ -11,6 +11,7 @@ import pytest
 
 from icl_lab.runs.store import Store
 from icl_lab.workers.folder import names
+from tests.workers.timed import TIMED
 
 ROOT = Path(__file__).parents[2]
 SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "ssa", "--seeds", "2", "--threads", "1"]
@@ -81,7 +82,7 @@ def link():
 def contents(root):
     found = {}
     for run in Store(root).runs():
-        found |= {f"{run.key}/{n}": (run.folder / n).read_bytes() for n in names(run.folder) if n != "env.json"}
+        found |= {f"{run.key}/{n}": (run.folder / n).read_bytes() for n in names(run.folder) if n not in TIMED}
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from icl_lab.runs.store import Store
 from icl_lab.workers.folder import names
+from tests.workers.timed import TIMED
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'icl_lab[ray]'")
 
@@ -73,7 +74,7 @@ def finished(process):
 def contents(root):
     found = {}
     for run in Store(root).runs():
-        found |= {f"{run.key}/{n}": (run.folder / n).read_bytes() for n in names(run.folder) if n != "env.json"}
+        found |= {f"{run.key}/{n}": (run.folder / n).read_bytes() for n in names(run.folder) if n not in TIMED}
     return found
 
 

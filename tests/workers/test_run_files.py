@@ -9,7 +9,9 @@ import pytest
 from icl_lab import outside as parts
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.evidence.layer import Layer
+from icl_lab.runs import manifest
 from icl_lab.runs.store import Store
+from icl_lab.runs.verify import everything
 from icl_lab.sweep import sweep
 from icl_lab.training import loop
 from icl_lab.workers import mirror, run_files
@@ -17,6 +19,7 @@ from icl_lab.workers.folder import names
 from icl_lab.workers.job import Job
 from icl_lab.workers.run_files import RunFiles
 from icl_lab.workers.supervisor import supervise
+from tests.workers.timed import TIMED
 
 
 def order(run, tested=True, **more):
@@ -66,7 +69,7 @@ def far_away(run, far, tested=True, **more):
 
 
 def contents(run, *but):
-    return {name: (run.folder / name).read_bytes() for name in names(run.folder) if name not in ("env.json", *but)}
+    return {name: (run.folder / name).read_bytes() for name in names(run.folder) if name not in (*TIMED, *but)}
 
 
 @pytest.fixture
@@ -83,6 +86,7 @@ def test_a_run_elsewhere_is_the_run_here(here, tiny, tmp_path, far):
     assert (outcome.state, outcome.attempts) == ("done", 1), outcome.reason
     assert contents(run) == contents(here)
     assert len(contents(run)) > 4
+    assert [finding.state for finding in everything(run.folder)] == ["whole"]
     assert run.env()["command"] == "typed"
     # What says that the rest is whole comes last: a driver that dies in between has a run that goes on.
     assert events[0] == "sent spec.json"
@@ -146,6 +150,7 @@ def test_another_rule_is_tested_in_the_model_that_is_here(here, tiny, lab, tmp_p
     assert outcome.state == "done", outcome.reason
     assert "sent model.safetensors" in events
     assert [event for event in events if not event.startswith("sent")] == [
+        "swap-ssmax/manifest.json",
         "swap-ssmax/errors.safetensors",
         "swap-ssmax/positions.csv",
         "swap-ssmax/grid.csv",
@@ -183,6 +188,8 @@ def test_a_model_of_the_evidence_is_tested_and_not_copied(here, tiny, lab, tmp_p
     assert outcome.state == "done", outcome.reason
     assert contents(apart) == contents(near)
     assert not (apart.folder / "model.safetensors").exists()
+    assert set(manifest.read(apart.folder)) == {"spec.json", "errors.safetensors", "positions.csv", "grid.csv"}
+    assert [finding.state for finding in everything(apart.folder)] == ["whole"]
 
 
 def test_what_is_found_in_a_folder(tmp_path):
