@@ -104,7 +104,7 @@ def findings(
         if analysis is None:
             source = quantities.from_grids(finished, claim)
         else:
-            source = quantities.from_analysis(analysis, found)
+            source = quantities.from_analysis(analysis, found, claim, quantities.scale(experiment, claim))
         if not source.seeds:
             judged.append(Finding(claim, "not run"))
             continue

@@ -22,6 +22,7 @@ from icl_lab.runs.store import Store
 from icl_lab.tasks.base import Task
 
 Read = Callable[[Quantity, str, int], float]  # a quantity, a metric (or ""), a seed -> the value, or its mean logarithm
+PART = 4  # of the prompts of an analysis, one in so many is counted at the least
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,23 @@ def _resampled(side: Quantity, errors: Sequence[Errors], training: Mapping[str, 
     return np.asarray((np.log(means) if task.log_scale else means).mean(axis=(1, 2)))
 
 
-def from_analysis(analysis: Analysis, found: Any) -> Source:
-    """Reads both sides of a claim from what an analysis found; no seeds where it found nothing (None)."""
+def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale) -> Source:
+    """Reads both sides of a claim from what an analysis found; no seeds where it found nothing (None).
+
+    What is the same in every seed is a rate, known to one prompt of those that it was measured on and not better. These
+    may be a part of the analysis's prompts, and are taken to be a quarter. What differs is told by its differences.
+    """
 
     def read(side: Quantity, metric: str, seed: int) -> float:
         return analysis.value(found, side.of, side.cells, metric, seed)
 
-    return Source(read, [] if found is None else analysis.seeds(found))
+    seeds, (left, right) = [] if found is None else analysis.seeds(found), (claim.left, claim.right)
+    prompts = getattr(analysis, "prompts", 0) if scale == "difference" else 0
+    try:
+        gaps = {read(left, claim.metric, seed) - read(right, claim.metric, seed) for seed in seeds if prompts}
+    except KeyError:  # what was found has no such cell, which is said where it is read
+        gaps = set()
+    return Source(read, seeds, resolution=PART / prompts if len(gaps) == 1 else 0.0)
 
 
 def stored(analysis: Analysis, folder: Path) -> Any:
@@ -150,8 +161,10 @@ def stored(analysis: Analysis, folder: Path) -> Any:
 
     Raises ``RunFailed`` where a file of the folder is damaged or was edited.
     """
+    if not folder.exists():
+        return None
     study_folder.verify(folder)
-    return analysis.read(folder) if folder.exists() else None
+    return analysis.read(folder)
 
 
 def _mean(values: Sequence[float], decades: bool) -> float:

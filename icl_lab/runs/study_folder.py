@@ -53,6 +53,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit: str = ""
     machine: str = ""
     files: dict[str, str] = {}  # every file of the folder, as it was written: its name and its sha256
+    seal: str = ""  # the sha256 of all this, without the seal; empty in records from before there were seals
 
     @classmethod
     def of(
@@ -82,6 +83,18 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         first = self.runs[0]
         return "-".join(filter(None, [self.kind, filename(first.task), first.preset, tag, self.hash]))
 
+    def sealed(self, files: Mapping[str, bytes]) -> "StudyRecord":
+        """Returns the record of a folder with these files: their checksums, and its own."""
+        sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        made = msgspec.structs.replace(self, files=sums, seal="")
+        return msgspec.structs.replace(made, seal=hashlib.sha256(made.json()).hexdigest())
+
+    @property
+    def sound(self) -> bool:
+        """Whether the seal is that of the record, where it has one."""
+        bare = msgspec.structs.replace(self, seal="")
+        return not self.seal or self.seal == hashlib.sha256(bare.json()).hexdigest()
+
     def json(self) -> bytes:
         """Returns the text of ``study.json``."""
         return json.dumps(msgspec.to_builtins(self), indent=1, sort_keys=True).encode() + b"\n"
@@ -100,15 +113,15 @@ def publish(
     wins whole. Files of somebody else in it stay. Raises ``RunFailed`` where it cannot be written.
     """
     data = encoded(files, figures, kinds)
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in data.items()}
-    sealed = msgspec.structs.replace(record, files=sums).json()
     with _held(folder):
         try:
             before = read(folder)
         except RunFailed:  # damaged, and written over
             before = None
         named = before.files if before else {}
-        replace_folder(folder, {**data, RECORD: sealed}, ours={*named, *(f"{name}{PACKED}" for name in named)})
+        replace_folder(
+            folder, {**data, RECORD: record.sealed(data).json()}, ours={*named, *(f"{name}{PACKED}" for name in named)}
+        )
     return list(data)
 
 
@@ -133,9 +146,13 @@ def read(folder: Path) -> StudyRecord | None:
     if not path.exists():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StudyRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        data = path.read_bytes()
+        study = msgspec.json.decode(data, type=StudyRecord)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
+    if study.seal and not (study.sound and study.json() == data):
+        raise RunFailed(f"{path} is damaged or edited; name another folder with --name, or use --force.")
+    return study
 
 
 def folders(root: Path, option: str) -> list[Path]:
@@ -174,16 +191,19 @@ def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
 def verify(folder: Path) -> None:
     """Raises ``RunFailed`` where a file of a folder is not the one that its record was written with, or is missing.
 
-    Pictures and pages may be missing, since numbers are never read from them; a table may be there compressed.
+    Pictures and pages may be missing, since numbers are never read from them; a table may be there compressed. Without
+    a record nobody can say what the files are.
     """
     study = read(folder)
-    for name, sum in (study.files if study else {}).items():
+    if study is None:
+        raise RunFailed(f"{folder} has no {RECORD}, which says what its files are; make it again.")
+    for name, sum in study.files.items():
         path = present(folder / name)
         if path is None and not name.endswith(NUMBERS):
             continue
         if path is None or _sum(path, packed=path.name != name) != sum:
             what = f"{folder / name} is missing" if path is None else f"{path} is damaged or edited"
-            raise RunFailed(f"{what} (not what {RECORD} says); make it again: {study.command if study else ''}")
+            raise RunFailed(f"{what} (not what {RECORD} says); make it again: {study.command}")
 
 
 def _sum(path: Path, packed: bool) -> str:

@@ -39,8 +39,9 @@ def everything(folder: Path) -> Iterator[Finding]:
         return
     for place in sorted(folder.glob("runs/*/*/*/seed-*")):
         yield from _run(place)
-    for path in sorted(folder.glob(f"**/{study_folder.RECORD}")):
-        yield _study(path.parent)
+    tables = {path.parent for path in folder.glob("**/table.md")}
+    for place in sorted(tables | {path.parent for path in folder.glob(f"**/{study_folder.RECORD}")}):
+        yield _study(place)
     if (folder / "evidence").is_dir():
         yield from _evidence(folder / "evidence")
 
@@ -116,6 +117,8 @@ def _files(folder: Path) -> bool:
 
 
 def _study(folder: Path) -> Finding:
+    if not (folder / study_folder.RECORD).exists():
+        return Finding("study", folder, "no manifest")
     try:
         study_folder.verify(folder)
         study = study_folder.read(folder)

@@ -14,13 +14,14 @@ import pytest
 
 from icl_lab import published
 from icl_lab.errors import BadValue, UnknownName
-from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.papers import claims, experiment
 from icl_lab.papers.experiment import combinations
 from icl_lab.papers.quantities import Finished, from_grids
+from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
+from icl_lab.runs.study_folder import StudyRecord
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 NAMES = experiment.names(FOLDER)
@@ -274,7 +275,8 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     zero = {"attn": "reference:zero", "seed": 0, "position": 0, "factor": 100, "metric": "mse"}
     rows.append({**zero, "value": 5.0, "count": 9})
     who = {"task": "linear", "preset": "lite", "spec": "0"}
-    publish(place / "deviant.csv", Grid.of(rows, ["position", "factor"], **who).csv().encode())
+    tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
+    study_folder.publish(StudyRecord("deviant", {}, []), place, tables, {})
     found = claims.findings(made, Store(tmp_path), "lite", place)
     assert [f.verdict for f in found] == ["supported", "contradicted", "contradicted", "no difference"]
     assert found[2].found.effect == pytest.approx(0.67, abs=0.05)

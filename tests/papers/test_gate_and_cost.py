@@ -3,7 +3,7 @@
 import pytest
 
 from icl_lab.grid import Grid
-from icl_lab.papers import cost, experiment, gate
+from icl_lab.papers import cost, experiment, gate, quantities
 from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.quantities import Finished
 from icl_lab.runs.store import Store
@@ -83,3 +83,33 @@ def test_operations_follow_steps_batches_and_width(tiny):
     assert cost.operations(tiny("linear", "softmax", "train.steps=120")) == pytest.approx(2 * whole, rel=0.1)
     assert cost.operations(tiny("linear", "softmax", "train.doublings=1")) == pytest.approx(1.5 * whole, rel=0.1)
     assert cost.operations(tiny("linear", "softmax", "model.width=32")) == pytest.approx(4 * whole)
+
+
+class Told:
+    """An analysis that found these rates, by side and seed."""
+
+    prompts = 512
+
+    def __init__(self, rates):
+        self.rates = rates
+
+    def seeds(self, found):
+        return [0, 1, 2]
+
+    def value(self, found, of, cells, metric, seed):
+        return self.rates[of][seed]
+
+
+@pytest.mark.parametrize(
+    ("left", "scale", "step"),
+    [
+        ([1.0, 1.0, 1.0], "difference", 4 / 512),  # a quarter of the prompts, one of these
+        ([1.0, 1.0, 0.9], "difference", 0.0),  # the seeds tell their own deviation
+        ([1.0, 1.0, 1.0], "log-ratio", 0.0),
+    ],
+)
+def test_rates_that_are_the_same_in_every_seed_are_known_to_a_prompt(left, scale, step):
+    claim = Claim(statement="s", where="w", left=Quantity("a"), is_="above", right=Quantity("b"))
+    told = Told({"a": left, "b": [0.0, 0.0, 0.0]})
+    assert quantities.from_analysis(told, object(), claim, scale).resolution == step
+    assert quantities.from_analysis(told, None, claim, scale).resolution in (0.0, step)

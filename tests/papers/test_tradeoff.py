@@ -10,7 +10,9 @@ from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.papers import tradeoff
+from icl_lab.runs import study_folder
 from icl_lab.runs.spec import resolve
+from icl_lab.runs.study_folder import StudyRecord
 
 
 def point(rule, needle, error, seeds=3):
@@ -45,8 +47,8 @@ def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
             for factor in (1.0, 9.0, 10.0, 60.0, 100.0, 200.0)
         ]
         who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0}
-        (lab.store.root / name).mkdir(parents=True)
-        (lab.store.root / name / "deviant.csv").write_text(Grid.of(rows, ["position", "factor"], **who).csv())
+        tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
+        study_folder.publish(StudyRecord("deviant", {}, []), lab.store.root / name, tables, {})
     assert tradeoff.robustness(lab.store, "lite", "linear") == {
         "softmax": [pytest.approx(2)],
         "ssa": [pytest.approx(8)],

@@ -126,6 +126,23 @@ def test_an_edited_file_is_told_from_the_one_that_was_written(record, tmp_path):
     study_folder.verify(folder)
 
 
+def test_an_edited_record_is_told_from_the_one_that_was_written(record, tmp_path):
+    folder = tmp_path / "a"
+    study_folder.publish(record(), folder, {"deviant.csv": "1,2\n"}, {})
+    whole = (folder / RECORD).read_text()
+    for edited in (
+        whole.replace("icl-lab deviant", "icl-lab Deviant"),
+        whole.replace('"seal": "', '"seal": "0'),
+        whole + "\n",
+    ):
+        (folder / RECORD).write_text(edited)
+        with pytest.raises(RunFailed, match=r"study\.json is damaged or edited"):
+            study_folder.verify(folder)
+    (folder / RECORD).unlink()
+    with pytest.raises(RunFailed, match=r"a has no study\.json, which says what its files are"):
+        study_folder.verify(folder)
+
+
 def contents(folder):
     return {path.name: path.read_text() for path in folder.iterdir() if path.name != RECORD}
 
