@@ -79,6 +79,8 @@ def _unclear(found: Effect, study: Study, family: Family, marked: bool) -> str:
 
 
 def _number(found: Effect, ratio: bool) -> str:
+    if not math.isfinite(found.effect):
+        return "answers that are no finite numbers" + " on both sides" * math.isnan(found.effect)
     values = (found.effect, found.low, found.high)
     effect, low, high = (_exp(value) if ratio else value for value in values)
     interval = "" if math.isnan(low) else f" [{low:.3g}, {high:.3g}]"

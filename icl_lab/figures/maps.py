@@ -54,12 +54,21 @@ def heat_map(
     bar = figure.colorbar(image, ax=axes, label=wrapped(label, max(2.0, figure.get_figheight() - 0.6), 9), pad=0.02)
     if isinstance(scale, LogNorm):
         bar.ax.yaxis.set_major_locator(LogLocator(numticks=6))
+    hatch_infinite(axes, values)
     if width <= 20:
         write_numbers(axes, values, scale)
     if training is not None and outlined:
         x, y = list(table.columns).index(training[columns]), list(table.index).index(training[rows])  # type: ignore[arg-type]
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=2, zorder=3))
     return figure
+
+
+def hatch_infinite(axes: Axes, values: np.ndarray) -> None:
+    """Hatches the cells whose error is infinite: a model had answers there that are no finite numbers."""
+    for y, x in zip(*np.nonzero(np.isinf(values)), strict=True):
+        axes.add_patch(
+            Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, hatch="xxxx", edgecolor="0.55", linewidth=0, zorder=1)
+        )
 
 
 Map = Mapping[tuple[float, float], Any]  # (value down, value across) -> what stands there
@@ -74,6 +83,7 @@ def side_by_side(
     figure, panels = _panels(arrays, tables, rows, columns, width)
     for axes, array in zip(panels, arrays.values(), strict=True):
         image = axes.imshow(array, cmap=MAP, norm=scale, aspect="auto", origin="lower")
+        hatch_infinite(axes, array)
         write_numbers(axes, array, scale, size=6.5)
     bar = _bar(figure, panels, image, label)
     if isinstance(scale, LogNorm):

@@ -52,7 +52,7 @@ def table(faults: Sequence[Fault], command: str) -> str:
     lines.append(md.row(["all", str(sum(own)), *map(str, own)]))
     bad = [fault for fault in faults if fault.outcome in BAD]
     lines += ["", *(f"* {fault.kind}, {fault.to}: {fault.outcome} {fault.note}" for fault in bad)]
-    return "\n".join([*lines, f"Made by `{command}`. {environment.origin()}", ""])
+    return "\n".join([*lines, *([""] if bad else []), f"Made by `{command}`. {environment.origin()}", ""])
 
 
 def listed(faults: Sequence[Fault]) -> str:

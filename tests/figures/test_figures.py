@@ -144,3 +144,10 @@ print("torch" in sys.modules)
 """
     command = [sys.executable, "-c", script, str(tmp_path / "grid.csv")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_cell_without_finite_answers_is_hatched_and_no_number():
+    table = {(1.0, 1.0): 0.5, (1.0, 2.0): np.inf, (2.0, 1.0): np.nan, (2.0, 2.0): 1.0}
+    (axes, *_) = side_by_side({"softmax": table}, "down", "across", label="error", log=False).axes
+    assert [patch.get_xy() for patch in axes.patches if patch.get_hatch()] == [(0.5, -0.5)]
+    assert {text.get_text() for text in axes.texts} == {"0.5", "1.0"}

@@ -45,6 +45,8 @@ class Contrast:
     @property
     def words(self) -> str:
         """``0.94 [0.89, 0.99], p 0.03``."""
+        if not math.isfinite(self.middle):
+            return "no finite answers"
         form = "+.3f" if not self.ratio else ".3f" if self.high < 10 or self.middle < 10 else ".3g"
         interval = "" if math.isnan(self.low) else f" [{self.low:{form}}, {self.high:{form}}]"
         chance = f", p {probability(self.p_holm)}" if self.told and self.p_holm >= 0 else ""
