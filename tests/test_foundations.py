@@ -1,11 +1,14 @@
 """Random streams, the curriculum and grids: what everything else stands on."""
 
 import math
+import os
+from pathlib import Path
 
 import pytest
 import torch
 
 from icl_lab.errors import LabError
+from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.rng import stream
 from icl_lab.training.curriculum import Staircase
@@ -117,3 +120,19 @@ def test_a_grid_with_a_row_of_nobody_is_none(column):
     assert len(Grid.read("\n".join([head, rows[0]])).frame) == 1
     with pytest.raises(ValueError, match=f"a row without {column}"):
         Grid.read("\n".join([head, *rows]))
+
+
+def test_a_published_file_is_on_the_disk_with_its_name(tmp_path, monkeypatch):
+    """After a power cut the folder must know the new name, and not the content alone be safe."""
+    synced = []
+    fsync = os.fsync
+
+    def noted(number):
+        synced.append(Path(f"/proc/self/fd/{number}").resolve())
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    publish(tmp_path / "a.csv", b"1")
+    assert (tmp_path / "a.csv").read_bytes() == b"1"
+    assert synced[-1] == tmp_path.resolve()
+    assert len(synced) == 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from icl_lab.comparison.page import Section
@@ -57,9 +57,18 @@ def publish(
     spec, command, title = runs[0].spec, made.command, str(made.options.get("title", ""))
     facts = page.facts_of(groups)
     text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study, facts)
-    commits = sorted({str(run.env()["commit"]) for run in runs})
-    origin = f"{environment.origin()} Runs: {len(runs)}, trained at commit {', '.join(commits)}."
+    origin = f"{environment.origin()} {trained_on([run.env() for run in runs])}"
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
     report = page.html(study, spec, drawn, command, origin, sections, title, facts=facts, files=tables)
     figures = {name: picture.wide for name, picture in drawn.items()}
     return text, study_folder.publish(made, folder, {**tables, "report.html": report}, figures)
+
+
+def trained_on(known: Sequence[Mapping[str, Any]]) -> str:
+    """Says what the runs of a study were trained with, from their environments: commits, and threads that differ."""
+    commits = sorted({str(env["commit"]) for env in known})
+    said = f"Runs: {len(known)}, trained at commit {', '.join(commits)}."
+    threads = sorted({int(env["threads"]) for env in known if "threads" in env})
+    if len(threads) > 1:  # sums are rounded in another order, and training amplifies rounding
+        said += f" They were trained on {' or '.join(map(str, threads))} CPU threads, whose bits differ."
+    return said

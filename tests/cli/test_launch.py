@@ -191,3 +191,37 @@ def test_an_ablation_with_several_jobs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.rglob("grid.csv"))) == 6
     assert done.stderr.count("%") == 0
+
+
+@pytest.mark.slow
+def test_a_run_whose_env_json_is_damaged_is_listed_as_such(tiny, lab):
+    for seed in (0, 1):
+        sweep(tiny(), seed, lab)
+    run = lab.store.run(tiny(), 0)
+    (run.folder / "model.safetensors").unlink()
+    (run.folder / "env.json").write_text("{")
+    (line,) = listing(lab.store, print)
+    assert "seed 0 damaged (see icl-lab verify); seed 1 finished" in line
+
+
+def test_runs_that_another_process_clears_meanwhile_are_missed(tiny, lab):
+    """A comparison beside a --force must not end as if all were there."""
+    runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
+
+    def clears(run, already):
+        if run.seed == 1:
+            runs[0].clear()
+
+    with pytest.raises(RunFailed, match=r"1 of 2 runs were cleared meanwhile by another process"):
+        launch.complete(runs, lab, launch.Order(), after=clears)
+
+
+@pytest.mark.slow
+def test_a_run_by_its_folder_is_not_trained_again_in_another(run, tmp_path):
+    code, _, err = run("sweep", "--attn", "softmax", *RUN)
+    assert code == 0, err
+    (grid,) = (tmp_path / "results").rglob("grid.csv")
+    code, _, err = run("deviant", "--run", str(grid.parent), "--prompts", "64", results=tmp_path / "other")
+    assert code == 0, err
+    assert not list((tmp_path / "other").rglob("model.safetensors"))
+    assert list((tmp_path / "other").rglob("deviant.csv"))

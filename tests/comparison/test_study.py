@@ -9,6 +9,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.comparison import page
+from icl_lab.comparison.gather import trained_on
 from icl_lab.comparison.study import Study, clip_model, compare, tidy
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -353,3 +354,11 @@ def test_a_task_without_a_clip_axis_has_no_clip_column():
     assert "clip" not in page.table(other, spec).note
     with pytest.raises(BadValue, match="take linear"):
         task.clip_targets(made.task.sample(torch.Generator(), 2, 5))
+
+
+def test_a_page_says_where_runs_were_trained_on_other_threads():
+    assert trained_on([{"commit": "b", "threads": 1}, {"commit": "a", "threads": 1}]) == (
+        "Runs: 2, trained at commit a, b."
+    )
+    mixed = trained_on([{"commit": "a", "threads": 2}, {"commit": "a", "threads": 1}, {"commit": "a"}])
+    assert mixed.endswith("They were trained on 1 or 2 CPU threads, whose bits differ.")
