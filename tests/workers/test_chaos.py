@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from icl_lab import outside
-from icl_lab.runs.store import Store
-from icl_lab.workers.folder import names
-from tests.workers.timed import TIMED
+from tests.workers.compared import contents
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--set", "train.steps=300", "--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence"]
@@ -86,13 +84,6 @@ def done(*words, env=(), **more):
     with icl_lab(*words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more) as process:
         out, err = process.communicate()
     return process.returncode, out, err
-
-
-def contents(root):
-    found = {}
-    for run in Store(root).runs():
-        found |= {f"{run.key}/{n}": (run.folder / n).read_bytes() for n in names(run.folder) if n not in TIMED}
-    return found
 
 
 @pytest.mark.slow

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab.runs.store import Store
-from icl_lab.workers.folder import names
-from tests.workers.timed import TIMED
+from tests.workers.compared import contents
 
 ROOT = Path(__file__).parents[2]
 SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "ssa", "--seeds", "2", "--threads", "1"]
@@ -77,13 +75,6 @@ def link():
         yield space, here
     finally:
         ip("netns", "del", space)
-
-
-def contents(root):
-    found = {}
-    for run in Store(root).runs():
-        found |= {f"{run.key}/{n}": (run.folder / n).read_bytes() for n in names(run.folder) if n not in TIMED}
-    return found
 
 
 @pytest.mark.slow

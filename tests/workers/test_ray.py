@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab.runs.store import Store
-from icl_lab.workers.folder import names
-from tests.workers.timed import TIMED
+from tests.workers.compared import contents
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'icl_lab[ray]'")
 
@@ -69,13 +67,6 @@ def finished(process):
         out, err = process.communicate(timeout=250)
     assert process.returncode == 0, err
     return err
-
-
-def contents(root):
-    found = {}
-    for run in Store(root).runs():
-        found |= {f"{run.key}/{n}": (run.folder / n).read_bytes() for n in names(run.folder) if n not in TIMED}
-    return found
 
 
 @pytest.mark.slow

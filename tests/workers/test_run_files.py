@@ -19,7 +19,7 @@ from icl_lab.workers.folder import names
 from icl_lab.workers.job import Job
 from icl_lab.workers.run_files import RunFiles
 from icl_lab.workers.supervisor import supervise
-from tests.workers.timed import TIMED
+from tests.workers.compared import TIMED
 
 
 def order(run, tested=True, **more):
