@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import msgspec
+
 from icl_lab.analyses import frame
 from icl_lab.analyses import publish as publishing
 from icl_lab.comparison.gather import gather
@@ -49,7 +51,8 @@ def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[
     """Describes the study that an experiment with these runs is."""
     analysis = experiment.question()
     if analysis is not None:
-        return publishing.record(experiment.analysis, frame.checked(analysis, members), members, command)
+        made = publishing.record(experiment.analysis, frame.checked(analysis, members), members, command)
+        return msgspec.structs.replace(made, source=experiment.sha256)
     options = {
         "baseline": experiment.baseline,
         "title": f"{experiment.title} ({experiment.paper})",
@@ -57,7 +60,7 @@ def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[
         "settings": list(order.settings),
         "overlay": order.overlay,
     }
-    return StudyRecord.of("experiment", options, members, command)
+    return msgspec.structs.replace(StudyRecord.of("experiment", options, members, command), source=experiment.sha256)
 
 
 def rebuild(
@@ -128,7 +131,17 @@ def findings(
 def stored(name: str, files: Path, store: Store, preset: str) -> tuple[Experiment, list[str], list[Finding]]:
     """Returns an experiment as it fits a preset, what was left out and why, and its claims judged by what is there."""
     made, left_out = experiments.fitting(experiments.load(name, files), preset)
-    return made, left_out, findings(made, store, preset, store.study(folder(name, store, preset)))
+    found = findings(made, store, preset, store.study(folder(name, store, preset)))
+    return made, [*left_out, *remarks(name, made, store, preset)], found
+
+
+def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> list[str]:
+    """Says, where it is so, that what is stored of an experiment was made from another version of its file."""
+    place = store.study(folder(name, store, preset))
+    study = study_folder.read(place)
+    if study is None or study.source in ("", experiment.sha256):
+        return []
+    return [f"{place} was made from another version of {name}.toml (sha256 {study.source[:8]})."]
 
 
 def claims_section(found: Sequence[Finding], preset: str) -> Section:

@@ -1,5 +1,6 @@
 """A published table or figure as a file: which runs, which analysis, what was claimed, and what was printed."""
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -115,6 +116,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draws: Literal["ours", "paper"] = "ours"
     set: Settings = []
     printed: Printed | None = None
+    sha256: str = ""  # of the file, as it was read
 
     def spec(self, variant: Variant, preset: str, settings: Sequence[str] = ()) -> RunSpec:
         """Resolves a variant; ``settings`` come last, so that a user's wish stands above the file."""
@@ -199,7 +201,8 @@ def load(name: str, folder: Path) -> Experiment:
         if not path.is_file():
             raise UnknownName("experiment", name, names(folder))
         require(path.stat().st_size <= BYTES, f"{path}: an experiment has at most {BYTES:,} bytes", path.stat().st_size)
-        made = msgspec.toml.decode(path.read_bytes(), type=Experiment)
+        data = path.read_bytes()
+        made = msgspec.toml.decode(data, type=Experiment)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadValue(f"{path}: {error}.") from None
     except RecursionError:
@@ -223,7 +226,7 @@ def load(name: str, folder: Path) -> Experiment:
                 raise UnknownName(f"variant of {path.name}", side.of, known)
     if made.baseline not in names_of:
         raise UnknownName(f"variant of {path.name}", made.baseline, names_of)
-    return made
+    return msgspec.structs.replace(made, sha256=hashlib.sha256(data).hexdigest())
 
 
 def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:

@@ -52,6 +52,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: str = ""
     commit: str = ""
     machine: str = ""
+    source: str = ""  # of an experiment: the sha256 of the file that asked for it
     files: dict[str, str] = {}  # every file of the folder, as it was written: its name and its sha256
     seal: str = ""  # the sha256 of all this, without the seal; empty in records from before there were seals
 

@@ -1,5 +1,6 @@
 """Experiments as files, claims as data, and verdicts that come from stored numbers."""
 
+import hashlib
 import math
 import os
 import re
@@ -14,6 +15,7 @@ import pytest
 
 from icl_lab import published
 from icl_lab.errors import BadValue, UnknownName
+from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.papers import claims, experiment
 from icl_lab.papers.experiment import combinations
@@ -363,3 +365,25 @@ def test_a_wheel_brings_the_experiments(tmp_path):
         check=True,
     )
     assert {name for name in listed.stdout.splitlines() if name and not name.startswith(" ")} == set(NAMES)
+
+
+def test_a_study_names_the_version_of_its_experiment_file(tmp_path):
+    """An edited file is said to be another than the one that a stored study was made from."""
+    files, store = tmp_path / "files", Store(tmp_path / "results")
+    text = (FOLDER / "theory.toml").read_text()
+    publish(files / "mine.toml", text.encode())
+    made = experiment.load("mine", files)
+    assert made.sha256 == hashlib.sha256(text.encode()).hexdigest()
+    members = claims.groups(made, store, "lite", 1, ())
+    record = claims.record(made, claims.Order("mine", "lite"), members, "icl-lab experiment mine")
+    assert record.source == made.sha256
+    place = store.root / "experiments" / "mine-lite"
+    study_folder.publish(record, place, {"a.csv": "1"}, {})
+    assert claims_said(files, store) == []
+    publish(files / "mine.toml", text.replace("title", "# edited\ntitle", 1).encode())
+    (said,) = claims_said(files, store)
+    assert said == f"{place} was made from another version of mine.toml (sha256 {made.sha256[:8]})."
+
+
+def claims_said(files, store):
+    return claims.remarks("mine", experiment.load("mine", files), store, "lite")
