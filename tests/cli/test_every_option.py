@@ -126,7 +126,8 @@ class Written:
             if not isinstance(path, int) and writing:
                 self.paths.append(os.fsdecode(path))
         elif event in ("os.mkdir", "os.remove", "os.rmdir"):
-            self.paths.append(os.fsdecode(arguments[0]))
+            if arguments[-1] == -1:  # else a name in a folder that is open: of a tree that is removed from its top
+                self.paths.append(os.fsdecode(arguments[0]))
         elif event == "os.rename":
             self.paths += [os.fsdecode(path) for path in arguments[:2]]
 
