@@ -70,7 +70,7 @@ def test_the_command_prints_a_table_and_names_the_damage(restored, run, tmp_path
     code, text, err = run("verify", str(root))
     assert code == 1
     assert f"damaged: {made.folder / 'grid.csv'} is damaged or edited" in text
-    assert err == f"icl-lab: 1 of 2 are damaged, see above; icl-lab repair {root}\n"
+    assert err == f"icl-lab: 1 is damaged; icl-lab repair {root}\n"
     code, _, err = run("verify", str(tmp_path / "nothing"))
     assert code == 2
     assert f"there is no folder '{tmp_path / 'nothing'}'" in err

@@ -28,16 +28,8 @@ def verify(folder: Path) -> None:
 
     FOLDER may also be that of one run or study.
     """
-    from icl_lab.runs.verify import table
-
-    found = _found(folder)
-    for line in table(found):
-        out(line)
-    damaged = [finding for finding in found if finding.state == "damaged"]
-    for finding in damaged:
-        out(f"damaged: {finding.why}")
-    if damaged:
-        raise RunFailed(f"{len(damaged)} of {len(found)} are damaged, see above; icl-lab repair {folder}")
+    if damaged := _told(folder):
+        raise RunFailed(f"{len(damaged)} {'is' if len(damaged) == 1 else 'are'} damaged; icl-lab repair {folder}")
 
 
 @click.command()
@@ -59,22 +51,14 @@ def repair(
 
     FOLDER may also be that of one run or study.
     """
-    from icl_lab.runs import repair
-    from icl_lab.runs.verify import table
-
-    found = _found(folder)
-    damaged = [finding for finding in found if finding.state == "damaged"]
-    for line in table(found):
-        out(line)
-    for finding in damaged:
-        out(f"damaged: {finding.why}")
+    damaged = _told(folder)
     if dry_run or not damaged:
         return
     lab = laboratory(_root(folder), device, threads, allow_large=allow_large)
     left: list[str] = []
     runs: dict[Path, Run] = {}
     for finding in damaged:
-        again = [] if finding.kind == "study" else repair.prepare(finding)
+        again = _prepared(finding, lab)
         runs |= {run.place: lab.store.run(run.spec, run.seed, run.swap) for run in again}
         if not again and finding.kind != "study":
             left.append(finding.why)
@@ -88,15 +72,29 @@ def repair(
         raise RunFailed(f"{len(left)} of {len(damaged)} could not be made again from here, see above.")
 
 
-def _found(folder: Path) -> "list[Finding]":
-    from icl_lab.runs.verify import everything
+def _told(folder: Path) -> "list[Finding]":
+    """Says what is in a folder and what of it is damaged, and returns that."""
+    from icl_lab.runs.verify import everything, table
 
-    if not folder.is_dir():
-        raise BadValue(f"There is no folder {folder}.")
     found = list(everything(folder))
     if not found:
         raise BadValue(f"{folder} holds no run, no study and no evidence.")
-    return found
+    for line in table(found):
+        out(line)
+    damaged = [finding for finding in found if finding.state == "damaged"]
+    for finding in damaged:
+        out(f"damaged: {finding.why}")
+    return damaged
+
+
+def _prepared(finding: "Finding", lab: "Lab") -> "list[Run]":
+    """Removes what is damaged of a run while no other process works on it; returns what has to be finished again."""
+    from icl_lab.runs import repair
+
+    if finding.run is None:
+        return []
+    with finding.run.locked(lab.say, lab.stopping):
+        return repair.prepare(finding)
 
 
 def _root(folder: Path) -> Path:
