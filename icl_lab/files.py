@@ -3,7 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +36,22 @@ def publish(path: Path, data: bytes) -> None:
 
 def write(path: Path, data: bytes) -> None:
     """Publishes a file; raises ``RunFailed`` where it cannot be written."""
-    try:
+    with writing(path):
         publish(path, data)
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turns what goes wrong in writing into ``RunFailed``, naming the file or folder."""
+    try:
+        yield
     except OSError as error:
-        raise RunFailed(f"{path} cannot be written: {error.strerror or error}.") from error
+        raise unwritable(place, error) from error
+
+
+def unwritable(place: Path, error: OSError) -> RunFailed:
+    """Returns the complaint about a file or folder that cannot be written."""
+    return RunFailed(f"{place} cannot be written: {error.strerror or error}.")
 
 
 def present(path: Path) -> Path | None:
@@ -66,15 +79,13 @@ def publish_folder(folder: Path, files: Mapping[str, str | bytes], figures: Mapp
     ``RunFailed`` where the folder cannot be written.
     """
     data = encoded(files, figures)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".staged-") as staged:
             for name, content in data.items():
                 publish(Path(staged) / name, content)
             for name in data:
                 os.replace(Path(staged) / name, folder / name)
-    except OSError as error:
-        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
     return list(data)
 
 
@@ -103,7 +114,7 @@ def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str]
         _sync(folder.parent)
     except OSError as error:
         restore_folder(folder)
-        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
+        raise unwritable(folder, error) from error
 
 
 def restore_folder(folder: Path) -> None:

@@ -256,12 +256,11 @@ def restart(run: "Run", lab: "Lab") -> None:
             begun.touch()
 
 
-def tell_divergence(runs: Sequence["Run"]) -> bool:
-    """Says which trainings diverged, and so count as wrong everywhere; returns whether one did."""
-    lost = [run for run in runs if run.diverged]
-    for run in lost:
-        say(f"diverged: {title(run)} ({run.diverged}) Its cells count as wrong; --force trains it again.")
-    return bool(lost)
+def tell_divergence(runs: Sequence["Run"]) -> None:
+    """Says which trainings diverged, and so count as wrong everywhere."""
+    for run in runs:
+        if reason := run.diverged:
+            say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --force trains it again.")
 
 
 def settled(run: "Run") -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import Stopped
+from icl_lab.files import unwritable
 
 Say = Callable[[str], object]
 LOOK = 0.5  # seconds between two looks at a lock that another process has
@@ -52,20 +53,6 @@ def sweep_out(folder: Path, names: Iterable[str], unsaved: str) -> None:
                 left.unlink()
     for left in folder.glob(f"{unsaved}*"):
         shutil.rmtree(left)
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turns what goes wrong in writing into ``RunFailed``, naming the folder."""
-    try:
-        yield
-    except OSError as error:
-        raise unwritable(folder, error) from error
-
-
-def unwritable(folder: Path, error: OSError) -> RunFailed:
-    """Returns the complaint about a folder that cannot be written."""
-    return RunFailed(f"{folder} cannot be written: {error.strerror or error}.")
 
 
 def _taken(lock: FileLock, seconds: float) -> bool:

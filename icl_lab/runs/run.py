@@ -31,7 +31,7 @@ from safetensors.torch import load, save, save_model
 from icl_lab import tasks
 from icl_lab.errors import Diverged, LabError, RunFailed
 from icl_lab.evidence.layer import Kept, Layer
-from icl_lab.files import publish
+from icl_lab.files import publish, writing
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.registry import filename
@@ -133,7 +133,7 @@ class Run:
         if self.kept is not None and self.trained:  # read from the evidence
             return
         path = self.folder / SPEC
-        with hold.writing(self.folder):
+        with writing(self.folder):
             self._describe()
         if read_spec(path.read_bytes(), path) != self.spec:
             raise RunFailed(f"{path} holds another specification than its folder's name says; move the folder away.")
@@ -165,7 +165,7 @@ class Run:
 
     def keep(self, model: GPT2, progress: Progress) -> None:
         """Publishes a checkpoint; the one before it stays until the next."""
-        with hold.writing(self.folder):
+        with writing(self.folder):
             checkpoints.keep(self.folder, self._owner, model, progress)
 
     def resume(self, model: GPT2, say: Say) -> Progress:
@@ -184,9 +184,9 @@ class Run:
 
     def keep_model(self, model: GPT2, history: list[dict[str, float]], env: Mapping[str, Any]) -> None:
         """Publishes the history, the environment and, last of the three, the trained weights."""
-        with hold.writing(self.folder):
+        with writing(self.folder):
             self._describe()  # the folder may have been removed meanwhile
-        with hold.writing(self.folder), tempfile.TemporaryDirectory(dir=self.folder, prefix=UNSAVED) as place:
+        with writing(self.folder), tempfile.TemporaryDirectory(dir=self.folder, prefix=UNSAVED) as place:
             path = Path(place) / "model.safetensors"
             save_model(model, str(path))
             data = path.read_bytes()
@@ -196,7 +196,7 @@ class Run:
 
     def publish_trained(self, files: Mapping[str, bytes]) -> None:
         """Publishes what a training left, in the order of ``TRAINED``."""
-        with hold.writing(self.folder):
+        with writing(self.folder):
             self._describe()
             manifest.note(self.folder, files, over=TRAINED, before=[SPEC])
             for name, data in files.items():
@@ -240,7 +240,7 @@ class Run:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
         kept = {"errors.safetensors": save(errors.tensors())} if errors.cells else {}
         files = {**kept, "positions.csv": positions.csv().encode(), "grid.csv": grid.csv().encode()}
-        with hold.writing(self.folder):
+        with writing(self.folder):
             self._describe()  # where the model came from the evidence, or the folder vanished meanwhile
             manifest.note(self.place, files, over=MEASURED, before=() if self.swap else (SPEC, *TRAINED))
             for name, data in files.items():

@@ -16,7 +16,7 @@ import msgspec
 from filelock import FileLock
 
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder
+from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder, writing
 from icl_lab.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
@@ -129,12 +129,10 @@ def publish(
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
     """Keeps other processes from writing a folder meanwhile."""
-    try:
+    with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder.parent / ".publishing.lock")
         lock.acquire()
-    except OSError as error:
-        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}.") from error
     try:
         yield
     finally:

@@ -110,9 +110,9 @@ def _files(folder: Path) -> bool:
     for name in stamps or {}:
         path = folder / name
         if path.exists():
-            manifest.check(folder, name, path.read_bytes())
+            manifest.compare(folder, stamps or {}, name, path.read_bytes())
         elif finished and name not in REMOVABLE:
-            manifest.check(folder, name, None)
+            manifest.compare(folder, stamps or {}, name, None)
     return stamps is not None
 
 
