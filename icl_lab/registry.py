@@ -78,6 +78,7 @@ class Registry:
         self.kind, self.package = kind, package
         self._parts: dict[str, type] = {}
         self._sources: dict[str, outside.Source] = {}
+        self._complete = False  # whether every file of the package has been imported
 
     def add(self, name: str) -> Callable[[Part], Part]:
         """Announces the decorated class under ``name``; raises ``LabError`` where the name is taken or is no name."""
@@ -183,10 +184,13 @@ class Registry:
             yield Entry(name, text.partition("\n")[0], _marked(text, "Formula"), _marked(text, "Paper"))
 
     def _import_built_in(self) -> None:
-        # A new file is found by being there: no list of imports to forget.
+        # A new file is found by being there: no list of imports to forget. Once is enough: this is asked for each name.
+        if self._complete:
+            return
         root = importlib.import_module(self.package)
         for module in pkgutil.iter_modules(getattr(root, "__path__", [])):
             importlib.import_module(f"{self.package}.{module.name}")
+        self._complete = True
 
     def _values(self, choice: Choice) -> dict[str, Any]:
         options = self.options(choice.name)

@@ -5,13 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from matplotlib.figure import Figure
-
 from icl_lab import markdown as md
 from icl_lab.analyses.frame import Analysis, Groups, titled
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
-from icl_lab.figures.base import encode
 from icl_lab.runs import environment
 from icl_lab.runs.study_folder import StudyRecord
 
@@ -22,9 +19,12 @@ def page(
     groups: Groups,
     finding: str,
     lines: Sequence[str],
-    figures: Mapping[str, Figure],
+    figures: Mapping[str, bytes],
 ) -> str:
-    """Returns the page; ``lines`` are the analysis' table in Markdown. Everything is written as text, never markup."""
+    """Returns the page; ``lines`` are the analysis' table in Markdown, figures are PNG.
+
+    Everything is written as text, never markup.
+    """
     title = titled(analysis, next(iter(groups.values()))[0].spec)
     return render(
         "analysis.html",
@@ -32,7 +32,7 @@ def page(
         question=(type(analysis).__doc__ or "").partition("\n")[0],
         finding=finding.replace("`", ""),
         setup=list(_setup(study, analysis, groups)),
-        figures=[_figure(name, figure, title) for name, figure in figures.items()],
+        figures=[_figure(name, png, title) for name, png in figures.items()],
         sections=sections(lines),
         command=study.command,
         origin=environment.origin(),
@@ -87,6 +87,6 @@ def _setup(study: StudyRecord, analysis: Analysis, groups: Groups) -> Iterable[t
         yield name.capitalize(), (", ".join(map(str, value)) if several else str(value)) or "the usual"
 
 
-def _figure(name: str, figure: Figure, title: str) -> dict[str, str]:
-    data = base64.b64encode(encode(figure, "png")).decode()
+def _figure(name: str, png: bytes, title: str) -> dict[str, str]:
+    data = base64.b64encode(png).decode()
     return {"anchor": f"figure-{name}", "title": name.capitalize(), "caption": title, "wide": data, "narrow": data}

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from icl_lab import markdown as md
 from icl_lab.analyses.frame import Analysis, Groups, head, titled
 from icl_lab.analyses.page import page
+from icl_lab.figures.base import encode
 from icl_lab.runs import study_folder
 from icl_lab.runs.study_folder import StudyRecord
 
@@ -42,10 +43,12 @@ def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, 
     finding, table = analysis.finding(found), analysis.table(found)
     told = text(head(analysis, spec, groups), finding, table, study.command, more)
     figures = analysis.figures(found, titled(analysis, spec))
+    pngs = {name: encode(figure, "png") for name, figure in figures.items()}
     files: dict[str, str | bytes] = {**analysis.files(found), "table.md": told}
     if not any(name.endswith(".html") for name in files):  # one that has a page of its own needs no other
-        files["report.html"] = page(study, analysis, groups, finding, [*table, *more.splitlines()], figures)
-    study_folder.publish(study, folder, files, figures, analysis.kinds)
+        files["report.html"] = page(study, analysis, groups, finding, [*table, *more.splitlines()], pngs)
+    files |= {f"{name}.png": data for name, data in pngs.items() if "png" in analysis.kinds}
+    study_folder.publish(study, folder, files, figures, [kind for kind in analysis.kinds if kind != "png"])
     return told
 
 

@@ -59,9 +59,10 @@ def publish(
     text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study, facts)
     origin = f"{environment.origin()} {trained_on([run.env() for run in runs])}"
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
+    pngs = {f"{name}.png": picture.wide_png for name, picture in drawn.items()}
     report = page.html(study, spec, drawn, command, origin, sections, title, facts=facts, files=tables)
     figures = {name: picture.wide for name, picture in drawn.items()}
-    return text, study_folder.publish(made, folder, {**tables, "report.html": report}, figures)
+    return text, study_folder.publish(made, folder, {**tables, "report.html": report, **pngs}, figures, ["svg"])
 
 
 def trained_on(known: Sequence[Mapping[str, Any]]) -> str:

@@ -13,6 +13,8 @@ from icl_lab.grid import Grid
 from icl_lab.runs.store import Store
 from icl_lab.workers import work
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
 
 

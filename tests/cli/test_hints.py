@@ -9,6 +9,8 @@ import pytest
 
 from icl_lab.cli import hints
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SMALL = [
     "--set",
     "train.steps=10",

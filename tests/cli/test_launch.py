@@ -16,6 +16,8 @@ from icl_lab.runs import estimate
 from icl_lab.runs.spec import resolve
 from icl_lab.sweep import sweep, trained
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SMALL = ["--set", "train.steps=5", "--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
 RUN = ["--task", "linear", "--preset", "smoke", *SMALL]
 

@@ -13,6 +13,8 @@ from icl_lab.cli.imports import named
 from icl_lab.runs import provenance
 from icl_lab.runs.spec import resolve
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "outside-parts.md").read_text()
 SQUARE = PAGE.split("```python\n")[1].partition("```")[0]  # as printed

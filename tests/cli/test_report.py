@@ -2,8 +2,11 @@
 
 import re
 import shutil
+import sys
 
 import pytest
+
+from icl_lab.cli.main import main
 
 SMALL = ["--set", "train.steps=60", "--set", "train.batch=8", "--set", "model.width=16", "--set", "test.prompts=64"]
 SMALL += ["--set", "test.axes.length=5,12", "--set", "test.axes.sigma_f=1,2,4,10"]
@@ -19,10 +22,19 @@ def numbers(page):
     return re.sub(r'<section id="origin">.*', "", page, flags=re.DOTALL)
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """A results folder with one comparison, which tests copy."""
+    root = tmp_path_factory.mktemp("once") / "results"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["icl-lab", *compare("--seeds", "2"), "--results", str(root)])
+        main()
+    return root
+
+
 @pytest.fixture
-def made(run, tmp_path):
-    code, _, err = run(*compare("--seeds", "2"))
-    assert code == 0, err
+def made(once, tmp_path):
+    shutil.copytree(once, tmp_path / "results")
     (page,) = (tmp_path / "results").glob("*/report.html")
     return page.parent
 

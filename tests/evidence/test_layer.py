@@ -13,6 +13,8 @@ from icl_lab.evidence.layer import Layer, choose
 from icl_lab.grid import Grid
 from icl_lab.runs.store import Store
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 ROOT = Path(__file__).parents[2]
 SMALL = ("train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64")
 SETTINGS = tuple(word for setting in (*SMALL, "test.axes.length=5,12") for word in ("--set", setting))

@@ -25,6 +25,8 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import StudyRecord
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 FOLDER = Path(__file__).parents[2] / "experiments"
 NAMES = experiment.names(FOLDER)
 

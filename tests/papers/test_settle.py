@@ -12,6 +12,8 @@ from icl_lab.papers.verdicts import Finding, judge
 from icl_lab.runs.store import Store
 from tests.papers.test_experiments import SMALL
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 
 @pytest.fixture
 def finished(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 from icl_lab.runs.verify import everything
 from tests.runs.test_manifest import DAMAGES, finished, restored  # noqa: F401
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 
 def damaged(folder):
     return [finding for finding in everything(folder) if finding.state == "damaged"]

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 SMALL = ["--preset", "smoke"]
 for setting in ("train.steps=10", "train.batch=4", "train.warmup=2", "model.width=8", "test.prompts=64"):
     SMALL += ["--set", setting]
-pytestmark = pytest.mark.usefixtures("outside")
+pytestmark = pytest.mark.usefixtures("outside", "quick_pictures")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,6 +15,7 @@ from icl_lab.comparison.statistics import MARGIN, paired, resampled, wilson
 from icl_lab.comparison.study import Labels, Study
 from icl_lab.figures import lines, maps, ranking, training
 from icl_lab.figures.axes import NARROW, WIDE
+from icl_lab.figures.base import encode
 from icl_lab.figures.ranking import Dot
 
 CROWD = 8  # more rules than this are ranked, because their curves would lie on one another
@@ -30,10 +32,15 @@ class Picture:
     caption: str
     draw: Callable[[float], Figure]
 
-    @property
+    @cached_property
     def wide(self) -> Figure:
         """For a desk, and for the files beside the page."""
         return self.draw(WIDE)
+
+    @cached_property
+    def wide_png(self) -> bytes:
+        """The same as a file, which the page holds as well: to encode a picture takes longer than to draw it."""
+        return encode(self.wide, "png")
 
     @property
     def narrow(self) -> Figure:

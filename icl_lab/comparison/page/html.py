@@ -75,7 +75,7 @@ def render(template: str, **fields: object) -> str:
 
 
 def _png(picture: Picture, narrow: bool) -> str:
-    return base64.b64encode(encode(picture.narrow if narrow else picture.wide, "png")).decode()
+    return base64.b64encode(encode(picture.narrow, "png") if narrow else picture.wide_png).decode()
 
 
 def _link(name: str, content: str) -> str:
