@@ -26,7 +26,9 @@ override FOUND := $(strip $(foreach v,TASK ATTN RUN SEEDS PRESET DEVICE RESULTS 
 $(foreach v,$(GIVEN) $(FOUND),$(eval override $v := $$(value $v)))
 export $(GIVEN) $(FOUND) GIVEN FOUND
 
-override OWN := help test test-fast check docs site
+override OWN := help test test-all test-fast check docs site
+# Tests at once: as many as cores, and one more for those that wait.
+override AT_ONCE := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN || echo 2) + 1 ))) --maxprocesses 5 --dist worksteal
 # every other target is a command of the program, which says so where it has none of that name: a new file in
 # icl_lab/analyses is a target by being there
 override ASKED := $(filter-out $(OWN) $(READY),$(MAKECMDGOALS))
@@ -46,10 +48,12 @@ ifneq ($(ASKED),)
 $(ASKED): $(READY)
 	@$(PYTHON) -m icl_lab make '$@'
 endif
-test: $(READY) ## run the tests (ARGS= for pytest)
-	@printf '%s\n' "-m pytest -n auto --maxprocesses 4 --dist worksteal $${ARGS-}" | xargs $(PYTHON)
+test: $(READY) ## run the tests, but for the exhaustive ones (ARGS= for pytest)
+	@printf '%s\n' "-m pytest $(AT_ONCE) -m 'not exhaustive' $${ARGS-}" | xargs $(PYTHON)
+test-all: $(READY) ## run all tests, as CI does: those too that kill processes, cut links and build wheels
+	@printf '%s\n' "-m pytest $(AT_ONCE) $${ARGS-}" | xargs $(PYTHON)
 test-fast: $(READY) ## run the tests that are not marked slow: under a minute, for the daily loop
-	@printf '%s\n' "-m pytest -n auto --maxprocesses 4 --dist worksteal -m 'not slow' $${ARGS-}" | xargs $(PYTHON)
+	@printf '%s\n' "-m pytest $(AT_ONCE) -m 'not slow' $${ARGS-}" | xargs $(PYTHON)
 check: $(READY) ## formatting, lint, types, layering and README in step
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .

@@ -54,8 +54,8 @@ class Choice:
 
 
 def filename(text: str) -> str:
-    """Returns a choice as it is written in a folder name: ``ssa:n=2`` becomes ``ssa-n=2``."""
-    return text.replace(":", "-")
+    """Returns a choice as it is written in a folder name: ``ssa:n=2`` becomes ``ssa-n=2``; a slash becomes ``%2F``."""
+    return text.replace(":", "-").replace("/", "%2F")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ FLOORS = (
     ("errors",),
     ("import_target", "option_values"),
     ("outside",),
-    ("rng", "registry", "published", "markdown", "grid"),
+    ("rng", "registry", "published", "markdown", "grid", "texts"),
     ("tasks", "normalizers", "figures"),
     ("files", "model"),
     ("training", "evidence"),
@@ -53,6 +53,7 @@ DOORS = {
     "filelock": {"runs", "evidence"},
     "safetensors": {"runs"},
     "transformers": {"bench"},
+    "tokenizers": {"texts"},
     "ray": {"workers"},
 }
 WITHOUT_TORCH = {

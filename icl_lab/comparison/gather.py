@@ -72,4 +72,9 @@ def trained_on(known: Sequence[Mapping[str, Any]]) -> str:
     threads = sorted({int(env["threads"]) for env in known if "threads" in env})
     if len(threads) > 1:  # sums are rounded in another order, and training amplifies rounding
         said += f" They were trained on {' or '.join(map(str, threads))} CPU threads, whose bits differ."
+    read = {(name, str(sha)) for env in known for name, sha in env.get("reads", {}).items()}
+    for name in sorted({name for name, _ in read}):
+        shas = sorted(sha[:12] for other, sha in read if other == name)
+        what = "versions, which must not be compared" if len(shas) > 1 else "version"
+        said += f" They read {name}, {what} {' and '.join(shas)}."
     return said

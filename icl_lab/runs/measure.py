@@ -274,10 +274,17 @@ def _score(
     subject: Subject, task: Task, prompt: Prompt, lengths: Sequence[int], shift: Mapping[str, float]
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor, Tensor]]:
     """Yields for every length: views, errors (b q), and the prompts with an answer that is no finite number, (b)."""
-    outputs = predict(subject, prompt)
-    for length in lengths:
-        t = task.tokens(length)
-        cut, answers = prompt.first(t), outputs[:, :t]
-        errors, lost = judged(task, answers, cut), broken(answers, cut).any(1)
-        sure = {name: values.where(~lost, math.inf) for name, values in task.confidence(answers, cut).items()}
-        yield length, task.views(errors, cut, **shift) | sure, errors, lost
+    found: dict[int, list[tuple[Tensor, Tensor, dict[str, Tensor]]]] = {length: [] for length in lengths}
+    # Errors are taken piece by piece: the answers of all prompts at once may be the largest thing there is.
+    for piece in fitting(prompt, subject.bytes_of):
+        outputs = subject.predict(piece).cpu()
+        for length in lengths:
+            t = task.tokens(length)
+            cut, answers = piece.first(t), outputs[:, :t]
+            lost = broken(answers, cut).any(1)
+            sure = {name: values.where(~lost, math.inf) for name, values in task.confidence(answers, cut).items()}
+            found[length].append((judged(task, answers, cut), lost, sure))
+    for length, parts in found.items():
+        errors, lost = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        sure = {name: torch.cat([part[2][name] for part in parts]) for name in parts[0][2]}
+        yield length, task.views(errors, prompt.first(task.tokens(length)), **shift) | sure, errors, lost

@@ -1,4 +1,7 @@
-"""Which parts of a run came from outside: written to ``env.json``, and said where a later command lacks them."""
+"""Which parts of a run came from outside, and which files its task reads: written to ``env.json``.
+
+A later command that lacks such a part says so, and one that meets another version of it.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,11 +18,13 @@ from icl_lab.runs import environment
 from icl_lab.runs.spec import RunSpec
 
 FIELD = "outside"  # of env.json: a list of parts, left out where every part is built in
+READ = "reads"  # of env.json: what the task reads beside its options, name -> SHA-256; left out where it reads nothing
 
 
 def about(spec: RunSpec, device: torch.device, command: str) -> dict[str, Any]:
-    """Returns what ``env.json`` says of a run that was made here and now: its surroundings, and its outside parts."""
-    return environment.environment(device, command) | outside(spec)
+    """Returns what ``env.json`` says of a run that was made here and now: surroundings, outside parts, what is read."""
+    read = dict(tasks.build(spec.task).reads())
+    return environment.environment(device, command) | outside(spec) | ({READ: read} if read else {})
 
 
 def outside(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
@@ -58,6 +63,14 @@ def changed(spec: RunSpec, folder: Path) -> Iterator[str]:
                 f"{folder} was made with another version of {_words(made)} (sha256 {made['sha256'][:8]}, "
                 f"now {now['sha256'][:8]}); --force repeats it."
             )
+    told = _env(folder).get(READ)
+    if isinstance(told, dict) and told:
+        for name, sha in tasks.build(spec.task).reads().items():
+            if told.get(name, sha) != sha:
+                yield (
+                    f"{folder} was made with another version of {name} (sha256 {told[name][:8]}, now {sha[:8]}); "
+                    "--force repeats it."
+                )
 
 
 def _parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
@@ -69,13 +82,18 @@ def _parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
 
 
 def _stored(folder: Path) -> list[dict[str, str]]:
-    """What the ``env.json`` of a run says of its outside parts; none where the run has no such file yet."""
+    """What the ``env.json`` of a run says of its outside parts."""
+    parts = _env(folder).get(FIELD, [])
+    return [part for part in parts if isinstance(part, dict) and {"kind", "name", "sha256"} <= set(part)]
+
+
+def _env(folder: Path) -> Mapping[str, Any]:
+    """The ``env.json`` of a run; nothing where the run has no such file yet."""
     try:
         env = json.loads((folder / "env.json").read_text())
     except (OSError, ValueError):  # whoever needs the file for its own sake says what is wrong with it
-        return []
-    parts = env.get(FIELD, []) if isinstance(env, dict) else []
-    return [part for part in parts if isinstance(part, dict) and {"kind", "name", "sha256"} <= set(part)]
+        return {}
+    return env if isinstance(env, dict) else {}
 
 
 def _made_with(part: Mapping[str, Any] | None, folder: Path) -> str:

@@ -65,20 +65,25 @@ def of(spec: RunSpec, device: str = "cpu") -> Size:
         count,
         float(FLOAT * count * (COPIES + COPIES_IN_CHECKPOINT + (train.ema > 0))),
         float(step),
-        prompts_bytes(spec, spec.test.prompts, lengths[-1]) + REFERENCE_A_PAIR * task.tokens(lengths[-1]) ** 2,
+        prompts_bytes(spec, spec.test.prompts, lengths[-1], whole=False)
+        + REFERENCE_A_PAIR * task.tokens(lengths[-1]) ** 2,
         train.steps * (operations / PACE[device] + OVERHEAD * model.layers),
         shifts * spec.test.prompts * tested / PACE[device],
     )
 
 
-def prompts_bytes(spec: RunSpec, prompts: int, length: int) -> float:
-    """Returns the bytes that answers to so many prompts of ``length`` examples take, the model among them."""
+def prompts_bytes(spec: RunSpec, prompts: int, length: int, *, whole: bool = True) -> float:
+    """Returns the bytes that answers to so many prompts of ``length`` examples take, the model among them.
+
+    A test keeps the errors of all prompts, and the answers only of some at a time: ``whole=False``.
+    """
     task, model = tasks.build(spec.task), spec.model
     t, stored = task.tokens(length), -(-prompts // BLOCK) * BLOCK
     outputs = 3 * FLOAT * t * task.outputs  # a piece, all pieces, and what views make of them
     one = FLOAT * t * (5 * model.heads * t + 12 * model.width)
     held = 2 * FLOAT * parameters(spec, task)
-    return held + stored * (2 * _drawn(task, t) + outputs) + max(MEMORY, float(one)) + t * t
+    kept = stored * (2 * _drawn(task, t) + (outputs if whole else 3 * FLOAT * t))
+    return held + kept + max(MEMORY, float(one + outputs)) + t * t
 
 
 def parameters(spec: RunSpec, task: Task) -> int:

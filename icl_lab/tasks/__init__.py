@@ -1,5 +1,7 @@
 """In-context tasks: what draws prompts and knows what a right answer is. A file is found by being there."""
 
+from dataclasses import replace
+
 from icl_lab.errors import BadValue
 from icl_lab.registry import Registry
 from icl_lab.tasks.base import Task
@@ -28,3 +30,12 @@ def usual_for(analysis: str) -> str:
 def canonical(choice: str) -> str:
     """Returns the one spelling of a choice; raises ``LabError`` if there is none."""
     return str(registry.canonical(choice))
+
+
+def pinned(choice: str) -> str:
+    """Returns the one spelling of a choice that names what it reads: ``text:file=a.txt,sha=0123456789ab``.
+
+    Raises ``LabError`` as ``canonical`` does, and where a file cannot be read.
+    """
+    chosen, pins = registry.canonical(choice), build(choice).pins()
+    return canonical(str(replace(chosen, options=tuple({**pins, **dict(chosen.options)}.items()))))

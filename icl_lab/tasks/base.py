@@ -110,6 +110,17 @@ class Task(ABC):
         """Outputs (b t c) -> metrics of each prompt, (b), that its errors do not tell; none unless a task has some."""
         return {}
 
+    def pins(self) -> Mapping[str, str]:
+        """Returns options, with their values as text, by which a run names what it reads beside its options.
+
+        They are added to the task when a run is asked for: two versions of a file are two tasks. None unless told.
+        """
+        return {}
+
+    def reads(self) -> Mapping[str, str]:
+        """Returns what is read beside the options, a name -> its SHA-256, for the record of a run; none unless told."""
+        return {}
+
     def suites(self) -> dict[str, "Task"]:
         """Returns the test sets: a prefix for the metric names -> the task that draws them."""
         return {"": self}

@@ -101,6 +101,7 @@ def test_train_then_sweep(run):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
     words = [
         "sweep",
@@ -263,6 +264,7 @@ print({"torch", "pandas", "matplotlib", "scipy"} & set(sys.modules))
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
     results = tmp_path / "results"
     words = [sys.executable, "-m", "icl_lab", "train", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]

@@ -104,6 +104,7 @@ def test_the_python_of_this_folder_is_named_by_its_place_in_it(tmp_path, monkeyp
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_hint_works_as_it_is_typed(tmp_path):
     """Through the shell, from the program that was started as a module."""
     root = Path(__file__).parents[2]

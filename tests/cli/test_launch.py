@@ -186,6 +186,7 @@ def test_a_run_of_a_preset_differs_in_nothing():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_ablation_with_several_jobs(tmp_path):
     """Its parts are runs of one rule and seed: they once had one name."""
     words = [sys.executable, "-m", "icl_lab", "ablate", "--attn", "softmax", *RUN, "--jobs", "2", "--threads", "2"]

@@ -21,8 +21,6 @@ from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, option
 from icl_lab.runs.measure import predict
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
-
 
 @registry.add("spread")
 @dataclass(frozen=True, kw_only=True)

@@ -159,6 +159,7 @@ def test_hashes_do_not_depend_on_where_a_rule_is_kept(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_workers_import_what_the_command_imported(folder, tmp_path):
     words = sweep("--seeds", "2", "--jobs", "2", "--results", str(tmp_path / "mine"), "--import", "square.py")
     done = process(*words, cwd=folder)
@@ -266,6 +267,7 @@ def test_check_part_of_what_is_not_there_is_one_line(run, what, says):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_outside_parts_work_with_the_wheel(folder, tmp_path):
     pytest.importorskip("hatchling", reason="hatchling builds the wheel")
     build = [

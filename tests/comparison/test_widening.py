@@ -110,6 +110,7 @@ def test_p_keeps_its_promise_where_prompts_like_a_rule(seeds: int, prompts: int)
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_table_of_many_rules_and_cells_errs_in_one_of_twenty() -> None:
     """29 rules against a baseline, 40 cells alike by half, 8 seeds on 64 prompts that like one rule or another.
 

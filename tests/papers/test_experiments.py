@@ -337,6 +337,7 @@ def test_a_baseline_that_does_not_fit_is_said(small):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_wheel_brings_the_experiments(tmp_path):
     """Built without the network, unpacked, and used outside the repository."""
     hatchling = pytest.importorskip("hatchling.build", reason="no hatchling to build a wheel with")

@@ -194,6 +194,7 @@ print("torch" in sys.modules)
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_functions_writes_grids_and_figures_that_need_no_torch_to_redraw(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(functions, "SQUARE", 256)  # the rest is the real thing
     monkeypatch.setattr(sys, "argv", ["icl-lab", "functions", "--results", str(tmp_path)])

@@ -104,6 +104,7 @@ def test_one_diverged_run_does_not_stop_a_comparison(run, one_diverges, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", [["--jobs", "2"], ["--stack"]])
 def test_nor_where_runs_are_done_at_once_or_as_a_stack(run, how, tmp_path):
     """Both seeds diverge, in whatever process: the second is done in spite of the first."""

@@ -73,6 +73,7 @@ CELL = {
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", CELL)
 def test_the_estimate_of_a_test_is_near_and_not_below(task, monkeypatch):
     monkeypatch.setattr(size, "MEMORY", 2**23)

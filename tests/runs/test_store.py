@@ -61,6 +61,7 @@ def the_run(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     """SIGKILL, ten times, anywhere between the first step and the grid."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"

@@ -24,6 +24,7 @@ ELSEWHERE = {
     ("cli/commands/claims.py", "linear"),
     ("cli/variables.py", "linear"),
     ("training/recipe.py", "linear"),  # a schedule
+    *((file, "text") for file in ("analyses/attention/page.py", "evidence/archive.py", "option_values.py")),
     *(("papers/tradeoff.py", name) for name in ("linear", "needle")),
 }
 

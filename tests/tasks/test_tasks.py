@@ -29,7 +29,9 @@ def score(choice, reference, prompts=20_000, length=12, **shift):
 
 def test_every_task_is_under_test():
     # the needles have a file of their own: their tokens are no examples
-    assert {variant.partition(":")[0] for variant in VARIANTS} | {"needle", "needle-vectors"} == set(tasks.names())
+    assert {variant.partition(":")[0] for variant in VARIANTS} | {"needle", "needle-vectors", "text"} == set(
+        tasks.names()
+    )
 
 
 @pytest.mark.parametrize("choice", VARIANTS)

@@ -85,6 +85,7 @@ def test_the_same_seed_draws_the_same_faults(arena):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_command_writes_its_table(run, tmp_path):
     code, text, err = run("torture", "--rounds", "1", "--results", str(tmp_path / "r"))
     assert code == 0, err

@@ -126,6 +126,7 @@ def furthest(losses, others):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("attn", RULES)
 def test_a_thousand_steps_follow_the_plain_definition(attn, monkeypatch):
     """Weights times values, torch's own gelu and Adam, answers of all tokens, against all our shorter roads."""
@@ -156,6 +157,7 @@ def test_a_thousand_steps_follow_the_plain_definition(attn, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("attn", RULES[1:])  # softmax is ssmax with another factor, and each takes its time to compile
 def test_a_thousand_compiled_steps_follow_the_eager_ones(attn, compiler):
     _, history = trained(small(attn, "train.steps=1000", "train.engine=compiled"))

@@ -87,6 +87,7 @@ def done(*words, env=(), **more):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_over_a_way_that_breaks_the_results_are_those_of_this_machine(tmp_path, own_parts):
     page = (ROOT / "docs" / "outside-parts.md").read_text()
     (tmp_path / "square.py").write_text(page.split("```python\n")[1].partition("```")[0])  # a rule as printed there
@@ -141,6 +142,7 @@ def begun(folder, count):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_workers_of_a_driver_that_died_stop_with_a_checkpoint(tmp_path):
     words = [*SWEEP, *LONG, "--attn", "softmax", "--seeds", "2", "--jobs", "2", "--results", str(tmp_path)]
     with icl_lab(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
@@ -153,6 +155,7 @@ def test_workers_of_a_driver_that_died_stop_with_a_checkpoint(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_closed_terminal_keeps_checkpoints(tmp_path, jobs):
     words = [*SWEEP, *LONG, "--attn", "softmax", "--seeds", "2", "--jobs", str(jobs), "--results", str(tmp_path)]

@@ -78,6 +78,7 @@ def link():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_cut_link_is_noticed_by_the_silence_and_the_run_goes_on_elsewhere(tmp_path, link):
     space, here = link
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}

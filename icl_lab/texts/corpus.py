@@ -1,0 +1,221 @@
+"""A text as whole numbers, and which parts of it are held out.
+
+The text is cut into ``PARTS`` equal parts; every ``EACH``-th is held out, the others are for training. Parts are
+contiguous, no window crosses from one kind into the other, and a tokenizer reads each part by itself: no token of a
+held-out part has been seen in training, and none depends on text of the other kind.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icl_lab.errors import BadValue
+
+PARTS, EACH = 64, 8
+MOST = 2**30  # bytes of a file: the tokens are held in memory
+BUILT_IN = "pydoc_data.topics"  # 79 help texts that come with Python, about 465,000 characters
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The tokens of the training spans and of the held-out parts, and what a token is.
+
+    ``spans`` are tensors of whole numbers, in the order of the text; ``spelled`` turns tokens back into text.
+    """
+
+    name: str
+    sha: str  # SHA-256 of the text, and of the tokenizer's file where there is one
+    vocabulary: int
+    training: tuple[Tensor, ...]
+    held_out: tuple[Tensor, ...]
+    held_out_bytes: int
+    tokenizer: Any = None
+
+    def spans(self, part: str) -> tuple[Tensor, ...]:
+        """Returns the spans of ``train`` or ``held-out``."""
+        return self.training if part == "train" else self.held_out
+
+    @property
+    def longest_window(self) -> int:
+        """The tokens of the longest window, its last target left out, that both kinds of span have."""
+        return min(max(map(len, self.training)), max(map(len, self.held_out))) - 1
+
+    @property
+    def bytes_a_token(self) -> float:
+        """The mean over the held-out parts; 1 where tokens are bytes."""
+        return self.held_out_bytes / sum(map(len, self.held_out))
+
+    @cached_property
+    def everything_seen(self) -> Tensor:
+        """The tokens of all training spans in a row, (n)."""
+        return torch.cat(self.training)
+
+    def windows(self, part: str, rng: torch.Generator, count: int, length: int) -> Tensor:
+        """Draws ``count`` windows of ``length`` + 1 tokens, each as likely as any other, (count, length + 1).
+
+        Raises ``BadValue`` where no span is so long.
+        """
+        spans = [span for span in self.spans(part) if len(span) > length]
+        if not spans:
+            raise BadValue(self.too_short(length))
+        starts = torch.tensor([len(span) - length for span in spans]).cumsum(0)
+        drawn = torch.randint(int(starts[-1]), (count,), generator=rng)
+        which = torch.searchsorted(starts, drawn, right=True)
+        # Where each span begins among all of them in a row, beside where its first window is counted.
+        begins = torch.tensor([0, *(len(span) for span in spans)]).cumsum(0)
+        first = torch.cat((torch.zeros(1, dtype=torch.int64), starts))
+        places = (begins[which] + drawn - first[which]).unsqueeze(1) + torch.arange(length + 1)
+        return self._row(part, length)[places].long()
+
+    @lru_cache(maxsize=8)  # noqa: B019  (a corpus lives as long as the process)
+    def _row(self, part: str, length: int) -> Tensor:
+        return torch.cat([span for span in self.spans(part) if len(span) > length])
+
+    def too_short(self, length: int) -> str:
+        """Returns the complaint about windows of ``length`` tokens."""
+        tokens = sum(map(len, (*self.training, *self.held_out)))
+        return (
+            f"{self.name} has {tokens:,} tokens; a held-out part has {max(map(len, self.held_out)):,}, too few for "
+            f"windows of {length:,} and the token after them: it takes about {PARTS * (length + 1):,}."
+        )
+
+    def spelled(self, tokens: Sequence[int]) -> str:
+        """Returns the tokens as text; what is no character by itself as ``·``, a line break as ``↵``."""
+        if self.tokenizer is None:
+            text = "".join(chr(token) if 32 <= token < 127 or token == 10 else "·" for token in tokens)
+        else:
+            text = self.tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return text.replace("\n", "↵")
+
+    def bytes_of(self, tokens: Sequence[int]) -> bytes:
+        """Returns the text of the tokens as bytes, as a compressor reads them."""
+        return bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(list(tokens)).encode()
+
+    def __hash__(self) -> int:
+        return hash(self.sha)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Corpus) and (self.name, self.sha) == (other.name, other.sha)
+
+
+def corpus(file: str, tokenizer: str = "") -> Corpus:
+    """Reads a text; the one that comes with Python where ``file`` is empty. Read again only where it has changed.
+
+    Tokens are bytes, or those of a Hugging Face ``tokenizer.json``. Raises ``BadValue`` where a file is missing, empty,
+    no text, too large or too short to be cut, or the tokenizer cannot be read or lacks words for the text.
+    """
+    return _corpus(file, tokenizer, _state(file), _state(tokenizer))
+
+
+def _state(file: str) -> tuple[str, int, int] | None:
+    """Where a file lies, when it was changed and its size; None for no file."""
+    try:
+        about = Path(file).stat() if file else None
+    except OSError:  # whoever reads it says so
+        about = None
+    return (str(Path(file).absolute()), about.st_mtime_ns, about.st_size) if about else None
+
+
+@lru_cache(maxsize=4)
+def _corpus(file: str, tokenizer: str, *states: tuple[str, int, int] | None) -> Corpus:
+    data, name = (_file(file), file) if file else (_built_in(), BUILT_IN)
+    if len(data) < PARTS * 2:
+        raise BadValue(f"{name} has {len(data)} bytes, too few to be cut into {PARTS} parts.")
+    if not tokenizer:
+        sha, vocabulary, reads = hashlib.sha256(data).hexdigest(), 256, None
+        tokens: list[Tensor] = [torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in _cut(data)]
+        held = sum(map(len, _held(tokens)))
+    else:
+        reads, raw = _tokenizer(tokenizer)
+        sha, vocabulary = hashlib.sha256(data + raw).hexdigest(), reads.get_vocab_size(with_added_tokens=True)
+        try:
+            parts = list(_cut(data.decode()))
+        except UnicodeDecodeError as error:
+            raise BadValue(f"{name} is not UTF-8 (byte {error.start}), which a tokenizer reads.") from None
+        tokens = [torch.tensor(ids, dtype=torch.int32) for ids in _ids(reads, parts, tokenizer, name)]
+        held = sum(len(part.encode()) for part in _held(parts))
+    training = tuple(torch.cat(tokens[first + 1 : last]) for first, last in pairwise([-1, *_places()]))
+    return Corpus(name, sha, vocabulary, training, tuple(_held(tokens)), held, reads)
+
+
+def _places() -> range:
+    """The held-out parts: the last of every ``EACH``."""
+    return range(EACH - 1, PARTS, EACH)
+
+
+def _held(parts: Sequence[Any]) -> list[Any]:
+    return [parts[place] for place in _places()]
+
+
+def _cut(text: Any) -> Iterable[Any]:
+    """Cuts bytes or characters into parts that differ by one at most."""
+    ends = np.linspace(0, len(text), PARTS + 1).round().astype(int).tolist()
+    return [text[first:last] for first, last in pairwise(ends)]
+
+
+def _built_in() -> bytes:
+    """The help texts in the order of their names, each paragraph once.
+
+    Topics repeat one another: of the strings of 50 bytes in a held-out part, half would stand in a training part too.
+    With each paragraph once it is 1 of 100, and 374,000 of 466,000 bytes are left.
+    """
+    from pydoc_data.topics import topics
+
+    paragraphs = re.split(r"\n\s*\n", "\n\n".join(topics[name] for name in sorted(topics)))
+    first: dict[str, str] = {}
+    for paragraph in paragraphs:
+        first.setdefault(" ".join(paragraph.split()), paragraph)
+    return "\n\n".join(first.values()).encode()
+
+
+def _file(file: str) -> bytes:
+    path = Path(file)
+    if not path.exists():
+        raise BadValue(f"There is no text '{file}' here.")
+    try:
+        if path.stat().st_size > MOST:
+            raise BadValue(f"{file} has {path.stat().st_size:,} bytes; a text has at most {MOST:,}.")
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadValue(f"{file} cannot be read: {error.strerror}.") from None
+    if not data:
+        raise BadValue(f"{file} is empty.")
+    if b"\0" in data:
+        raise BadValue(f"{file} is no text: it holds a zero byte, at {data.index(0):,}.")
+    return data
+
+
+def _tokenizer(file: str) -> tuple[Any, bytes]:
+    """The tokenizer in a file, and the file's bytes."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise BadValue("a tokenizer is read by the package tokenizers: pip install 'icl_lab[hf]'.") from None
+    raw = _file(file)
+    try:
+        return Tokenizer.from_buffer(raw), raw
+    except Exception as error:  # the library raises Exception itself
+        raise BadValue(f"{file} is no tokenizer.json of Hugging Face: {error}.") from None
+
+
+def _ids(tokenizer: Any, parts: Sequence[str], file: str, name: str) -> list[list[int]]:
+    """The tokens of each part; raises ``BadValue`` where the tokenizer has no words for something."""
+    try:
+        encoded = [each.ids for each in tokenizer.encode_batch(list(parts), add_special_tokens=False)]
+    except Exception as error:  # the library raises Exception itself
+        raise BadValue(f"the tokenizer {file} does not fit {name}: {error}.") from None
+    unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
+    lost = sum(ids.count(unknown) for ids in encoded) if unknown is not None else 0
+    if lost or not all(encoded):
+        total = sum(map(len, encoded))
+        raise BadValue(f"the tokenizer {file} does not fit {name}: {lost:,} of {total:,} tokens are unknown to it.")
+    return encoded
