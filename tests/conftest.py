@@ -22,6 +22,7 @@ collect_ignore = ["examples"]  # tasks from outside: a test that wants them regi
 # Commands that tests let write or read a results folder: never the repository's own.
 RESULTS = (
     *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff", "settle", "learning"),
+    "per-position",
     *("theory", "saturation", "probe", "heads", "ablate", "boundary", "attention", "report"),
 )
 

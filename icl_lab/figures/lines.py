@@ -24,10 +24,12 @@ def rivals(
     label: str,
     log: bool,
     width: float = 8.0,
+    mark: float | None = None,
 ) -> Figure:
     """Draws each rule's mean over its seeds along one axis, every seed as a dot in a band.
 
     References are dashed and grey. ``rules`` holds, for each rule, the values of the seeds at every place of ``where``.
+    ``mark`` is a place that is dotted, on an axis that is then logarithmic.
     """
     narrow = width <= NARROW
     figure = Figure(figsize=(width, 4.4 + 0.14 * len(rules) if narrow else 4.8), layout="constrained", dpi=150)
@@ -54,7 +56,9 @@ def rivals(
         remark(axes, f"every rule: {value:g} everywhere")
     axes.set(xlabel=axis, ylabel=label)
     headline(figure, title)
-    geometric = _geometric(where)
+    geometric = mark is not None or _geometric(where)
+    if mark is not None:
+        axes.axvline(mark, color="0.5", linestyle=":", linewidth=1)
     finish(axes, ("x" if geometric else "") + ("y" if log else ""))
     # The names of the references want room on the right.
     room = 0.28 if narrow else 0.13

@@ -10,7 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-SINGLY, STRIDE = 64, 32  # the size is taken after each of the first tokens, then after every so many
+# The size is taken after each of the first tokens, then after every so many up to a second bound, then after more.
+SINGLY, STRIDE, OFTEN, FARTHER = 64, 8, 256, 32
 FAR = -1e4  # a logit that is as good as none, and finite
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 2**16}]
 
@@ -30,10 +31,11 @@ lzma2: Compress = partial(lzma.compress, format=lzma.FORMAT_RAW, filters=FILTERS
 def places(t: int) -> list[int]:
     """Returns after how many tokens the size is taken, 0 to ``t``.
 
-    >>> places(66)[-3:], places(128)[-3:]
-    ([62, 63, 64], [64, 96, 128])
+    >>> places(66)[-3:], places(100)[-3:], places(320)[-3:]
+    ([62, 63, 64], [80, 88, 96], [256, 288, 320])
     """
-    return [*range(min(t, SINGLY) + 1), *range(SINGLY + STRIDE, t + 1, STRIDE)]
+    often, farther = range(SINGLY + STRIDE, min(t, OFTEN) + 1, STRIDE), range(OFTEN + FARTHER, t + 1, FARTHER)
+    return [*range(min(t, SINGLY) + 1), *often, *farther]
 
 
 def logits(windows: Tensor, vocabulary: int, compress: Compress, bytes_of: Callable[[Sequence[int]], bytes]) -> Tensor:
@@ -41,8 +43,7 @@ def logits(windows: Tensor, vocabulary: int, compress: Compress, bytes_of: Calla
 
     Formula: nats_i = 8 log 2 max(0, |C(x_0 .. x_i)| - max_{j < i} |C(x_0 .. x_j)|) where the size is taken, else 0
 
-    Only the mean up to a token after which the size was taken (``places``) means something, at least 1 to 64 tokens and
-    every 32 from there.
+    Only the mean up to a token after which the size was taken (``places``) means something.
     """
     b, t = windows.shape[0], windows.shape[1] - 1
     nats = torch.zeros(b, t)

@@ -1,0 +1,227 @@
+"""The error at each place of a prompt: what more context brings, and where it stops to.
+
+Of a language model it is the per-position loss of arXiv 2501.19399 (Figures 4 and 5 there).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from icl_lab import markdown as md
+from icl_lab import tasks
+from icl_lab.analyses import registry
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.errors import BadValue
+from icl_lab.figures import lines
+from icl_lab.figures.base import short
+from icl_lab.grid import Grid
+from icl_lab.runs.measure import fitting, judged, summary
+from icl_lab.runs.run import Run
+from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.tasks.base import Task
+from icl_lab.training.curriculum import LONGEST
+
+SHARE = 0.25  # of the places within training, and of all: the last ones are the ends
+METRICS = ("beyond", "within", "end-of-training", "end", "rise", "error")
+
+
+@registry.add("per-position")
+@dataclass(frozen=True, kw_only=True)
+class PerPosition(Analysis):
+    """Measure the error at each place of a prompt: does more context help, and how far beyond training?
+
+    ``per-position``: the error at the answers after so many tokens, in steps of half an octave: the column tokens is
+    the upper end of a step. ``ends``: the mean error ``within`` the training length and ``beyond`` it, over the last
+    quarter of the one (``end-of-training``) and of the whole prompt (``end``), and how far the error ``rise``s between
+    the two.
+    """
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"per-position": ("tokens",), "ends": ()}
+    title: ClassVar[str] = "error at each place of a prompt"
+
+    length: int | None = option(
+        None, "Examples of a prompt.  [default: the longest that was tested]", least=2, most=LONGEST
+    )
+    prompts: int = option(256, "Test prompts.", least=2, most=1_000_000)
+
+    def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
+        """Prompts of the length that is asked for."""
+        return [(self.prompts, self.length or spec.test.lengths[-1])]
+
+    def check(self, spec: RunSpec) -> None:
+        """Raises ``BadValue`` on a length that cannot be drawn or is no longer than training, and on a single answer.
+
+        It raises it too where prompts are asked at different tokens.
+        """
+        length, task = self.length or spec.test.lengths[-1], tasks.build(spec.task)
+        check(change(spec, {"test.axes.length": [float(length)]}), task)
+        if length <= spec.train.longest:
+            raise BadValue(f"places beyond training need a length above {spec.train.longest}, got {length}.")
+        if len(task.asked(length)) < 2:
+            raise BadValue(f"{task.name} asks a prompt once: it has no error at each place.")
+
+    def prepared(self, runs: Sequence[Run]) -> Self:
+        """Returns the analysis with the length filled in; raises ``BadValue`` where the usual ones differ."""
+        lengths = {self.length or run.spec.test.lengths[-1] for run in runs}
+        if len(lengths) > 1:
+            raise BadValue(
+                f"the longest tested lengths differ ({', '.join(map(str, sorted(lengths)))}): name --length."
+            )
+        return replace(self, length=lengths.pop())
+
+    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+        """Measures the model, and beside the first model the references."""
+        spec, length = trained.spec, self.length or trained.spec.test.lengths[-1]
+        prompt = trained.prompts(self.prompts, {**trained.cell, "length": length})
+        places = Places(trained.task, spec.train.longest, length)
+        found: dict[str, list[Row]] = {"per-position": [], "ends": []}
+        subjects = trained.subjects()
+        with torch.no_grad():
+            for done, (name, subject) in enumerate(subjects.items()):
+                parts = [
+                    judged(trained.task, subject.predict(piece).cpu(), piece)
+                    for piece in fitting(prompt, subject.bytes_of)
+                ]
+                errors = torch.cat(parts)
+                for tokens, chosen in places.steps.items():
+                    found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
+                for metric, values in places.ends(errors).items():
+                    found["ends"].append(_row(name, metric, values))
+                trained.tick(done + 1, len(subjects))
+        return found
+
+    def table(self, found: Found) -> list[str]:
+        """The errors at every fourth step, those within and beyond training, and the rise, means over seeds."""
+        grid, longest = found["per-position"], found.spec.train.longest
+        shown = grid.values("tokens")[-1::-4][::-1]
+        text = [
+            f"Trained up to {longest} examples. Errors at the answers after so many tokens (the half octave up to "
+            "there), means over prompts and seeds; rise: the last quarter of the prompt less that of the training "
+            "length.",
+            "",
+            *md.head(["rule", *(f"{tokens:g}" for tokens in shown), "within", "beyond", "rise"]),
+        ]
+        for rule in [*found.rules, *found.references]:
+            cells = [_mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
+            cells += [_mean(found["ends"].where(attn=rule, metric=metric)) for metric in ("within", "beyond", "rise")]
+            text.append(md.row([f"`{rule}`", *map(short, cells)]))
+        return text
+
+    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+        """The error over the tokens that were read, the longest prompt of training dotted."""
+        spec, grid = found.spec, found["per-position"]
+        task = tasks.build(spec.task)
+        where = grid.values("tokens")
+        rules = {
+            rule: [list(grid.where(attn=rule, tokens=tokens).frame["value"]) for tokens in where]
+            for rule in found.rules
+        }
+        references = {
+            name.removeprefix("reference:"): [_mean(grid.where(attn=name, tokens=tokens)) for tokens in where]
+            for name in found.references
+        }
+        mark = task.asked(spec.train.longest)[-1] + 1
+        picture = lines.rivals(
+            where, rules, references, axis="tokens read", title=title, label=_label(task), log=task.log_scale, mark=mark
+        )
+        return {"per-position": picture}
+
+    def finding(self, found: Found) -> str:
+        """The errors within and beyond training, rule by rule."""
+        ends = found["ends"]
+        said = [
+            f"from {short(_mean(ends.where(attn=rule, metric='end-of-training')))} to "
+            f"{short(_mean(ends.where(attn=rule, metric='end')))} with {rule}"
+            for rule in found.rules
+        ]
+        return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
+
+    def log_scale(self, task: Task) -> bool:
+        """As the task's own errors."""
+        return task.log_scale
+
+    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """``beyond`` (usual), ``within``, ``end-of-training``, ``end``, ``rise``, or ``error`` at the tokens named.
+
+        For tasks whose errors span decades it is a mean logarithm, and there is no ``rise``. Raises ``KeyError`` where
+        there is no such number.
+        """
+        metric = metric or "beyond"
+        if metric not in METRICS:
+            raise KeyError(f"per-position has no metric '{metric}'; there are {', '.join(METRICS)}")
+        if metric == "error" and "tokens" not in cells:
+            raise KeyError("a claim about 'error' names its tokens: cells = { tokens = [1024] }")
+        grid = found["per-position" if metric == "error" else "ends"]
+        own = grid.where(attn=of, metric=metric, **{axis: list(values) for axis, values in cells.items()})
+        if not of.startswith("reference:"):
+            own = own.where(seed=seed)
+        values = [float(value) for value in own.frame["value"]]
+        if not tasks.build(own.values("task")[0]).log_scale:
+            return fmean(values)
+        if metric == "rise":
+            raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
+        return fmean(map(math.log, values))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which answers of a prompt lie at which place; ``length`` and ``trained`` count examples."""
+
+    task: Task
+    trained: int
+    length: int
+
+    @cached_property
+    def tokens(self) -> np.ndarray:
+        """How many tokens are read before each answer, (q), the asked one among them."""
+        asked = self.task.asked(self.length)
+        first = self.task.scored_from if len(asked) > self.task.scored_from else 0
+        return np.asarray(asked)[first:] + 1
+
+    @property
+    def skipped(self) -> int:
+        """The answers at the start that do not count."""
+        return len(self.task.asked(self.length)) - len(self.tokens)
+
+    @cached_property
+    def steps(self) -> dict[float, Tensor]:
+        """Upper end of each half octave -> the answers in it, as indices of errors (b q); empty ones are left out."""
+        step = np.ceil(np.round(2 * np.log2(self.tokens), 9)).astype(int)
+        return {
+            float(f"{2 ** (each / 2):.6g}"): torch.from_numpy(np.flatnonzero(step == each) + self.skipped)
+            for each in np.unique(step)
+        }
+
+    def ends(self, errors: Tensor) -> dict[str, Tensor]:
+        """Errors (b q) -> each of the metrics of a whole prompt, (b)."""
+        known = errors[:, self.skipped :]
+        inside = int((self.tokens <= self.task.asked(self.trained)[-1] + 1).sum())
+        last = known[:, inside - max(1, round(SHARE * inside)) : inside].mean(1)
+        end = known[:, -max(1, round(SHARE * known.shape[1])) :].mean(1)
+        return {
+            "within": known[:, :inside].mean(1),
+            "beyond": known[:, inside:].mean(1),
+            "end-of-training": last,
+            "end": end,
+            "rise": end - last,
+        }
+
+
+def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:
+    return {"attn": name, **where, "metric": metric} | summary(values)
+
+
+def _mean(grid: Grid) -> float:
+    return fmean(float(value) for value in grid.frame["value"])
+
+
+def _label(task: Task) -> str:
+    return task.metric_label(task.headline)
