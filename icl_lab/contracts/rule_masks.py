@@ -23,8 +23,8 @@ def each_prompt_may_have_a_mask(choice: str) -> None:
     w, o = rule.weights(q, k, padded()), rule.attend(q, k, v, padded())
     hold(w.shape == (2, HEADS, 7, 7), f"under a mask (2 1 7 7) weights have the shape {tuple(w.shape)}")
     for prompt, visible in enumerate(padded()[:, 0]):
-        one = [x[prompt : prompt + 1] for x in (q, k, v)]
-        alone = rule.weights(*one[:2], visible), rule.attend(*one, visible)
+        q_1, k_1, v_1 = (x[prompt : prompt + 1] for x in (q, k, v))
+        alone = rule.weights(q_1, k_1, visible), rule.attend(q_1, k_1, v_1, visible)
         close(w[prompt : prompt + 1], alone[0], "weights under a mask (b 1 t t) are not those under (t t).")
         close(o[prompt : prompt + 1], alone[1], "attend under a mask (b 1 t t) is not that under (t t).")
 

@@ -32,10 +32,8 @@ class StickBreaking(Normalizer):
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         taken, rest = self._break(q, k, visible)
-        if visible.shape[-2] == visible.shape[-1]:
-            own = torch.diag_embed(rest)
-        else:
-            own = rest.unsqueeze(-1) * _own(visible)
+        square = visible.shape[-2] == visible.shape[-1]
+        own = torch.diag_embed(rest) if square else rest.unsqueeze(-1) * _own(visible)
         return (taken.flip(-1) + own).to(q.dtype)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
