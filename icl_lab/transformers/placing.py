@@ -36,6 +36,7 @@ def install(
     Raises ``LabError`` where the choice, or the model, cannot be served.
     """
     attn = normalizers.canonical(attn)
+    probe.refuse_unsuited(model)
     met = probe.layers(model, getattr(model, BEFORE, None) or model.config._attn_implementation)
     names = {module: name for name, module in model.named_modules()}
     chosen = [layer for layer in met if only is None or only(names[layer.module], layer.module)]

@@ -42,7 +42,6 @@ def layers(model: PreTrainedModel, before: str) -> list[Layer]:
     what the model computes by its own: then it does something there that a rule would lose.
     """
     kind = type(model).__name__
-    _refuse(model)
     found: dict[nn.Module, tuple[int, int]] = {}
     mark = _met.set(found)
     try:
@@ -65,7 +64,8 @@ def layers(model: PreTrainedModel, before: str) -> list[Layer]:
     return [Layer(names[module], module, *site) for module, site in found.items()]
 
 
-def _refuse(model: PreTrainedModel) -> None:
+def refuse_unsuited(model: nn.Module) -> None:
+    """Raises ``LabError`` for a model of which it is known beforehand that no rule can be put into it."""
     kind = type(model).__name__
     if not isinstance(model, PreTrainedModel):
         raise BadValue(f"{kind} is no model of transformers; put the rule in before the model is wrapped.")

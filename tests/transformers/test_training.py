@@ -1,0 +1,85 @@
+"""Rules learn inside models: gradients reach every learned number, also through checkpoints and compiled code."""
+
+import pytest
+import torch
+
+from icl_lab import normalizers
+from icl_lab.transformers import install
+
+LEARNED = ["ssa", "ssmax:bias=yes", "sink", "elastic", "asentmax", "ssmax-free", "ssa+reweight"]
+
+
+def slopes(model, **given):
+    model.zero_grad()
+    model(**given, labels=given["input_ids"]).loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_step_of_training_moves_every_learned_number(tiny_model, padded, stirred, kind):
+    model = tiny_model(kind).train()
+    for rule in normalizers.names():
+        install(model, rule, train_tokens=9)
+        learned = {name: p for name, p in model.named_parameters() if "attention_rule" in name}
+        assert bool(learned) is (rule in {choice.partition(":")[0] for choice in LEARNED}), rule
+        before = {name: p.detach().clone() for name, p in learned.items()}
+        model.zero_grad()
+        model(**padded, labels=padded["input_ids"]).loss.backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters()), rule
+        torch.optim.SGD(learned.values(), lr=1.0).step() if learned else None
+        for name, p in learned.items():
+            assert not torch.equal(p, before[name]), f"{rule}: {name}"
+    model.zero_grad()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpoints_change_no_gradient(tiny_model, padded, stirred, reentrant):
+    model = tiny_model("llama").train()
+    for rule in (*LEARNED, "stick-breaking", "sima"):
+        install(model, rule, train_tokens=9)
+        stirred(model)
+        model.gradient_checkpointing_disable()
+        for given in (padded, {"input_ids": padded["input_ids"]}):  # with and without the mark of the causal mask
+            usual = slopes(model, **given, use_cache=False)
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            kept = slopes(model, **given, use_cache=False)
+            model.gradient_checkpointing_disable()
+            for name, slope in usual.items():
+                torch.testing.assert_close(kept[name], slope, atol=1e-5, rtol=1e-4, msg=f"{rule}: {name}")
+
+
+def test_numbers_learn_what_they_are_trained_for(tiny_model, ids):
+    # A copy task that only the sink can get wrong: its score has to fall.
+    model = tiny_model("llama").train()
+    install(model, "sink:s=3")
+    learned = [p for name, p in model.named_parameters() if "attention_rule" in name]
+    adam = torch.optim.Adam(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(30):
+        adam.zero_grad()
+        loss = model(ids, labels=ids).loss
+        loss.backward()
+        adam.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert all((p - 3).abs().max() > 1e-3 for p in learned)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind):
+    for rule in ("ssmax", "ssa", "lssa+reweight:p=3", "scale-invariant"):
+        torch._dynamo.reset()
+        model = tiny_model(kind)
+        install(model, rule, train_tokens=9)
+        stirred(model)
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        for given in ({"input_ids": ids}, padded):
+            torch.testing.assert_close(
+                compiled(**given, use_cache=False).logits, model(**given, use_cache=False).logits, atol=1e-4, rtol=1e-4
+            )
+        torch._dynamo.reset()
+        compiled(**padded, use_cache=False, labels=ids).loss.backward()
+        got = {name: p.grad.clone() for name, p in model.named_parameters()}
+        for name, slope in slopes(model, **padded, use_cache=False).items():
+            torch.testing.assert_close(got[name], slope, atol=1e-4, rtol=1e-3, msg=f"{rule}: {name}")
