@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import StaticCache
 
 from icl_lab import normalizers
 from icl_lab.transformers import install
@@ -34,16 +35,18 @@ def test_a_step_of_training_moves_every_learned_number(tiny_model, padded, stirr
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_gradient_checkpoints_change_no_gradient(tiny_model, padded, stirred, reentrant):
-    model = tiny_model("llama").train()
+    model, passes = tiny_model("llama").train(), []
+    model.model.layers[1].self_attn.register_forward_hook(lambda *_: passes.append(1))
     for rule in (*LEARNED, "stick-breaking", "sima"):
         install(model, rule, train_tokens=9)
         stirred(model)
-        model.gradient_checkpointing_disable()
-        for given in (padded, {"input_ids": padded["input_ids"]}):  # with and without the mark of the causal mask
+        for given in (padded, {"input_ids": padded["input_ids"]}):  # without and with the mark of the causal mask
+            passes.clear()
             usual = slopes(model, **given, use_cache=False)
-            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
             kept = slopes(model, **given, use_cache=False)
-            model.gradient_checkpointing_disable()
+            model.activation_checkpointing_disable()
+            assert len(passes) == 3  # once, then there and back
             for name, slope in usual.items():
                 torch.testing.assert_close(kept[name], slope, atol=1e-5, rtol=1e-4, msg=f"{rule}: {name}")
 
@@ -66,6 +69,7 @@ def test_numbers_learn_what_they_are_trained_for(tiny_model, ids):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind):
     for rule in ("ssmax", "ssa", "lssa+reweight:p=3", "scale-invariant"):
@@ -78,8 +82,29 @@ def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind):
             torch.testing.assert_close(
                 compiled(**given, use_cache=False).logits, model(**given, use_cache=False).logits, atol=1e-4, rtol=1e-4
             )
+        slopes = []
+        for each in (model, compiled):
+            model.zero_grad()
+            each(**padded, use_cache=False).logits.square().mean().backward()
+            slopes.append({name: p.grad.clone() for name, p in model.named_parameters()})
+        for name, slope in slopes[0].items():
+            torch.testing.assert_close(slopes[1][name], slope, atol=1e-4, rtol=1e-3, msg=f"{rule}: {name}")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_steps_with_a_cache_of_fixed_size_give_the_same(tiny_model, padded, stirred):
+    for rule in ("ssmax", "stick-breaking"):
         torch._dynamo.reset()
-        compiled(**padded, use_cache=False, labels=ids).loss.backward()
-        got = {name: p.grad.clone() for name, p in model.named_parameters()}
-        for name, slope in slopes(model, **padded, use_cache=False).items():
-            torch.testing.assert_close(got[name], slope, atol=1e-4, rtol=1e-3, msg=f"{rule}: {name}")
+        model = tiny_model("llama")
+        install(model, rule)
+        stirred(model)
+        compiled, cache = torch.compile(model, backend="aot_eager", fullgraph=True), StaticCache(model.config, 16)
+        with torch.no_grad():
+            whole = model(**padded, use_cache=False).logits
+            model(**{name: x[:, :6] for name, x in padded.items()}, past_key_values=cache)
+            for at in range(6, 9):
+                step = {name: padded[name][:, at : at + 1] for name in ("input_ids", "position_ids")}
+                mask = torch.nn.functional.pad(padded["attention_mask"][:, : at + 1], (0, 15 - at))
+                got = compiled(**step, attention_mask=mask, past_key_values=cache).logits[:, 0]
+                torch.testing.assert_close(got, whole[:, at], atol=1e-4, rtol=1e-4, msg=f"{rule} at {at}")
