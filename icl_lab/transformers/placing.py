@@ -11,6 +11,7 @@ import icl_lab
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer
+from icl_lab.registry import require
 from icl_lab.transformers import card, probe
 from icl_lab.transformers.attention import NAME, RULE
 
@@ -36,6 +37,7 @@ def install(
     Raises ``LabError`` where the choice, or the model, cannot be served.
     """
     attn = normalizers.canonical(attn)
+    require(train_tokens is None or train_tokens >= 1, "train_tokens must be >= 1", train_tokens)
     probe.refuse_unsuited(model)
     met = probe.layers(model, getattr(model, BEFORE, None) or model.config._attn_implementation)
     names = {module: name for name, module in model.named_modules()}

@@ -185,6 +185,11 @@ def test_the_length_of_training_is_that_of_the_positions_or_given(tiny_model):
     install(model, "ssmax:s=swap", train_tokens=1024)
     assert model.transformer.h[0].attn.attention_rule.s[0].item() == pytest.approx(swap_start(1024))
     assert model.config.icl_lab["train_tokens"] == 1024
+    with pytest.raises(LabError, match="train_tokens must be >= 1, got 0"):
+        install(model, "ssmax:s=swap", train_tokens=0)
+    del model.config.n_positions
+    with pytest.raises(LabError, match="GPT2LMHeadModel does not say how long its texts are; give train_tokens"):
+        install(model, "ssmax:s=swap")
 
 
 def test_another_implementation_cannot_be_set_past_the_rule(tiny_model, ids):

@@ -46,3 +46,12 @@ def test_weights_that_are_asked_for_leave_it(tiny_model, ids, calls):
     for ask in (lambda: model(ids, output_attentions=True), lambda: model.train()(ids)):
         with pytest.raises(AssertionError, match="a matrix of weights was made"):
             ask()
+
+
+def test_where_nobody_can_tell_weights_are_handed_out(tiny_model, ids, monkeypatch):
+    from icl_lab.transformers import attention
+
+    model = tiny_model("gpt2")
+    install(model, "ssmax")
+    monkeypatch.setattr(attention, "collector", None)  # a version of transformers that keeps it elsewhere
+    assert len(model(ids, output_attentions=True).attentions) == 2

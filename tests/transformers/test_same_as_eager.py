@@ -75,6 +75,19 @@ def test_dropout_drops_the_same_weights(tiny_model, ids, kind, setting):
     assert (drawn() - model.eval()(ids).logits).abs().max() > 0.1
 
 
+def test_nothing_is_dropped_outside_training(tiny_model, ids):
+    # Some models pass their dropout in either mode.
+    from icl_lab.transformers.attention import attention
+
+    model = tiny_model("gpt2")
+    install(model, "ssa")
+    layer, q = model.transformer.h[0].attn, torch.randn(2, 4, 5, 8)
+    mask = torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
+    dropped = [attention(layer.train(mode), q, q, q, mask, dropout=0.5)[0] for mode in (True, False, False)]
+    assert not torch.allclose(dropped[0], dropped[1])
+    assert torch.equal(dropped[1], dropped[2])
+
+
 def test_half_precision_stays_what_it_is(tiny_model, ids):
     model = tiny_model("llama").to(torch.bfloat16)
     eager, ours = both(model, input_ids=ids)

@@ -70,25 +70,23 @@ def test_numbers_learn_what_they_are_trained_for(tiny_model, ids):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind):
-    for rule in ("ssmax", "ssa", "lssa+reweight:p=3", "scale-invariant"):
-        torch._dynamo.reset()
-        model = tiny_model(kind)
-        install(model, rule, train_tokens=9)
-        stirred(model)
-        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-        for given in ({"input_ids": ids}, padded):
-            torch.testing.assert_close(
-                compiled(**given, use_cache=False).logits, model(**given, use_cache=False).logits, atol=1e-4, rtol=1e-4
-            )
-        slopes = []
-        for each in (model, compiled):
-            model.zero_grad()
-            each(**padded, use_cache=False).logits.square().mean().backward()
-            slopes.append({name: p.grad.clone() for name, p in model.named_parameters()})
-        for name, slope in slopes[0].items():
-            torch.testing.assert_close(slopes[1][name], slope, atol=1e-4, rtol=1e-3, msg=f"{rule}: {name}")
+@pytest.mark.parametrize(("kind", "rule"), [("llama", "lssa+reweight:p=3"), ("llama", "ssmax"), ("gpt2", "ssa")])
+def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind, rule):
+    torch._dynamo.reset()
+    model = tiny_model(kind, num_hidden_layers=1)
+    install(model, rule, train_tokens=9)
+    stirred(model)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        plain, wanted = (each(ids, use_cache=False).logits for each in (compiled, model))
+    torch.testing.assert_close(plain, wanted, atol=1e-4, rtol=1e-4)
+    slopes = []
+    for each in (model, compiled):
+        model.zero_grad()
+        each(**padded, use_cache=False).logits.square().mean().backward()
+        slopes.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    for name, slope in slopes[0].items():
+        torch.testing.assert_close(slopes[1][name], slope, atol=1e-4, rtol=1e-3, msg=name)
 
 
 @pytest.mark.slow
@@ -96,7 +94,7 @@ def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind):
 def test_compiled_steps_with_a_cache_of_fixed_size_give_the_same(tiny_model, padded, stirred):
     for rule in ("ssmax", "stick-breaking"):
         torch._dynamo.reset()
-        model = tiny_model("llama")
+        model = tiny_model("llama", num_hidden_layers=1)
         install(model, rule)
         stirred(model)
         compiled, cache = torch.compile(model, backend="aot_eager", fullgraph=True), StaticCache(model.config, 16)
