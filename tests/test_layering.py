@@ -23,7 +23,7 @@ FLOORS = (
     ("workers",),
     ("comparison",),
     ("analyses",),
-    ("papers", "bench", "contracts", "torture"),
+    ("papers", "bench", "contracts", "torture", "transformers"),
     ("cli",),
     ("__main__",),
 )
@@ -51,8 +51,8 @@ DOORS = {
     "entmax": {"normalizers"},
     "jinja2": {"comparison"},
     "filelock": {"runs", "evidence"},
-    "safetensors": {"runs"},
-    "transformers": {"bench"},
+    "safetensors": {"runs", "transformers"},
+    "transformers": {"bench", "transformers", "language"},
     "tokenizers": {"texts"},
     "ray": {"workers"},
 }

@@ -22,6 +22,7 @@ from icl_lab.contracts.rule_inputs import (
     single,
     stir,
 )
+from icl_lab.contracts.rule_masks import MASKS
 from icl_lab.normalizers.base import Normalizer, causal
 
 __all__ = ["CHECKS", "build"]
@@ -168,6 +169,7 @@ CHECKS = (
     it_has_one_spelling,
     two_builds_start_alike,
     *FORMULA,
+    *MASKS,
     half_precision_differs_by_three_percent_at_most,
     parameters_are_named_have_one_entry_a_head_and_learn,
     layers_share_what_is_declared_and_nothing_else,

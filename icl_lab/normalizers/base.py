@@ -9,6 +9,10 @@ A rule takes one of three roads, and implements the one hook of that road:
 * ``WarpedScore``: softmax(g(z, n)), for every rule whose unnormalised weight exp(g) is positive.
 * ``Scored``: whatever needs the whole matrix, or q and k themselves.
 
+A mask ``visible`` is (t t), row by key, the same for all prompts; or it is (b 1 t_q t_k) where prompts are padded, or
+where keys of earlier tokens are kept (a KV cache) and there are fewer queries than keys. A row's n is (t) or (b 1 t_q)
+accordingly. Both give the same, so a rule counts dimensions from the last one and asks ``places`` where a query stands.
+
 A rule whose ``attend`` has a shorter road than all of these writes both methods itself, and a rule made of others
 (heads that divide the work, a re-weighting) holds them and asks them.
 
@@ -59,11 +63,16 @@ class Normalizer(nn.Module, ABC):
 
     @abstractmethod
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        """q, k (b h t d), visible (t t) bool, row by key -> weights (b h t t), by the formula."""
+        """q (b h t_q d), k (b h t_k d), visible bool -> weights (b h t_q t_k), by the formula.
+
+        ``visible`` is (t t), row by key, or (b 1 t_q t_k), where t_q may be less than t_k.
+        """
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        """q, k, v (b h t d), visible (t t) bool -> (b h t d): ``weights @ v`` by the fastest exact road."""
+        """q (b h t_q d), k, v (b h t_k d), visible as in ``weights`` -> (b h t_q d): ``weights @ v``, by the fastest
+        exact road.
+        """
 
 
 class ScaledQuery(Normalizer):
@@ -71,7 +80,7 @@ class ScaledQuery(Normalizer):
 
     @abstractmethod
     def scale(self, n: Tensor) -> Tensor:
-        """Visible keys n of each row (t) -> c, (t) or (h t)."""
+        """Visible keys n of each row, (t) or (b 1 t_q) -> c, (t), (h t), (b 1 t_q) or (b h t_q)."""
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         return softmax(scores(self._scaled(q, visible), widen(k)), visible).to(q.dtype)
@@ -93,7 +102,7 @@ class WarpedScore(Normalizer):
 
     @abstractmethod
     def warp(self, z: Tensor, n: Tensor) -> Tensor:
-        """Scores z (b h t t) and the rows' visible keys n (t 1) -> g(z, n), of the shape of z."""
+        """Scores z (b h t_q t_k) and the rows' visible keys n, (t 1) or (b 1 t_q 1) -> g(z, n), of the shape of z."""
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         z = scores(widen(q), widen(k))
@@ -133,7 +142,7 @@ def softmax(z: Tensor, visible: Tensor) -> Tensor:
 
 
 def veil(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a key is visible and minus infinity where it is hidden, (t t): a mask to add to finished scores.
+    """0 where a key is visible and minus infinity where it is hidden, as large as the mask: to add to finished scores.
 
     Adding is one pass over the matrix and none backward; filling is two slow ones.
     """
@@ -163,7 +172,7 @@ def noise(dtype: torch.dtype) -> float:
 
 
 def count(visible: Tensor) -> Tensor:
-    """n: the number of keys each row may see, (t), at least 1 so that its logarithm exists."""
+    """n: the number of keys each row may see, (t) or (b 1 t_q), at least 1 so that its logarithm exists."""
     if is_causal(visible):
         # Adding up t^2 truth values would make t^2 whole numbers first: the only thing of that size on a fused road.
         return torch.arange(1, visible.shape[-1] + 1, device=visible.device)
@@ -171,8 +180,18 @@ def count(visible: Tensor) -> Tensor:
 
 
 def uniform(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / n on the visible keys of each row, (t t)."""
+    """1 / n on the visible keys of each row, as large as the mask."""
     return visible.to(dtype) / count(visible).unsqueeze(-1)
+
+
+def places(visible: Tensor) -> Tensor:
+    """Where each query stands among the keys, counted from 0: (t), or (b 1 t_q) where there are fewer queries.
+
+    As many queries as keys are the same tokens. Otherwise keys of earlier tokens come from a cache: a query then stands
+    at the last key that it sees (at 0 if it sees none), whatever the cache keeps free behind it.
+    """
+    keys = torch.arange(visible.shape[-1], device=visible.device)
+    return keys if visible.shape[-2] == visible.shape[-1] else (visible * keys).amax(-1)
 
 
 def mean(v: Tensor, visible: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, l1
+from icl_lab.normalizers.base import Scored, Site, l1, places
 from icl_lab.registry import require
 
 
@@ -35,8 +35,12 @@ class CosFormer(Scored):
         self.prefix_consistent = horizon != "current"
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        length = q.shape[-2] if self.horizon == "current" else self.horizon
-        angle = torch.arange(q.shape[-2], dtype=q.dtype, device=q.device).unsqueeze(-1) * (math.pi / 2 / length)
+        length = k.shape[-2] if self.horizon == "current" else self.horizon
+        stand = (places(visible), torch.arange(k.shape[-2], device=k.device))
+        angles = (place.to(q.dtype).unsqueeze(-1) * (math.pi / 2 / length) for place in stand)
         # cos(x - y) = cos x cos y + sin x sin y: the distance costs twice the head width and no pass over the matrix.
-        q, k = (torch.cat([x * angle.cos(), x * angle.sin()], -1) for x in (q.relu(), k.relu()))
-        return l1((q @ k.transpose(-1, -2)) * visible, signed=length < q.shape[-2])
+        q, k = (
+            torch.cat([x * angle.cos(), x * angle.sin()], -1)
+            for x, angle in zip((q.relu(), k.relu()), angles, strict=True)
+        )
+        return l1((q @ k.transpose(-1, -2)) * visible, signed=length < k.shape[-2])

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Site, WarpedScore
+from icl_lab.normalizers.base import Scored, Site, places, scores, softmax
 from icl_lab.registry import require
 
 
 @registry.add("scale-invariant")
-class ScaleInvariant(WarpedScore):
+class ScaleInvariant(Scored):
     """Softmax of scores that spread and sink with distance, so that near and far share attention at every length.
 
     Formula: w_ij = softmax_j(a_t z_ij + m_t), t = i - j, a_t = sqrt(1 + 2 log(1 + t/tau)), m_t = -2 log(1 + t/tau)
@@ -23,8 +23,9 @@ class ScaleInvariant(WarpedScore):
         require(tau > 0, "tau must be > 0", tau)
         self.tau = tau
 
-    def warp(self, z: Tensor, n: Tensor) -> Tensor:
-        place = torch.arange(z.shape[-1], dtype=z.dtype, device=z.device)
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        z = scores(q, k)
+        keys = torch.arange(k.shape[-2], dtype=z.dtype, device=z.device)
         # A key that stands later, where a mask shows one, is at distance 0.
-        octaves = 2 * ((place.unsqueeze(-1) - place).clamp(min=0) / self.tau).log1p()
-        return torch.addcmul(-octaves, z, (1 + octaves).sqrt())
+        octaves = 2 * ((places(visible).to(z.dtype).unsqueeze(-1) - keys).clamp(min=0) / self.tau).log1p()
+        return softmax(torch.addcmul(-octaves, z, (1 + octaves).sqrt()), visible)

@@ -5,6 +5,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
+from icl_lab.errors import BadValue
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site
 
@@ -35,6 +36,11 @@ class SimA(Scored):
         if self.axis == "feature":
             q, k = (F.normalize(x, p=1.0, dim=-1, eps=LEAST) for x in (q, k))
         else:
+            if visible.shape[-2] != visible.shape[-1]:
+                raise BadValue(
+                    "sima reads the queries of all tokens that a row sees, and a KV cache keeps only keys and values:"
+                    " take use_cache=False, or sima:axis=feature."
+                )
             seen = visible.to(q.dtype)
             # Both norms belong to the row, so both divide its query, and the keys stay as they are.
             q = q / (seen @ q.abs()).clamp(min=LEAST) / (seen @ k.abs()).clamp(min=LEAST)

@@ -35,8 +35,9 @@ class SSMaxFree(ScaledQuery):
     def scale(self, n: Tensor) -> Tensor:
         trained = len(self.p)
         p = self.p[n.long().clamp(max=trained) - 1]
-        # No row of a prompt this short can see more keys than were trained: spare the fit.
-        if len(n) > trained and self.beyond == "fit":
+        # No row of a prompt this short can see more keys than were trained: spare the fit. With one mask a prompt there
+        # may be more keys than rows (a cache).
+        if self.beyond == "fit" and (n.ndim > 1 or len(n) > trained):
             p = torch.where(n > trained, self._law(n), p)
         return self.s.unsqueeze(-1) * p + self.b.unsqueeze(-1)
 

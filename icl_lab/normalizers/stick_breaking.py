@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, scores, widen
+from icl_lab.normalizers.base import Normalizer, Site, places, scores, widen
 
 
 @registry.add("stick-breaking")
@@ -32,15 +32,23 @@ class StickBreaking(Normalizer):
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         taken, rest = self._break(q, k, visible)
-        return (taken.flip(-1) + torch.diag_embed(rest)).to(q.dtype)
+        square = visible.shape[-2] == visible.shape[-1]
+        own = torch.diag_embed(rest) if square else rest.unsqueeze(-1) * _own(visible)
+        return (taken.flip(-1) + own).to(q.dtype)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        if visible.shape[-2] != visible.shape[-1]:
+            return self.weights(q, k, visible) @ v
         taken, rest = self._break(q, k, visible)
         return taken.to(v.dtype) @ v.flip(-2) + (rest.unsqueeze(-1) * v).to(v.dtype)
 
     def _break(self, q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights of the earlier keys, last key first (b h t t), and of the token itself (b h t)."""
-        earlier = visible.tril(-1).flip(-1)
+        """Weights of the earlier keys, last key first (b h t_q t_k), and of the token itself (b h t_q)."""
+        if visible.shape[-2] == visible.shape[-1]:
+            earlier, itself = visible.tril(-1).flip(-1), visible.diagonal(dim1=-2, dim2=-1)
+        else:
+            own = _own(visible)
+            earlier, itself = (visible & ~own).flip(-1), (visible & own).any(-1)
         # Keys from last to first: then what the nearer ones left is a plain running sum of log(1 - sigmoid(z)).
         z = scores(widen(q), widen(k).flip(-2))
         kept = F.logsigmoid(-z) * earlier
@@ -48,5 +56,10 @@ class StickBreaking(Normalizer):
         # log sigmoid(z) = z + log(1 - sigmoid(z)). The share comes out of what was left one key before.
         hidden = torch.zeros(earlier.shape, dtype=z.dtype, device=z.device).masked_fill(~earlier, -math.inf)
         taken = (z + kept + F.pad(left[..., :-1], (1, 0)) + hidden).exp()
-        rest = left[..., -1].exp() * visible.diagonal() * (self.remainder == "self")
+        rest = left[..., -1].exp() * itself * (self.remainder == "self")
         return taken, rest
+
+
+def _own(visible: Tensor) -> Tensor:
+    """Whether a key is the row's own token, as large as the mask (b 1 t_q t_k): all others that it sees are earlier."""
+    return torch.arange(visible.shape[-1], device=visible.device) == places(visible).unsqueeze(-1)

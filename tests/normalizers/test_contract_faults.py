@@ -59,6 +59,27 @@ class ByPlace(Square):
         return softmax(scores(q, k) * n.log().unsqueeze(-1), visible)
 
 
+class OneMaskForAll(Square):
+    __doc__ = Square.__doc__
+
+    def weights(self, q, k, visible):
+        return softmax(2 * scores(q, k), visible.view(-1, *visible.shape[-2:])[0])
+
+
+class RowsFromShape(Square):
+    """Softmax that fades with the distance of the rows and columns of the matrix.
+
+    Formula: w = softmax(2 z - (i - j))
+    Paper: yours, 2026
+    """
+
+    ordered = True
+
+    def weights(self, q, k, visible):
+        rows, keys = torch.arange(q.shape[-2]), torch.arange(k.shape[-2])
+        return softmax(2 * scores(q, k) - (rows.unsqueeze(-1) - keys).abs() ** 0.5, visible)
+
+
 class NotNormal(Scored):
     __doc__ = Square.__doc__
 
@@ -243,6 +264,8 @@ FAULTS = {
     MaskBeforeWarp: "hidden keys get exactly zero",
     WrongN: "hiding is deleting",
     ByPlace: "hiding is deleting anywhere",
+    OneMaskForAll: "each prompt may have a mask",
+    RowsFromShape: "a cache of keys changes nothing",
     NotNormal: "rows sum to one where declared and only there",
     SumsAfterAll: "rows sum to one where declared and only there",
     Negative: "weights are not negative where declared and only there",

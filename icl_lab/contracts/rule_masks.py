@@ -1,0 +1,54 @@
+"""The contract of a normalizer with masks as language models have them: one a prompt, and keys kept in a cache."""
+
+import torch
+from torch import Tensor
+
+from icl_lab.contracts.base import close, hold
+from icl_lab.contracts.rule_inputs import HEADS, qkv, stirred
+from icl_lab.errors import LabError
+
+LATE, FREE = 3, 2  # queries beside kept keys, and places that the cache keeps free for keys to come
+
+
+def padded(t: int = 7) -> Tensor:
+    """Causal masks of two prompts, (2 1 t t): the second begins with two tokens of padding."""
+    visible = torch.ones(2, 1, t, t, dtype=torch.bool).tril()
+    visible[1, :, :, :2] = False
+    return visible
+
+
+def each_prompt_may_have_a_mask(choice: str) -> None:
+    """A mask (b 1 t t) gives each prompt what it gets alone under its own mask (t t)."""
+    rule, (q, k, v) = stirred(choice), qkv()
+    w, o = rule.weights(q, k, padded()), rule.attend(q, k, v, padded())
+    hold(w.shape == (2, HEADS, 7, 7), f"under a mask (2 1 7 7) weights have the shape {tuple(w.shape)}")
+    for prompt, visible in enumerate(padded()[:, 0]):
+        q_1, k_1, v_1 = (x[prompt : prompt + 1] for x in (q, k, v))
+        alone = rule.weights(q_1, k_1, visible), rule.attend(q_1, k_1, v_1, visible)
+        close(w[prompt : prompt + 1], alone[0], "weights under a mask (b 1 t t) are not those under (t t).")
+        close(o[prompt : prompt + 1], alone[1], "attend under a mask (b 1 t t) is not that under (t t).")
+
+
+def a_cache_of_keys_changes_nothing(choice: str) -> None:
+    """The last queries beside all keys get their rows of the whole, whatever lies in the free places of the cache.
+
+    A rule that cannot have fewer queries than keys says so in a ``LabError``, and one that is not
+    ``prefix_consistent`` promises nothing here.
+    """
+    rule, (q, k, v) = stirred(choice), qkv()
+    if not rule.prefix_consistent:
+        return
+    w, o = rule.weights(q, k, padded())[:, :, -LATE:], rule.attend(q, k, v, padded())[:, :, -LATE:]
+    free = torch.full((2, HEADS, FREE, q.shape[-1]), 7.0, dtype=q.dtype)
+    visible = torch.nn.functional.pad(padded()[:, :, -LATE:], (0, FREE))
+    late, keys, values = q[:, :, -LATE:], torch.cat([k, free], 2), torch.cat([v, free], 2)
+    try:
+        got = rule.weights(late, keys, visible)
+    except LabError:
+        return
+    close(got[..., :-FREE], w, "beside keys of a cache a query gets other weights than in the whole.")
+    hold((got[..., -FREE:] == 0).all(), "a free place of a cache has a weight other than 0")
+    close(rule.attend(late, keys, values, visible), o, "beside keys of a cache attend gives something else.")
+
+
+MASKS = (each_prompt_may_have_a_mask, a_cache_of_keys_changes_nothing)

@@ -1,0 +1,126 @@
+"""Rules put into the attention layers of a model, and taken out again."""
+
+from collections.abc import Callable, Mapping
+from types import MethodType
+from typing import Any, Never
+
+from torch import nn
+from transformers import PreTrainedModel
+
+import icl_lab
+from icl_lab import normalizers
+from icl_lab.errors import BadValue
+from icl_lab.normalizers.base import Normalizer
+from icl_lab.registry import require
+from icl_lab.transformers import card, probe
+from icl_lab.transformers.attention import NAME, RULE
+
+KEY = "icl_lab"  # of the config, where what is installed is written
+BEFORE = "attention_before_rule"  # attribute of the model: the implementation that uninstall goes back to
+# Written as the implementation into the config, so that every other way to load the model fails with these words.
+ONLY = "icl_lab: this model has an attention rule, load it with icl_lab.transformers.load"
+
+
+def install(
+    model: PreTrainedModel,
+    attn: str,
+    *,
+    train_tokens: int | None = None,
+    only: Callable[[str, nn.Module], bool] | None = None,
+) -> list[str]:
+    """Puts a rule into the attention layers of a model in place; returns the names of the layers that got it.
+
+    ``attn`` is a choice such as ``ssa``, ``ssmax:s=swap`` or ``lssa+reweight:p=3``. ``train_tokens`` is the length of a
+    training text, which some rules start from; by default the longest that the model has positions for.
+    ``only(name, layer)`` says which layers get the rule; the others run softmax. A second call replaces the first.
+
+    Raises ``LabError`` where the choice, or the model, cannot be served.
+    """
+    attn = normalizers.canonical(attn)
+    require(train_tokens is None or train_tokens >= 1, "train_tokens must be >= 1", train_tokens)
+    probe.refuse_unsuited(model)
+    met = probe.layers(model, getattr(model, BEFORE, None) or model.config._attn_implementation)
+    names = {module: name for name, module in model.named_modules()}
+    chosen = [layer for layer in met if only is None or only(names[layer.module], layer.module)]
+    if not chosen:
+        raise BadValue(f"'only' leaves out every attention layer: {', '.join(names[layer.module] for layer in met)}.")
+    tokens = train_tokens or getattr(model.config, "max_position_embeddings", None)
+    if not tokens:
+        raise BadValue(f"{type(model).__name__} does not say how long its texts are; give train_tokens.")
+    described = {
+        layer.name: {
+            "attn": attn if layer in chosen else "softmax",
+            "heads": layer.heads,
+            "head_dim": layer.head_dim,
+        }
+        for layer in met
+    }
+    place(model, {"attn": attn, "train_tokens": tokens, "layers": described, "version": icl_lab.__version__})
+    return [names[layer.module] for layer in chosen]
+
+
+def uninstall(model: PreTrainedModel) -> None:
+    """Takes the rule out: the model is what it was before ``install``. Raises ``LabError`` where there is none."""
+    if not installed(model):
+        raise BadValue(f"{type(model).__name__} has no attention rule installed.")
+    for name in getattr(model.config, KEY)["layers"]:
+        delattr(model.base_model.get_submodule(name), RULE)
+    probe.use(model, getattr(model, BEFORE))
+    for name in (BEFORE, "save_pretrained", "set_attn_implementation"):
+        delattr(model, name)
+    for name in (KEY, "attn_implementation"):
+        delattr(model.config, name)
+
+
+def installed(model: PreTrainedModel) -> bool:
+    """Whether a rule is installed in this model."""
+    return hasattr(model, BEFORE)
+
+
+def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
+    """Puts the rules that a description tells (as the config holds it) into a model in place of what is there."""
+    rules = build(told)
+    if installed(model):
+        uninstall(model)
+    setattr(model, BEFORE, model.config._attn_implementation)
+    for name, rule in rules.items():
+        layer = model.base_model.get_submodule(name)
+        where = next((p.device for p in layer.parameters() if p.device.type != "meta"), None)
+        setattr(layer, RULE, rule.to(where).train(layer.training))
+    probe.use(model, NAME)
+    setattr(model.config, KEY, dict(told))
+    model.config.attn_implementation = ONLY
+    for name, method in (("save_pretrained", _save), ("set_attn_implementation", _refuse_another)):
+        setattr(model, name, MethodType(method, model))
+
+
+def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
+    """Builds the rules that a description tells, by the names of their layers."""
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    for name, layer in told["layers"].items():
+        alike.setdefault((layer["attn"], layer["heads"], layer["head_dim"]), []).append(name)
+    rules: dict[str, Normalizer] = {}
+    for (attn, heads, head_dim), names in alike.items():
+        site = {"heads": heads, "head_dim": head_dim, "train_tokens": told["train_tokens"]}
+        built = normalizers.build_layers(attn, layers=len(names), **site)
+        rules |= {name: rule for name, rule in zip(names, built, strict=True) if isinstance(rule, Normalizer)}
+    for part in [part for rule in rules.values() for part in rule.modules() if isinstance(part, Normalizer)]:
+        if not part.prefix_consistent:
+            raise BadValue(
+                f"'{told['attn']}' reads the length of the whole text, which a KV cache, padding and packing hide:"
+                " it is not served inside models."
+            )
+        # A parameter of all layers is one tensor; so transformers is told which names mean it, and writes it once.
+        object.__setattr__(part, "_tied_weights_keys", {name: name for name in part.shared})
+    return {name: rules[name] for name in told["layers"]}
+
+
+def _save(model: PreTrainedModel, save_directory: Any, *args: Any, **said: Any) -> None:
+    """As ``save_pretrained`` of the model, and says in the folder's README how to load it."""
+    type(model).save_pretrained(model, save_directory, *args, **said)
+    if said.get("is_main_process", True):
+        card.write(save_directory, type(model).__name__, getattr(model.config, KEY))
+
+
+def _refuse_another(model: PreTrainedModel, *_: Any, **__: Any) -> Never:
+    raise BadValue(f"{type(model).__name__} has an attention rule: icl_lab.transformers.uninstall takes it out first.")

@@ -1,0 +1,144 @@
+"""Which modules of a model are attention layers: one forward pass on a few tokens tells, and checks the road there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from logging import ERROR
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.utils import logging
+
+from icl_lab import normalizers
+from icl_lab.errors import BadValue, LabError
+from icl_lab.transformers.attention import serve, visible_mask
+
+NAME = "icl_lab_probe"
+TOKENS = 5
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An attention layer as it was met: its name within the base model, its module, query heads and their width."""
+
+    name: str
+    module: nn.Module
+    heads: int
+    head_dim: int
+
+
+_met: ContextVar[dict[nn.Module, tuple[int, int]]] = ContextVar("attention layers met")
+
+
+def layers(model: PreTrainedModel, before: str) -> list[Layer]:
+    """Returns the attention layers of a model in the order in which they are called.
+
+    ``before`` is the implementation that the model has without a rule.
+
+    Raises ``LabError`` where there are none that ask the attention interface, and where softmax by this road is not
+    what the model computes by its own: then it does something there that a rule would lose.
+    """
+    kind = type(model).__name__
+    found: dict[nn.Module, tuple[int, int]] = {}
+    mark = _met.set(found)
+    try:
+        with _at_rest(model), implementation(model, model.config._attn_implementation):
+            use(model, before)
+            own = _outputs(model)
+            use(model, NAME)
+            ours = _outputs(model)
+    finally:
+        _met.reset(mark)
+    if not found:
+        raise BadValue(f"{kind} does not ask the attention interface of transformers, so no rule can be put into it.")
+    off = float((ours - own).abs().max() / own.abs().max().clamp(min=torch.finfo(own.dtype).tiny))
+    if not off <= torch.finfo(own.dtype).eps ** 0.5:
+        raise BadValue(
+            f"{kind} does more in its attention than softmax of its scores (by this road it differs by {off:.1g}), and"
+            " a rule would lose that: it cannot be served."
+        )
+    names = {module: name for name, module in model.base_model.named_modules()}
+    return [Layer(names[module], module, *site) for module, site in found.items()]
+
+
+def refuse_unsuited(model: nn.Module) -> None:
+    """Raises ``LabError`` for a model of which it is known beforehand that no rule can be put into it."""
+    kind = type(model).__name__
+    if not isinstance(model, PreTrainedModel):
+        raise BadValue(f"{kind} is no model of transformers; put the rule in before the model is wrapped.")
+    if model.config.is_encoder_decoder or getattr(model.config, "add_cross_attention", False):
+        raise BadValue(f"{kind} has cross-attention, whose keys have no places among its queries: it cannot be served.")
+    inside = {
+        type(m).__name__ for m in model.modules() if isinstance(m, PreTrainedModel) and m.config is not model.config
+    }
+    if inside:
+        raise BadValue(
+            f"{kind} is made of several models ({', '.join(sorted(inside))}): put the rule into the one for text."
+        )
+
+
+def _listen(module: nn.Module, query: Tensor, *given: Any, **said: Any) -> tuple[Tensor, Tensor | None]:
+    """Notes who calls, and answers by softmax."""
+    heads, head_dim = query.shape[1], query.shape[-1]
+    _met.get()[module] = (heads, head_dim)
+    softmax = normalizers.build("softmax", heads=heads, head_dim=head_dim, train_tokens=TOKENS)
+    return serve(softmax, module, query, *given, **said)
+
+
+def _outputs(model: PreTrainedModel) -> Tensor:
+    """The base model's first output for a few token ids: a head may want more than those."""
+    ids = torch.arange(TOKENS, device=model.device).unsqueeze(0) % getattr(model.config, "vocab_size", TOKENS)
+    try:
+        first: Tensor = model.base_model(input_ids=ids)[0]
+    except LabError:
+        raise
+    except Exception as error:  # whatever a model raises that wants something else than text
+        told = str(error).splitlines() or [type(error).__name__]
+        raise BadValue(f"{type(model).__name__} cannot be tried on {TOKENS} token ids: {told[0]}") from error
+    return first
+
+
+@contextmanager
+def _at_rest(model: nn.Module) -> Iterator[None]:
+    """Without dropout and gradients; each module goes back to the mode it was in."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
+def implementation(model: PreTrainedModel, after: str) -> Iterator[None]:
+    """Whatever happens within, the attention implementation is ``after`` in the end."""
+    try:
+        yield
+    finally:
+        use(model, after)
+
+
+def use(model: PreTrainedModel, name: str) -> None:
+    """Sets the attention implementation, past what an installed rule puts before it."""
+    with quiet():  # of a model that cannot, there is one line later
+        type(model).set_attn_implementation(model, name)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the warnings of transformers."""
+    loudness = logging.get_verbosity()
+    logging.set_verbosity(ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(loudness)
+
+
+AttentionInterface.register(NAME, _listen)
+AttentionMaskInterface.register(NAME, visible_mask)

@@ -1,0 +1,87 @@
+"""A text gets the same whatever stands beside it: padding, texts packed into its row, tokens out of its window."""
+
+import pytest
+import torch
+
+from icl_lab import normalizers
+from icl_lab.transformers import install
+
+RULES = [*normalizers.names(), "lssa+reweight:p=3", "sima:axis=feature", "sigmoid:bias=visible"]
+
+
+def alike(got, wanted):
+    return (got - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
+@pytest.fixture
+def logits():
+    def of(model, **given):
+        with torch.no_grad():
+            return (
+                model(**given, use_cache=False).logits
+                if "bert" not in model.base_model_prefix
+                else model(**given).logits
+            )
+
+    return of
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_padded_text_gets_what_it_gets_alone(tiny_model, ids, padded, stirred, logits, kind):
+    model = tiny_model(kind)
+    for rule in RULES:
+        install(model, rule, train_tokens=6)
+        stirred(model)
+        got = logits(model, **padded)
+        assert alike(got[1, 3:], logits(model, input_ids=ids[1:2, 3:])[0]), rule
+        assert alike(got[2], logits(model, input_ids=ids[2:])[0]), rule
+
+
+def test_packed_texts_get_what_each_gets_alone(tiny_model, ids, stirred, logits):
+    model = tiny_model("qwen3")
+    places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    for rule in RULES:
+        install(model, rule, train_tokens=6)
+        stirred(model)
+        got = logits(model, input_ids=ids[:1], position_ids=places)[0]
+        assert alike(got[:4], logits(model, input_ids=ids[:1, :4])[0]), rule
+        assert alike(got[4:], logits(model, input_ids=ids[:1, 4:])[0]), rule
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_text_padded_behind_gets_what_it_gets_alone_in_an_encoder(tiny_model, ids, stirred, logits, kind):
+    model, mask = tiny_model(kind), torch.ones_like(ids)
+    mask[0, 6:] = 0
+    for rule in RULES:
+        install(model, rule, train_tokens=6)
+        stirred(model)
+        got = logits(model, input_ids=ids, attention_mask=mask)
+        assert alike(got[0, :6], logits(model, input_ids=ids[:1, :6])[0]), rule
+
+
+def test_n_is_the_window_and_not_the_text(tiny_model, ids):
+    # One layer with a window of 4: from the fourth token on every query sees 4 keys.
+    model = tiny_model("mistral", num_hidden_layers=1)
+    attended = {}
+    install(model, "average")
+    attended["average"] = model(ids, output_attentions=True).attentions[0]
+    seen = attended["average"] > 0
+    assert seen.sum(-1)[0, 0].tolist() == [1, 2, 3, 4, 4, 4, 4, 4, 4]
+    torch.testing.assert_close(attended["average"][0, 0, 8, 5:], torch.full((4,), 0.25))
+    install(model, "ssmax:s=2,learn=no")
+    scaled = model(ids).logits
+    install(model, f"temperature:tau={1 / (2 * torch.tensor(4.0).log().item())}")
+    torch.testing.assert_close(model(ids).logits[:, 3:], scaled[:, 3:], atol=1e-3, rtol=1e-4)
+
+
+def test_the_same_rule_in_our_own_attention_gives_the_weights(tiny_model, ids, stirred):
+    from icl_lab.normalizers.base import causal
+
+    model, caught = tiny_model("gpt2", num_hidden_layers=1), {}
+    install(model, "ssa")
+    stirred(model)
+    layer = model.transformer.h[0].attn
+    layer.c_attn.register_forward_hook(lambda *call: caught.update(qkv=call[2]))
+    weights = model(ids, output_attentions=True).attentions[0]
+    q, k, _ = (x.view(3, 9, 4, 8).transpose(1, 2) for x in caught["qkv"].split(32, 2))
+    torch.testing.assert_close(weights, layer.attention_rule.weights(q, k, causal(9)))

@@ -1,0 +1,168 @@
+"""A saved model comes back with its rule, number by number, and by no other way than ``load``."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    GPT2LMHeadModel,
+)
+
+import icl_lab
+from icl_lab import normalizers
+from icl_lab.errors import LabError
+from icl_lab.transformers import install, load, uninstall
+
+RULES = [*normalizers.names(), "lssa+reweight:p=3", "ssmax:s=swap,bias=yes", "ssmax-free+reweight", "ssa:per=layer"]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_every_rule_comes_back_exactly(tiny_model, ids, stirred, tmp_path, kind):
+    model = tiny_model(kind)
+    for number, rule in enumerate(RULES):
+        install(model, rule, train_tokens=6)
+        stirred(model, number)
+        model.save_pretrained(tmp_path)
+        again = load(AutoModelForCausalLM, tmp_path)
+        # Numbers are equal; sums of them may differ in rounding, by where in memory they came to lie.
+        torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-5, msg=rule)
+        assert again.config.icl_lab == model.config.icl_lab
+        ours, theirs = model.state_dict(), again.state_dict()
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours), rule
+        assert not again.training
+        assert not any(module.training for module in again.modules())
+
+
+def test_a_parameter_of_all_layers_is_one_again(tiny_model, tmp_path):
+    model = tiny_model("gpt2")
+    install(model, "ssmax-free", train_tokens=6)
+    model.save_pretrained(tmp_path)
+    first, second = (block.attn.attention_rule for block in load(AutoModelForCausalLM, tmp_path).transformer.h)
+    assert first.p is second.p
+    assert first.s is not second.s
+
+
+def test_numbers_keep_their_precision_in_a_model_of_half(tiny_model, ids, stirred, tmp_path):
+    tiny_model("llama").to(torch.bfloat16).save_pretrained(tmp_path / "plain")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
+    install(model, "ssa")
+    stirred(model)
+    model.save_pretrained(tmp_path)
+    again = load(AutoModelForCausalLM, tmp_path, dtype=torch.bfloat16)
+    rule = again.model.layers[0].self_attn.attention_rule
+    assert rule.raw_n.dtype is torch.float32
+    assert torch.equal(rule.raw_n, model.model.layers[0].self_attn.attention_rule.raw_n)
+    assert again.model.layers[0].self_attn.q_proj.weight.dtype is torch.bfloat16
+    torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=0.02, rtol=0.02)
+
+
+def test_files_in_pieces_and_chosen_layers(tiny_model, ids, stirred, tmp_path):
+    model = tiny_model("gemma3")
+    install(model, "sink", only=lambda name, layer: layer.is_sliding)
+    stirred(model)
+    model.save_pretrained(tmp_path, max_shard_size="8KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    again = load(AutoModelForCausalLM, tmp_path)
+    torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-5)
+    assert type(again.model.layers[1].self_attn.attention_rule).__name__ == "Softmax"
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+@pytest.mark.parametrize("auto", [AutoModelForSequenceClassification, AutoModelForQuestionAnswering, AutoModel])
+def test_other_heads_start_anew_on_the_same_body(tiny_model, ids, stirred, tmp_path, kind, auto, caplog, monkeypatch):
+    model = tiny_model(kind)
+    install(model, "ssa")
+    stirred(model)
+    model.save_pretrained(tmp_path)
+    monkeypatch.setattr(transformers.utils.logging.get_logger("transformers"), "propagate", True)
+    transformers.utils.logging.set_verbosity_warning()
+    more = {"num_labels": 3} if auto is AutoModelForSequenceClassification else {}
+    again = load(auto, tmp_path, **more)
+    given = {"attention_mask": torch.ones_like(ids[:1])}
+    torch.testing.assert_close(
+        again.base_model(ids[:1], **given)[0], model.base_model(ids[:1], **given)[0], atol=1e-5, rtol=1e-5
+    )
+    if more:
+        assert again(ids[:1], **given).logits.shape == (1, 3)
+    elif auto is AutoModelForQuestionAnswering:
+        assert again(ids[:1], **given).end_logits.shape == (1, 9)
+    assert ("start anew" in caplog.text) is (auto is not AutoModel or kind == "bert")
+    assert "attention_rule" not in caplog.text
+    # Saved from there and read again, it has lost nothing.
+    again.save_pretrained(tmp_path / "second")
+    third = load(auto, tmp_path / "second")
+    assert all(torch.equal(third.state_dict()[name], tensor) for name, tensor in again.state_dict().items())
+    torch.testing.assert_close(third(ids[:1], **given)[0], again(ids[:1], **given)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("auto", [AutoModelForCausalLM, AutoModel, GPT2LMHeadModel, AutoModelForSequenceClassification])
+def test_plain_from_pretrained_fails_and_says_how(tiny_model, tmp_path, auto):
+    model = tiny_model("gpt2")
+    install(model, "softmax")  # even where softmax itself is the rule
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"has an attention rule, load it with icl_lab\.transformers\.load"):
+        auto.from_pretrained(tmp_path)
+
+
+def test_uninstalled_it_is_saved_as_any_model(tiny_model, ids, tmp_path):
+    model = tiny_model("gpt2")
+    install(model, "ssa")
+    model.save_pretrained(tmp_path / "with")
+    again = load(AutoModelForCausalLM, tmp_path / "with")
+    uninstall(again)
+    uninstall(model)
+    assert again.config._attn_implementation == "sdpa"
+    again.save_pretrained(tmp_path / "without")
+    assert "icl_lab" not in (tmp_path / "without" / "config.json").read_text()
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "without")
+    torch.testing.assert_close(plain(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-5)
+    with pytest.raises(LabError, match="holds no attention rule; from_pretrained of transformers reads it"):
+        load(AutoModelForCausalLM, tmp_path / "without")
+
+
+def test_the_card_says_it_once_and_keeps_what_else_is_there(tiny_model, tmp_path):
+    model = tiny_model("gpt2")
+    install(model, "ssa", only=lambda name, layer: layer.layer_idx == 1)
+    model.save_pretrained(tmp_path)
+    card = tmp_path / "README.md"
+    assert "`ssa` in 1 of\n2 layers" in card.read_text()
+    assert "model = load(GPT2LMHeadModel" in card.read_text()
+    assert icl_lab.__version__ in card.read_text()
+    card.write_text(card.read_text().replace("library_name", "license: mit\nlibrary_name") + "\nMine.\n")
+    install(model, "sink")
+    model.save_pretrained(tmp_path)
+    assert card.read_text().count("## Attention rule") == 1
+    assert "`sink` in 2 of" in card.read_text()
+    assert "`ssa`" not in card.read_text()
+    assert "license: mit" in card.read_text()
+    assert "Mine." in card.read_text()
+
+
+def test_half_a_folder_is_refused(tiny_model, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    model = tiny_model("gpt2")
+    install(model, "ssmax")
+    model.save_pretrained(tmp_path)
+    file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    whole, told = load_file(file), json.loads(config.read_text())
+    key = "transformer.h.1.attn.attention_rule.s"
+    save_file({name: tensor for name, tensor in whole.items() if name != key}, file, metadata={"format": "pt"})
+    with pytest.raises(LabError, match=r"does not hold the rule's h\.1\.attn\.attention_rule\.s once"):
+        load(AutoModelForCausalLM, tmp_path)
+    save_file({**whole, key: torch.ones(3)}, file, metadata={"format": "pt"})
+    with pytest.raises(LabError, match="once and whole"):
+        load(AutoModelForCausalLM, tmp_path)
+    save_file(whole, file, metadata={"format": "pt"})
+    told["icl_lab"]["layers"]["h.7.attn"] = {"attn": "softmax", "heads": 4, "head_dim": 8}
+    config.write_text(json.dumps(told))
+    with pytest.raises(LabError, match=r"GPT2LMHeadModel has no layer h\.7\.attn"):
+        load(AutoModelForCausalLM, tmp_path)
+    with pytest.raises(LabError, match="is no folder that a model was saved in"):
+        load(AutoModelForCausalLM, tmp_path / "nowhere")

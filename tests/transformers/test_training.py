@@ -1,0 +1,108 @@
+"""Rules learn inside models: gradients reach every learned number, also through checkpoints and compiled code."""
+
+import pytest
+import torch
+from transformers import StaticCache
+
+from icl_lab import normalizers
+from icl_lab.transformers import install
+
+LEARNED = ["ssa", "ssmax:bias=yes", "sink", "elastic", "asentmax", "ssmax-free", "ssa+reweight"]
+
+
+def slopes(model, **given):
+    model.zero_grad()
+    model(**given, labels=given["input_ids"]).loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_step_of_training_moves_every_learned_number(tiny_model, padded, stirred, kind):
+    model = tiny_model(kind).train()
+    for rule in normalizers.names():
+        install(model, rule, train_tokens=9)
+        learned = {name: p for name, p in model.named_parameters() if "attention_rule" in name}
+        assert bool(learned) is (rule in {choice.partition(":")[0] for choice in LEARNED}), rule
+        before = {name: p.detach().clone() for name, p in learned.items()}
+        model.zero_grad()
+        model(**padded, labels=padded["input_ids"]).loss.backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters()), rule
+        torch.optim.SGD(learned.values(), lr=1.0).step() if learned else None
+        for name, p in learned.items():
+            assert not torch.equal(p, before[name]), f"{rule}: {name}"
+    model.zero_grad()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpoints_change_no_gradient(tiny_model, padded, stirred, reentrant):
+    model, passes = tiny_model("llama").train(), []
+    model.model.layers[1].self_attn.register_forward_hook(lambda *_: passes.append(1))
+    for rule in (*LEARNED, "stick-breaking", "sima"):
+        install(model, rule, train_tokens=9)
+        stirred(model)
+        for given in (padded, {"input_ids": padded["input_ids"]}):  # without and with the mark of the causal mask
+            passes.clear()
+            usual = slopes(model, **given, use_cache=False)
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+            kept = slopes(model, **given, use_cache=False)
+            model.activation_checkpointing_disable()
+            assert len(passes) == 3  # once, then there and back
+            for name, slope in usual.items():
+                torch.testing.assert_close(kept[name], slope, atol=1e-5, rtol=1e-4, msg=f"{rule}: {name}")
+
+
+def test_numbers_learn_what_they_are_trained_for(tiny_model, ids):
+    # A copy task that only the sink can get wrong: its score has to fall.
+    model = tiny_model("llama").train()
+    install(model, "sink:s=3")
+    learned = [p for name, p in model.named_parameters() if "attention_rule" in name]
+    adam = torch.optim.Adam(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(30):
+        adam.zero_grad()
+        loss = model(ids, labels=ids).loss
+        loss.backward()
+        adam.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert all((p - 3).abs().max() > 1e-3 for p in learned)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("kind", "rule"), [("llama", "lssa+reweight:p=3"), ("llama", "ssmax"), ("gpt2", "ssa")])
+def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind, rule):
+    torch._dynamo.reset()
+    model = tiny_model(kind, num_hidden_layers=1)
+    install(model, rule, train_tokens=9)
+    stirred(model)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        plain, wanted = (each(ids, use_cache=False).logits for each in (compiled, model))
+    torch.testing.assert_close(plain, wanted, atol=1e-4, rtol=1e-4)
+    slopes = []
+    for each in (model, compiled):
+        model.zero_grad()
+        each(**padded, use_cache=False).logits.square().mean().backward()
+        slopes.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    for name, slope in slopes[0].items():
+        torch.testing.assert_close(slopes[1][name], slope, atol=1e-4, rtol=1e-3, msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_steps_with_a_cache_of_fixed_size_give_the_same(tiny_model, padded, stirred):
+    for rule in ("ssmax", "stick-breaking"):
+        torch._dynamo.reset()
+        model = tiny_model("llama", num_hidden_layers=1)
+        install(model, rule)
+        stirred(model)
+        compiled, cache = torch.compile(model, backend="aot_eager", fullgraph=True), StaticCache(model.config, 16)
+        with torch.no_grad():
+            whole = model(**padded, use_cache=False).logits
+            model(**{name: x[:, :6] for name, x in padded.items()}, past_key_values=cache)
+            for at in range(6, 9):
+                step = {name: padded[name][:, at : at + 1] for name in ("input_ids", "position_ids")}
+                mask = torch.nn.functional.pad(padded["attention_mask"][:, : at + 1], (0, 15 - at))
+                got = compiled(**step, attention_mask=mask, past_key_values=cache).logits[:, 0]
+                torch.testing.assert_close(got, whole[:, at], atol=1e-4, rtol=1e-4, msg=f"{rule} at {at}")
