@@ -24,6 +24,7 @@ FLOORS = (
     ("comparison",),
     ("analyses",),
     ("papers", "bench", "contracts", "torture", "transformers"),
+    ("language",),
     ("cli",),
     ("__main__",),
 )
@@ -53,7 +54,7 @@ DOORS = {
     "filelock": {"runs", "evidence"},
     "safetensors": {"runs", "transformers"},
     "transformers": {"bench", "transformers", "language"},
-    "tokenizers": {"texts"},
+    "tokenizers": {"texts", "language"},
     "ray": {"workers"},
 }
 WITHOUT_TORCH = {

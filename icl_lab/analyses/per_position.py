@@ -6,11 +6,9 @@ Of a language model it is the per-position loss of arXiv 2501.19399 (Figures 4 a
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from statistics import fmean
 from typing import ClassVar, Self
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -24,12 +22,12 @@ from icl_lab.figures import lines
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import fitting, judged, summary
+from icl_lab.runs.places import Places
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.tasks.base import Task
 from icl_lab.training.curriculum import LONGEST
 
-SHARE = 0.25  # of the places within training, and of all: the last ones are the ends
 METRICS = ("beyond", "within", "end-of-training", "end", "rise", "error")
 
 
@@ -81,7 +79,7 @@ class PerPosition(Analysis):
         """Measures the model, and beside the first model the references."""
         spec, length = trained.spec, self.length or trained.spec.test.lengths[-1]
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": length})
-        places = Places(trained.task, spec.train.longest, length)
+        lies = places(trained.task, spec.train.longest, length)
         found: dict[str, list[Row]] = {"per-position": [], "ends": []}
         subjects = trained.subjects()
         with torch.no_grad():
@@ -91,9 +89,9 @@ class PerPosition(Analysis):
                     for piece in fitting(prompt, subject.bytes_of)
                 ]
                 errors = torch.cat(parts)
-                for tokens, chosen in places.steps.items():
+                for tokens, chosen in lies.steps.items():
                     found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
-                for metric, values in places.ends(errors).items():
+                for metric, values in lies.ends(errors).items():
                     found["ends"].append(_row(name, metric, values))
                 trained.tick(done + 1, len(subjects))
         return found
@@ -171,48 +169,11 @@ class PerPosition(Analysis):
         return fmean(map(math.log, values))
 
 
-@dataclass(frozen=True)
-class Places:
-    """Which answers of a prompt lie at which place; ``length`` and ``trained`` count examples."""
-
-    task: Task
-    trained: int
-    length: int
-
-    @cached_property
-    def tokens(self) -> np.ndarray:
-        """How many tokens are read before each answer, (q), the asked one among them."""
-        asked = self.task.asked(self.length)
-        first = self.task.scored_from if len(asked) > self.task.scored_from else 0
-        return np.asarray(asked)[first:] + 1
-
-    @property
-    def skipped(self) -> int:
-        """The answers at the start that do not count."""
-        return len(self.task.asked(self.length)) - len(self.tokens)
-
-    @cached_property
-    def steps(self) -> dict[float, Tensor]:
-        """Upper end of each half octave -> the answers in it, as indices of errors (b q); empty ones are left out."""
-        step = np.ceil(np.round(2 * np.log2(self.tokens), 9)).astype(int)
-        return {
-            float(f"{2 ** (each / 2):.6g}"): torch.from_numpy(np.flatnonzero(step == each) + self.skipped)
-            for each in np.unique(step)
-        }
-
-    def ends(self, errors: Tensor) -> dict[str, Tensor]:
-        """Errors (b q) -> each of the metrics of a whole prompt, (b)."""
-        known = errors[:, self.skipped :]
-        inside = int((self.tokens <= self.task.asked(self.trained)[-1] + 1).sum())
-        last = known[:, inside - max(1, round(SHARE * inside)) : inside].mean(1)
-        end = known[:, -max(1, round(SHARE * known.shape[1])) :].mean(1)
-        return {
-            "within": known[:, :inside].mean(1),
-            "beyond": known[:, inside:].mean(1),
-            "end-of-training": last,
-            "end": end,
-            "rise": end - last,
-        }
+def places(task: Task, trained: int, length: int) -> Places:
+    """Returns where the answers of prompts of ``length`` examples lie; ``trained`` is the longest of training."""
+    asked = task.asked(length)
+    first = task.scored_from if len(asked) > task.scored_from else 0
+    return Places(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
 
 
 def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:

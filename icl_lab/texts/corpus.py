@@ -130,21 +130,37 @@ def _corpus(file: str, tokenizer: str, *states: tuple[str, int, int] | None) -> 
     data, name = (_file(file), file) if file else (_built_in(), BUILT_IN)
     if len(data) < PARTS * 2:
         raise BadValue(f"{name} has {len(data)} bytes, too few to be cut into {PARTS} parts.")
-    if not tokenizer:
-        sha, vocabulary, reads = hashlib.sha256(data).hexdigest(), 256, None
-        tokens: list[Tensor] = [torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in _cut(data)]
-        held = sum(map(len, _held(tokens)))
-    else:
+    if tokenizer:
         reads, raw = _tokenizer(tokenizer)
-        sha, vocabulary = hashlib.sha256(data + raw).hexdigest(), reads.get_vocab_size(with_added_tokens=True)
-        try:
-            parts = list(_cut(data.decode()))
-        except UnicodeDecodeError as error:
-            raise BadValue(f"{name} is not UTF-8 (byte {error.start}), which a tokenizer reads.") from None
-        tokens = [torch.tensor(ids, dtype=torch.int32) for ids in _ids(reads, parts, tokenizer, name)]
-        held = sum(len(part.encode()) for part in _held(parts))
-    training = tuple(torch.cat(tokens[first + 1 : last]) for first, last in pairwise([-1, *_places()]))
-    return Corpus(name, sha, vocabulary, training, tuple(_held(tokens)), held, reads)
+        return _in_words(data, name, reads, raw, tokenizer)
+    tokens = [torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in _cut(data)]
+    sha, held = hashlib.sha256(data).hexdigest(), sum(map(len, _held(tokens)))
+    return Corpus(name, sha, 256, _training(tokens), tuple(_held(tokens)), held)
+
+
+def corpus_in(tokenizer: Any, file: str = "") -> Corpus:
+    """Reads a text, as ``corpus``, by a tokenizer of the package tokenizers that is loaded already."""
+    data, name = (_file(file), file) if file else (_built_in(), BUILT_IN)
+    return _in_words(data, name, tokenizer, tokenizer.to_str().encode(), "of the model")
+
+
+def _in_words(data: bytes, name: str, reads: Any, raw: bytes, called: str) -> Corpus:
+    """The text in the words of a tokenizer, of which ``raw`` is the file and ``called`` what it is called."""
+    try:
+        parts = list(_cut(data.decode()))
+    except UnicodeDecodeError as error:
+        raise BadValue(f"{name} is not UTF-8 (byte {error.start}), which a tokenizer reads.") from None
+    if len(parts[0]) < 2:
+        raise BadValue(f"{name} has {len(data)} bytes, too few to be cut into {PARTS} parts.")
+    tokens = [torch.tensor(ids, dtype=torch.int32) for ids in _ids(reads, parts, called, name)]
+    sha, vocabulary = hashlib.sha256(data + raw).hexdigest(), reads.get_vocab_size(with_added_tokens=True)
+    held = sum(len(part.encode()) for part in _held(parts))
+    return Corpus(name, sha, vocabulary, _training(tokens), tuple(_held(tokens)), held, reads)
+
+
+def _training(tokens: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """What lies between the held-out parts, each in one span."""
+    return tuple(torch.cat(list(tokens[first + 1 : last])) for first, last in pairwise([-1, *_places()]))
 
 
 def _places() -> range:
