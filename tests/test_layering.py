@@ -45,6 +45,7 @@ DOORS = {
         "analyses",
         "papers",
         "contracts",
+        "language",
     },  # others name the type they return
     "PIL": {"figures"},
     "click": {"cli"},

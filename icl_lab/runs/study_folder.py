@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 
 RECORD = "study.json"
 NUMBERS = (".csv", ".json", ".safetensors")
-TAKEN = ("runs", "evidence", "experiments", "bench", "costs", "functions", "torture")  # folders that others write
+TAKEN = (
+    "runs",
+    "evidence",
+    "experiments",
+    "bench",
+    "costs",
+    "functions",
+    "torture",
+    "finetuned",
+)  # folders that others write
 LONGEST = 200  # bytes of a name: files beside it are named after it
 
 

@@ -25,6 +25,9 @@ ELSEWHERE = {
     ("cli/variables.py", "linear"),
     ("training/recipe.py", "linear"),  # a schedule
     *((file, "text") for file in ("analyses/attention/page.py", "evidence/archive.py", "option_values.py")),
+    *((f"language/{file}.py", name) for file in ("finetune", "study", "needle") for name in ("needle", "text")),
+    *(("cli/commands/language.py", name) for name in ("needle", "text")),
+    ("language/study.py", "depth"),
     *(("papers/tradeoff.py", name) for name in ("linear", "needle")),
 }
 

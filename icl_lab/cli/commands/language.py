@@ -1,0 +1,105 @@
+"""The command that asks pretrained language models."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from icl_lab.cli.options import catch_signals, device_option, results_option, threads_option, typed
+from icl_lab.cli.output import out
+
+LONG = 1_000_000  # tokens
+
+
+def _rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Rules, also several in a row: ``softmax,ssmax:s=swap,log-n``. A comma before ``name=`` is inside one."""
+    return tuple(rule for text in given for rule in re.split(r",(?![\w-]+=)", text) if rule.strip())
+
+
+def _numbers(kind: type, least: float, most: float) -> Any:
+    """Reads numbers in a row, each within its bounds."""
+
+    def read(context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
+        found = []
+        for word in text.split(","):
+            try:
+                value = kind(word)
+            except ValueError:
+                value = None
+            if value is None or not least <= value <= most:
+                words = "whole numbers" if kind is int else "numbers"
+                raise click.BadParameter(f"'{word}' is not among {words} from {least:g} to {most:,g} with commas.")
+            found.append(value)
+        return tuple(dict.fromkeys(found))
+
+    return read
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--attn", "attns", multiple=True, required=True, callback=_rules, help="Rules; the first is the baseline."
+)
+@click.option("--text", default="", help="A file of text.  [default: the help texts that come with Python]")
+@click.option("--length", type=click.IntRange(2, LONG), help="Tokens of a window.  [default: up to 1,024]")
+@click.option("--windows", default=16, show_default=True, type=click.IntRange(2, 100_000), help="How many.")
+@click.option(
+    "--train-tokens", type=click.IntRange(1, LONG), help="What rules take for the training length.  [the model's own]"
+)
+@click.option("--needle", is_flag=True, help="Also hide numbers in texts and ask for them.")
+@click.option("--contexts", default="256,512", show_default=True, callback=_numbers(int, 1, LONG), help="Tokens.")
+@click.option(
+    "--depths", default="10,30,50,70,90", show_default=True, callback=_numbers(float, 0, 100), help="In percent."
+)
+@click.option("--samples", default=10, show_default=True, type=click.IntRange(2, 100_000), help="Needles in a cell.")
+@click.option("--finetune", default=0, type=click.IntRange(0, 10**7), help="Steps of training with each rule first.")
+@click.option("--learn", type=click.Choice(["all", "rule"]), default="all", help="What fine-tuning moves.")
+@click.option("--rate", default=1e-4, show_default=True, type=click.FloatRange(0, 1, min_open=True), help="Of Adam.")
+@click.option("--batch", default=4, show_default=True, type=click.IntRange(1, 10_000), help="Windows of a step.")
+@click.option("--tune-length", default=256, show_default=True, type=click.IntRange(2, LONG), help="Tokens of these.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 10**9), help="Of fine-tuning.")
+@results_option
+@device_option
+@threads_option
+@click.option("--name", default="", help="Folder below --results.")
+@click.option("--force", is_flag=True, help="Write over another study in that folder.")
+def lm(model: str, attns: tuple[str, ...], text: str, results: Path, name: str, force: bool, **more: Any) -> None:
+    """Swap rules in a language model on disk: loss at each token, hidden numbers, with or without fine-tuning.
+
+    MODEL is a folder that save_pretrained has written, or a .gguf file. Nothing is fetched. The text is cut as the
+    task of that kind cuts it: losses and needles are of the held-out parts, fine-tuning reads the others.
+    """
+    import torch
+
+    from icl_lab import markdown as md
+    from icl_lab.cli.progress import Bar
+    from icl_lab.language import study
+    from icl_lab.language.finetune import Recipe
+    from icl_lab.runs import environment, study_folder
+
+    if more["threads"]:
+        torch.set_num_threads(more["threads"])
+    needles = study.Needles(more["contexts"], more["depths"], more["samples"]) if more["needle"] else None
+    recipe = None
+    if steps := more["finetune"]:
+        recipe = Recipe(steps, more["learn"], more["rate"], more["batch"], more["tune_length"], more["seed"])
+    asked = study.Question(
+        model, attns, text, more["length"] or 0, more["windows"], more["train_tokens"] or 0, needles, recipe
+    )
+    asked, language, corpus = study.checked(asked, environment.device(more["device"]))
+    options, where = asked.options(corpus), (environment.commit(), environment.machine_class())
+    record = study_folder.StudyRecord("lm", options, [], typed(), *where)
+    folder = study_folder.place(record, results, name or f"lm-{asked.short}-{record.hash}", force=force)
+    stopping, bar = catch_signals(), Bar()
+    answers = study.measure(
+        asked, language, corpus, results / "finetuned", lambda what, done, total: bar(what, done, total, ""), stopping
+    )
+    told = study.table(asked, answers, corpus)
+    lines = [f"{asked.short} with other rules in its attention.", "", *told, "", f"Made by {md.code(typed())}.", ""]
+    files = {f"{key}.csv": grid.csv() for key, grid in study.grids(asked, answers, corpus).items()}
+    names = study_folder.publish(
+        record, folder, {**files, "table.md": "\n".join(lines)}, study.figures(asked, answers, corpus)
+    )
+    out("\n".join(lines))
+    out(f"wrote {folder}: {', '.join(names)}")

@@ -1,0 +1,163 @@
+"""A causal language model on disk, with its tokenizer."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from icl_lab.errors import BadValue
+
+MADE_BY = "a folder that save_pretrained has written, or a .gguf file"
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A model of transformers and a tokenizer of the package tokenizers.
+
+    ``attn`` is the rule that it was saved with; ``limit`` the most tokens it has places for, None where its position
+    code has no end; ``trained`` the tokens of the texts that it was made for.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    attn: str
+    trained: int
+    limit: int | None
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights lie."""
+        device: torch.device = self.model.device
+        return device
+
+    @property
+    def words(self) -> int:
+        """The tokens that it knows."""
+        return int(self.model.get_input_embeddings().num_embeddings)
+
+    @property
+    def start(self) -> list[int]:
+        """The token that its tokenizer puts before every text; empty where there is none."""
+        before: list[int] = self.tokenizer.encode("", add_special_tokens=True).ids
+        return before[:1]
+
+    def ids(self, text: str) -> list[int]:
+        """Returns the tokens of a text."""
+        found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return found
+
+    def check_length(self, tokens: int) -> None:
+        """Raises ``BadValue`` where it has no places for so many tokens."""
+        if self.limit is not None and tokens > self.limit:
+            raise BadValue(f"{self.name} has places for {self.limit:,} tokens, got {tokens:,}.")
+
+    @contextmanager
+    def ruled(self, attn: str, train_tokens: int) -> Iterator[None]:
+        """The rule stands in every attention layer within.
+
+        The one that the model was saved with stands there before and after, with what it has learned.
+        """
+        from icl_lab.transformers import install, uninstall
+        from icl_lab.transformers.attention import RULE
+        from icl_lab.transformers.placing import KEY, place
+
+        told = getattr(self.model.config, KEY, None)
+        if told and attn == self.attn:
+            yield
+            return
+        learned = {name: p.detach().clone() for name, p in self.model.named_parameters() if f".{RULE}." in name}
+        install(self.model, attn, train_tokens=train_tokens)
+        try:
+            yield
+        finally:
+            uninstall(self.model)
+            if told:
+                place(self.model, told)
+                with torch.no_grad():
+                    for name, p in self.model.named_parameters():
+                        if name in learned:
+                            p.copy_(learned[name])
+
+
+def read(place: str, device: torch.device) -> LanguageModel:
+    """Reads a causal model from disk in single precision; nothing is fetched.
+
+    Raises ``BadValue`` where there is none, it is no causal model, or weights or the tokenizer are missing.
+    """
+    try:
+        import transformers
+
+        from icl_lab.transformers import load
+        from icl_lab.transformers.placing import KEY
+    except ImportError:
+        raise BadValue("language models are read by transformers: pip install 'icl_lab[hf]'.") from None
+
+    path = Path(place)
+    packed = path.suffix == ".gguf"
+    if not (path.is_file() if packed else (path / "config.json").is_file()):
+        raise BadValue(f"There is no model '{place}' here; name {MADE_BY}.")
+    folder = path.parent if packed else path
+    more = {"gguf_file": path.name} if packed else {}
+    told = {} if packed else json.loads((path / "config.json").read_text())
+    silence: Any = transformers.utils.logging
+    silence.set_verbosity_error()
+    silence.disable_progress_bar()
+    auto: Any = transformers.AutoModelForCausalLM
+    try:
+        if told.get(KEY):
+            model, missing = load(auto, folder, dtype=torch.float32), []
+        else:
+            model, found = auto.from_pretrained(
+                folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, **more
+            )
+            missing = sorted(found["missing_keys"])
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadValue(f"{place} cannot be read as a causal language model: {line}") from None
+    if missing:
+        raise BadValue(
+            f"{place} has no weights for {missing[0]} and {len(missing) - 1} more: it would answer by chance."
+        )
+    trained = getattr(model.config, "max_position_embeddings", None) or 1024
+    attn = str(told[KEY]["attn"]) if told.get(KEY) else "softmax"
+    name = (path.stem if packed else path.resolve().name) or "model"
+    return LanguageModel(name, model.to(device).eval(), _tokenizer(folder, more), attn, int(trained), _limit(model))
+
+
+def windows_of(tokens: Tensor, start: list[int]) -> Tensor:
+    """Windows (b t) with the token that stands before every text, if there is one."""
+    if not start:
+        return tokens
+    return torch.cat((torch.full((len(tokens), 1), start[0], dtype=tokens.dtype), tokens), 1)
+
+
+def _tokenizer(folder: Path, more: dict[str, str]) -> Any:
+    from tokenizers import Tokenizer
+    from transformers import AutoTokenizer
+
+    if (folder / "tokenizer.json").is_file() and not more:
+        try:
+            return Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises Exception itself
+            raise BadValue(f"{folder / 'tokenizer.json'} cannot be read: {error}.") from None
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, **more).backend_tokenizer
+    except Exception as error:  # of many kinds, and all mean that there is none
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadValue(f"{folder} has no tokenizer that can be read: {line}") from None
+
+
+def _limit(model: nn.Module) -> int | None:
+    """The rows of a table of learned positions; None without one."""
+    rows = [
+        int(part.num_embeddings)
+        for name, part in model.named_modules()
+        if isinstance(part, nn.Embedding) and ("pos" in name.rpartition(".")[2] or name.endswith("wpe"))
+    ]
+    return min(rows) if rows else None

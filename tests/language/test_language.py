@@ -1,0 +1,270 @@
+"""Losses, needles and fine-tuning of language models, against arithmetic by hand and the model's own."""
+
+import json
+import math
+import shutil
+
+import pytest
+import torch
+
+from icl_lab.errors import BadValue, RunFailed, Stopped
+from icl_lab.language import finetune, needle, study
+from icl_lab.language.finetune import Recipe, tune
+from icl_lab.language.loss import losses
+from icl_lab.language.model import read
+from icl_lab.rng import stream
+from icl_lab.texts.corpus import corpus_in
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def llama(folders):
+    return read(str(folders["llama"]), CPU)
+
+
+def test_the_loss_is_the_model_s_own(llama, book):
+    """``labels`` make transformers compute the mean over all tokens but the first."""
+    windows = corpus_in(llama.tokenizer, book).windows("held-out", stream(0, "w"), 5, 40)
+    nats = losses(llama, windows)
+    assert nats.shape == (5, 40)
+    own = llama.model(input_ids=windows, labels=windows).loss.item()
+    assert nats.mean().item() == pytest.approx(own, rel=1e-5)
+    logits = llama.model(input_ids=windows[:1]).logits[0, 6].log_softmax(-1)
+    assert nats[0, 6].item() == pytest.approx(-logits[windows[0, 7]].item(), rel=1e-4)
+
+
+def test_pieces_do_not_change_it(llama, book, monkeypatch):
+    windows = corpus_in(llama.tokenizer, book).windows("held-out", stream(0, "w"), 5, 40)
+    whole = losses(llama, windows)
+    monkeypatch.setattr("icl_lab.language.loss.MEMORY", 1)
+    torch.testing.assert_close(losses(llama, windows), whole, rtol=1e-5, atol=1e-5)
+
+
+def test_an_answer_that_is_no_number_is_an_infinite_loss(llama, book):
+    with torch.no_grad():
+        llama.model.get_output_embeddings().weight[7] = math.nan
+    windows = corpus_in(llama.tokenizer, book).windows("held-out", stream(0, "w"), 2, 10)
+    assert losses(llama, windows).isinf().all()
+
+
+@pytest.mark.parametrize("depth", [0, 37, 100])
+def test_the_number_is_hidden_at_its_depth_and_asked_for(llama, book, depth):
+    corpus = corpus_in(llama.tokenizer, book)
+    hide = needle.hidden(llama, corpus, 150, depth, 3)
+    assert len(hide.tokens) == 150
+    assert llama.tokenizer.decode(hide.tokens[hide.digits.start : hide.digits.stop]).strip() == hide.number
+    text = llama.tokenizer.decode(hide.tokens)
+    sentence = text[text.index("\nThe special magic") :].partition(" is:")[0]
+    assert text.endswith(f"{sentence} is:")
+    assert text.count(f"{sentence} is: {hide.number}.\n") == 1
+    before = text.index(sentence)
+    share = before / (len(text) - 2 * len(f"{sentence} is: {hide.number}.\n"))
+    assert share == pytest.approx(depth / 100, abs=0.12)
+    other = needle.hidden(llama, corpus, 150, 50, 3)
+    assert (hide.number, sentence in llama.tokenizer.decode(other.tokens)) == (other.number, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (" 1234567.", True),
+        ("1234567 and 7654321", True),
+        (": 1234567", True),
+        ("12345678", False),
+        (" 123456", False),
+        ("7654321, not 1234567", False),
+        ("none", False),
+    ],
+)
+def test_all_digits_of_the_first_number_count(said, found):
+    assert needle.right(said, "1234567") is found
+
+
+def test_head_scores_are_the_weights_on_the_digits(llama, book):
+    corpus = corpus_in(llama.tokenizer, book)
+    hide = needle.hidden(llama, corpus, 150, 50, 0)
+    with llama.ruled("softmax", 64):
+        scores = needle.head_scores(llama, hide)
+        whole = llama.model(input_ids=torch.tensor([hide.tokens]), output_attentions=True).attentions
+    for layer, weights in zip(scores, whole, strict=True):
+        own = weights[0, :, -1, hide.digits.start : hide.digits.stop].sum(-1)
+        assert layer == pytest.approx(own.tolist(), abs=1e-6)
+
+
+def test_a_context_without_room_is_refused(llama, book):
+    corpus = corpus_in(llama.tokenizer, book)
+    with pytest.raises(BadValue, match="a context has at least"):
+        needle.hidden(llama, corpus, 20, 50, 0)
+
+
+RECIPE = Recipe(steps=6, rate=1e-3, batch=2, length=24)
+
+
+def weights(language):
+    return {name: p.detach().clone() for name, p in language.model.named_parameters()}
+
+
+def test_fine_tuning_goes_on_with_the_same_bits(folders, book, tmp_path):
+    found = []
+    for stop_at in (None, 2):
+        language = read(str(folders["llama"]), CPU)
+        corpus = corpus_in(language.tokenizer, book)
+        path = tmp_path / f"{stop_at}.pt"
+        with language.ruled("ssmax", 24):
+            if stop_at:
+                steps = []
+                with pytest.raises(Stopped, match="stopped at step 2 of 6"):
+                    tune(language, corpus, RECIPE, path, lambda *at, s=steps: s.append(at), lambda s=steps: len(s) >= 2)
+                language = None
+        if stop_at:
+            language = read(str(folders["llama"]), CPU)
+        with language.ruled("ssmax", 24):
+            history = tune(language, corpus, RECIPE, path)
+            found.append((history, weights(language)))
+    assert found[0][0] == found[1][0]
+    assert len(found[0][0]) == 6
+    for name, value in found[0][1].items():
+        assert torch.equal(value, found[1][1][name]), name
+
+
+def test_only_the_rule_learns_where_that_is_asked(llama, book, tmp_path):
+    with llama.ruled("ssmax", 24):
+        before = weights(llama)
+        tune(llama, corpus_in(llama.tokenizer, book), Recipe(3, "rule", 1e-2, 2, 24), tmp_path / "a.pt")
+        moved = {name for name, value in weights(llama).items() if not torch.equal(value, before[name])}
+    assert moved
+    assert all("attention_rule" in name for name in moved)
+    with llama.ruled("softmax", 24), pytest.raises(BadValue, match="has no numbers to learn"):
+        tune(llama, corpus_in(llama.tokenizer, book), Recipe(3, "rule", 1e-2, 2, 24), tmp_path / "b.pt")
+
+
+def test_a_state_of_something_else_or_damaged_is_refused(folders, book, tmp_path):
+    def again(recipe=RECIPE, attn="ssmax"):
+        language = read(str(folders["llama"]), CPU)
+        with language.ruled(attn, 24):
+            return tune(language, corpus_in(language.tokenizer, book), recipe, tmp_path / "a.pt")
+
+    first = again()
+    assert again() == first  # over: read, not repeated
+    with pytest.raises(RunFailed, match="is of another fine-tuning"):
+        again(Recipe(steps=7, rate=1e-3, batch=2, length=24))
+    with pytest.raises(RunFailed, match="is of another fine-tuning"):
+        again(attn="ssa")
+    data = bytearray((tmp_path / "a.pt").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "a.pt").write_bytes(data)
+    with pytest.raises(RunFailed, match="is damaged"):
+        again()
+
+
+def test_fine_tuning_lowers_the_loss_and_every_rule_starts_from_the_same_model(folders, book, tmp_path):
+    recipe = Recipe(steps=40, rate=1e-2, batch=4, length=24)
+    asked = study.Question(str(folders["llama"]), ("softmax", "log-n"), book, 32, 8, 64, None, recipe)
+    asked, language, corpus = study.checked(asked, CPU)
+    answers = study.measure(asked, language, corpus, tmp_path)
+    # Within 64 tokens log-n is softmax, so that two trainings from the same weights are the same.
+    assert answers.histories["softmax"] == answers.histories["log-n"]
+    assert torch.equal(answers.losses["softmax"], answers.losses["log-n"])
+    assert answers.histories["softmax"][-1] < answers.histories["softmax"][0] - 1
+    assert answers.losses["softmax"].mean().item() < 5.0 < answers.histories["softmax"][0]
+
+
+def test_checkpoints_are_kept_by_the_clock(llama, book, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetune, "SECONDS", 0.0)
+    kept = []
+    monkeypatch.setattr(finetune, "_keep", lambda *state: kept.append(len(state[-1])))
+    with llama.ruled("ssmax", 24):
+        tune(llama, corpus_in(llama.tokenizer, book), RECIPE, tmp_path / "a.pt")
+    assert kept == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_command_writes_numbers_pictures_and_a_table(folders, book, run, tmp_path):
+    words = [
+        "lm",
+        str(folders["llama"]),
+        "--attn",
+        "softmax,ssmax:s=swap,ssa:n=2,b=1",
+        "--attn",
+        "log-n",
+        "--text",
+        book,
+    ]
+    words += ["--length", "100", "--windows", "4", "--needle", "--contexts", "90,120", "--depths", "10,90"]
+    code, out, err = run(*words, "--samples", "2", "--results", str(tmp_path / "r"))
+    assert code == 0, err
+    (folder,) = (tmp_path / "r").glob("lm-*")
+    assert {path.name for path in folder.iterdir()} >= {
+        *("loss.csv", "ends.csv", "needle.csv", "heads.csv", "table.md", "study.json"),
+        *("loss.png", "loss.svg", "needle.png", "needle.svg"),
+    }
+    rules = ("softmax", "ssmax:s=swap", "ssa:n=2,b=1", "log-n", "reference:5-gram")
+    assert all(f"`{rule}`" in out for rule in rules)
+    assert "log-n` | " in (folder / "table.md").read_text()
+    ends = [line.split(",") for line in (folder / "ends.csv").read_text().splitlines()[1:]]
+    values = {(row[1], row[-4]): float(row[-3]) for row in ends}
+    assert math.isfinite(min(values.values()))
+    code, _, _ = run(*words, "--samples", "2", "--results", str(tmp_path / "r"))
+    assert code == 0  # the same question again
+    assert json.loads((folder / "study.json").read_text())["options"]["near"] == 64
+
+
+def test_a_saved_model_is_asked_with_the_rule_it_was_saved_with(folders, book, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    from icl_lab.transformers import install
+
+    model = AutoModelForCausalLM.from_pretrained(folders["llama"])
+    install(model, "ssmax")
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "attention_rule" in name:
+                p.fill_(0.37)
+    model.save_pretrained(tmp_path / "mine")
+    shutil.copy(folders["llama"] / "tokenizer.json", tmp_path / "mine")
+    language = read(str(tmp_path / "mine"), CPU)
+    windows = corpus_in(language.tokenizer, book).windows("held-out", stream(0), 2, 30)
+    with language.ruled("ssmax", 64):
+        assert [p.unique().tolist() for n, p in language.model.named_parameters() if "attention_rule" in n] == [
+            pytest.approx([0.37])
+        ] * 2
+        own = losses(language, windows)
+    assert own.mean().item() == pytest.approx(model(input_ids=windows, labels=windows).loss.item(), rel=1e-5)
+    with language.ruled("softmax", 64):
+        assert not torch.equal(losses(language, windows), own)
+    with language.ruled("ssmax", 64):  # it stands there again, with what it has learned
+        assert torch.equal(losses(language, windows), own)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["nowhere"], "There is no model 'nowhere' here"),
+        (["{empty}"], "There is no model"),
+        (["{bare}"], "cannot be read as a causal language model"),
+        (["{mute}"], "has no tokenizer that can be read"),
+        (["{gpt2}", "--length", "97"], "has places for 96 tokens, got 97"),
+        (["{gpt2}", "--needle", "--contexts", "90"], "has places for 96 tokens, got 100"),
+        (["{llama}", "--text", "nowhere.txt"], "There is no text 'nowhere.txt' here"),
+        (["{llama}", "--length", "5000"], "too few for windows of 5,000"),
+        (["{llama}", "--attn", "softmaxx"], "No normalizer is called 'softmaxx'"),
+        (["{llama}", "--attn", "cosformer:horizon=current"], "not served inside models"),
+        (["{llama}", "--attn", "sima", "--needle", "--contexts", "120"], "sima"),
+        (["{llama}", "--contexts", "1,x"], "'x' is not among whole numbers"),
+        (["{llama}", "--finetune", "5", "--learn", "rule"], "has no numbers to learn"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_before_anything_is_computed(folders, book, run, tmp_path, words, complaint):
+    for name in ("empty", "bare", "mute"):
+        (tmp_path / name).mkdir()
+    shutil.copy(folders["llama"] / "config.json", tmp_path / "bare")
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(folders["llama"] / name, tmp_path / "mute")
+    places = {name: str(folders[name]) for name in folders} | {n: str(tmp_path / n) for n in ("empty", "bare", "mute")}
+    words = [word.format(**places) for word in words]
+    text = [] if "--text" in words else ["--text", book]
+    code, _, err = run("lm", *words, "--attn", "softmax", *text, "--results", str(tmp_path / "r"))
+    assert code == 2, err
+    assert complaint in err
+    assert len([line for line in err.splitlines() if line.startswith(("icl-lab:", "Error:"))]) == 1
+    assert not list((tmp_path / "r").glob("lm-*"))
