@@ -40,6 +40,16 @@ def write(path: Path, data: bytes) -> None:
         publish(path, data)
 
 
+def made(folder: Path) -> Path:
+    """Returns a folder that is there, made if it was not: before what takes long is computed for it.
+
+    Raises ``RunFailed`` where it cannot be.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
     """Turns what goes wrong in writing into ``RunFailed``, naming the file or folder."""

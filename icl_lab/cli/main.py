@@ -31,6 +31,11 @@ for command in (*commands(), *analyses.deferred()):
     cli.add_command(command)
 
 
+def out_of_memory(error: Exception) -> bool:
+    """Whether an error says that no memory is left: Python's own, or torch's for a processor or a GPU."""
+    return isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)
+
+
 def main() -> None:
     """Runs the command line, and turns complaints into one line and an exit code (0, 1, 2, 75 or 130)."""
     try:
@@ -54,6 +59,12 @@ def main() -> None:
     except OSError as error:  # a folder that vanishes, a disk that is full: no fault of the program
         where = f"{error.filename}: " if error.filename else ""
         click.echo(brief(f"icl-lab: {where}{error.strerror or error}."), err=True)
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        told, *_ = str(error).splitlines() or [type(error).__name__]
+        click.echo(f"icl-lab: there is too little memory: {brief(told)}", err=True)
         sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         click.echo("icl-lab: stopped.", err=True)

@@ -27,6 +27,7 @@ from icl_lab.errors import BadValue
 from icl_lab.grid import Grid, model_name
 from icl_lab.registry import require
 from icl_lab.runs.measure import Errors, TestSpec, draw
+from icl_lab.runs.summary import lost
 from icl_lab.tasks.base import Task
 
 NOT_FINITE = "an answer was no finite number: the error is infinite, and nothing can be said of its size"
@@ -127,6 +128,13 @@ class Study:
     def map(self, rule: str) -> Map:
         """The mean over seeds in every cell of the task's two main axes, everything else as in training."""
         return {where: sum(self.values(rule, cell)) / self.seeds for where, cell in self._plane().items()}
+
+    def lost(self, rule: str) -> set[tuple[float, float]]:
+        """The places of that map where a seed has answers that are no finite numbers."""
+        found = set[tuple[float, float]]()
+        for grid in self.grids[rule]:
+            found |= lost(grid, self.task, self.training)
+        return found
 
     def versus(self, rule: str, other: str, cell: Labels) -> Effect:
         """Compares a rule with another in a cell: paired over seeds, widened by the luck of the prompts where known."""

@@ -1,7 +1,7 @@
 """One metric over two axes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ from icl_lab.figures.axes import WIDE, log_ticks, wrapped
 from icl_lab.figures.base import MAP, color_scale, short, write_numbers
 from icl_lab.grid import Grid
 
+Place = tuple[float, float]  # value down, value across
+Map = Mapping[Place, Any]  # what stands there
+
 
 def heat_map(
     grid: Grid,
@@ -29,11 +32,13 @@ def heat_map(
     limits: tuple[float, float] | None = None,
     training: Mapping[str, float] | None = None,
     names: Mapping[str, str] | None = None,
+    lost: Collection[Place] = (),
 ) -> Figure:
     """Draws one metric, ``rows`` down and ``columns`` across, with its numbers where they fit.
 
     ``limits`` shares one colour scale between pictures; ``training`` marks the cell of training;
-    ``names`` says what the axes are called.
+    ``names`` says what the axes are called. Cells that are ``lost`` are hatched as infinite ones are: some answers
+    there were no finite numbers, and counted as wrong.
     """
     table, called = grid.table(rows, columns), names or {}
     values = table.to_numpy(dtype=float)
@@ -54,7 +59,7 @@ def heat_map(
     bar = figure.colorbar(image, ax=axes, label=wrapped(label, max(2.0, figure.get_figheight() - 0.6), 9), pad=0.02)
     if isinstance(scale, LogNorm):
         bar.ax.yaxis.set_major_locator(LogLocator(numticks=6))
-    hatch_infinite(axes, values)
+    hatch(axes, values, _array(dict.fromkeys(lost, 1.0), [*map(float, table.index)], [*map(float, table.columns)]))
     if width <= 20:
         write_numbers(axes, values, scale)
     if training is not None and outlined:
@@ -63,27 +68,35 @@ def heat_map(
     return figure
 
 
-def hatch_infinite(axes: Axes, values: np.ndarray) -> None:
-    """Hatches the cells whose error is infinite: a model had answers there that are no finite numbers."""
-    for y, x in zip(*np.nonzero(np.isinf(values)), strict=True):
+def hatch(axes: Axes, values: np.ndarray, lost: np.ndarray) -> None:
+    """Hatches the cells whose error is infinite, or of which ``lost`` is 1: answers there were no finite numbers."""
+    for y, x in zip(*np.nonzero(np.isinf(values) | (lost == 1)), strict=True):
         axes.add_patch(
             Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, hatch="xxxx", edgecolor="0.55", linewidth=0, zorder=1)
         )
 
 
-Map = Mapping[tuple[float, float], Any]  # (value down, value across) -> what stands there
-
-
 def side_by_side(
-    tables: Mapping[str, Map], rows: str, columns: str, *, label: str, log: bool, width: float = WIDE
+    tables: Mapping[str, Map],
+    rows: str,
+    columns: str,
+    *,
+    label: str,
+    log: bool,
+    width: float = WIDE,
+    lost: Mapping[str, Collection[Place]] | None = None,
 ) -> Figure:
-    """Draws a map for each name, all on one colour scale; ``rows`` and ``columns`` say what the axes are."""
+    """Draws a map for each name, all on one colour scale; ``rows`` and ``columns`` say what the axes are.
+
+    ``lost`` holds for a name the cells that are hatched, as in ``heat_map``.
+    """
     arrays = {name: _array(table) for name, table in tables.items()}
     scale = color_scale(np.concatenate([array.ravel() for array in arrays.values()]), log, None)
     figure, panels = _panels(arrays, tables, rows, columns, width)
-    for axes, array in zip(panels, arrays.values(), strict=True):
+    for axes, (name, array) in zip(panels, arrays.items(), strict=True):
         image = axes.imshow(array, cmap=MAP, norm=scale, aspect="auto", origin="lower")
-        hatch_infinite(axes, array)
+        down, across = (sorted({where[side] for where in tables[name]}) for side in (0, 1))
+        hatch(axes, array, _array(dict.fromkeys((lost or {}).get(name, ()), 1.0), down, across))
         write_numbers(axes, array, scale, size=6.5)
     bar = _bar(figure, panels, image, label)
     if isinstance(scale, LogNorm):
@@ -151,8 +164,12 @@ def _ratios(reach: float) -> list[float]:
     return sorted([0.0, *chosen, *(-power for power in chosen)])
 
 
-def _array(table: Mapping[tuple[float, float], float]) -> np.ndarray:
-    down, across = (sorted({where[side] for where in table}) for side in (0, 1))
+def _array(
+    table: Mapping[Place, float], down: Sequence[float] | None = None, across: Sequence[float] | None = None
+) -> np.ndarray:
+    """A table as an array, NaN where it has nothing; its own values down and across unless they are given."""
+    down = sorted({where[0] for where in table}) if down is None else down
+    across = sorted({where[1] for where in table}) if across is None else across
     return np.array([[table.get((y, x), np.nan) for x in across] for y in down], dtype=float)
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
+from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.profiles.families import rules
@@ -144,6 +145,6 @@ def _asked(choice: str) -> tuple[Normalizer, bool]:
         among = rule.weights(q, k, causal(5))[0, :, -1]
         try:
             alone = rule.weights(q[..., -1:, :], k, torch.ones(1, 5, dtype=torch.bool))
-        except RuntimeError:
+        except (BadValue, RuntimeError):
             return rule, False
     return rule, alone.shape[-2] == 1 and torch.allclose(alone[0, :, -1], among)

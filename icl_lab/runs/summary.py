@@ -108,7 +108,22 @@ def heat_map(grid: Grid, task: Task, spec: RunSpec) -> Figure:
         log=task.log_scale,
         training=here,
         names=task.axis_words,
+        lost=lost(grid, task, here),
     )
+
+
+def lost(grid: Grid, task: Task, here: Mapping[str, float]) -> set[tuple[float, float]]:
+    """Returns the places of the task's map (down, across) where answers of the model were no finite numbers.
+
+    In the test set of the headline: metrics of another one have another prefix.
+    """
+    suite = max((prefix for prefix in task.suites() if task.headline.startswith(prefix)), key=len)
+    others = {axis: value for axis, value in here.items() if axis not in task.heat_map}
+    frame = grid.frame[(grid.frame["metric"] == f"{suite}{NOT_FINITE}") & (grid.frame["attn"] == model_name(grid))]
+    for axis, value in _present(grid, others).items():
+        frame = frame[frame[axis] == value]
+    down, across = task.heat_map
+    return set(zip(frame[down], frame[across], strict=True))
 
 
 def _picture(grid: Grid, task: Task, here: Mapping[str, float]) -> Grid:

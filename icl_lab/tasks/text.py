@@ -161,11 +161,11 @@ class Text(Task):
         return predict
 
     def marks(self, prompt: Prompt) -> list[Mark]:
-        """Each token as it is spelled."""
+        """Each token as it is spelled, a blank as ␣."""
         return [Mark("x", t, self._spelled(token)) for t, token in enumerate(prompt.tokens[0].tolist(), 1)]
 
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
         return self._spelled(int(outputs[0, t].argmax())), self._spelled(int(prompt.targets[0, t]))
 
     def _spelled(self, token: int) -> str:
-        return self.corpus.spelled([token])
+        return self.corpus.spelled([token]).replace(" ", "␣")

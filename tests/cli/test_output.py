@@ -82,3 +82,35 @@ def test_head_does_not_end_the_runs_that_follow(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Broken" not in done.stderr
     assert len(list(tmp_path.rglob("grid.csv"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "there is too little memory: MemoryError"),
+        (MemoryError("Unable to allocate 8 GiB\nfor an array"), "there is too little memory: Unable to allocate 8 GiB"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "there is too little memory: DefaultCPUAllocator"),
+    ],
+)
+def test_too_little_memory_is_one_line(run, monkeypatch, error, told):
+    from icl_lab.cli import main
+
+    def full(*_, **__):
+        raise error
+
+    monkeypatch.setattr(main.cli, "main", full)
+    code, _, err = run("list", "tasks")
+    assert code == 1
+    assert err.startswith(f"icl-lab: {told}")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_another_fault_of_the_program_is_not_hidden(run, monkeypatch):
+    from icl_lab.cli import main
+
+    def wrong(*_, **__):
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(main.cli, "main", wrong)
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        run("list", "tasks")

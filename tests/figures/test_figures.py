@@ -151,3 +151,13 @@ def test_a_cell_without_finite_answers_is_hatched_and_no_number():
     (axes, *_) = side_by_side({"softmax": table}, "down", "across", label="error", log=False).axes
     assert [patch.get_xy() for patch in axes.patches if patch.get_hatch()] == [(0.5, -0.5)]
     assert {text.get_text() for text in axes.texts} == {"0.5", "1.0"}
+
+
+def test_a_rate_with_answers_that_are_no_numbers_is_hatched_and_keeps_its_number():
+    table = {(1.0, 1.0): 0.5, (1.0, 2.0): 0.25, (2.0, 1.0): 0.0, (2.0, 2.0): 1.0}
+    drawn = side_by_side(
+        {"softmax": table, "ssa": table}, "down", "across", label="error", log=False, lost={"ssa": {(2.0, 1.0)}}
+    )
+    patches = {axes.get_title(): [p.get_xy() for p in axes.patches if p.get_hatch()] for axes in drawn.axes[:2]}
+    assert patches == {"softmax": [], "ssa": [(-0.5, 0.5)]}
+    assert {text.get_text() for text in drawn.axes[1].texts} == {"0.5", "0.25", "0", "1.0"}

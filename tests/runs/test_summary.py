@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import pytest
 
 from icl_lab import tasks
@@ -58,3 +59,28 @@ def test_several_seeds_are_their_mean_and_standard_deviation():
 def test_training_conditions_are_the_mean_over_seeds():
     here = summary.at_home([grid(0, 1.0), grid(1, 3.0)], TASK, SPEC)
     assert here == {"ssa": 2.0, "reference:zero": 2.0, "reference:least-squares": 0.0}
+
+
+def test_cells_with_answers_that_are_no_numbers_are_marked_in_the_picture():
+    """In one cell of training conditions, and in another length, which the picture does not show."""
+    frame = grid(0, 0.1).frame
+    marks = frame[frame["attn"] == "ssa"].assign(metric="not-finite", value=0.25)
+    here = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0}
+    far = marks.assign(length=80.0)
+    other = frame.assign(length=80.0)
+    marked = Grid(pd.concat([frame, marks[marks["sigma_f"] == 2.0], other, far], ignore_index=True))
+    assert summary.lost(marked, TASK, here) == {(1.0, 2.0)}
+    assert summary.lost(grid(0, 0.1), TASK, here) == set()
+    crossed = [patch for patch in summary.heat_map(marked, TASK, SPEC).axes[0].patches if patch.get_hatch()]
+    assert len(crossed) == 1
+
+
+@pytest.mark.parametrize(("choice", "mark"), [("every", "balanced-not-finite"), ("every:balance=half", "not-finite")])
+def test_marks_of_another_test_set_are_not_those_of_the_headline(choice, mark):
+    task = tasks.build(choice)
+    axes = {"sigma": 1.0, "length": 10.0}
+    who = {"task": "every", "preset": "smoke", "spec": "0", "seed": 0, "stderr": 0.0, "count": 64}
+    for metric in ("not-finite", "balanced-not-finite"):
+        rows = [{"attn": "ssa", **axes, "metric": each, "value": 0.5} for each in (task.headline, metric)]
+        found = summary.lost(Grid.of(rows, list(axes), **who), task, axes)
+        assert found == ({(1.0, 10.0)} if metric == mark else set()), metric

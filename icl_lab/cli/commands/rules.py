@@ -15,11 +15,11 @@ from icl_lab.cli.progress import Bar
 def functions(results: Path) -> None:
     """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
     from icl_lab.figures import rules
-    from icl_lab.files import publish_folder
+    from icl_lab.files import made, publish_folder
     from icl_lab.profiles import functions as analysis
     from icl_lab.profiles.families import FAMILIES
 
-    folder = results / "functions"
+    folder = made(results / "functions")
     grids = dict(analysis.everything())
     drawn = dict(rules.functions(grids, FAMILIES))
     publish_folder(folder, {f"{name}.csv": grid.csv() for name, grid in grids.items()}, drawn)
@@ -42,8 +42,9 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
 
     import torch
 
+    from icl_lab import normalizers
     from icl_lab.figures import rules
-    from icl_lab.files import publish_folder
+    from icl_lab.files import made, publish_folder
     from icl_lab.profiles import costs as analysis
     from icl_lab.runs import environment
 
@@ -54,7 +55,8 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     if threads is not None:
         torch.set_num_threads(threads)
     here = environment.device(device)
-    folder = results / "costs"
+    attns = tuple(map(normalizers.canonical, attns))
+    folder = made(results / "costs")
     counted = analysis.operations()
     measured = analysis.measure(tokens, attns or None, pairs=pairs, device=here, tick=Bar())
     printed = analysis.printed_times()

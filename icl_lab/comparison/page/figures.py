@@ -202,12 +202,19 @@ def _effects(study: Study) -> Picture:
 
 def _maps(study: Study) -> Picture:
     (rows, columns), names = study.task.heat_map, study.task.axis_words
-    tables = {rule: study.map(rule) for rule in study.grids}
+    tables, lost = {rule: study.map(rule) for rule in study.grids}, {rule: study.lost(rule) for rule in study.grids}
+    crossed = " Crossed: answers of a seed were no finite numbers, and count as wrong." if any(lost.values()) else ""
     return Picture(
         "Errors over both axes",
-        "Means over the seeds, one colour scale for all.",
+        f"Means over the seeds, one colour scale for all.{crossed}",
         lambda width: maps.side_by_side(
-            tables, names[rows], names[columns], label=words.metric_words(study), log=study.task.log_scale, width=width
+            tables,
+            names[rows],
+            names[columns],
+            label=words.metric_words(study),
+            log=study.task.log_scale,
+            width=width,
+            lost=lost,
         ),
     )
 
