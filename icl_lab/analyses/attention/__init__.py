@@ -105,13 +105,25 @@ class Attention(Analysis):
             each = [reading.means[number] for reading in readings]
             frames.append(Frame(plan.axis, plan.value, each[0][0], [found for _, found in each]))
         shown = [
-            Shown(name, run, str(run.env()["model_sha256"]), reading.learned, reading.answers)
+            Shown(name, run.name, run.seed, card(run), reading.learned, reading.answers)
             for name, run, reading in zip(names(runs), runs, readings, strict=True)
         ]
         notes = [f"Trained on prompts of up to {first.train.longest} examples; this one has {layout.asked.length}."]
         if self.means and not layout.plans:
             notes.append("Means over prompts are left out: with them the page would hold too many cells.")
-        return Seen(layout.asked, layout.window, shown, frames, self.means, notes, answers[0][0].lab.command)
+        task, command = tasks.build(first.task), answers[0][0].lab.command
+        return Seen(
+            layout.asked,
+            layout.window,
+            shown,
+            frames,
+            self.means,
+            notes,
+            command,
+            first.task,
+            {frame.axis: task.axis_label(frame.axis).words for frame in frames if frame.axis != THIS},
+            task.reach(**first.train.shift),
+        )
 
     def table(self, found: Seen) -> list[str]:
         """The answers beside the truth, and where each head of the last query looks most."""
@@ -140,3 +152,15 @@ class Attention(Analysis):
         plans = means.planned(runs, asked, shown) if self.means else []
         rules = "-".join(filename(run.name) + f"-seed-{run.seed}" * (run.seed > 0) for run in runs)
         return Layout(asked, shown, plans, rules)
+
+
+def card(run: Run) -> list[tuple[str, str]]:
+    """What the foot of the page says of a run."""
+    spec = run.spec
+    return [
+        ("run", f"{spec.task} / {spec.attn} / {spec.preset}-{spec.hash} / seed {run.seed}"),
+        ("weights (sha256)", str(run.env()["model_sha256"])),
+        ("rule", run.name),
+        ("positions", spec.test.positions or spec.model.positions),
+        ("trained", f"{spec.train.steps:,} steps, prompts of up to {spec.train.longest} examples"),
+    ]

@@ -43,7 +43,7 @@ def page(found: Seen, origin: str) -> AttentionPage:
     return AttentionPage(
         render(
             "attention.html",
-            title=f"Attention: {found.spec.task}, {', '.join(shown.name for shown in found.runs)}",
+            title=f"Attention: {found.subject}, {', '.join(shown.name for shown in found.runs)}",
             intro=_intro(found),
             finding=finding(found),
             notes=found.notes,
@@ -65,16 +65,15 @@ def data(found: Seen) -> dict[str, Any]:
     Weights and scores of the prompt itself are the model's single-precision numbers, so that what is shown is what was
     used; means over prompts have 65,536 levels and spreads 256. Only visible cells are there, row after row.
     """
-    shift = found.spec.train.shift
     return {
-        "task": found.spec.task,
+        "task": found.subject,
         "layers": found.window.layers,
         "heads": found.window.heads,
         "runs": [shown.name for shown in found.runs],
         "frames": [_frame(frame) for frame in found.frames],
-        "axes": {frame.axis: found.task.axis_label(frame.axis).words for frame in found.frames if frame.axis != THIS},
+        "axes": dict(found.axes),
         "means": found.means,
-        "reach": found.task.reach(**shift),
+        "reach": dict(found.reach),
         "ramps": {name: base64.b64encode(colors).decode() for name, colors in ramps().items()},
     }
 
@@ -154,16 +153,9 @@ def _static(found: Seen) -> tuple[list[str], list[list[str]]]:
 def _card(found: Seen, number: int) -> dict[str, Any]:
     """What the foot of the page says of a run."""
     shown = found.runs[number]
-    spec = shown.run.spec
     return {
         "name": shown.name,
-        "lines": [
-            ("run", f"{spec.task} / {spec.attn} / {spec.preset}-{spec.hash} / seed {shown.run.seed}"),
-            ("weights (sha256)", shown.sha),
-            ("rule", shown.run.name),
-            ("positions", spec.test.positions or spec.model.positions),
-            ("trained", f"{spec.train.steps:,} steps, prompts of up to {spec.train.longest} examples"),
-        ],
+        "lines": shown.card,
         "learned": [
             {"name": name, "layer": layer, "values": [plain(value) for value in values]}
             for (name, layer), values in sorted(shown.learned.items())

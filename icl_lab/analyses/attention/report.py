@@ -85,7 +85,7 @@ def weights_csv(found: Seen) -> str:
     writer.writerow(names)
     labels = [mark.label for mark in found.frames[0].marks]
     for shown, seen in zip(found.runs, found.frames[0].maps, strict=True):
-        who = (shown.run.name, shown.run.seed)
+        who = (shown.attn, shown.seed)
         for at, layer in enumerate(found.window.layers):
             for to, head in enumerate(found.window.heads):
                 weights, scores = seen.weights[at, to].tolist(), seen.scores[at, to].tolist()

@@ -1,15 +1,13 @@
 """What was seen of one or two models: their maps of a prompt and of means over prompts, and their answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from icl_lab import tasks
 from icl_lab.analyses.attention.maps import Maps
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.window import Window
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Answer, Mark, Task
+from icl_lab.tasks.base import Answer, Mark
 
 THIS = "prompt"  # the frame of the prompt itself; the others are called after the axis along which they lie
 
@@ -36,18 +34,26 @@ class Frame:
 
 @dataclass(frozen=True)
 class Shown:
-    """A run: its name on the page, the hash of its weights, what its rule learned, and its answers to the prompt."""
+    """A model: its name on the page, its rule and seed, what the page's foot says of it, what its rule learned.
+
+    And its answers to the prompt.
+    """
 
     name: str
-    run: Run
-    sha: str
+    attn: str
+    seed: int
+    card: list[tuple[str, str]]
     learned: dict[tuple[str, int], list[float]]
     answers: list[Answer]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One or two runs of one task on one prompt, in the frames that the window allows; ``means`` prompts a mean."""
+    """One or two models on one prompt, in the frames that the window allows; ``means`` prompts a mean.
+
+    ``subject`` is what the title names: a task, a text. ``axes`` says what the axes of the frames are called, ``reach``
+    how large the numbers of training are, by role.
+    """
 
     asked: Asked
     window: Window
@@ -56,16 +62,9 @@ class Seen:
     means: int
     notes: list[str] = field(default_factory=list)
     command: str = ""  # what the user typed
-
-    @property
-    def spec(self) -> RunSpec:
-        """The specification of the first run."""
-        return self.runs[0].run.spec
-
-    @property
-    def task(self) -> Task:
-        """The task that all runs share."""
-        return tasks.build(self.spec.task)
+    subject: str = ""
+    axes: Mapping[str, str] = field(default_factory=dict)
+    reach: Mapping[str, float] = field(default_factory=dict)
 
 
 def names(runs: Sequence[Run]) -> list[str]:

@@ -35,7 +35,7 @@ def test_folders_are_named_by_rules_seeds_and_prompt(tiny, lab):
     assert name.startswith("attention-every-smoke-ssa-ssa-seed-1-1,-2-")
     found = frame.ask(asked, groups, lab)
     assert [shown.name for shown in found.runs] == ["ssa seed 0", "ssa seed 1"]
-    assert found.runs[0].sha != found.runs[1].sha
+    assert dict(found.runs[0].card)["weights (sha256)"] != dict(found.runs[1].card)["weights (sha256)"]
 
 
 def test_two_shapes_of_one_rule_are_told_apart(see, runs_of, lab):

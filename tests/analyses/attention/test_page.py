@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from icl_lab.sweep import load_or_train
+from tests.analyses.attention.shown import run_of
 
 
 @pytest.mark.slow
@@ -36,7 +37,7 @@ def test_page_opens_from_disk_and_fits(visit, pair, width, scheme):
 def test_numbers_of_the_page_are_those_of_the_layer(visit, laboratory, rule, tmp_path, look, write):
     found = look(rule, text="1,-2,3,70,5,-6")
     tab = visit(write(found, tmp_path / "page.html"))
-    model = load_or_train(found.runs[0].run, laboratory)
+    model = load_or_train(run_of(found, laboratory), laboratory)
     for layer in (0, 1):
         part, caught = model.blocks[layer].attention, {}
         attend = part.rule.attend

@@ -13,6 +13,7 @@ import torch
 from icl_lab.analyses.attention import page
 from icl_lab.sweep import load_or_train
 from icl_lab.tasks.base import Mark
+from tests.analyses.attention.shown import run_of
 
 
 def unpacked(part, rows, t):
@@ -50,7 +51,7 @@ def test_weights_in_the_page_are_those_used(see, lab, rule):
     found = see(rule, text="1,-2,3,70,-4,0.5")
     held = page.data(found)["frames"][0]["runs"][0]
     weights = np.nan_to_num(unpacked(held["weights"], 11, 11))
-    v, o = used(load_or_train(found.runs[0].run, lab), found.asked.prompt)
+    v, o = used(load_or_train(run_of(found, lab), lab), found.asked.prompt)
     np.testing.assert_allclose(weights @ v, o, atol=1e-5 * np.abs(o).max())
 
 
@@ -81,7 +82,7 @@ def test_foot_of_the_page_names_run_weights_and_command(see, lab):
     found = see("ssa")
     object.__setattr__(found, "command", "icl-lab attention --prompt 1,-2,3,70")
     made = page.page(found, "Made on a machine.").html
-    run = found.runs[0].run
+    run = run_of(found, lab)
     weights = (run.folder / "model.safetensors").read_bytes()
     assert hashlib.sha256(weights).hexdigest() in made
     for words in (
