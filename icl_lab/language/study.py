@@ -2,24 +2,19 @@
 
 import hashlib
 import json
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from icl_lab import markdown as md
 from icl_lab import normalizers
-from icl_lab.comparison.statistics import wilson
+from icl_lab.analyses.attention.maps import Maps
+from icl_lab.analyses.attention.seen import Shown
 from icl_lab.errors import BadValue, Stopped
-from icl_lab.figures import lines
-from icl_lab.figures.base import short
-from icl_lab.grid import Grid
-from icl_lab.language import needle
+from icl_lab.language import attention, needle
 from icl_lab.language.finetune import Recipe, tune
 from icl_lab.language.loss import losses
 from icl_lab.language.model import LanguageModel, read
@@ -60,6 +55,9 @@ class Question:
     near: int = 0
     needles: Needles | None = None
     recipe: Recipe | None = None
+    prompt: str = ""  # a text whose attention maps are shown, of the first two rules
+    layers: str = ""
+    heads: str = ""
 
     @property
     def short(self) -> str:
@@ -86,6 +84,7 @@ class Answers:
     needles: list[Row] = field(default_factory=list)
     heads: list[Row] = field(default_factory=list)
     histories: dict[str, list[float]] = field(default_factory=dict)
+    maps: list[tuple[Shown, Maps]] = field(default_factory=list)
 
 
 def checked(question: Question, device: torch.device) -> tuple[Question, LanguageModel, Corpus]:
@@ -106,6 +105,8 @@ def checked(question: Question, device: torch.device) -> tuple[Question, Languag
         for context, depth in needle.grid(question.needles.contexts, question.needles.depths):
             language.check_length(context + needle.DIGITS + 3)
             needle.hidden(language, corpus, context, depth, 0)
+    if question.prompt:
+        attention.window(language, attention.asked(language, question.prompt), 2, question.layers, question.heads)
     if question.recipe:
         language.check_length(question.recipe.length + len(language.start))
         corpus.windows("train", stream(0), 1, question.recipe.length)
@@ -142,6 +143,10 @@ def measure(
             for row, heads in _needles(question, language, corpus, attn, _told(progress, f"needles with {attn}")):
                 found.needles.append(row)
                 found.heads += heads
+            if question.prompt and len(found.maps) < attention.MOST:
+                reads = attention.asked(language, question.prompt)
+                shows = attention.window(language, reads, attention.MOST, question.layers, question.heads)
+                found.maps.append(attention.shown(language, attn, reads, shows))
         if stopping():
             raise Stopped("stopped; nothing was written, and fine-tuning that is done is kept.")
     for name, order in REFERENCES.items():
@@ -150,83 +155,6 @@ def measure(
             [-model(row[:, :-1]).gather(2, row[:, 1:].unsqueeze(2)).squeeze(2) for row in torch.split(windows, 1)]
         )
     return found
-
-
-def grids(question: Question, answers: Answers, corpus: Corpus) -> dict[str, Grid]:
-    """The numbers as grids: ``loss`` by tokens read, ``ends``, ``needle`` by context and depth, ``heads``."""
-    who = {"task": corpus.name, "preset": Path(question.model).name, "spec": corpus.sha[:8], "seed": 0}
-    steps, ends = [], []
-    for name, nats in answers.losses.items():
-        for tokens, chosen in answers.places.steps.items():
-            steps.append(_row(name, "nats", nats[:, chosen].mean(1), tokens=tokens))
-        ends += [_row(name, metric, values) for metric, values in answers.places.ends(nats).items()]
-        ends.append(_row(name, "bits-per-byte", nats.mean(1) / (math.log(2) * corpus.bytes_a_token)))
-    made = {"loss": Grid.of(steps, ["tokens"], **who), "ends": Grid.of(ends, [], **who)}
-    if answers.needles:
-        made["needle"] = Grid.of(answers.needles, ["context", "depth"], **who)
-        made["heads"] = Grid.of(answers.heads, ["layer", "head", "context", "depth"], **who)
-    return made
-
-
-def table(question: Question, answers: Answers, corpus: Corpus) -> list[str]:
-    """What was found, as lines of Markdown."""
-    first = question.attns[0]
-    shown = list(answers.places.steps)[-1::-4][::-1]
-    bits = math.log(2) * corpus.bytes_a_token
-    tuned = (
-        f" after {question.recipe.steps:,} steps of fine-tuning ({question.recipe.learn})" if question.recipe else ""
-    )
-    text = [
-        f"Loss in nats per token{tuned}: {question.windows} windows of {question.length:,} tokens of the held-out "
-        f"parts of {corpus.name}, {corpus.bytes_a_token:.2f} bytes a token. Rules take {question.near:,} tokens for "
-        "the length of training. A column of numbers is the half octave of tokens up to there. The difference is to "
-        f"{first}, paired over windows, with 1.96 standard errors: windows overlap, so the true ones are larger.",
-        "",
-        *md.head(["rule", *(f"{tokens:g}" for tokens in shown), "all", "difference", "bits per byte"]),
-    ]
-    for name, nats in answers.losses.items():
-        cells = [short(nats[:, answers.places.steps[tokens]].mean().item()) for tokens in shown]
-        mean = nats.mean(1)
-        apart = "" if name == first else _difference(mean - answers.losses[first].mean(1))
-        text.append(md.row([f"`{name}`", *cells, f"{mean.mean():.4f}", apart, f"{mean.mean() / bits:.3f}"]))
-    if question.needles:
-        text += ["", *_needle_table(question, answers)]
-    return text
-
-
-def figures(question: Question, answers: Answers, corpus: Corpus) -> dict[str, Figure]:
-    """The loss over the tokens read, and the share of needles that were found over the context."""
-    steps = answers.places.steps
-    means = {name: [nats[:, at].mean().item() for at in steps.values()] for name, nats in answers.losses.items()}
-    title = f"{Path(question.model).name}: {corpus.name}"
-    drawn = {
-        "loss": lines.rivals(
-            list(steps),
-            {name: [[value] for value in line] for name, line in means.items() if name not in REFERENCES},
-            {name.removeprefix("reference:"): line for name, line in means.items() if name in REFERENCES},
-            axis="tokens read",
-            title=title,
-            label="loss in nats per token",
-            log=False,
-            mark=question.near,
-        )
-    }
-    if question.needles and len(question.needles.contexts) > 1:
-        wrong = {
-            attn: [[_share(answers.needles, attn, context)] for context in question.needles.contexts]
-            for attn in question.attns
-        }
-        drawn["needle"] = lines.rivals(
-            question.needles.contexts,
-            wrong,
-            {},
-            axis="tokens of context",
-            title=title,
-            label="needles missed",
-            log=False,
-            mark=question.near,
-        )
-    return drawn
 
 
 def _needles(
@@ -246,55 +174,16 @@ def _needles(
             scores.append(needle.head_scores(language, hide))
         each = torch.tensor(scores)
         heads = [
-            _row(attn, "needle-score", each[:, layer, head], layer=layer, head=head, **where)
+            row(attn, "needle-score", each[:, layer, head], layer=layer, head=head, **where)
             for layer in range(each.shape[1])
             for head in range(each.shape[2])
         ]
         tick(done + 1, len(cells))
-        yield _row(attn, "missed", torch.tensor(missed), **where), heads
+        yield row(attn, "missed", torch.tensor(missed), **where), heads
 
 
-def _needle_table(question: Question, answers: Answers) -> list[str]:
-    asked = question.needles
-    if asked is None:
-        return []
-    cells = asked.samples * len(asked.depths)
-    text = [
-        f"Needles missed: a number of {needle.DIGITS} digits hidden at {', '.join(f'{d:g}' for d in asked.depths)} "
-        f"percent of the context, {cells} texts for each context, with the 95 % interval of Wilson; all digits must be "
-        "right. Best head: the greatest weight of the last token on the digits, mean over texts.",
-        "",
-        *md.head(["rule", *(f"{context:,} tokens" for context in asked.contexts), "best head"]),
-    ]
-    for attn in question.attns:
-        row = []
-        for context in asked.contexts:
-            share = _share(answers.needles, attn, context)
-            low, high = wilson(round(share * cells), cells)
-            row.append(f"{share:.2f} [{low:.2f}, {high:.2f}]")
-        scores: dict[tuple[int, int], list[float]] = {}
-        for each in answers.heads:
-            if each["attn"] == attn:
-                scores.setdefault((each["layer"], each["head"]), []).append(each["value"])
-        (layer, head), values = max(scores.items(), key=lambda item: sum(item[1]))
-        text.append(md.row([f"`{attn}`", *row, f"{layer}.{head}: {sum(values) / len(values):.2f}"]))
-    return text
-
-
-def _share(rows: Sequence[Row], attn: str, context: int) -> float:
-    values = [row["value"] for row in rows if row["attn"] == attn and row["context"] == context]
-    return float(sum(values) / len(values))
-
-
-def _difference(values: Tensor) -> str:
-    """The mean of paired differences (b) with 1.96 standard errors."""
-    if not bool(values.isfinite().all()):
-        return "not finite"
-    error = values.std().item() / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return f"{values.mean().item():+.4f} ± {1.96 * error:.4f}".replace("-", "−")
-
-
-def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:
+def row(name: str, metric: str, values: Tensor, **where: float) -> Row:
+    """Values (b) of a rule -> a row of a grid: their mean, its standard error and their number."""
     return {"attn": name, **where, "metric": metric} | summary(values)
 
 

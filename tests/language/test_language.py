@@ -252,6 +252,8 @@ def test_a_saved_model_is_asked_with_the_rule_it_was_saved_with(folders, book, t
         (["{llama}", "--attn", "sima", "--needle", "--contexts", "120"], "sima"),
         (["{llama}", "--contexts", "1,x"], "'x' is not among whole numbers"),
         (["{llama}", "--finetune", "5", "--learn", "rule"], "has no numbers to learn"),
+        (["{llama}", "--prompt", "T"], "a prompt has at least two tokens"),
+        (["{llama}", "--prompt", "It does", "--layers", "7"], "there is no layer '7'"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_before_anything_is_computed(folders, book, run, tmp_path, words, complaint):
@@ -268,3 +270,45 @@ def test_what_cannot_be_done_is_one_line_before_anything_is_computed(folders, bo
     assert complaint in err
     assert len([line for line in err.splitlines() if line.startswith(("icl-lab:", "Error:"))]) == 1
     assert not list((tmp_path / "r").glob("lm-*"))
+
+
+def test_the_page_holds_the_weights_that_the_model_used(folders, book, run, tmp_path):
+    text = "It does not come back before night falls."
+    words = ["lm", str(folders["llama"]), "--attn", "softmax,ssmax:s=2", "--text", book, "--length", "20"]
+    code, _, err = run(*words, "--windows", "2", "--prompt", text, "--layers", "1", "--results", str(tmp_path / "r"))
+    assert code == 0, err
+    (folder,) = (tmp_path / "r").glob("lm-*")
+    page = (folder / "attention.html").read_text()
+    assert "ssmax:s=2" in page
+    assert "s, layer 1" in page
+    rows = [line.split(",") for line in (folder / "weights.csv").read_text().splitlines()[1:]]
+    language = read(str(folders["llama"]), CPU)
+    ids = torch.tensor([language.ids(text)])
+    for attn in ("softmax", "ssmax:s=2"):
+        with language.ruled(attn, 20):
+            own = language.model(input_ids=ids, output_attentions=True).attentions[1][0]
+        mine = [row for row in rows if row[0] == attn]
+        assert {row[2] for row in mine} == {"1"}
+        for row in mine[::7]:
+            head, query, key = (int(row[at]) for at in (3, 4, 5))
+            assert float(row[8]) == pytest.approx(own[head, query, key].item(), abs=1e-6)
+    answers = (folder / "answers.csv").read_text().splitlines()
+    assert len(answers) == ids.shape[1]
+    logits = language.model(input_ids=ids).logits[0, 0]
+    error = -logits.log_softmax(-1)[ids[0, 1]].item()
+    assert float(answers[1].split(",")[-3]) == pytest.approx(error, rel=1e-2)
+
+
+def test_scores_of_the_page_give_its_weights(folders, book):
+    from icl_lab.language import attention
+
+    language = read(str(folders["llama"]), CPU)
+    reads = attention.asked(language, "It does not come back.")
+    shows = attention.window(language, reads, 1, "", "1,3")
+    with language.ruled("softmax", 20):
+        _, maps = attention.shown(language, "softmax", reads, shows)
+        again = language.model(input_ids=reads.prompt.tokens).logits
+    hidden = torch.ones(reads.length, reads.length, dtype=torch.bool).triu(1)
+    assert maps.weights.shape == (2, 2, reads.length, reads.length)
+    torch.testing.assert_close(maps.scores.masked_fill(hidden, -math.inf).softmax(-1), maps.weights)
+    assert torch.equal(again, language.model(input_ids=reads.prompt.tokens).logits)

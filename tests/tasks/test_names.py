@@ -27,7 +27,8 @@ ELSEWHERE = {
     *((file, "text") for file in ("analyses/attention/page.py", "evidence/archive.py", "option_values.py")),
     *((f"language/{file}.py", name) for file in ("finetune", "study", "needle") for name in ("needle", "text")),
     *(("cli/commands/language.py", name) for name in ("needle", "text")),
-    ("language/study.py", "depth"),
+    *(("language/report.py", name) for name in ("needle", "depth")),
+    *(("language/study.py", name) for name in ("needle", "depth", "text")),
     *(("papers/tradeoff.py", name) for name in ("linear", "needle")),
 }
 

@@ -43,7 +43,7 @@ def choose(runs: Sequence[Run], asked: Asked, layers: str = "", heads: str = "",
             raise BadValue(f"two runs side by side need the same layers x heads, got {shapes}.")
         fits(run.spec, tasks.build(run.spec.task), asked.length)
     t = asked.prompt.tokens.shape[1]
-    made = Window(_chosen("layer", layers, first.model.layers), _chosen("head", heads, first.model.heads), last)
+    made = Window(chosen("layer", layers, first.model.layers), chosen("head", heads, first.model.heads), last)
     if (cells := len(runs) * made.cells(t)) > CELLS:
         raise BadValue(
             f"{cells:,} cells are more than the {CELLS:,} that a page holds; show fewer: --layers 0 or --heads 0,1 "
@@ -52,7 +52,7 @@ def choose(runs: Sequence[Run], asked: Asked, layers: str = "", heads: str = "",
     return made
 
 
-def _chosen(what: str, text: str, count: int) -> list[int]:
+def chosen(what: str, text: str, count: int) -> list[int]:
     """Reads ``0,2`` as numbers of layers or heads; all of them from an empty text."""
     words = [word.strip() for word in text.split(",")] if text.strip() else [str(number) for number in range(count)]
     for word in words:

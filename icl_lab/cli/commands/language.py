@@ -53,6 +53,9 @@ def _numbers(kind: type, least: float, most: float) -> Any:
     "--depths", default="10,30,50,70,90", show_default=True, callback=_numbers(float, 0, 100), help="In percent."
 )
 @click.option("--samples", default=10, show_default=True, type=click.IntRange(2, 100_000), help="Needles in a cell.")
+@click.option("--prompt", default="", help="A text whose attention maps are shown, of the first two rules, as a page.")
+@click.option("--layers", default="", help="Layers of that page, from 0, e.g. 0,1.  [default: all]")
+@click.option("--heads", default="", help="Heads of that page, from 0.  [default: all]")
 @click.option("--finetune", default=0, type=click.IntRange(0, 10**7), help="Steps of training with each rule first.")
 @click.option("--learn", type=click.Choice(["all", "rule"]), default="all", help="What fine-tuning moves.")
 @click.option("--rate", default=1e-4, show_default=True, type=click.FloatRange(0, 1, min_open=True), help="Of Adam.")
@@ -74,7 +77,7 @@ def lm(model: str, attns: tuple[str, ...], text: str, results: Path, name: str, 
 
     from icl_lab import markdown as md
     from icl_lab.cli.progress import Bar
-    from icl_lab.language import study
+    from icl_lab.language import report, study
     from icl_lab.language.finetune import Recipe
     from icl_lab.runs import environment, study_folder
 
@@ -85,7 +88,15 @@ def lm(model: str, attns: tuple[str, ...], text: str, results: Path, name: str, 
     if steps := more["finetune"]:
         recipe = Recipe(steps, more["learn"], more["rate"], more["batch"], more["tune_length"], more["seed"])
     asked = study.Question(
-        model, attns, text, more["length"] or 0, more["windows"], more["train_tokens"] or 0, needles, recipe
+        model,
+        attns,
+        text,
+        more["length"] or 0,
+        more["windows"],
+        more["train_tokens"] or 0,
+        needles,
+        recipe,
+        *(more[name] for name in ("prompt", "layers", "heads")),
     )
     asked, language, corpus = study.checked(asked, environment.device(more["device"]))
     options, where = asked.options(corpus), (environment.commit(), environment.machine_class())
@@ -95,11 +106,12 @@ def lm(model: str, attns: tuple[str, ...], text: str, results: Path, name: str, 
     answers = study.measure(
         asked, language, corpus, results / "finetuned", lambda what, done, total: bar(what, done, total, ""), stopping
     )
-    told = study.table(asked, answers, corpus)
+    told = report.table(asked, answers, corpus)
     lines = [f"{asked.short} with other rules in its attention.", "", *told, "", f"Made by {md.code(typed())}.", ""]
-    files = {f"{key}.csv": grid.csv() for key, grid in study.grids(asked, answers, corpus).items()}
+    files = {f"{key}.csv": grid.csv() for key, grid in report.grids(asked, answers, corpus).items()}
+    files |= report.files(asked, language, answers, typed(), environment.origin())
     names = study_folder.publish(
-        record, folder, {**files, "table.md": "\n".join(lines)}, study.figures(asked, answers, corpus)
+        record, folder, {**files, "table.md": "\n".join(lines)}, report.figures(asked, answers, corpus)
     )
     out("\n".join(lines))
     out(f"wrote {folder}: {', '.join(names)}")
