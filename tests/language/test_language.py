@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import sys
 
 import pytest
 import torch
@@ -312,3 +313,10 @@ def test_scores_of_the_page_give_its_weights(folders, book):
     assert maps.weights.shape == (2, 2, reads.length, reads.length)
     torch.testing.assert_close(maps.scores.masked_fill(hidden, -math.inf).softmax(-1), maps.weights)
     assert torch.equal(again, language.model(input_ids=reads.prompt.tokens).logits)
+
+
+def test_without_transformers_one_line_says_what_to_install(folders, run, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    code, _, err = run("lm", str(folders["llama"]), "--attn", "softmax", "--results", str(tmp_path))
+    assert code == 2
+    assert err == "icl-lab: language models are read by transformers: pip install 'icl_lab[hf]'.\n"
