@@ -139,9 +139,8 @@ def _previous(tokens: Tensor) -> Tensor:
 def _automaton(tokens: Tensor) -> Tensor:
     """The bit token behind the last write before each instruction, (b t)."""
     state, states = torch.full_like(tokens[:, 0], ZERO), []
-    for t in range(tokens.shape[1]):
-        if t % 2:
-            state = torch.where(tokens[:, t - 1] == WRITE, tokens[:, t], state)
+    for before, token in zip(_previous(tokens).unbind(1), tokens.unbind(1), strict=True):
+        state = torch.where(before == WRITE, token, state)
         states.append(state)
     return torch.stack(states, 1)
 

@@ -33,12 +33,14 @@ class Regression(Task):
     ``sparse`` only so many numbers of w, drawn anew for each w, are not 0. With ``noise`` labels have a normal error of
     that standard deviation; what is wanted is the label with its error. With ``tasks`` w is one of so many that were
     drawn once and never change, and metrics with ``new-`` in front are those of functions drawn anew
-    (``functions=new``). Training climbs to 2 dim examples, as in both papers.
+    (``functions=new``). Training climbs from 6 to 21 examples, from 11 dimensions on from dim / 2 + 1 to
+    2 dim + 1, which for 20 dimensions are the 11 to 41 of Garg et al. Their learned places are
+    ``model.positions=learned`` with ``model.roles=shared``.
 
     Metrics are squared errors divided by the expected square of w.x in training, ``sparse`` or else ``dim``, so that
-    answering 0 scores 1 without noise: the mean over the second half of the answers (``mse-late``; after 2 dim examples
-    those from which the function is known), over all (``mse-all``), and the last (``mse-last``). ``nmse-late`` is
-    divided by sigma_x^2 sigma_f^2 too.
+    answering 0 scores 1 without noise: the mean over the second half of the answers (``mse-late``; after dim examples
+    the function is known), over all (``mse-all``), and the last (``mse-last``). ``nmse-late`` is divided by
+    sigma_x^2 sigma_f^2 too.
     """
 
     answers: ClassVar[slice] = slice(None, None, 2)
@@ -47,7 +49,7 @@ class Regression(Task):
     summary: ClassVar[Summary] = Summary("sigma_f", "beyond")
     heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")
 
-    dim: int = 5
+    dim: int = 3
     tasks: int = 0
     noise: float = 0.0
     sparse: int = 0
@@ -110,19 +112,28 @@ class Regression(Task):
     def axes(self) -> Mapping[str, Axes]:  # type: ignore[override]
         """Noise is an axis where there is some: half, as, and twice as in training."""
         grids = {"full": (1, 2, 3, 5), "thin": (1, 2, 3), "tiny": (1, 3)}
-        lengths = {"length": (self.dim, 2 * self.dim, 4 * self.dim)}
+        lengths = {"length": (self.one, 2 * self.one, 4 * self.one)}
         noise = {"noise": (self.noise / 2, self.noise, 2 * self.noise)} if self.noise else {}
         return {name: {"sigma_x": grid, "sigma_f": grid, **noise, **lengths} for name, grid in grids.items()}
 
     @property
     def usual(self) -> Mapping[str, str]:  # type: ignore[override]
-        """From half of dim to twice dim examples; learned places for the longest test."""
-        found = {
-            "train.curriculum.start": str(1 + self.dim // 2),
-            "train.curriculum.stop": str(2 * self.dim),
-            "train.curriculum.rise": str(1 + self.dim // 8),
+        """6 to 21 examples, or up to twice dim; roles tagged, places rotary.
+
+        With learned places models of preset nano learn far less of the same three dimensions.
+        """
+        return {
+            "train.curriculum.start": str(1 + self.one // 2),
+            "train.curriculum.stop": str(1 + 2 * self.one),
+            "train.curriculum.rise": str(max(2, self.one // 10)),
+            "model.positions": "rotary",
+            "model.roles": "tagged",
         }
-        return found | ({"model.positions": f"learned:rows={8 * self.dim}"} if self.dim > 25 else {})
+
+    @property
+    def one(self) -> int:
+        """The shortest length of the tests, half of the longest in training: 10, or dim."""
+        return max(10, self.dim)
 
     @property
     def size(self) -> int:
