@@ -32,7 +32,7 @@ class Recall(Task):
 
     With ``updates`` so many keys are bound a second time, to another value, anywhere among the pairs, and the last
     binding counts. ``length`` counts tokens. Training has ``pairs`` (D) at 4, or twice the updates, and mixes lengths.
-    The paper has 8,192 symbols; more of them, or updates, are learned later: models of preset nano learn 32 symbols.
+    The paper has 8,192 symbols; more of them, or updates, are learned later: models of preset nano learn 20 symbols.
 
     Metrics are error rates: of an answer (``error``), of a whole prompt (``any``), and with ``updates`` of the mean
     over keys bound twice and keys bound once (``balanced-error``); ``cross-entropy`` is in nats.
@@ -52,7 +52,7 @@ class Recall(Task):
         "cross-entropy": "cross-entropy of an answer in nats",
     }
 
-    symbols: int = 32
+    symbols: int = 20
     updates: int = 0
     power: float = 0.01
 

@@ -92,7 +92,7 @@ def test_what_references_score_in_recall():
     first = score(task, prompt, "first-binding")
     # Two of four keys are bound twice, and their first value is wrong.
     assert first == pytest.approx({"error": 0.5, "any": 1, "balanced-error": 0.5})
-    assert score(task, prompt, "chance")["error"] == pytest.approx(1 - 1 / 16, abs=0.02)
+    assert score(task, prompt, "chance")["error"] == pytest.approx(1 - 1 / 10, abs=0.02)
     assert score(task, prompt, "most-recent")["error"] > 0.8
     more = draw("recall:updates=2", prompts=200, length=128, pairs=8)[1]
     first = score(task, more, "first-binding", pairs=8)
@@ -153,7 +153,7 @@ def test_options_of_recall_are_bounded(choice, complaint):
         ("recall", ["train.shift.pairs=2.5"], "pairs must be a whole number"),
         ("recall", ["test.axes.pairs=4,9"], "9 pairs and their questions need 36 tokens or more, got 32"),
         ("recall:symbols=16", ["test.axes.pairs=4,8"], "symbols=16 name keys and values of up to 7 pairs, got 8"),
-        ("recall:updates=8", [], "symbols=32 name keys and values of up to 8 pairs, got 16"),
+        ("recall:updates=8", [], "symbols=20 name keys and values of up to 2 pairs, got 16"),
         ("recall:updates=2", ["test.axes.pairs=2"], "pairs must be more than updates=2, got 2"),
     ],
 )
