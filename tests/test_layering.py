@@ -31,7 +31,7 @@ FLOORS = (
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
 BASES = {
-    "tasks": {"base", "declared", "drawing", "prompt"},
+    "tasks": {"base", "declared", "drawing", "estimators", "prompt", "symbols"},
     "normalizers": {"base"},
     "analyses": {"frame", "observe", "stretch", "page"},
 }

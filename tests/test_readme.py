@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = index.pages(ROOT)
 FINDINGS = ROOT / index.FINDINGS
-EXAMPLES = {"square:c=3", "mine", "sine", "recall:keys=12"}  # rules that a reader is to write
+EXAMPLES = {"square:c=3", "mine", "sine", "lookup:keys=12"}  # rules that a reader is to write
 ELSEWHERE = {
     "icl_lab/normalizers/square.py",
     "path/to/file.toml",

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from icl_lab.tasks import registry
+from icl_lab.tasks import estimators, registry
 from icl_lab.tasks.base import Axes, Clip, Label, Predictor, Prompt, Summary, Task
 from icl_lab.tasks.drawing import NORMAL_RANGE, interleave, published_inputs, whole
 
@@ -185,13 +185,7 @@ def bayes(x: Tensor, y: Tensor) -> Tensor:
 
 def nearest(x: Tensor, y: Tensor, neighbours: int = 3) -> Tensor:
     """The mean y of the nearest examples before each x (fewer where fewer are known, 0 before the first)."""
-    length = x.shape[1]
-    known = torch.ones(length, length, dtype=torch.bool).tril(-1)
-    distance = (x.unsqueeze(2) - x.unsqueeze(1)).abs().masked_fill(~known, torch.inf)
-    near = distance.topk(min(neighbours, length), dim=2, largest=False)
-    used = near.values.isfinite()
-    values = y.unsqueeze(1).expand(-1, length, -1).gather(2, near.indices)
-    return (values * used).sum(2) / used.sum(2).clamp(min=1)
+    return estimators.nearest((x.unsqueeze(2) - x.unsqueeze(1)).abs(), y, neighbours)
 
 
 def _line(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,15 @@ OPTIONS = [
     "needle:answer=3,distractors=bindings",
     "needle:keys=1,alphabet=40",
     "needle-vectors:dim=1",
+    "recall:updates=2",
+    "recall:symbols=128,power=1",
+    "markov:k=2",
+    "maximum:classes=2",
+    "regression:dim=1",
+    "regression:dim=8,tasks=16,noise=0.5",
+    "regression:tasks=4,sparse=2,functions=new",
 ]
-OUTSIDE = ["sine", "recall", "recall:keys=12"]
+OUTSIDE = ["sine", "lookup", "lookup:keys=12"]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -22,6 +22,7 @@ ELSEWHERE = {
     *(("bench/quality.py", name) for name in ("every", "linear", "needle")),
     ("bench/stack.py", "linear"),
     ("cli/commands/claims.py", "linear"),
+    ("cli/commands/rules.py", "pairs"),  # of timings
     ("cli/variables.py", "linear"),
     ("training/recipe.py", "linear"),  # a schedule
     *((file, "text") for file in ("analyses/attention/page.py", "evidence/archive.py", "option_values.py")),

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("outside", "quick_pictures")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["sine", "recall"])
+@pytest.mark.parametrize("task", ["sine", "lookup"])
 def test_an_outside_task_is_compared(run, task, tmp_path):
     code, out, err = run("compare", "--task", task, "--attn", "softmax", "--attn", "ssa", "--seeds", "2", *SMALL)
     assert code == 0, err
@@ -41,12 +41,12 @@ def test_an_outside_task_is_compared(run, task, tmp_path):
     ("words", "line"),
     [
         (["deviant", "--task", "sine"], "sine knows no deviant"),
-        (["deviant", "--task", "recall"], "recall knows no deviant"),
-        (["probe", "--task", "recall"], "recall has no answer to a single number"),
-        (["sweep", "--task", "recall", "--draws", "paper"], "recall has no published evaluation set"),
-        (["sweep", "--task", "recall", "--set", "test.axes.length=12"], "a third of the length, got 8 in 12 tokens"),
-        (["sweep", "--task", "recall", "--set", "train.curriculum.start=11"], "got 4 in 11 tokens"),
-        (["sweep", "--task", "recall", "--set", "train.shift.pairs=6"], "got 6 in 16 tokens"),
+        (["deviant", "--task", "lookup"], "lookup knows no deviant"),
+        (["probe", "--task", "lookup"], "lookup has no answer to a single number"),
+        (["sweep", "--task", "lookup", "--draws", "paper"], "lookup has no published evaluation set"),
+        (["sweep", "--task", "lookup", "--set", "test.axes.length=12"], "a third of the length, got 8 in 12 tokens"),
+        (["sweep", "--task", "lookup", "--set", "train.curriculum.start=11"], "got 4 in 11 tokens"),
+        (["sweep", "--task", "lookup", "--set", "train.shift.pairs=6"], "got 6 in 16 tokens"),
         (["sweep", "--task", "needle", "--set", "train.curriculum.start=5"], "needs prompts of 6 or more, got 5"),
         (["sweep", "--task", "linear", "--set", "test.axes.length=3"], r"must be whole numbers >= 4 .*, got 3"),
         (["attention", "--task", "sine", "--prompt", "1,2"], "sine reads no list of numbers"),
@@ -61,27 +61,27 @@ def test_what_a_task_cannot_do_is_said_before_training(run, words, line, tmp_pat
 
 
 @pytest.mark.slow
-def test_recall_learns_more_than_chance(tiny, lab):
-    grid = sweep(resolve("recall", "softmax", "smoke", ["test.prompts=64"]), 0, lab)
+def test_lookup_learns_more_than_chance(tiny, lab):
+    grid = sweep(resolve("lookup", "softmax", "smoke", ["test.prompts=64"]), 0, lab)
     assert grid.at(attn="softmax", metric="error", pairs=4, length=32) < 0.7  # chance errs in 7 of 8
 
 
-def test_recall_asks_at_other_tokens_in_each_prompt():
-    task = tasks.build("recall")
+def test_lookup_asks_at_other_tokens_in_each_prompt():
+    task = tasks.build("lookup")
     prompt = task.sample(stream(0, "x"), 8, 24)
     assert prompt.tokens.dtype == torch.int64
     assert len({tuple(row.nonzero().flatten().tolist()) for row in prompt.scored}) > 1
     key = prompt.tokens[0, 0]
     (place,) = ((prompt.tokens[0] == key) & prompt.scored[0]).nonzero().flatten()
     assert prompt.targets[0, place] == prompt.tokens[0, 1] - task.keys
-    with pytest.raises(BadValue, match="recall asks each prompt at other tokens"):
+    with pytest.raises(BadValue, match="lookup asks each prompt at other tokens"):
         task.asking(24)
     assert tasks.build("sine").asking(5) == 8
     assert task.end(prompt) == int(prompt.scored.any(0).nonzero().max()) + 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", ["sine", "recall"])
+@pytest.mark.parametrize("choice", ["sine", "lookup"])
 def test_an_outside_task_is_stacked(run, choice):
     code, _, err = run("sweep", "--task", choice, "--attn", "softmax", "--seeds", "2", "--stack", *SMALL)
     assert code == 0, err
@@ -89,13 +89,13 @@ def test_an_outside_task_is_stacked(run, choice):
 
 
 def test_a_loss_that_cannot_be_stacked_is_refused(lab):
-    recall = tasks.registry.part("recall")
+    lookup = tasks.registry.part("lookup")
 
     def indexed(self, outputs, prompt):
         wanted = prompt.targets[prompt.scored].long()
         return torch.nn.functional.cross_entropy(outputs[prompt.scored], wanted)
 
-    tasks.registry.add("indexed")(type("Indexed", (recall,), {"loss": indexed}))
+    tasks.registry.add("indexed")(type("Indexed", (lookup,), {"loss": indexed}))
     runs = [lab.store.run(resolve("indexed", "softmax", "smoke"), seed) for seed in (0, 1)]
     with pytest.raises(BadValue, match=r"the loss of indexed cannot be stacked .* --jobs") as told:
         ensembles.groups(runs)
@@ -105,18 +105,18 @@ def test_a_loss_that_cannot_be_stacked_is_refused(lab):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_whole_number_tokens_train_compiled(tiny):
-    spec = tiny("recall", "softmax", "train.steps=3", "test.axes.length=24,32")
-    task, losses = tasks.build("recall"), []
+    spec = tiny("lookup", "softmax", "train.steps=3", "test.axes.length=24,32")
+    task, losses = tasks.build("lookup"), []
     for settings in ([], ["train.engine=compiled"]):
-        own = resolve("recall", "softmax", "smoke", ["train.steps=3", "train.batch=4", *settings]).train
+        own = resolve("lookup", "softmax", "smoke", ["train.steps=3", "train.batch=4", *settings]).train
         model = GPT2(spec.model, spec.reading(task), "softmax", stream(0, "init"))
         losses.append(train(model, task, own, 0, Progress(), keep=lambda progress: None)[-1]["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_whole_numbers_are_read_by_an_embedding(tiny):
-    task = tasks.build("recall")
-    spec = tiny("recall", "softmax", "test.axes.length=24")
+    task = tasks.build("lookup")
+    spec = tiny("lookup", "softmax", "test.axes.length=24")
     model = GPT2(spec.model, spec.reading(task), "softmax", stream(0, "init"))
     assert tuple(model.read_in.weight.shape) == (17, 16)
     assert 0.015 < model.read_in.weight.std() < 0.025
@@ -129,8 +129,8 @@ def test_whole_numbers_are_read_by_an_embedding(tiny):
     assert not torch.equal(model(other)[:, 5], outputs[:, 5])
 
 
-def test_recall_is_shown_with_its_own_marks(run, tmp_path):
-    words = ["--task", "recall", "--attn", "softmax", "--prompt", "random:length=24,pairs=2,seed=3"]
+def test_lookup_is_shown_with_its_own_marks(run, tmp_path):
+    words = ["--task", "lookup", "--attn", "softmax", "--prompt", "random:length=24,pairs=2,seed=3"]
     code, _, err = run("attention", *words, *SMALL)
     assert code == 0, err
     (folder,) = (tmp_path / "results").glob("attention-*")
@@ -141,9 +141,9 @@ def test_recall_is_shown_with_its_own_marks(run, tmp_path):
 
 @pytest.mark.parametrize("missing", ["marks", "words"])
 def test_tokens_without_words_are_not_shown(run, missing, tmp_path):
-    recall = tasks.registry.part("recall")
+    lookup = tasks.registry.part("lookup")
     base = tasks.base.Task
-    tasks.registry.add("mute")(type("Mute", (recall,), {missing: getattr(base, missing)}))
+    tasks.registry.add("mute")(type("Mute", (lookup,), {missing: getattr(base, missing)}))
     code, _, err = run("attention", "--task", "mute", "--attn", "softmax", "--prompt", "random:length=24", *SMALL)
     assert code == 2
     assert f"mute has no words for its {'tokens' if missing == 'marks' else 'answers'}" in err
@@ -151,9 +151,9 @@ def test_tokens_without_words_are_not_shown(run, missing, tmp_path):
 
 
 def test_vectors_are_not_printed_as_numbers():
-    recall = tasks.registry.part("sine")
+    lookup = tasks.registry.part("sine")
     for changes in ({"width": 2}, {"roles": 3}, {"vocabulary": 4}):
-        task = type("Odd", (recall,), changes)()
+        task = type("Odd", (lookup,), changes)()
         prompt = Prompt(torch.zeros(1, 6, 2), torch.zeros(1, 6), torch.ones(1, 6, dtype=torch.bool))
         with pytest.raises(BadValue, match="has no words for its tokens"):
             task.marks(prompt)
@@ -165,7 +165,7 @@ def test_the_example_of_the_docs_runs_as_printed(run):
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert block == (HERE.parent / "examples" / "sine.py").read_text()
     assert len(block.splitlines()) <= 50
-    assert len((HERE.parent / "examples" / "recall.py").read_text().splitlines()) <= 60
+    assert len((HERE.parent / "examples" / "lookup.py").read_text().splitlines()) <= 60
     del tasks.registry._parts["sine"]
     exec(compile(block, "sine.py", "exec"), {"__name__": "sine"})
     code, out, err = run("sweep", "--task", "sine", "--attn", "ssa", *SMALL)

@@ -10,9 +10,9 @@ from icl_lab.tasks import registry
 from icl_lab.tasks.base import Mark, Prompt, Task
 
 
-@registry.add("recall")
+@registry.add("lookup")
 @dataclass(frozen=True, kw_only=True)
-class Recall(Task):
+class Lookup(Task):
     """Multi-query associative recall of whole-number tokens: pairs first, then each key at a random place.
 
     Formula: k_1 v_1 .. k_P v_P - k_2 - - k_1 .. -> v_2, v_1, ..; cross-entropy; length counts tokens

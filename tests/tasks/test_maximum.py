@@ -1,0 +1,141 @@
+"""The maximum, its counterpart the mean, and the trigger: draws, closed forms, and answers by hand."""
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.errors import BadValue
+from icl_lab.rng import stream
+from icl_lab.runs.spec import resolve
+from icl_lab.tasks.base import Prompt
+
+
+def draw(choice, prompts=64, length=12, **shift):
+    task = tasks.build(choice)
+    return task, task.sample(stream(0, "maximum"), prompts, length, **shift)
+
+
+def score(task, prompt, reference, **shift):
+    errors = task.errors(task.references()[reference](prompt), prompt)
+    return {name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt, **shift).items()}
+
+
+def test_the_class_of_the_highest_priority_by_a_loop():
+    task, prompt = draw("maximum:classes=4", length=20)
+    assert prompt.tokens.shape == (64, 20, 5)
+    for row, wanted in zip(prompt.tokens.tolist(), prompt.targets.tolist(), strict=True):
+        best, kind = -1.0, None
+        for (priority, *one_hot), truth in zip(row, wanted, strict=True):
+            assert 0 <= priority < 1
+            assert sorted(one_hot) == [0, 0, 0, 1]
+            if priority > best:
+                best, kind = priority, one_hot.index(1)
+            assert truth == kind
+
+
+def test_priorities_are_even_and_sigma_changes_no_answer():
+    _, prompt = draw("maximum", prompts=2000)
+    priority = prompt.tokens[..., 0]
+    assert priority.mean().item() == pytest.approx(0.5, abs=0.01)
+    assert priority.square().mean().item() == pytest.approx(1 / 3, abs=0.01)
+    wide = draw("maximum", prompts=2000, sigma=4.0)[1]
+    assert torch.equal(wide.targets, prompt.targets)
+    assert torch.equal(wide.tokens[..., 0], 4 * priority)
+    assert torch.equal(wide.tokens[..., 1:], prompt.tokens[..., 1:])
+    shares = torch.bincount(prompt.targets[:, -1].long(), minlength=10) / 2000
+    assert (shares - 0.1).abs().max() < 0.03
+
+
+def test_what_references_score_in_maximum():
+    """The last of n is the maximum once in n; another one has its class once in ten."""
+    task, prompt = draw("maximum", prompts=20_000, length=8)
+    assert score(task, prompt, "exact-rule") == {"last": 0, "all": 0}
+    assert score(task, prompt, "chance")["last"] == pytest.approx(0.9, abs=0.01)
+    assert score(task, prompt, "most-recent")["last"] == pytest.approx(0.9 * 7 / 8, abs=0.01)
+    by_hand = Prompt(
+        torch.tensor([[[0.3, 1, 0, 0], [0.9, 0, 1, 0], [0.4, 1, 0, 0]]]),
+        torch.tensor([[0.0, 1, 1]]),
+        torch.ones(1, 3, dtype=torch.bool),
+    )
+    three = tasks.build("maximum:classes=3")
+    answers = {name: rule(by_hand).argmax(2)[0].tolist() for name, rule in three.references().items()}
+    assert answers["exact-rule"] == [0, 1, 1]
+    assert answers["most-recent"] == [0, 1, 0]
+    assert answers["most-frequent"] == [0, 0, 0]
+    assert three.confidence(torch.zeros(1, 3, 3), by_hand)["cross-entropy"].item() == pytest.approx(1.0986123)
+    assert [mark.text for mark in three.marks(by_hand)] == ["c1 0.3", "c2 0.9", "c1 0.4"]
+
+
+@pytest.mark.parametrize("classes", [1, 200_000])
+def test_classes_are_bounded(classes):
+    with pytest.raises(BadValue, match="classes must be at least 2 and at most 100,000"):
+        tasks.build(f"maximum:classes={classes}")
+
+
+def test_the_mean_by_a_loop_and_its_references():
+    task, prompt = draw("mean-value", length=9)
+    for row, wanted in zip(prompt.tokens[..., 0].tolist(), prompt.targets.tolist(), strict=True):
+        assert wanted == pytest.approx([sum(row[: i + 1]) / (i + 1) for i in range(9)], abs=1e-5)
+    assert score(task, prompt, "exact-rule") == {"last": 0, "all": 0}
+    for sigma in (1.0, 3.0):
+        many = draw("mean-value", prompts=40_000, length=4, sigma=sigma)[1]
+        assert score(task, many, "zero")["last"] == pytest.approx(1 + sigma**2 / 4, rel=0.04)
+        # The last number lies sigma^2 (1 - 1 / n) from the mean that it is part of.
+        assert score(task, many, "most-recent")["last"] == pytest.approx(sigma**2 * 3 / 4, rel=0.04)
+    by_hand = Prompt(torch.tensor([[[1.0], [3.0], [2.0]]]), torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.bool))
+    assert task.references()["greatest"](by_hand).flatten().tolist() == [1, 3, 3]
+    assert task.references()["exact-rule"](by_hand).flatten().tolist() == [1, 2, 2]
+    views = task.views(torch.tensor([[1.0, 3.0, 5.0]]), by_hand)
+    assert {name: value.item() for name, value in views.items()} == {"last": 5, "all": 3}
+
+
+def test_a_prompt_with_a_trigger_by_a_loop():
+    task, prompt = draw("trigger", prompts=300, length=9)
+    places = set()
+    for row, wanted in zip(prompt.tokens.tolist(), prompt.targets.tolist(), strict=True):
+        assert [first for first, _, _ in row] == [1, *[0] * 8]
+        (tau,) = (t for t, (_, here, _) in enumerate(row) if here == 1)
+        assert sum(here for _, here, _ in row) == 1
+        assert row[0][2] == 0
+        places.add(tau)
+        assert wanted[tau] == pytest.approx(sum(u for _, _, u in row[1:tau]) / (tau - 1), abs=1e-5)
+        assert all(truth == 0 for t, truth in enumerate(wanted) if t != tau)
+    assert places == {2, 3, 4, 5, 6, 7}
+    u = draw("trigger", prompts=5000)[1].tokens[:, 1:, 2]
+    assert u.std().item() == pytest.approx(1, abs=0.02)
+
+
+def test_depth_moves_the_trigger_and_draws_nothing_anew():
+    shallow, deep = (draw("trigger", length=20, depth=depth)[1] for depth in (10.0, 90.0))
+    assert torch.equal(shallow.tokens[..., 2], deep.tokens[..., 2])
+    assert (shallow.tokens[..., 1].argmax(1) == 3).all()  # 2 + 10 % of 17 places
+    assert (deep.tokens[..., 1].argmax(1) == 17).all()
+    assert (draw("trigger", length=20, depth=100.0)[1].tokens[..., 1].argmax(1) == 18).all()
+    with pytest.raises(BadValue, match="depth is a percentage, at most 100, got 101"):
+        resolve("trigger", "softmax", "nano", ["test.axes.depth=101"])
+    with pytest.raises(BadValue, match="a length of 4 or more"):
+        draw("trigger", length=3)
+
+
+def test_what_references_score_in_trigger():
+    task, prompt = draw("trigger", prompts=20_000, length=12)
+    assert score(task, prompt, "exact-rule") == {"balanced-error": 0, "at-trigger": 0, "elsewhere": 0}
+    zero = score(task, prompt, "zero")
+    assert zero == pytest.approx({"balanced-error": 0.5, "at-trigger": 1, "elsewhere": 0}, rel=0.04)
+    mean = score(task, prompt, "always-mean")
+    assert mean["at-trigger"] == 0
+    assert mean["elsewhere"] > 0.1
+
+
+def test_errors_and_loss_of_trigger_by_hand():
+    task = tasks.build("trigger")
+    tokens = torch.tensor([[[1.0, 0, 0], [0, 0, 2], [0, 0, 4], [0, 1, 7], [0, 0, 5]]])
+    prompt = Prompt(tokens, torch.tensor([[0.0, 0, 0, 3, 0]]), torch.ones(1, 5, dtype=torch.bool))
+    assert task.references()["exact-rule"](prompt).flatten().tolist() == [0, 0, 0, 3, 0]
+    outputs = torch.tensor([[[1.0], [0], [0], [1], [-1]]])
+    errors = task.errors(outputs, prompt)
+    assert errors.tolist() == [[1, 0, 0, 8, 1]]  # (3 - 1)^2, two numbers averaged
+    views = {name: value.item() for name, value in task.views(errors, prompt).items()}
+    assert views == {"at-trigger": 8, "elsewhere": 0.5, "balanced-error": 4.25}
+    assert task.loss(outputs, prompt).item() == 4.25
+    assert [mark.role for mark in task.marks(prompt)] == ["first", "u", "u", "trigger", "u"]

@@ -1,0 +1,231 @@
+"""Recall and flip-flop: what stands where, with which probability, and what references score."""
+
+import math
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.errors import BadValue, UnknownOption
+from icl_lab.rng import stream
+from icl_lab.runs.spec import resolve
+from icl_lab.tasks.base import Prompt
+
+CHOICES = ["recall", "recall:updates=2,symbols=40", "recall:power=1,symbols=64"]
+
+
+def draw(choice, prompts=64, length=64, **shift):
+    task = tasks.build(choice)
+    return task, task.sample(stream(0, "symbols"), prompts, length, **shift)
+
+
+def score(task, prompt, reference, **shift):
+    errors = task.errors(task.references()[reference](prompt), prompt)
+    return {name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt, **shift).items()}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_prompt_of_recall_by_its_rules(choice):
+    """Row by row in plain Python: pairs first, each key asked once at an even place, its last value wanted."""
+    task, prompt = draw(choice)
+    pairs, half = int(task.training["pairs"]), task.symbols // 2
+    start = 2 * (pairs + task.updates)
+    for row, wanted, asked in zip(prompt.tokens.tolist(), prompt.targets.tolist(), prompt.scored.tolist(), strict=True):
+        keys, values = row[:start:2], row[1:start:2]
+        assert len(set(keys)) == pairs
+        assert len(keys) - len(set(keys)) == task.updates
+        assert max(keys.count(key) for key in keys) == (2 if task.updates else 1)
+        assert all(1 <= key < half for key in keys)
+        assert len(set(values)) == len(values)
+        assert all(half <= value < task.symbols for value in values)
+        bound = dict(zip(keys, values, strict=True))  # a later binding takes the place of an earlier one
+        places = [t for t, here in enumerate(asked) if here]
+        assert all(t >= start and t % 2 == 0 for t in places)
+        assert sorted(row[t] for t in places) == sorted(bound)
+        assert all(wanted[t] + half == bound[row[t]] for t in places)
+        rest = [row[t] for t in range(start, len(row)) if not asked[t]]
+        assert not set(rest) & set(bound)
+
+
+def test_gaps_follow_the_power_law():
+    """The share of each gap, against all orders in which four can be drawn without repetition, counted out."""
+    for power in (0.01, 1.0):
+        task, prompt = draw(f"recall:power={power}", prompts=40_000, length=28)
+        key = prompt.tokens[:, :1]
+        place = ((prompt.tokens == key) & prompt.scored).float().argmax(1)
+        gaps = (place - 8) // 2 + 1
+        weights = torch.arange(1, 11, dtype=torch.float64) ** (power - 1)
+        shares = torch.bincount(gaps, minlength=11)[1:] / len(gaps)
+        expected = torch.tensor(inclusion(weights.tolist(), 4), dtype=torch.float64) / 4
+        assert (shares - expected).abs().max() < 4 * math.sqrt(0.25 / len(gaps))
+
+
+def inclusion(weights, draws):
+    """The probability that each of the weights is among the first draws without repetition, turn by turn."""
+    found = [0.0] * len(weights)
+
+    def go(left, chance, turns):
+        if not turns:
+            return
+        total = sum(weights[i] for i in left)
+        for i in left:
+            own = chance * weights[i] / total
+            found[i] += own
+            go(left - {i}, own, turns - 1)
+
+    go(frozenset(range(len(weights))), 1.0, draws)
+    return found
+
+
+def test_the_rest_is_even_over_the_symbols_that_are_no_key():
+    task, prompt = draw("recall:symbols=16", prompts=20_000, length=24)
+    rest = prompt.tokens[:, 8:][~prompt.scored[:, 8:]]
+    counts = torch.bincount(rest, minlength=16) / len(rest)
+    # 12 symbols are no key: 0 and the values always, each of 7 keys in 3 of 7 prompts.
+    assert (counts[[0, *range(8, 16)]] - 1 / 12).abs().max() < 0.004
+    assert (counts[1:8] - 3 / 7 / 12).abs().max() < 0.004
+
+
+def test_what_references_score_in_recall():
+    task, prompt = draw("recall:updates=2", prompts=1000)
+    assert score(task, prompt, "exact-rule") == {"error": 0, "any": 0, "balanced-error": 0}
+    first = score(task, prompt, "first-binding")
+    # Two of four keys are bound twice, and their first value is wrong.
+    assert first == pytest.approx({"error": 0.5, "any": 1, "balanced-error": 0.5})
+    assert score(task, prompt, "chance")["error"] == pytest.approx(1 - 1 / 10, abs=0.02)
+    assert score(task, prompt, "most-recent")["error"] > 0.8
+    more = draw("recall:updates=2", prompts=200, length=128, pairs=8)[1]
+    first = score(task, more, "first-binding", pairs=8)
+    assert first["error"] == pytest.approx(2 / 8)
+    assert first["balanced-error"] == pytest.approx(0.5)
+    plain, prompt = draw("recall", prompts=500)
+    assert score(plain, prompt, "first-binding") == {"error": 0, "any": 0}
+    for name, reference in task.references().items():
+        hidden = Prompt(more.tokens, torch.zeros_like(more.targets), more.scored)
+        assert torch.equal(reference(more), reference(hidden)), name
+
+
+def test_recall_by_hand():
+    task = tasks.build("recall:symbols=8,updates=1")
+    tokens = torch.tensor([[1, 5, 3, 4, 2, 6, 1, 7, 1, 2, 0, 4, 3, 6, 2, 2]])
+    scored = torch.zeros(1, 16, dtype=torch.bool)
+    scored[0, [8, 12, 14]] = True
+    targets = torch.zeros(1, 16)
+    targets[0, [8, 12, 14]] = torch.tensor([3.0, 0.0, 2.0])
+    prompt = Prompt(tokens, targets, scored)
+    at = [8, 12, 14]
+    answers = {name: rule(prompt).argmax(2)[0, at].tolist() for name, rule in task.references().items()}
+    assert answers["exact-rule"] == [3, 0, 0]  # after 14 key 2 was last followed by 0, which is no value: here a filler
+    assert answers["first-binding"] == [1, 0, 2]
+    assert answers["most-recent"] == [3, 0, 2]
+    for name in ("exact-rule", "first-binding"):  # at 10 stands a symbol that was not there before
+        assert task.references()[name](prompt)[0, 10].abs().max() == 0
+    assert [mark.text for mark in task.marks(prompt)][:5] == ["K1", "v2", "K3", "v1", "K2"]
+    assert task.words(torch.eye(4)[torch.tensor([[3] * 16])], prompt, 8) == ("v4", "v4")
+    errors = torch.full((1, 16), torch.nan)
+    errors[0, at] = torch.tensor([1.0, 0.0, 1.0])
+    views = task.views(errors, prompt, pairs=3.0)
+    assert views["balanced-error"].tolist() == [[1.0, 0.5]]  # key 1 is bound twice; keys 3 and 2 once
+    assert views["error"].item() == pytest.approx(2 / 3)
+    outputs = torch.zeros(1, 16, 4)
+    assert task.confidence(outputs, prompt)["cross-entropy"].item() == pytest.approx(math.log(4))
+    assert task.loss(outputs, prompt).item() == pytest.approx(math.log(4))
+
+
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        ("recall:symbols=7", "even, at least 8 .* got 7"),
+        ("recall:symbols=200000", "at most 100,000"),
+        ("recall:updates=-1", "updates must be at least 0"),
+        ("recall:power=0", "power must be above 0"),
+        ("recall:power=1.5", "power must be above 0 and at most 1 .*, got 1.5"),
+    ],
+)
+def test_options_of_recall_are_bounded(choice, complaint):
+    with pytest.raises(BadValue, match=complaint):
+        tasks.build(choice)
+
+
+@pytest.mark.parametrize(
+    ("choice", "settings", "complaint"),
+    [
+        ("recall", ["train.shift.pairs=2.5"], "pairs must be a whole number"),
+        ("recall", ["test.axes.pairs=4,9"], "9 pairs and their questions need 36 tokens or more, got 32"),
+        ("recall:symbols=16", ["test.axes.pairs=4,8"], "symbols=16 name keys and values of up to 7 pairs, got 8"),
+        ("recall:updates=8", [], "symbols=20 name keys and values of up to 2 pairs, got 16"),
+        ("recall:updates=2", ["test.axes.pairs=2"], "pairs must be more than updates=2, got 2"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_training(choice, settings, complaint):
+    with pytest.raises(BadValue, match=complaint):
+        resolve(choice, "softmax", "nano", settings)
+
+
+def test_a_prompt_of_flip_flop_by_its_rules():
+    """In plain Python: instructions and bits in turn, w first, r last, and after r the bit that was written last."""
+    task, prompt = draw("flip-flop", prompts=200, length=30)
+    for row, wanted, asked in zip(prompt.tokens.tolist(), prompt.targets.tolist(), prompt.scored.tolist(), strict=True):
+        memory = None
+        assert (row[0], row[-2]) == (0, 1)
+        for instruction, bit, truth, here, never in zip(
+            row[::2], row[1::2], wanted[::2], asked[::2], asked[1::2], strict=True
+        ):
+            assert instruction in (0, 1, 2)
+            assert bit in (3, 4)
+            assert not never
+            assert here == (instruction == 1)
+            if instruction == 0:
+                memory = bit
+            if instruction == 1:
+                assert bit == memory
+                assert truth == memory - 3
+
+
+@pytest.mark.parametrize("ignored", [10.0, 80.0, 98.0])
+def test_instructions_have_their_shares(ignored):
+    _, prompt = draw("flip-flop", prompts=4000, length=40, ignored=ignored)
+    inner = prompt.tokens[:, 2:-2:2]
+    shares = torch.bincount(inner.flatten(), minlength=3) / inner.numel()
+    p = ignored / 100
+    assert (shares - torch.tensor([(1 - p) / 2, (1 - p) / 2, p])).abs().max() < 4 * math.sqrt(0.25 / inner.numel())
+    coins = prompt.tokens[:, 3:-2:2][inner != 1]
+    assert (coins == 4).float().mean().item() == pytest.approx(0.5, abs=0.01)
+
+
+def test_fewer_ignored_keep_the_reads_and_writes_that_were_there():
+    many, few = (draw("flip-flop", ignored=ignored)[1].tokens[:, ::2] for ignored in (98.0, 10.0))
+    heeded = many != 2
+    assert torch.equal(many[heeded], few[heeded])
+
+
+def test_what_references_score_in_flip_flop():
+    task, prompt = draw("flip-flop", prompts=4000, length=64)
+    assert score(task, prompt, "exact-rule") == {"error": 0, "any": 0, "balanced-error": 0}
+    assert score(task, prompt, "copy-previous")["balanced-error"] == pytest.approx(0.5)
+    assert score(task, prompt, "always-zero")["error"] == pytest.approx(0.5, abs=0.02)
+    read = prompt.scored & (torch.arange(128) > 0)
+    wrong = task.errors(task.references()["copy-previous"](prompt), prompt)[read].mean().item()
+    assert wrong == pytest.approx(0.8 / 2, abs=0.02)  # after an ignored instruction the bit before is a coin
+
+
+def test_flip_flop_by_hand():
+    task = tasks.build("flip-flop")
+    tokens = torch.tensor([[0, 4, 2, 3, 1, 4, 0, 3, 1, 3]])  # w 1 i 0 r 1 w 0 r 0
+    targets = torch.tensor([[1.0, 1, 0, 0, 1, 1, 0, 0, 0, 0]])
+    scored = torch.zeros(1, 10, dtype=torch.bool)
+    scored[0, [4, 8]] = True
+    prompt = Prompt(tokens, targets, scored)
+    at = {name: rule(prompt).argmax(2)[0, [4, 8]].tolist() for name, rule in task.references().items()}
+    assert at == {"always-zero": [0, 0], "copy-previous": [0, 0], "exact-rule": [1, 0]}
+    views = task.views(prompt.blank(torch.tensor([[9.0, 9, 9, 9, 1, 9, 9, 9, 0, 9]])), prompt)
+    assert views["error"].item() == 0.5
+    assert views["any"].item() == 1
+    assert views["balanced-error"].tolist() == [[0, 1]]  # at 8 the bit before is right, at 4 it is not
+    assert " ".join(mark.text for mark in task.marks(prompt)) == "w 1 i 0 r 1 w 0 r 0"
+    with pytest.raises(BadValue, match="ignored is a percentage, at most 100, got 120"):
+        resolve("flip-flop", "softmax", "nano", ["test.axes.ignored=120"])
+    with pytest.raises(BadValue, match="a length of 2 or more"):
+        draw("flip-flop", length=1)
+    with pytest.raises(UnknownOption, match="depth"):
+        draw("flip-flop", depth=3.0)

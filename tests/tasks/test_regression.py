@@ -1,0 +1,236 @@
+"""Regression in many dimensions: draws, estimators against independent ones, and the known curves of the papers."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.errors import BadValue
+from icl_lab.rng import stream
+from icl_lab.tasks import estimators
+
+GARG = "regression:dim=20"
+RAVENTOS = "regression:dim=8,noise=0.5,tasks=16"
+
+
+def draw(choice, prompts=64, length=40, **shift):
+    task = tasks.build(choice)
+    return task, task.sample(stream(0, "regression"), prompts, length, **shift)
+
+
+def curve(choice, reference, prompts=1000, length=40, **shift):
+    """The mean error of a reference at each index."""
+    task, prompt = draw(choice, prompts, length, **shift)
+    return task.errors(task.references()[reference](prompt), prompt).mean(0)
+
+
+def parts(prompt):
+    """Inputs (b L d) and labels (b L) in double precision."""
+    numbers = prompt.tokens.double()
+    return numbers[:, ::2], numbers[:, 1::2, 0]
+
+
+def test_a_prompt_holds_inputs_and_labels_of_one_function():
+    task, prompt = draw("regression:dim=3", prompts=8, length=10)
+    x, y = parts(prompt)
+    for own_x, own_y in zip(x.numpy(), y.numpy(), strict=True):
+        w = np.linalg.lstsq(own_x[:3], own_y[:3], rcond=None)[0]
+        assert np.allclose(own_x @ w, own_y, atol=1e-3)
+    assert prompt.tokens[:, 1::2, 1:].abs().max() == 0
+    assert torch.equal(prompt.targets[:, ::2], prompt.tokens[:, 1::2, 0])
+    assert task.asked(4) == [0, 2, 4, 6]
+
+
+def test_spreads_are_standard_deviations():
+    task, prompt = draw("regression:dim=4,noise=0.5", prompts=20_000, length=4, sigma_x=2.0, sigma_f=3.0, noise=1.0)
+    x, y = parts(prompt)
+    assert x.std().item() == pytest.approx(2, rel=0.02)
+    assert y.square().mean().item() == pytest.approx(4 * 4 * 9 + 1, rel=0.05)
+    assert task.spread(sigma_x=2.0, sigma_f=3.0) == pytest.approx(12)
+    quiet = draw("regression:dim=4,noise=0.5", prompts=20_000, length=4, sigma_x=2.0, sigma_f=3.0, noise=0.5)[1]
+    assert (parts(quiet)[1] - y).std().item() == pytest.approx(0.5, rel=0.03)  # the same noise, half as large
+
+
+def test_sparse_functions_have_so_many_weights_anywhere():
+    w = tasks.regression._weights(stream(0, "sparse"), 20_000, 20, 3)
+    assert ((w != 0).sum(1) == 3).all()
+    assert ((w != 0).float().mean(0) - 3 / 20).abs().max() < 0.015
+    assert w[w != 0].std().item() == pytest.approx(1, abs=0.02)
+    task, prompt = draw("regression:dim=20,sparse=3", prompts=4000)
+    zero = task.errors(task.references()["zero"](prompt), prompt)
+    assert zero.mean().item() == pytest.approx(1, rel=0.06)
+
+
+def test_fixed_functions_are_the_same_in_every_run_and_new_ones_are_not():
+    task, prompt = draw(RAVENTOS.replace("noise=0.5", "noise=0"), prompts=200, length=12)
+    x, y = parts(prompt)
+    fits = ((x @ task.known.double().T - y.unsqueeze(2)).abs().amax(1) < 1e-4).sum(1)
+    assert (fits == 1).all()
+    assert len(set(((x @ task.known.double().T - y.unsqueeze(2)).abs().amax(1)).argmin(1).tolist())) == 16
+    new = task.suites()["new-"].sample(stream(0, "regression"), 200, 12)
+    x, y = parts(new)
+    assert ((x @ task.known.double().T - y.unsqueeze(2)).abs().amax(1) > 1e-2).all()
+    assert list(task.suites()) == ["", "new-"]
+    assert list(tasks.build("regression").suites()) == [""]
+    errors = torch.rand(4, 12)
+    assert set(task.suites()["new-"].views(errors, new)) == {f"new-{name}" for name in task.views(errors, prompt)}
+
+
+def test_least_squares_falls_by_a_line_and_is_exact_after_dim_examples():
+    """E (w - w_hat)^2 = 1 - n / d: what n examples have not touched (the reference curve of Garg et al., Figure 2)."""
+    errors = curve(GARG, "ridge", prompts=300)
+    line = 1 - torch.arange(20) / 20
+    assert (errors[:20] - line).abs().max() < 0.25
+    assert (errors[:20] - line).mean().abs() < 0.03
+    assert errors[22:].max() < 1e-4
+
+
+def test_averaging_falls_as_one_over_n():
+    """w_hat = mean of y x has an error of (d + 1) / n times that of answering 0."""
+    errors = curve(GARG, "averaging", prompts=3000)
+    expected = 21 / torch.arange(1, 40)
+    assert errors[0].item() == pytest.approx(1, rel=0.1)
+    assert (errors[1:] / expected - 1).abs().max() < 0.35
+    assert (errors[1:] / expected).mean().item() == pytest.approx(1, rel=0.04)
+
+
+def test_three_nearest_neighbours_by_a_loop():
+    _, prompt = draw("regression:dim=3", prompts=2, length=7)
+    x, y = parts(prompt)
+    found = estimators.nearest(torch.cdist(x, x), y, 3)
+    for b in range(2):
+        for i in range(7):
+            near = sorted(range(i), key=lambda j: (x[b, i] - x[b, j]).norm().item())[:3]
+            expected = sum(y[b, j].item() for j in near) / max(1, len(near))
+            assert found[b, i].item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.25])
+def test_ridge_against_numpy(penalty):
+    _, prompt = draw("regression:dim=5,noise=0.5", prompts=4, length=12)
+    x, y = parts(prompt)
+    found = estimators.ridge(x, y, penalty)
+    for b in range(4):
+        for i in range(12):
+            known, told = x[b, :i].numpy(), y[b, :i].numpy()
+            if penalty:  # as least squares with further rows sqrt(penalty) I
+                known = np.concatenate((known, math.sqrt(penalty) * np.eye(5)))
+                told = np.concatenate((told, np.zeros(5)))
+            w = np.linalg.lstsq(known, told, rcond=None)[0] if len(told) else np.zeros(5)
+            assert found[b, i].item() == pytest.approx(float(x[b, i].numpy() @ w), rel=1e-6, abs=1e-8)
+
+
+def test_ridge_is_the_bayes_answer_to_noisy_functions():
+    """No other penalty errs less, and that of the reference is the variance of the noise."""
+    task, prompt = draw("regression:dim=8,noise=0.5", prompts=2000, length=16)
+    x, y = parts(prompt)
+    mean = {p: (estimators.ridge(x, y, p) - y).square().mean(0) for p in (0.05, 0.25, 1.25)}
+    assert mean[0.25].mean() < mean[0.05].mean()
+    assert mean[0.25].mean() < mean[1.25].mean()
+    told = task.references()["ridge"](prompt)[:, ::2, 0]
+    assert torch.allclose(told, estimators.ridge(x, y, 0.25).float())
+
+
+@pytest.mark.parametrize("sigma", [0.5, 0.0])
+def test_the_discrete_answer_by_a_loop(sigma):
+    weights = torch.randn(5, 3, generator=stream(0, "w"), dtype=torch.float64)
+    x = torch.randn(2, 4, 3, generator=stream(0, "x"), dtype=torch.float64)
+    y = (x @ weights[2]) + sigma * torch.randn(2, 4, generator=stream(0, "e"), dtype=torch.float64)
+    found = estimators.discrete(x, y, weights, sigma)
+    for b in range(2):
+        for i in range(4):
+            logs = [-sum((y[b, j] - weights[m] @ x[b, j]).item() ** 2 for j in range(i)) / 2 for m in range(5)]
+            # Without noise: what fits exactly, all alike before the first.
+            shares = [math.exp(log / sigma**2) if sigma else float(log > -1e-9) for log in logs]
+            answer = sum(p * (weights[m] @ x[b, i]).item() for m, p in enumerate(shares)) / sum(shares)
+            assert found[b, i].item() == pytest.approx(answer, rel=1e-6)
+
+
+def test_a_discrete_answer_is_the_same_in_pieces(monkeypatch):
+    weights = torch.randn(5, 3, dtype=torch.float64)
+    x, y = torch.randn(7, 4, 3, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)
+    whole = estimators.discrete(x, y, weights, 0.5)
+    monkeypatch.setattr(estimators, "FEW", 45)  # two prompts at once
+    assert torch.allclose(estimators.discrete(x, y, weights, 0.5), whole)
+
+
+def test_few_functions_are_known_sooner_and_new_ones_not_at_all():
+    """On its 16 functions the discrete answer is Bayes, ahead of ridge; on new ones it is far behind it."""
+    discrete, ridge = (curve(RAVENTOS, name, length=16) for name in ("discrete-mmse", "ridge"))
+    assert (discrete[1:8] < ridge[1:8]).all()
+    assert discrete[-1].item() == pytest.approx(0.25 / 8, rel=0.2)  # the noise is left
+    new = f"{RAVENTOS},functions=new"
+    discrete, ridge = (curve(new, name, length=16) for name in ("discrete-mmse", "ridge"))
+    assert discrete[-1] > 3 * ridge[-1]
+
+
+def test_lasso_meets_the_conditions_of_its_minimum():
+    """|X^T (y - X w)| / n is the penalty where a weight is not 0, with its sign, and no more where it is."""
+    _, prompt = draw("regression:dim=6,sparse=2", prompts=6, length=9)
+    x, y = parts(prompt)
+    penalty = 0.05
+    gram, moment = (part[:, -1] / 8 for part in estimators._moments(x, y))
+    w = estimators._descend(gram, moment, penalty)
+    slope = moment - (gram @ w.unsqueeze(2)).squeeze(2)
+    here = w.abs() > 1e-8
+    assert torch.allclose(slope[here], penalty * w[here].sign(), atol=1e-5)
+    assert (slope[~here].abs() <= penalty + 1e-5).all()
+    assert 0 < here.float().mean() < 1
+    assert torch.allclose((w * x[:, -1]).sum(1), estimators.lasso(x, y, penalty)[:, -1])
+
+
+def test_lasso_against_scikit_learn():
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    _, prompt = draw("regression:dim=6,sparse=2", prompts=3, length=12)
+    x, y = parts(prompt)
+    found = estimators.lasso(x, y, 0.01)
+    for b in range(3):
+        for i in range(1, 12):
+            fit = linear_model.Lasso(alpha=0.01, fit_intercept=False, max_iter=100_000, tol=1e-12)
+            fit.fit(x[b, :i].numpy(), y[b, :i].numpy())
+            assert found[b, i].item() == pytest.approx(float(fit.predict(x[b, i : i + 1].numpy())[0]), abs=1e-3)
+
+
+def test_lasso_finds_sparse_functions_sooner_than_least_squares():
+    """Garg et al., Figure 5: of 20 weights 3 are not 0."""
+    lasso, squares = (curve("regression:dim=20,sparse=3", name, prompts=64) for name in ("lasso", "ridge"))
+    assert lasso[12:19].mean() < 0.2 * squares[12:19].mean()
+
+
+def test_inputs_that_are_all_0_say_nothing():
+    x, y = torch.zeros(1, 4, 3, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.float64)
+    for found in (estimators.lasso(x, y, 0.01), estimators.ridge(x, y, 0.0), estimators.averaging(x, y)):
+        assert torch.equal(found, torch.zeros(1, 4, dtype=torch.float64))
+
+
+def test_views_by_hand():
+    task, prompt = draw("regression:dim=2", prompts=1, length=5)
+    views = task.views(torch.tensor([[8.0, 4.0, 6.0, 1.0, 2.0]]), prompt, sigma_x=2.0, sigma_f=3.0)
+    expected = {"mse-late": 3, "mse-all": 21 / 5, "mse-last": 2, "nmse-late": 3 / 36}
+    assert {name: value.item() for name, value in views.items()} == pytest.approx(expected)
+    outputs = torch.zeros(1, 10, 1)
+    outputs[0, ::2, 0] = prompt.targets[0, ::2] + torch.tensor([1.0, 2, 0, 0, 1])
+    assert task.errors(outputs, prompt)[0].tolist() == pytest.approx([0.5, 2, 0, 0, 0.5], abs=1e-5)
+    assert task.loss(outputs, prompt).item() == pytest.approx(0.6, rel=1e-4)
+
+
+def test_noise_is_an_axis_where_there_is_some():
+    assert tasks.build("regression:noise=0.5").axes["tiny"]["noise"] == (0.25, 0.5, 1)
+    assert "noise" not in tasks.build("regression").training
+
+
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        ("regression:dim=0", "dim must be at least 1 and at most 1,000, got 0"),
+        ("regression:tasks=2000000", "tasks must be 0 .* up to 1,048,576, got 2000000"),
+        ("regression:noise=-1", "noise must be at least 0 and at most 100, got -1"),
+        ("regression:dim=5,sparse=5", "sparse must be 0 .* below dim=5, got 5"),
+        ("regression:functions=new", "functions=new is for a number of tasks.*, got tasks=0"),
+    ],
+)
+def test_options_are_bounded_and_must_fit_together(choice, complaint):
+    with pytest.raises(BadValue, match=complaint):
+        tasks.build(choice)
