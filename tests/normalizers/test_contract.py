@@ -22,6 +22,14 @@ MORE = [
     "lssa+reweight:p=15",
     "ssa+reweight:p=3",
     "stick-breaking+reweight",
+    "elastic:bias=3",
+    "llama4:beta=2,length=2",
+    "qassmax:hidden=3",
+    "forget+gated",
+    "differential+gated:per=channel",
+    "lssa+reweight:p=3+gated",
+    "ssmax-free+gated",
+    "cosformer:horizon=current+gated",
 ]
 RULES, *_ = families()
 PARTS = [Part(RULES, registry, name) for registry in RULES.registries for name in registry.names()]

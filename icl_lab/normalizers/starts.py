@@ -1,0 +1,23 @@
+"""Random starts of a rule's own matrices, by address: every build of a rule in a layer begins with the same numbers."""
+
+import torch
+from torch import Tensor, nn
+
+from icl_lab.normalizers.base import Site
+from icl_lab.rng import stream
+
+
+def normal(site: Site, rule: str, name: str, *shape: int, sd: float = 0.02) -> nn.Parameter:
+    """N(0, sd) of a shape, drawn for this parameter of this rule in the layer of ``site``; sd a standard deviation."""
+    return nn.Parameter(sd * torch.randn(shape, generator=_generator(site, rule, name), device="cpu"))
+
+
+def linear(site: Site, rule: str, name: str, *shape: int, inputs: int) -> nn.Parameter:
+    """U(-1, 1) / sqrt(inputs), which is where ``torch.nn.Linear`` starts its weights and biases."""
+    drawn: Tensor = torch.rand(shape, generator=_generator(site, rule, name), device="cpu")
+    return nn.Parameter((2 * drawn - 1) / inputs**0.5)
+
+
+def _generator(site: Site, rule: str, name: str) -> torch.Generator:
+    # The training seed is no part of it: a model's own numbers must be the same whatever its rule draws.
+    return stream(0, "rule", rule, site.layer, name)
