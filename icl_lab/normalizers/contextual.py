@@ -19,6 +19,8 @@ class Contextual(Normalizer):
     of the same tokens: with a cache of keys there would be tokens that nobody kept.
     """
 
+    weights_read: bool = True  # the weights hang on the tokens; else only the output does
+
     def given(self, x: Tensor) -> "Given":
         """The rule with the tokens x (b t w) of one pass."""
         return Given(self, x)
@@ -67,6 +69,11 @@ class Given:
     def output(self, o: Tensor) -> Tensor:
         """What is made of ``weights @ v``, (b h t d) -> (b h t d)."""
         return self.rule.output_of(self.x, o)
+
+
+def needs_tokens(rule: Normalizer) -> bool:
+    """Whether a rule has no weights without the tokens of a model."""
+    return isinstance(rule, Contextual) and rule.weights_read
 
 
 def told(rule: Normalizer, x: Tensor) -> Normalizer | Given:

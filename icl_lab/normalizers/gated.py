@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import wrappers
 from icl_lab.normalizers.base import Normalizer, Site, widen
-from icl_lab.normalizers.contextual import Contextual, told
+from icl_lab.normalizers.contextual import Contextual, needs_tokens, told
 from icl_lab.normalizers.starts import normal
 
 
@@ -43,6 +43,7 @@ class Gated(Contextual):
         self.rule, self.heads, self.phi = rule, site.heads, phi
         gates = site.heads * (site.head_dim if per == "channel" else 1)
         self.w = normal(site, f"gated {per}", "w", gates, site.heads * site.head_dim)
+        self.weights_read = needs_tokens(rule)
         self.sums_to_one, self.non_negative = rule.sums_to_one, rule.non_negative
         self.prefix_consistent, self.ordered, self.stackable = rule.prefix_consistent, rule.ordered, rule.stackable
 

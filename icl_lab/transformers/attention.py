@@ -97,7 +97,7 @@ def serve(
     weights = rule.weights(query, key, visible).to(value.dtype)
     if drops:
         weights = F.dropout(weights, dropout)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
+    return rule.output(weights @ value).transpose(1, 2).contiguous(), weights
 
 
 def _visible(module: nn.Module, mask: Tensor | None, t_q: int, t_k: int, device: torch.device) -> Tensor:

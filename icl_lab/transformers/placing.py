@@ -11,6 +11,7 @@ import icl_lab
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer
+from icl_lab.normalizers.contextual import Contextual
 from icl_lab.registry import require
 from icl_lab.transformers import card, probe
 from icl_lab.transformers.attention import NAME, RULE
@@ -96,15 +97,20 @@ def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
 
 def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
     """Builds the rules that a description tells, by the names of their layers."""
-    alike: dict[tuple[str, int, int], list[str]] = {}
-    for name, layer in told["layers"].items():
-        alike.setdefault((layer["attn"], layer["heads"], layer["head_dim"]), []).append(name)
+    alike: dict[tuple[str, int, int], dict[str, int]] = {}
+    for number, (name, layer) in enumerate(told["layers"].items()):
+        alike.setdefault((layer["attn"], layer["heads"], layer["head_dim"]), {})[name] = number
     rules: dict[str, Normalizer] = {}
-    for (attn, heads, head_dim), names in alike.items():
+    for (attn, heads, head_dim), numbers in alike.items():
         site = {"heads": heads, "head_dim": head_dim, "train_tokens": told["train_tokens"]}
-        built = normalizers.build_layers(attn, layers=len(names), **site)
-        rules |= {name: rule for name, rule in zip(names, built, strict=True) if isinstance(rule, Normalizer)}
+        built = normalizers.build_layers(attn, layers=list(numbers.values()), **site)
+        rules |= {name: rule for name, rule in zip(numbers, built, strict=True) if isinstance(rule, Normalizer)}
     for part in [part for rule in rules.values() for part in rule.modules() if isinstance(part, Normalizer)]:
+        if isinstance(part, Contextual):
+            raise BadValue(
+                f"'{told['attn']}' reads the tokens of a layer, which the attention interface of transformers does not"
+                " hand over: it is not served inside models."
+            )
         if not part.prefix_consistent:
             raise BadValue(
                 f"'{told['attn']}' reads the length of the whole text, which a KV cache, padding and packing hide:"
