@@ -19,12 +19,13 @@ def names() -> list[str]:
     return registry.names()
 
 
-def build(choice: str, *, heads: int, head_dim: int, train_tokens: int, layer: int = 0) -> Normalizer:
+def build(choice: str, *, heads: int, head_dim: int, train_tokens: int, layer: int = 0, width: int = 0) -> Normalizer:
     """Builds one layer's rule from text: ``ssa:n=2``, or ``X+reweight:p=3`` for a wrapper around X.
 
+    ``layer`` is its number, from 0; ``width`` that of its tokens, where it is not heads * head_dim.
     Raises ``LabError`` when a name, an option or a value is not known, and where two parts do not go together.
     """
-    site = Site(heads, head_dim, train_tokens, layer)
+    site = Site(heads, head_dim, train_tokens, layer, width)
     first, *around = _split(choice)
     rule: Normalizer = registry.build(first, site)
     for wrapper in around:
@@ -40,13 +41,13 @@ def build(choice: str, *, heads: int, head_dim: int, train_tokens: int, layer: i
 
 
 def build_layers(
-    choice: str, *, layers: int | Sequence[int], heads: int, head_dim: int, train_tokens: int
+    choice: str, *, layers: int | Sequence[int], heads: int, head_dim: int, train_tokens: int, width: int = 0
 ) -> nn.ModuleList:
     """Builds a rule for each layer; parameters that a rule declares ``shared`` are one tensor for all layers.
 
-    ``layers`` is how many there are, or the numbers of those that get one, counted from 0.
+    ``layers`` is how many there are, or the numbers of those that get one, counted from 0; the rest as in ``build``.
     """
-    site = {"heads": heads, "head_dim": head_dim, "train_tokens": train_tokens}
+    site = {"heads": heads, "head_dim": head_dim, "train_tokens": train_tokens, "width": width}
     numbers = range(layers) if isinstance(layers, int) else layers
     rules = [build(choice, **site, layer=number) for number in numbers]
     for rule in rules[1:]:

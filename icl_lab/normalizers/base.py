@@ -42,6 +42,12 @@ class Site:
     head_dim: int
     train_tokens: int
     layer: int = 0
+    width: int = 0  # of the layer's tokens, where that is not heads * head_dim
+
+    @property
+    def token_width(self) -> int:
+        """The numbers of a token as a layer reads it."""
+        return self.width or self.heads * self.head_dim
 
 
 class Normalizer(nn.Module, ABC):

@@ -30,7 +30,7 @@ class Forget(Contextual):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        self.w = normal(site, "forget", "w", site.heads, site.heads * site.head_dim)
+        self.w = normal(site, "forget", "w", site.heads, site.token_width)
         self.b = nn.Parameter(torch.zeros(site.heads))
 
     def weights_of(self, x: Tensor, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:

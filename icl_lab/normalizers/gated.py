@@ -42,7 +42,7 @@ class Gated(Contextual):
             raise BadValue("a gate on a gate is one gate with more numbers: take one.")
         self.rule, self.heads, self.phi = rule, site.heads, phi
         gates = site.heads * (site.head_dim if per == "channel" else 1)
-        self.w = normal(site, f"gated {per}", "w", gates, site.heads * site.head_dim)
+        self.w = normal(site, f"gated {per}", "w", gates, site.token_width)
         self.weights_read = needs_tokens(rule)
         self.sums_to_one, self.non_negative = rule.sums_to_one, rule.non_negative
         self.prefix_consistent, self.ordered, self.stackable = rule.prefix_consistent, rule.ordered, rule.stackable
