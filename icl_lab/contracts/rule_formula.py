@@ -6,6 +6,7 @@ from torch import Tensor
 from icl_lab.contracts.base import close, hold
 from icl_lab.contracts.rule_inputs import (
     HEADS,
+    FromQueries,
     build,
     finished,
     gradients,
@@ -110,7 +111,10 @@ def keys_may_change_places_where_declared_and_only_there(choice: str) -> None:
     """Keys in another order get the same weights in that order, if and only if ``ordered`` is not declared."""
     rule, (q, k, _) = stirred(choice), qkv()
     order, visible = torch.tensor([3, 0, 6, 1, 5, 4, 2]), torch.ones(7, 7, dtype=torch.bool)
-    w, moved = rule.weights(q, k, visible), rule.weights(q, k[:, :, order], visible)
+    if isinstance(rule, FromQueries):  # a token moves with its key
+        moved, w = rule.weights(q[:, :, order], k[:, :, order], visible), rule.weights(q, k, visible)[:, :, order]
+    else:
+        moved, w = rule.weights(q, k[:, :, order], visible), rule.weights(q, k, visible)
     same = torch.allclose(moved, w[..., order], atol=1e-10)
     words = "ordered is declared, and the order of keys" if same else "ordered is not declared, and the order of keys"
     hold(same is not rule.ordered, f"{words} {'does not matter' if same else 'matters'}")

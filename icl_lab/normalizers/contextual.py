@@ -47,8 +47,12 @@ class Contextual(Normalizer):
         raise BadValue(self._unread())
 
     def _unread(self) -> str:
-        name = getattr(self, "registered", type(self).__name__)
-        return f"'{name}' reads the tokens of a model, not only queries and keys: it cannot be asked without them."
+        return f"{self.title} reads the tokens of a model, not only queries and keys: it cannot be asked without them."
+
+    @property
+    def title(self) -> str:
+        """The name under which it is registered, for a line to a user."""
+        return f"'{getattr(self, 'registered', type(self).__name__)}'"
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,28 @@ class Given:
     x: Tensor
 
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        """q (b h t d), k (b h t d), visible bool -> weights (b h t t)."""
+        """q (b h t d), k (b h t d), visible bool -> weights (b h t t).
+
+        Fewer queries than keys, as with a cache, are only for rules whose weights do not read the tokens; x is then
+        that of the queries. Raises ``BadValue`` for all others.
+        """
+        self._same(q, k)
         return self.rule.weights_of(self.x, q, k, visible)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
         """q, k, v (b h t d), visible bool -> (b h t d)."""
+        self._same(q, k)
         return self.rule.attend_of(self.x, q, k, v, visible)
 
     def output(self, o: Tensor) -> Tensor:
         """What is made of ``weights @ v``, (b h t d) -> (b h t d)."""
         return self.rule.output_of(self.x, o)
+
+    def _same(self, q: Tensor, k: Tensor) -> None:
+        if self.rule.weights_read and q.shape[-2] != k.shape[-2]:
+            raise BadValue(
+                f"{self.rule.title} reads the tokens of all keys, and a KV cache keeps only keys and values."
+            )
 
 
 def needs_tokens(rule: Normalizer) -> bool:

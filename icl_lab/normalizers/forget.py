@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from icl_lab.errors import BadValue
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Site, is_causal, scores, softmax, widen
 from icl_lab.normalizers.contextual import Contextual
@@ -34,8 +33,6 @@ class Forget(Contextual):
         self.b = nn.Parameter(torch.zeros(site.heads))
 
     def weights_of(self, x: Tensor, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        if q.shape[-2] != k.shape[-2]:
-            raise BadValue("forget reads the tokens of all keys, and a KV cache keeps only keys and values.")
         kept = F.logsigmoid(F.linear(widen(x), self.w, self.b)).transpose(-1, -2)  # log f, (b h t)
         return softmax(scores(widen(q), widen(k)) + _since(kept, visible), visible).to(q.dtype)
 

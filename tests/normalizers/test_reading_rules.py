@@ -82,7 +82,9 @@ def test_forget_says_that_it_needs_the_tokens_and_all_of_them() -> None:
     for ask in (lambda: rule.weights(q, k, causal(6)), lambda: rule.attend(q, k, v, causal(6)), lambda: rule.output(v)):
         with pytest.raises(BadValue, match="'forget' reads the tokens of a model"):
             ask()
-    with pytest.raises(BadValue, match="a KV cache keeps only keys and values"):
+    with pytest.raises(
+        BadValue, match="'forget' reads the tokens of all keys, and a KV cache keeps only keys and values"
+    ):
         told(rule, tokens()[:, -1:]).weights(q[:, :, -1:], k, causal(6)[-1:])
 
 
