@@ -1,6 +1,7 @@
 """Where rules are put, what is refused, and that a model is what it was once they are taken out."""
 
 import copy
+import math
 import sys
 
 import pytest
@@ -73,6 +74,12 @@ def test_a_rule_that_weighs_by_tokens_is_refused_in_a_line(tiny_model):
     with pytest.raises(LabError, match="'forget' weighs keys by the tokens themselves") as refused:
         install(tiny_model("llama"), "forget")
     assert "\n" not in str(refused.value)
+
+
+def test_a_rule_knows_the_number_of_its_layer_whatever_others_run(tiny_model):
+    model = tiny_model("llama")
+    install(model, "differential", only=lambda name, layer: layer.layer_idx == 1)
+    assert model.model.layers[1].self_attn.attention_rule.start == pytest.approx(0.8 - 0.6 * math.exp(-0.3))
 
 
 @pytest.mark.parametrize(("kind", "projection"), [("gpt2", "c_proj"), ("qwen3", "o_proj"), ("bert", None)])
