@@ -74,15 +74,16 @@ def attention(
 
 def listen(module: nn.Module) -> list[RemovableHandle]:
     """Makes a layer keep its tokens (b t_q w) for the time of a pass: what its projections read, the first argument."""
+    before = module.register_forward_pre_hook(_keep, with_kwargs=True)
+    return [before, module.register_forward_hook(_forget, always_call=True)]
 
-    def keep(module: nn.Module, given: tuple[Any, ...], said: dict[str, Any]) -> None:
-        setattr(module, READ, said["hidden_states"] if "hidden_states" in said else given[0])
 
-    def forget(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        module.__dict__.pop(READ, None)
+def _keep(module: nn.Module, given: tuple[Any, ...], said: dict[str, Any]) -> None:
+    setattr(module, READ, said["hidden_states"] if "hidden_states" in said else given[0])
 
-    before = module.register_forward_pre_hook(keep, with_kwargs=True)
-    return [before, module.register_forward_hook(forget, always_call=True)]
+
+def _forget(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+    module.__dict__.pop(READ, None)
 
 
 def serve(

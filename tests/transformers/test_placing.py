@@ -115,6 +115,10 @@ def test_nothing_of_a_gate_is_left_after_a_pass_and_after_it_was_taken_out(tiny_
     assert not any("attention_rule_tokens" in vars(module) for module in model.modules())
     install(model, "ssa+gated")  # the hooks of the first go with it
     assert hooks() == before + 2 * len(model.model.layers)
+    logits, twin = model(ids).logits, copy.deepcopy(model)
+    assert torch.equal(twin(ids).logits, logits)
+    uninstall(twin)
+    assert torch.equal(model(ids).logits, logits)
     uninstall(model)
     assert hooks() == before
     assert [set(vars(module)) for module in model.modules()] == attributes
