@@ -32,7 +32,7 @@ FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
 BASES = {
     "tasks": {"base", "declared", "drawing", "estimators", "prompt", "symbols"},
-    "normalizers": {"base"},
+    "normalizers": {"base", "contextual", "starts"},
     "analyses": {"frame", "observe", "stretch", "page"},
 }
 DOORS = {

@@ -16,11 +16,13 @@ from icl_lab.contracts.rule_inputs import (
     HEADS,
     TRAINED,
     WIDTH,
+    asked,
     build,
     gradients,
     qkv,
     single,
     stir,
+    stirred,
 )
 from icl_lab.contracts.rule_masks import MASKS
 from icl_lab.normalizers.base import Normalizer, causal
@@ -60,8 +62,11 @@ def two_builds_start_alike(choice: str) -> None:
 
 
 def parameters_are_named_have_one_entry_a_head_and_learn(choice: str) -> None:
-    """``learned`` and ``shared`` name parameters; each has one entry a head (shared: a token), and a gradient."""
-    rule = build(choice)
+    """``learned`` and ``shared`` name parameters; each has one entry a head (shared: a token), and a gradient.
+
+    A parameter that ``maps`` names may have any shape; its gradient is asked for where it has left its start.
+    """
+    rule, later = build(choice), stirred(choice)
     learned = [p for p in rule.parameters() if p.requires_grad]
     for part in rule.modules():
         if isinstance(part, Normalizer):
@@ -70,29 +75,40 @@ def parameters_are_named_have_one_entry_a_head_and_learn(choice: str) -> None:
                 hold(isinstance(found, torch.Tensor), f"learned names '{name}', which is no tensor")
             missing = sorted(set(part.shared) - set(part.learned))
             hold(not missing, f"shared names {', '.join(missing)}, which learned does not")
+            absent = sorted(set(part.maps) - {name for name, _ in part.named_parameters(recurse=False)})
+            hold(not absent, f"maps names {', '.join(absent)}, which is no parameter")
             for name, parameter in part.named_parameters(recurse=False):
+                if name in part.maps:
+                    continue
                 entries = TRAINED if name in part.shared else (1 if "per=layer" in choice else HEADS)
                 shape = tuple(parameter.shape)
                 hold(shape == (entries,), f"the parameter {name} has the shape {shape}, not ({entries},)")
-    declared = any(part.learned for part in rule.modules() if isinstance(part, Normalizer))
+    declared = any(part.learned or part.maps for part in rule.modules() if isinstance(part, Normalizer))
     hold(
         bool(learned) is (declared and "learn=no" not in choice),
         "a parameter learns that learned does not name" if learned else "learned names what does not learn",
     )
-    _, grads = gradients(rule, qkv(8), causal(8))
+    (_, grads), (_, moved) = (gradients(each, qkv(8), causal(8)) for each in (rule, later))
+    maps = {
+        f"{path}.{name}".lstrip(".")
+        for path, part in rule.named_modules()
+        if isinstance(part, Normalizer)
+        for name in part.maps
+    }
     for name, parameter in rule.named_parameters():
         if parameter.requires_grad:
             hold(name in grads, f"the output does not depend on the parameter {name}")
             hold(grads[name].isfinite().all(), f"the gradient of {name} is not finite")
-            hold((grads[name] != 0).any(), f"the gradient of {name} is 0")
-            if name not in rule.shared:
+            hold(((moved if name in maps else grads)[name] != 0).any(), f"the gradient of {name} is 0")
+            if name not in rule.shared and name not in maps:
                 hold((grads[name] != 0).all(), f"the gradient of {name} is 0 in some heads")
 
 
 def layers_share_what_is_declared_and_nothing_else(choice: str) -> None:
     """Parameters declared ``shared`` are one tensor, which the second layer reads too; no other is in two layers."""
     site = {"heads": HEADS, "head_dim": WIDTH, "train_tokens": TRAINED}
-    first, second = (cast(Normalizer, rule.double()) for rule in normalizers.build_layers(choice, layers=2, **site))
+    built = normalizers.build_layers(choice, layers=2, **site)
+    first, second = (asked(cast(Normalizer, rule.double())) for rule in built)
     tensors = {id(p) for p in first.parameters()}
     declared = {
         id(getattr(part, name)): name
@@ -131,24 +147,24 @@ class _Asked(torch.nn.Module):
 
 def seeds_can_be_stacked_where_declared(choice: str) -> None:
     """Where ``stackable``, ``torch.func.vmap`` over the parameters of two seeds gives what each gives alone."""
-    asked = [_Asked(build(choice)) for _ in range(2)]
-    for seed, each in enumerate(asked):
+    seeds = [_Asked(build(choice)) for _ in range(2)]
+    for seed, each in enumerate(seeds):
         stir(each.rule, seed)
-    if not all(part.stackable for part in asked[0].rule.modules() if isinstance(part, Normalizer)):
+    if not all(part.stackable for part in seeds[0].rule.modules() if isinstance(part, Normalizer)):
         return
-    state = torch.func.stack_module_state(list(asked))
+    state = torch.func.stack_module_state(list(seeds))
     inputs = [qkv(seed=0), qkv(seed=1)]
     stacked = [torch.stack(pair) for pair in zip(*inputs, strict=True)]
 
     def ask(state: Any, tensors: list[torch.Tensor]) -> Any:
-        return torch.func.functional_call(asked[0], state, tuple(tensors))
+        return torch.func.functional_call(seeds[0], state, tuple(tensors))
 
     try:
         with sdpa_kernel(SDPBackend.MATH):  # as stacks are trained: the fused kernels of a CPU cannot be mapped
             got = torch.func.vmap(ask)(state, stacked)
     except RuntimeError as error:
         raise AssertionError(f"stackable is declared, and vmap cannot map it: {str(error).splitlines()[0]}") from None
-    alone = torch.stack([each.forward(*tensors) for each, tensors in zip(asked, inputs, strict=True)])
+    alone = torch.stack([each.forward(*tensors) for each, tensors in zip(seeds, inputs, strict=True)])
     hold(torch.allclose(got, alone, atol=1e-9), "stacked seeds get other outputs than each seed alone")
 
 

@@ -6,7 +6,9 @@ from torch import Tensor
 from icl_lab.contracts.base import close, hold
 from icl_lab.contracts.rule_inputs import (
     HEADS,
+    FromQueries,
     build,
+    finished,
     gradients,
     hard_cases,
     masks,
@@ -109,7 +111,10 @@ def keys_may_change_places_where_declared_and_only_there(choice: str) -> None:
     """Keys in another order get the same weights in that order, if and only if ``ordered`` is not declared."""
     rule, (q, k, _) = stirred(choice), qkv()
     order, visible = torch.tensor([3, 0, 6, 1, 5, 4, 2]), torch.ones(7, 7, dtype=torch.bool)
-    w, moved = rule.weights(q, k, visible), rule.weights(q, k[:, :, order], visible)
+    if isinstance(rule, FromQueries):  # a token moves with its key
+        moved, w = rule.weights(q[:, :, order], k[:, :, order], visible), rule.weights(q, k, visible)[:, :, order]
+    else:
+        moved, w = rule.weights(q, k[:, :, order], visible), rule.weights(q, k, visible)
     same = torch.allclose(moved, w[..., order], atol=1e-10)
     words = "ordered is declared, and the order of keys" if same else "ordered is not declared, and the order of keys"
     hold(same is not rule.ordered, f"{words} {'does not matter' if same else 'matters'}")
@@ -144,7 +149,7 @@ def gradients_are_those_of_the_formula(choice: str) -> None:
     rule = stirred(choice)
     learned = [p for p in rule.parameters() if p.requires_grad]
     for name, visible in (("the causal mask", causal(4)), ("a mask with holes", ragged(4))):
-        tensors = [x.requires_grad_() for x in qkv(4, b=1, width=2)]
+        tensors = [x.requires_grad_() for x in qkv(4, b=1)]
 
         # gradcheck moves the parameters in place, so the rule need not be handed them.
         def both(q: Tensor, k: Tensor, v: Tensor, *_: Tensor, seen: Tensor = visible) -> tuple[Tensor, Tensor]:
@@ -156,11 +161,15 @@ def gradients_are_those_of_the_formula(choice: str) -> None:
 
 
 def attend_is_weights_times_values(choice: str) -> None:
-    """``attend`` returns ``weights @ v``, whatever shorter road it takes."""
+    """``attend`` returns ``weights @ v`` (``output`` of it, where ``finishes``), whatever shorter road it takes."""
     rule, (q, k, v) = stirred(choice), qkv()
     for name, visible in masks().items():
-        got, wanted = rule.attend(q, k, v, visible), rule.weights(q, k, visible) @ v
-        close(got, wanted, f"attend is not weights @ v (with {name}).", rtol=1e-9, atol=1e-11)
+        got, sums = rule.attend(q, k, v, visible), rule.weights(q, k, visible) @ v
+        what = "output(weights @ v)" if rule.finishes else "weights @ v"
+        close(got, finished(rule, q, sums), f"attend is not {what} (with {name}).", rtol=1e-9, atol=1e-11)
+        plain = torch.allclose(got, sums, rtol=1e-9, atol=1e-11)
+        hold(not (plain and rule.finishes), "finishes is declared, and attend is weights @ v")
+        hold(plain or rule.finishes, "finishes is not declared, and output changes weights @ v")
 
 
 def asked_twice_it_gives_the_same(choice: str) -> None:
@@ -179,9 +188,9 @@ def the_rule_is_in_the_path(choice: str) -> None:
     rule, softmax, (q, k, v) = stirred(choice), build("softmax"), qkv(9, gain=0.7)
     same_weights = torch.allclose(rule.weights(q, k, causal(9)), softmax.weights(q, k, causal(9)))
     same_output = torch.allclose(rule.attend(q, k, v, causal(9)), softmax.attend(q, k, v, causal(9)))
-    wanted = choice in SOFTMAX
-    hold(same_weights is wanted, f"its weights are {'' if same_weights else 'not '}those of softmax")
-    hold(same_output is wanted, f"its output is {'' if same_output else 'not '}that of softmax")
+    inside = choice.partition("+gated")[0]  # which leaves the weights as they are
+    hold(same_weights is (inside in SOFTMAX), f"its weights are {'' if same_weights else 'not '}those of softmax")
+    hold(same_output is (choice in SOFTMAX), f"its output is {'' if same_output else 'not '}that of softmax")
 
 
 FORMULA = (

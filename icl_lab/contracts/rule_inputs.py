@@ -8,6 +8,7 @@ from torch import Tensor
 
 from icl_lab import normalizers
 from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.normalizers.contextual import Contextual, told
 
 HEADS, WIDTH, TRAINED = 4, 4, 5
 
@@ -19,7 +20,48 @@ def build(choice: str) -> Normalizer:
 
 def single(choice: str) -> Normalizer:
     """Builds the same rule in single precision, as it is trained."""
-    return normalizers.build(choice, heads=HEADS, head_dim=WIDTH, train_tokens=TRAINED)
+    return asked(normalizers.build(choice, heads=HEADS, head_dim=WIDTH, train_tokens=TRAINED))
+
+
+def asked(rule: Normalizer) -> Normalizer:
+    """A rule as the checks ask it, with queries and keys alone."""
+    return FromQueries(rule) if isinstance(rule, Contextual) else rule
+
+
+class FromQueries(Normalizer):
+    """A rule that reads the tokens, where a token is its own queries (of all heads, side by side).
+
+    What a hidden token must not change is then what its query must not: a rule that lets it is found out by the query.
+    """
+
+    TRAITS = ("sums_to_one", "non_negative", "prefix_consistent", "stackable", "ordered", "finishes")
+
+    def __init__(self, rule: Contextual) -> None:
+        super().__init__()
+        self.rule = rule
+        for trait in self.TRAITS:
+            setattr(self, trait, getattr(rule, trait))
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        """As of any rule."""
+        return told(self.rule, _tokens(q)).weights(q, k, visible)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        """As of any rule."""
+        return told(self.rule, _tokens(q)).attend(q, k, v, visible)
+
+    def output_at(self, q: Tensor, o: Tensor) -> Tensor:
+        """``output`` of the tokens that these queries (b h t d) are."""
+        return told(self.rule, _tokens(q)).output(o)
+
+
+def _tokens(q: Tensor) -> Tensor:
+    return q.transpose(1, 2).flatten(2)
+
+
+def finished(rule: Normalizer, q: Tensor, o: Tensor) -> Tensor:
+    """What a rule makes of ``weights @ v``, (b h t_q d), beside these queries."""
+    return rule.output_at(q, o) if isinstance(rule, FromQueries) else rule.output(o)
 
 
 def stirred(choice: str, seed: int = 5) -> Normalizer:

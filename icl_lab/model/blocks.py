@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from icl_lab.model.gelu import gelu_new
 from icl_lab.normalizers.base import Normalizer, scores
+from icl_lab.normalizers.contextual import told
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
 # Is handed weights and scores, both (b h t t), and may return other weights, which are then used.
@@ -79,8 +80,9 @@ class Attention(nn.Module):
         q, k = turn(self.norm_q(q), self.norm_k(k))
         # A rule widens what it must; autocast would narrow the scores again, in the middle of its formula.
         with plainly(x):
-            other = None if see is None else see(self.rule.weights(q, k, visible), scores(q, k))
-            o = self.rule.attend(q, k, v, visible) if other is None else other @ v
+            rule = told(self.rule, x)
+            other = None if see is None else see(rule.weights(q, k, visible), scores(q, k))
+            o = rule.attend(q, k, v, visible) if other is None else rule.output(other @ v)
         return cast(Tensor, self.project(o.transpose(1, 2).reshape(b, t, d)))
 
 

@@ -1,12 +1,13 @@
 """Attention normalizers: what turns scores into weights. One idea a file; a file is found by being there."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import nn
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, Site
+from icl_lab.normalizers.contextual import Contextual
 from icl_lab.registry import Choice, Registry
 
 registry = Registry("normalizer", __name__)
@@ -18,24 +19,37 @@ def names() -> list[str]:
     return registry.names()
 
 
-def build(choice: str, *, heads: int, head_dim: int, train_tokens: int) -> Normalizer:
+def build(choice: str, *, heads: int, head_dim: int, train_tokens: int, layer: int = 0, width: int = 0) -> Normalizer:
     """Builds one layer's rule from text: ``ssa:n=2``, or ``X+reweight:p=3`` for a wrapper around X.
 
-    Raises ``LabError`` when a name, an option or a value is not known.
+    ``layer`` is its number, from 0; ``width`` that of its tokens, where it is not heads * head_dim.
+    Raises ``LabError`` when a name, an option or a value is not known, and where two parts do not go together.
     """
-    site = Site(heads, head_dim, train_tokens)
+    site = Site(heads, head_dim, train_tokens, layer, width)
     first, *around = _split(choice)
     rule: Normalizer = registry.build(first, site)
     for wrapper in around:
-        rule = wrappers.build(wrapper, site, rule)
+        inner, rule = rule, wrappers.build(wrapper, site, rule)
+        if isinstance(inner, Contextual) and not isinstance(rule, Contextual):
+            raise BadValue(
+                f"normalizer '{choice}': '{wrapper}' reads queries and keys alone, and what it stands around reads the"
+                " tokens, too."
+            )
     if not isinstance(rule, Normalizer):
         raise BadValue(f"normalizer '{choice}': its class must be a Normalizer of icl_lab.normalizers.base.")
     return rule
 
 
-def build_layers(choice: str, *, layers: int, heads: int, head_dim: int, train_tokens: int) -> nn.ModuleList:
-    """Builds a rule for each layer; parameters that a rule declares ``shared`` are one tensor for all layers."""
-    rules = [build(choice, heads=heads, head_dim=head_dim, train_tokens=train_tokens) for _ in range(layers)]
+def build_layers(
+    choice: str, *, layers: int | Sequence[int], heads: int, head_dim: int, train_tokens: int, width: int = 0
+) -> nn.ModuleList:
+    """Builds a rule for each layer; parameters that a rule declares ``shared`` are one tensor for all layers.
+
+    ``layers`` is how many there are, or the numbers of those that get one, counted from 0; the rest as in ``build``.
+    """
+    site = {"heads": heads, "head_dim": head_dim, "train_tokens": train_tokens, "width": width}
+    numbers = range(layers) if isinstance(layers, int) else layers
+    rules = [build(choice, **site, layer=number) for number in numbers]
     for rule in rules[1:]:
         for ours, first in zip(rule.modules(), rules[0].modules(), strict=True):
             if isinstance(first, Normalizer):

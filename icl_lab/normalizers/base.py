@@ -3,11 +3,13 @@
 Axis letters are those of ``icl_lab``: b prompts, h heads, t tokens, d head width. A row is one query; its n is the
 number of keys it may see. Scores are z = q.k / sqrt(d).
 
-A rule takes one of three roads, and implements the one hook of that road:
+A rule takes one of four roads, and implements the one hook of that road:
 
 * ``ScaledQuery``: softmax(c_n z). The factor goes into the query, so any fused kernel serves.
 * ``WarpedScore``: softmax(g(z, n)), for every rule whose unnormalised weight exp(g) is positive.
 * ``Scored``: whatever needs the whole matrix, or q and k themselves.
+* ``Contextual`` (in ``contextual.py``): what reads more than q and k, the tokens themselves. It is handed them by
+  ``given``, which a model calls in each pass, so ``weights`` and ``attend`` have the same arguments in all rules.
 
 A mask ``visible`` is (t t), row by key, the same for all prompts; or it is (b 1 t_q t_k) where prompts are padded, or
 where keys of earlier tokens are kept (a KV cache) and there are fewer queries than keys. A row's n is (t) or (b 1 t_q)
@@ -16,9 +18,7 @@ accordingly. Both give the same, so a rule counts dimensions from the last one a
 A rule whose ``attend`` has a shorter road than all of these writes both methods itself, and a rule made of others
 (heads that divide the work, a re-weighting) holds them and asks them.
 
-A rule that needs more than q and k (a forgetting gate reads the token, a differential head a second score map) has no
-road here. The door for it is a fourth base with its own hook and its own arguments, built by ``build_layers`` like the
-others; it is never a keyword added to ``weights``.
+What is done with the sum of values afterwards (a norm, a gate) is the rule's ``output``; most rules leave it alone.
 """
 
 import math
@@ -36,11 +36,18 @@ MASS = 1e-30
 
 @dataclass(frozen=True)
 class Site:
-    """Where one layer's rule sits: its heads, their width, and the tokens of the longest training prompt."""
+    """Where one layer's rule sits: its heads, their width, tokens of the longest training prompt, its number from 0."""
 
     heads: int
     head_dim: int
     train_tokens: int
+    layer: int = 0
+    width: int = 0  # of the layer's tokens, where that is not heads * head_dim
+
+    @property
+    def token_width(self) -> int:
+        """The numbers of a token as a layer reads it."""
+        return self.width or self.heads * self.head_dim
 
 
 class Normalizer(nn.Module, ABC):
@@ -60,6 +67,10 @@ class Normalizer(nn.Module, ABC):
     ordered: bool = False  # the weights depend on where a key stands, not only on what it is
     learned: tuple[str, ...] = ()  # attributes that hold the parameters under the names of the formula
     shared: tuple[str, ...] = ()  # parameters that all layers hold in common
+    maps: tuple[
+        str, ...
+    ] = ()  # parameters that are matrices or vectors of a layer: no number of a head, not shown as one
+    finishes: bool = False  # ``output`` changes the sum of values
 
     @abstractmethod
     def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
@@ -70,9 +81,13 @@ class Normalizer(nn.Module, ABC):
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        """q (b h t_q d), k, v (b h t_k d), visible as in ``weights`` -> (b h t_q d): ``weights @ v``, by the fastest
-        exact road.
+        """q (b h t_q d), k, v (b h t_k d), visible as in ``weights`` -> (b h t_q d): ``output(weights @ v)``, by the
+        fastest exact road.
         """
+
+    def output(self, o: Tensor) -> Tensor:
+        """What is made of the sum of values ``weights @ v``, (b h t_q d) -> (b h t_q d)."""
+        return o
 
 
 class ScaledQuery(Normalizer):

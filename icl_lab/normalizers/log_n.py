@@ -1,12 +1,14 @@
 """Factors on the scores that need no training: they can be swapped in after it."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Scored, Site, scores, softmax
+from icl_lab.registry import require
 
 
 @registry.add("log-n")
@@ -26,6 +28,36 @@ class LogN(ScaledQuery):
 
     def scale(self, n: Tensor) -> Tensor:
         return (n.log() / self.log_train).clamp(min=1)
+
+
+@registry.add("llama4")
+class Llama4(ScaledQuery):
+    """Softmax with scores that grow by a step with each training length that the keys fill.
+
+    Formula: w = softmax((1 + beta log(1 + floor(n / T))) z), T the tokens of a training prompt; floor((n - 1) / T) with
+        ``variant=ministral3``
+    Paper: Llama 4 and Ministral 3, 2025, as in the public code of transformers
+
+    Rows shorter than T stay exactly softmax (of length T, too, with ``ministral3``, which counts positions from 0).
+    ``length=8192`` sets T, as Llama 4 does. The published models scale only some layers this way; here it is all.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        beta: float = 0.1,
+        variant: Literal["llama4", "ministral3"] = "llama4",
+        length: int | Literal["train"] = "train",
+    ) -> None:
+        super().__init__()
+        require(beta > 0, "beta must be > 0 (at 0 it is softmax)", beta)
+        require(length == "train" or length >= 1, "length must be >= 1, or 'train'", length)
+        self.beta, self.before = beta, int(variant == "ministral3")
+        self.length = site.train_tokens if length == "train" else length
+
+    def scale(self, n: Tensor) -> Tensor:
+        return 1 + self.beta * ((n - self.before) / self.length).floor().log1p()
 
 
 @registry.add("adaptive-temperature")

@@ -5,7 +5,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Scored, Site, count, ratio, scores, softmax, veil, widen
+from icl_lab.normalizers.base import Normalizer, Scored, Site, count, places, ratio, scores, softmax, veil, widen
+from icl_lab.registry import require
+
+FARTHEST = 65_536  # distances with a bias of their own, at most
 
 
 @registry.add("sink")
@@ -77,21 +80,36 @@ class Softpick(Scored):
 class Elastic(Scored):
     """Softmax less a learned multiple of the uniform share, rectified.
 
-    Formula: w_j = relu(softmax(z)_j + tau / n)
+    Formula: w_ij = relu(softmax_j(z_ij + a_|i-j|) + tau / n), a = 0 without ``bias``
     Paper: Elastic-Softmax 2026, arXiv 2601.00919
 
     tau belongs to a head and starts at -1, where a key must get more than the uniform share to keep anything; a first
-    row then has no weight at all.
+    row then has no weight at all. With ``bias=m`` each head also learns a number a for each distance 0 .. m - 1, from 0
+    on, and has none beyond: the position bias of the paper's Lazy Attention, which takes m = 512.
     """
 
     sums_to_one = False
     learned = ("tau",)
 
-    def __init__(self, site: Site, *, tau: float = -1.0, learn: bool = True) -> None:
+    def __init__(self, site: Site, *, tau: float = -1.0, learn: bool = True, bias: int = 0) -> None:
         super().__init__()
+        require(0 <= bias <= FARTHEST, f"bias must be >= 0 and at most {FARTHEST:,}", bias)
+        require(learn or not bias, "a bias is learned, so it needs learn=yes", f"learn=no,bias={bias}")
         self.tau = nn.Parameter(torch.full((site.heads,), tau), requires_grad=learn)
+        self.bias = nn.Parameter(torch.zeros(site.heads, bias)) if bias else None
+        self.ordered, self.maps = bool(bias), ("bias",) if bias else ()
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         # 0 on hidden keys, where the softmax is 0 as well: relu(0) is the exact 0 they must get.
         share = visible / count(visible).to(q.dtype).unsqueeze(-1)
-        return (softmax(scores(q, k), visible) + self.tau.view(-1, 1, 1) * share).relu()
+        z = scores(q, k)
+        if self.bias is not None:
+            z = z + self._by_distance(self.bias, visible)
+        return (softmax(z, visible) + self.tau.view(-1, 1, 1) * share).relu()
+
+    def _by_distance(self, bias: Tensor, visible: Tensor) -> Tensor:
+        """The bias of each pair, (h t_q t_k) or (b h t_q t_k)."""
+        keys = torch.arange(visible.shape[-1], device=visible.device)
+        distance = (places(visible).unsqueeze(-1) - keys).abs().clamp(max=bias.shape[1])
+        found = F.pad(bias, (0, 1))[:, distance]
+        return found if distance.ndim == 2 else found.squeeze(2).transpose(0, 1)

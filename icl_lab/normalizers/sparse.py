@@ -62,7 +62,7 @@ class ASEntmax(Scored):
 
     beta and gamma belong to a head, as in the published code's mode "learn"; there they are drawn (beta uniformly from
     0.1 to 1, gamma normally around 0), here they start at the middles of as many equal parts of 0.1 .. 1 as there are
-    heads, and at 0. The paper's own variant reads them off the token, which this seam does not see.
+    heads, and at 0. The paper's own variant reads them off the token, which is left out here.
     """
 
     learned = ("beta", "gamma")

@@ -1,5 +1,6 @@
 """Scaled signed averaging."""
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -19,22 +20,35 @@ class SSA(WarpedScore):
     Formula: w_j proportional to (1 + b|z_j|)^(n sgn z_j), that is softmax(n sgn(z) log(1 + b|z|))
     Paper: Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685
 
-    n >= 1 and b > 0 start at 1.5 and 1, one of each a head (``per=layer``: one a layer). Written as the softmax of a
-    warped score, because the power overflows where its logarithm does not. Here n is an exponent, not a length.
+    n >= 1 and b > 0 start at 1.5 and 1, one of each a head (``per=layer``: one a layer). ``learn=n`` fixes b,
+    ``learn=b`` fixes n, ``learn=no`` both. Written as the softmax of a warped score, because the power overflows where
+    its logarithm does not. Here n is an exponent, not a length.
+
+    The authors' public code starts elsewhere than the paper: one n = e^0.4 and one b = e a layer in its GPT-2
+    (``ssa:n=1.4918247,b=e,per=layer``; there n may also fall below 1), and b = 0.8 fixed in its Nemotron
+    (``ssa:b=0.8,learn=n,per=layer``).
     """
 
     learned = ("n", "b")
 
     def __init__(
-        self, site: Site, *, n: float = 1.5, b: float = 1.0, learn: bool = True, per: Literal["head", "layer"] = "head"
+        self,
+        site: Site,
+        *,
+        n: float = 1.5,
+        b: float | Literal["e"] = 1.0,
+        learn: bool | Literal["n", "b"] = True,
+        per: Literal["head", "layer"] = "head",
     ) -> None:
         super().__init__()
+        b = math.e if b == "e" else b
+        learn_n, learn_b = learn in (True, "n"), learn in (True, "b")
         require(n >= 1, "n must be >= 1", n)
-        require(n > 1 or not learn, "n must be > 1 while it is learned (its raw value at 1 is minus infinity)", n)
+        require(n > 1 or not learn_n, "n must be > 1 while it is learned (its raw value at 1 is minus infinity)", n)
         require(b > 0, "b must be > 0", b)
         size = site.heads if per == "head" else 1
-        self.raw_n = nn.Parameter(torch.full((size,), softplus_inverse(n - 1)), requires_grad=learn)
-        self.raw_b = nn.Parameter(torch.full((size,), softplus_inverse(b)), requires_grad=learn)
+        self.raw_n = nn.Parameter(torch.full((size,), softplus_inverse(n - 1)), requires_grad=learn_n)
+        self.raw_b = nn.Parameter(torch.full((size,), softplus_inverse(b)), requires_grad=learn_b)
 
     @property
     def n(self) -> Tensor:

@@ -19,6 +19,7 @@ from icl_lab import normalizers, published
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.normalizers.contextual import told
 from icl_lab.profiles.families import rules
 from icl_lab.runs.environment import seconds as elapsed
 from icl_lab.runs.size import room
@@ -201,9 +202,10 @@ def _compare(choice: str, length: int, pairs: int, device: torch.device) -> dict
     base, rule = (_build(name, device) for name in (BASELINE, choice))
     generator = torch.Generator().manual_seed(length)
     q, k, v = (torch.randn(BATCH, HEADS, length, HEAD_DIM, generator=generator).to(device) for _ in range(3))
+    x = torch.randn(BATCH, length, HEADS * HEAD_DIM, generator=generator).to(device)
     found: dict[str, float] = {}
     for name, work in (("forward", _forward), ("both", _both)):
-        jobs: list[Callable[[], object]] = [partial(work, who, q, k, v) for who in (base, rule)]
+        jobs: list[Callable[[], object]] = [partial(work, who, x, q, k, v) for who in (base, rule)]
         for job in jobs:
             job()  # warms up, and fills the caches of masks, which belong to no rule
         bytes_ = [peak(job) for job in jobs]
@@ -224,13 +226,13 @@ def _build(choice: str, device: torch.device) -> Normalizer:
     return normalizers.build(choice, heads=HEADS, head_dim=HEAD_DIM, train_tokens=LENGTHS[0]).to(device)
 
 
-def _forward(rule: Normalizer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _forward(rule: Normalizer, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     with torch.no_grad():
-        return rule.attend(q, k, v, causal(q.shape[-2], q.device))
+        return told(rule, x).attend(q, k, v, causal(q.shape[-2], q.device))
 
 
-def _both(rule: Normalizer, q: Tensor, k: Tensor, v: Tensor) -> None:
-    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
-    o = rule.attend(q, k, v, causal(q.shape[-2], q.device))
-    wanted = [q, k, v, *(p for p in rule.parameters() if p.requires_grad)]
+def _both(rule: Normalizer, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
+    x, q, k, v = (part.detach().requires_grad_() for part in (x, q, k, v))
+    o = told(rule, x).attend(q, k, v, causal(q.shape[-2], q.device))
+    wanted = [x, q, k, v, *(p for p in rule.parameters() if p.requires_grad)]
     torch.autograd.grad(o, wanted, torch.ones_like(o), allow_unused=True)

@@ -8,7 +8,16 @@ from collections.abc import Iterable
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "softmax, by another temperature": ("softmax", "temperature:tau=5", "adaptive-temperature", "sink"),
-    "scores grow with log n": ("ssmax", "ssmax:s=0.43", "ssmax:s=swap", "ssmax-free", "log-n", "asentmax"),
+    "scores grow with log n": (
+        "ssmax",
+        "ssmax:s=0.43",
+        "ssmax:s=swap",
+        "ssmax-free",
+        "log-n",
+        "asentmax",
+        "llama4",
+        "qassmax",
+    ),
     "powers": ("ssa", "ssa:n=2", "l1:phi=relu2", "l1:phi=square", "l1:phi=softplus"),
     "sparse": ("sparsemax", "entmax:alpha=1.5", "softpick", "elastic"),
     "each key by itself": (
@@ -35,6 +44,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "recentred:l1=yes",
         "sima",
         "sima:axis=feature",
+        "differential",
     ),
     "softmax times the score": ("sa-softmax", "sa-softmax:variant=0", "sa-softmax:variant=1", "sa-softmax:variant=2"),
     "re-weighted": ("lssa", "lssa+reweight:p=3", "lssa+reweight:p=15", "softmax+reweight:p=3"),
@@ -44,6 +54,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "scale-invariant",
         "stick-breaking",
         "stick-breaking:remainder=none",
+        "selective",
     ),
     "averages and mixtures of heads": ("average", "soft-avg", "four-functions"),
 }

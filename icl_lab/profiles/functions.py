@@ -23,6 +23,7 @@ from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.normalizers.contextual import needs_tokens
 from icl_lab.profiles.families import rules
 
 HEADS, HEAD_DIM, TRAIN_TOKENS = 8, 64, 82
@@ -96,8 +97,16 @@ def _grid(rows: Iterable[Mapping[str, object]], *axes: str) -> Grid:
     return Grid.of(rows, axes, **WHO)
 
 
+def left_out() -> list[str]:
+    """Returns the rules that have no weights without a model, because they read its tokens: no grid here has them."""
+    return [choice for choice in rules(normalizers.names()) if needs_tokens(_rule(choice))]
+
+
 def _all(choices: Iterable[str] | None) -> list[str]:
-    return rules(normalizers.names()) if choices is None else list(choices)
+    if choices is not None:
+        return list(choices)
+    out = left_out()
+    return [choice for choice in rules(normalizers.names()) if choice not in out]
 
 
 def _cells(choice: str, low: float, high: float, n: int, where: Mapping[str, float]) -> Iterator[dict[str, object]]:
@@ -132,6 +141,10 @@ def _vectors(z: Tensor) -> tuple[Tensor, Tensor]:
     return q.expand(1, HEADS, -1, -1), k.expand(1, HEADS, -1, -1)
 
 
+def _rule(choice: str) -> Normalizer:
+    return normalizers.build(choice, heads=HEADS, head_dim=HEAD_DIM, train_tokens=TRAIN_TOKENS)
+
+
 @cache
 def _asked(choice: str) -> tuple[Normalizer, bool]:
     """A rule, and whether its last query, given alone, gets the row that it gets among the others.
@@ -139,12 +152,12 @@ def _asked(choice: str) -> tuple[Normalizer, bool]:
     The seam asks for all rows. A rule that knows a row by its own query and keys gives one row as well, without t^2
     weights; a rule that reads distances or other queries does not, and may not even notice.
     """
-    rule = normalizers.build(choice, heads=HEADS, head_dim=HEAD_DIM, train_tokens=TRAIN_TOKENS).double()
+    rule = _rule(choice).double()
     q, k = _vectors(torch.tensor([0.5, -2.0, 1.5, -1.0, 3.0], dtype=torch.float64))
     with torch.no_grad():
         among = rule.weights(q, k, causal(5))[0, :, -1]
         try:
             alone = rule.weights(q[..., -1:, :], k, torch.ones(1, 5, dtype=torch.bool))
-        except (BadValue, RuntimeError):
+        except (RuntimeError, BadValue):  # shapes that do not fit, or a rule that says that it needs all queries
             return rule, False
     return rule, alone.shape[-2] == 1 and torch.allclose(alone[0, :, -1], among)

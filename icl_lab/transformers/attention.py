@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from icl_lab.errors import BadValue, LabError
 from icl_lab.normalizers.base import Normalizer, causal, is_causal
+from icl_lab.normalizers.contextual import Contextual, Given
 
 collector: Any
 try:
@@ -22,6 +24,7 @@ except ImportError:  # another version: whether weights are asked for is not kno
 
 NAME = "icl_lab"  # of the attention function and of its mask function
 RULE = "attention_rule"  # the submodule of an attention layer that holds the rule
+READ = "attention_rule_tokens"  # attribute of a layer during a pass: the tokens, where its rule reads them
 
 # What other attention functions understand and a rule would drop: a cap on scores, a learned sink, an added bias, a
 # choice of keys beside the mask, a paged cache.
@@ -64,11 +67,27 @@ def attention(
             f"{type(module).__name__} has no attention rule: read saved models by icl_lab.transformers.load, or put one"
             " in by icl_lab.transformers.install."
         )
+    if isinstance(rule, Contextual):
+        rule = rule.given(getattr(module, READ))
     return serve(rule, module, query, key, value, attention_mask, scaling, dropout, **said)
 
 
+def listen(module: nn.Module) -> list[RemovableHandle]:
+    """Makes a layer keep its tokens (b t_q w) for the time of a pass: what its projections read, the first argument."""
+    before = module.register_forward_pre_hook(_keep, with_kwargs=True)
+    return [before, module.register_forward_hook(_forget, always_call=True)]
+
+
+def _keep(module: nn.Module, given: tuple[Any, ...], said: dict[str, Any]) -> None:
+    setattr(module, READ, said["hidden_states"] if "hidden_states" in said else given[0])
+
+
+def _forget(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+    module.__dict__.pop(READ, None)
+
+
 def serve(
-    rule: Normalizer,
+    rule: Normalizer | Given,
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -97,7 +116,7 @@ def serve(
     weights = rule.weights(query, key, visible).to(value.dtype)
     if drops:
         weights = F.dropout(weights, dropout)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
+    return rule.output(weights @ value).transpose(1, 2).contiguous(), weights
 
 
 def _visible(module: nn.Module, mask: Tensor | None, t_q: int, t_k: int, device: torch.device) -> Tensor:

@@ -11,11 +11,13 @@ import icl_lab
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer
+from icl_lab.normalizers.contextual import Contextual, needs_tokens
 from icl_lab.registry import require
 from icl_lab.transformers import card, probe
-from icl_lab.transformers.attention import NAME, RULE
+from icl_lab.transformers.attention import NAME, RULE, listen
 
 KEY = "icl_lab"  # of the config, where what is installed is written
+HOOKS = "attention_rule_hooks"  # attribute of a layer whose rule reads its tokens
 BEFORE = "attention_before_rule"  # attribute of the model: the implementation that uninstall goes back to
 # Written as the implementation into the config, so that every other way to load the model fails with these words.
 ONLY = "icl_lab: this model has an attention rule, load it with icl_lab.transformers.load"
@@ -55,7 +57,9 @@ def install(
         }
         for layer in met
     }
-    place(model, {"attn": attn, "train_tokens": tokens, "layers": described, "version": icl_lab.__version__})
+    width = getattr(model.config, "hidden_size", 0)
+    told = {"attn": attn, "train_tokens": tokens, "layers": described, "width": width}
+    place(model, told | {"version": icl_lab.__version__})
     return [names[layer.module] for layer in chosen]
 
 
@@ -64,7 +68,10 @@ def uninstall(model: PreTrainedModel) -> None:
     if not installed(model):
         raise BadValue(f"{type(model).__name__} has no attention rule installed.")
     for name in getattr(model.config, KEY)["layers"]:
-        delattr(model.base_model.get_submodule(name), RULE)
+        layer = model.base_model.get_submodule(name)
+        delattr(layer, RULE)
+        for hook in layer.__dict__.pop(HOOKS, ()):
+            hook.remove()
     probe.use(model, getattr(model, BEFORE))
     for name in (BEFORE, "save_pretrained", "set_attn_implementation"):
         delattr(model, name)
@@ -87,6 +94,8 @@ def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
         layer = model.base_model.get_submodule(name)
         where = next((p.device for p in layer.parameters() if p.device.type != "meta"), None)
         setattr(layer, RULE, rule.to(where).train(layer.training))
+        if isinstance(rule, Contextual):
+            setattr(layer, HOOKS, listen(layer))
     probe.use(model, NAME)
     setattr(model.config, KEY, dict(told))
     model.config.attn_implementation = ONLY
@@ -96,15 +105,21 @@ def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
 
 def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
     """Builds the rules that a description tells, by the names of their layers."""
-    alike: dict[tuple[str, int, int], list[str]] = {}
-    for name, layer in told["layers"].items():
-        alike.setdefault((layer["attn"], layer["heads"], layer["head_dim"]), []).append(name)
+    alike: dict[tuple[str, int, int], dict[str, int]] = {}
+    for number, (name, layer) in enumerate(told["layers"].items()):
+        alike.setdefault((layer["attn"], layer["heads"], layer["head_dim"]), {})[name] = number
     rules: dict[str, Normalizer] = {}
-    for (attn, heads, head_dim), names in alike.items():
+    for (attn, heads, head_dim), numbers in alike.items():
         site = {"heads": heads, "head_dim": head_dim, "train_tokens": told["train_tokens"]}
-        built = normalizers.build_layers(attn, layers=len(names), **site)
-        rules |= {name: rule for name, rule in zip(names, built, strict=True) if isinstance(rule, Normalizer)}
+        site["width"] = told.get("width", 0)  # a folder of an older version has none
+        built = normalizers.build_layers(attn, layers=list(numbers.values()), **site)
+        rules |= {name: rule for name, rule in zip(numbers, built, strict=True) if isinstance(rule, Normalizer)}
     for part in [part for rule in rules.values() for part in rule.modules() if isinstance(part, Normalizer)]:
+        if needs_tokens(part):
+            raise BadValue(
+                f"'{told['attn']}' weighs keys by the tokens themselves, which a KV cache does not keep: it is not"
+                " served inside models."
+            )
         if not part.prefix_consistent:
             raise BadValue(
                 f"'{told['attn']}' reads the length of the whole text, which a KV cache, padding and packing hide:"

@@ -315,6 +315,16 @@ def test_missing_files_are_said(tmp_path):
     assert Saturation().read(tmp_path) is None
 
 
+def test_a_rule_that_weighs_by_tokens_has_no_weight_by_its_formula():
+    prompt = LINEAR.sample(stream(0, "prompts"), 3, 5)
+    for attn, known in (("softmax+gated", True), ("forget", False)):
+        model = GPT2(ModelSpec(layers=1, heads=2, width=8), Reading(1, 1, 2, 64), attn, stream(0, "init"))
+        heads, _ = disturb(model, LINEAR, prompt, 1, [1.0, 10.0], CPU)
+        found = {metric: [row["value"] for row in heads if row["metric"] == metric] for metric in ("theory", "largest")}
+        assert all(math.isfinite(value) for value in found["largest"])
+        assert [math.isfinite(value) for value in found["theory"]] == [known] * 4
+
+
 def test_nothing_to_recover_is_said_instead_of_a_number(tmp_path):
     stored_results(tmp_path, recovered=math.nan)
     found = Saturation().read(tmp_path)

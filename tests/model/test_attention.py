@@ -27,6 +27,41 @@ def test_weights_that_a_watch_returns_are_used():
     assert not torch.allclose(mean[:, -1], plain[:, -1], atol=1e-2)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("attn", ["ssa+gated", "ssa+gated:per=channel,phi=softplus", "differential", "forget+gated"])
+def test_weights_that_a_watch_returns_are_finished_as_the_rules_own(attn):
+    model = model_of(attn, layers=2, heads=2, width=8, positions="none").double()
+    for p in model.parameters():
+        p.mul_(5 if p.ndim == 2 else 1)  # gates far from what they start at
+    tokens, kept = torch.randn(4, 24, 1, generator=stream(0, "x"), dtype=torch.float64), {}
+    plain = model(tokens, lambda layer, w, z: kept.update({layer: w}))
+    assert torch.allclose(model(tokens, lambda layer, w, z: kept[layer]), plain, atol=1e-12)
+    halved = model(tokens, lambda layer, w, z: torch.full_like(w, 1 / 24).tril())
+    assert not torch.allclose(halved, plain, atol=1e-6)
+
+
+def test_a_rule_is_handed_what_the_projections_read():
+    """The tokens after the norm, of the layer's own pass: by hand from a layer's input."""
+    model, read, seen = model_of("forget", layers=1, heads=2, width=8, positions="none"), [], []
+    model.blocks[0].attention.qkv.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    rule = model.blocks[0].attention.rule
+    usual = rule.weights_of
+    rule.weights_of = lambda x, q, k, visible: seen.append(x) or usual(x, q, k, visible)
+    model(torch.randn(3, 5, 1, generator=stream(0, "x")))
+    assert torch.equal(seen[0], read[0])
+
+
+@pytest.mark.parametrize("attn", ["softmax+gated", "forget", "qassmax", "differential", "elastic:bias=5"])
+def test_a_rule_with_matrices_leaves_all_other_numbers_at_their_start(attn):
+    """The start of a model hangs on its seed alone, and Muon moves none of a rule's matrices."""
+    plain, model = model_of(layers=2, heads=2, width=8), model_of(attn, layers=2, heads=2, width=8)
+    others = {name: p for name, p in model.named_parameters() if ".rule." not in name}
+    assert others.keys() == dict(plain.named_parameters()).keys()
+    assert all(torch.equal(p, others[name]) for name, p in plain.named_parameters())
+    assert model.matrices() == plain.matrices()
+    assert any(p.ndim == 2 for name, p in model.named_parameters() if ".rule." in name) is (attn != "differential")
+
+
 @pytest.mark.parametrize(("qk_norm", "bounded"), [(True, True), (False, False)])
 def test_norms_of_q_and_k_bound_the_scores(qk_norm, bounded):
     x = 1e4 * torch.randn(2, 9, 1, generator=stream(0, "x"))

@@ -182,7 +182,7 @@ def test_the_rule_is_in_the_path(name, code):
             assert value.grad.abs().max() > 0, parameter
 
 
-@pytest.mark.parametrize("name", normalizers.names())
+@pytest.mark.parametrize("name", [*normalizers.names(), "ssa+gated:per=channel", "forget+gated"])
 def test_watching_changes_nothing_and_shows_what_is_used(name):
     model, seen = build(name).double(), {}
     x = tokens().double()

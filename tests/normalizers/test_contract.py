@@ -22,6 +22,14 @@ MORE = [
     "lssa+reweight:p=15",
     "ssa+reweight:p=3",
     "stick-breaking+reweight",
+    "elastic:bias=3",
+    "llama4:beta=2,length=2",
+    "qassmax:hidden=3",
+    "forget+gated",
+    "differential+gated:per=channel",
+    "lssa+reweight:p=3+gated",
+    "ssmax-free+gated",
+    "cosformer:horizon=current+gated",
 ]
 RULES, *_ = families()
 PARTS = [Part(RULES, registry, name) for registry in RULES.registries for name in registry.names()]
@@ -77,6 +85,22 @@ def test_rows_of_1024_keys_stay_finite_under_a_high_power(choice: str) -> None:
         ("relu:divide=l1+reweight:p=3", "needs rows that sum to 1"),
         ("sa-softmax:variant=4", "variant must be 0, 1, 2, 3"),
         ("l1:phi=silu", "phi must be relu"),
+        ("ssa:learn=n,n=1", "n must be > 1 while it is learned"),
+        ("ssa:learn=c", "learn must be yes or no or n, b, got 'c'"),
+        ("elastic:bias=-1", "bias must be >= 0 and at most 65,536, got -1"),
+        ("elastic:bias=100000", "bias must be >= 0 and at most 65,536, got 100000"),
+        ("elastic:bias=4,learn=no", "a bias is learned, so it needs learn=yes"),
+        ("llama4:beta=0", "beta must be > 0"),
+        ("llama4:length=0", "length must be >= 1, or 'train', got 0"),
+        ("llama4:variant=qwen", "variant must be llama4, ministral3"),
+        ("qassmax:hidden=0", "hidden must be >= 1 and at most 4,096, got 0"),
+        ("qassmax:hidden=5000", "hidden must be >= 1 and at most 4,096, got 5000"),
+        ("softmax+gated:phi=tanh", "phi must be sigmoid, softplus"),
+        ("softmax+gated:per=token", "per must be head, channel"),
+        ("softmax+gated+gated", "a gate on a gate"),
+        ("softmax+gated+reweight", "'softmax.gated.reweight': 'reweight' reads queries and keys alone"),
+        ("forget+reweight:p=3", "'reweight:p=3' reads queries and keys alone"),
+        ("differential+reweight", "needs rows that sum to 1"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_bound(choice: str, says: str) -> None:

@@ -6,7 +6,8 @@ from torch import nn
 
 from icl_lab import normalizers
 from icl_lab.contracts.verdicts import called, verdicts
-from icl_lab.normalizers.base import ScaledQuery, Scored, WarpedScore, causal, count, scores, softmax
+from icl_lab.normalizers.base import ScaledQuery, Scored, WarpedScore, causal, count, scores, softmax, widen
+from icl_lab.normalizers.contextual import Contextual
 
 SHARED = nn.Parameter(torch.ones(4))
 
@@ -237,6 +238,74 @@ class Branching(Square):
         return 2 * z if z.max() > 0 else 3 * z
 
 
+class ReadsTokens(Contextual):
+    """A score more for keys whose token is large.
+
+    Formula: w = softmax(2 z + W x)
+    Paper: yours, 2026
+    """
+
+    maps = ("w",)
+
+    def __init__(self, site):
+        super().__init__()
+        self.w = nn.Parameter(torch.linspace(-0.5, 0.5, site.heads * site.token_width).view(site.heads, -1))
+
+    def weights_of(self, x, q, k, visible):
+        large = (widen(x) @ self.w.T).transpose(1, 2).unsqueeze(-2)
+        return softmax(2 * scores(widen(q), widen(k)) + large, visible).to(q.dtype)
+
+
+class ReadsHiddenTokens(ReadsTokens):
+    __doc__ = Square.__doc__
+
+    def weights_of(self, x, q, k, visible):
+        return super().weights_of(x - x.mean(1, keepdim=True) ** 2, q, k, visible)
+
+
+class ShapedNameless(ReadsTokens):
+    __doc__ = Square.__doc__
+    maps = ()
+
+
+class MapWithoutUse(ReadsTokens):
+    __doc__ = Square.__doc__
+
+    def weights_of(self, x, q, k, visible):
+        return super().weights_of(x * 0, q, k, visible)
+
+
+class MapOfNothing(Square):
+    __doc__ = Square.__doc__
+    maps = ("w",)
+
+
+class FinishesUnsaid(Square):
+    __doc__ = Square.__doc__
+
+    def output(self, o):
+        return 2 * o
+
+    def attend(self, q, k, v, visible):
+        return self.output(super().attend(q, k, v, visible))
+
+
+class FinishesAloneInAttend(FinishesUnsaid):
+    __doc__ = Square.__doc__
+    finishes = True
+
+    def output(self, o):
+        return o
+
+    def attend(self, q, k, v, visible):
+        return 2 * super().attend(q, k, v, visible)
+
+
+class FinishesNothing(Square):
+    __doc__ = Square.__doc__
+    finishes = True
+
+
 class Undocumented(Square):
     """A rule without marks"""
 
@@ -282,6 +351,13 @@ FAULTS = {
     SharedUndeclaredShape: "parameters are named have one entry a head and learn",
     StaleShared: "layers share what is declared and nothing else",
     SharedNotLearned: "parameters are named have one entry a head and learn",
+    ReadsHiddenTokens: "hidden tokens have no influence",
+    ShapedNameless: "parameters are named have one entry a head and learn",
+    MapWithoutUse: "parameters are named have one entry a head and learn",
+    MapOfNothing: "parameters are named have one entry a head and learn",
+    FinishesUnsaid: "attend is weights times values",
+    FinishesAloneInAttend: "attend is weights times values",
+    FinishesNothing: "attend is weights times values",
     Branching: "seeds can be stacked where declared",
     Undocumented: "it says what it is",
     Abstract: "hidden keys get exactly zero",
@@ -308,6 +384,6 @@ def test_a_faulty_rule_fails_the_check_about_its_fault(checked, part):
     assert all(sentence.startswith("mine: ") and "\n" not in sentence for sentence in failed.values())
 
 
-@pytest.mark.parametrize("part", [Square, Learned, SharedPerToken], ids=lambda part: part.__name__)
+@pytest.mark.parametrize("part", [Square, Learned, SharedPerToken, ReadsTokens], ids=lambda part: part.__name__)
 def test_a_sound_rule_fails_nothing(checked, part):
     assert checked(part) == {}

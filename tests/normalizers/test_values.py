@@ -167,10 +167,19 @@ BY_HAND: dict[str, Callable[[Row], Row]] = {
     "softpick": lambda z: [max(math.exp(x) - 1, 0) / sum(abs(math.exp(y) - 1) for y in z) for x in z],
     "elastic": lambda z: [max(p - 1 / len(z), 0) for p in soft(z)],
     "elastic:tau=-0.5": lambda z: [max(p - 0.5 / len(z), 0) for p in soft(z)],
+    "elastic:bias=2": lambda z: [max(p - 1 / len(z), 0) for p in soft(z)],  # the bias starts at 0
+    "ssa:learn=b,n=1": lambda z: signed_power(z, 1),
+    "ssa:b=e": lambda z: over_sum([(1 + math.e * abs(x)) ** math.copysign(1.5, x) for x in z]),
+    # Five keys fill the three tokens of a training prompt once, and a length of two twice.
+    "llama4": lambda z: soft([x * (1 + 0.1 * math.log(2)) for x in z]),
+    "llama4:beta=0.5,length=2": lambda z: soft([x * (1 + 0.5 * math.log(3)) for x in z]),
+    "selective": lambda z: soft([x - (len(z) - 2 - j) * max(x, 0) * (0 < j < len(z) - 1) for j, x in enumerate(z)]),
+    "selective:first=no": lambda z: soft([x - (len(z) - 2 - j) * max(x, 0) * (j < 4) for j, x in enumerate(z)]),
     # beta of the first of four heads is 0.1 + 0.9 / 8, and gamma is 0.
     "asentmax": lambda z: root([(1 + 0.1 + 0.9 / 8) * x for x in z], 1.5),
 }
-BY_VECTORS = {"cosformer", "sima", "lssa"}  # rules that read more of q and k than their product
+# Rules that read more of q and k than their product, or more than q and k: the last three in test_reading_rules.py.
+BY_VECTORS = {"cosformer", "sima", "lssa", "qassmax", "differential", "forget"}
 
 
 def test_no_rule_is_without_values_of_its_own() -> None:
@@ -272,6 +281,15 @@ def test_ssa_has_its_slope_where_all_scores_are_zero(visible: Tensor) -> None:
     assert grad[0, 0, 3].tolist() == pytest.approx([slope] * WIDTH, rel=1e-6)
     learned = torch.autograd.grad(rule.weights(q, k, visible).square().sum(), [rule.raw_n, rule.raw_b])
     assert all(grad.isfinite().all() for grad in learned)
+
+
+@pytest.mark.parametrize(
+    ("learn", "wanted"), [("yes", (True, True)), ("no", (False, False)), ("n", (True, False)), ("b", (False, True))]
+)
+def test_ssa_learns_what_it_is_told_to(learn: str, wanted: tuple[bool, bool]) -> None:
+    rule = build(f"ssa:learn={learn}")
+    assert (rule.raw_n.requires_grad, rule.raw_b.requires_grad) == wanted
+    assert normalizers.canonical(f"ssa:learn={learn}") == f"ssa:learn={learn}"
 
 
 def test_ssa_keeps_its_bounds_wherever_training_goes() -> None:
@@ -468,6 +486,22 @@ def test_recentring_a_uniform_row_leaves_nothing_to_divide() -> None:
     assert last_row(build("recentred:l1=yes"), [1.0] * 5) == [0.0] * 5
 
 
+def test_elastic_adds_its_bias_by_distance() -> None:
+    rule = build("elastic:tau=-0.5,bias=3")
+    rule.bias.data = torch.arange(12, dtype=torch.float64).view(4, 3) / 4
+    for head in range(HEADS):
+        near = rule.bias[head].tolist()
+        z = [x + (near[N - 1 - j] if N - 1 - j < 3 else 0) for j, x in enumerate(Z)]
+        assert last_row(rule, Z, head) == pytest.approx([max(p - 0.5 / N, 0) for p in soft(z)])
+
+
+def test_llama4_and_ministral3_take_their_step_one_key_apart() -> None:
+    for choice, full in (("llama4", 1 + 0.1 * math.log(2)), ("llama4:variant=ministral3", 1)):
+        w = build(choice).weights(*qk(Z), causal(N))[0, 0]
+        for n, c in ((TRAINED - 1, 1), (TRAINED, full), (TRAINED + 1, 1 + 0.1 * math.log(2))):
+            assert w[n - 1, :n].tolist() == pytest.approx(soft([x * c for x in Z[:n]]))
+
+
 def test_elastic_belongs_to_a_head() -> None:
     rule = build("elastic")
     rule.tau.data = torch.tensor([-1.0, 0.0, 0.5, -2.0], dtype=torch.float64)
@@ -486,6 +520,8 @@ def test_elastic_belongs_to_a_head() -> None:
         ("ssa", {"n": [1.5] * 4, "b": [1.0] * 4}),
         ("ssa:per=layer", {"n": [1.5], "b": [1.0]}),
         ("ssa:n=3,b=0.8", {"n": [3.0] * 4, "b": [0.8] * 4}),
+        ("ssa:n=1.4918247,b=e,per=layer", {"n": [math.exp(0.4)], "b": [math.e]}),
+        ("forget", {"b": [0.0] * 4}),
         ("sink", {"s": [0.0] * 4}),
         ("elastic", {"tau": [-1.0] * 4}),
         ("asentmax", {"beta": [0.2125, 0.4375, 0.6625, 0.8875], "gamma": [0.0] * 4}),

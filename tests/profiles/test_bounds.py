@@ -34,7 +34,9 @@ def test_a_rule_is_asked_in_pieces_that_change_nothing(monkeypatch):
     assert torch.allclose(bounds.weigher("lssa")(z), whole, rtol=1e-12)
 
 
-@pytest.mark.parametrize("choice", ["sigmoid", "raw", "cosformer", "stick-breaking", "sima"])
+@pytest.mark.parametrize(
+    "choice", ["sigmoid", "raw", "cosformer", "stick-breaking", "sima", "forget", "selective", "differential"]
+)
 def test_rules_that_the_bounds_are_not_about_are_refused(choice):
     with pytest.raises(BadValue, match="the bounds are about"):
         bounds.weigher(choice)

@@ -11,6 +11,7 @@ import torch
 from icl_lab import normalizers, published
 from icl_lab.cli import index
 from icl_lab.cli.main import main
+from icl_lab.errors import LabError
 from icl_lab.figures import rules
 from icl_lab.figures.base import encode
 from icl_lab.grid import Grid
@@ -57,7 +58,7 @@ def test_the_base_function_by_hand(name, x, f):
 def test_every_rule_is_asked():
     length, gap = functions.against_length([2, 3]), functions.against_gap([0, 5])
     for grid in (length, gap):
-        assert {rule.split(":")[0] for rule in grid.values("attn")} >= set(normalizers.names())
+        assert {rule.split(":")[0] for rule in grid.values("attn")} >= set(normalizers.names()) - {"forget"}
         assert {"lssa+reweight:p=3", "lssa+reweight:p=15"} <= set(grid.values("attn"))
         assert grid.frame["value"].map(math.isfinite).all()
 
@@ -89,7 +90,16 @@ def test_share_and_mass_by_hand(rule, gap, share, mass):
     assert grid.at(metric="mass") == pytest.approx(mass, rel=1e-5)
 
 
-@pytest.mark.parametrize("choice", families.rules(normalizers.names()))
+def test_a_rule_that_reads_tokens_is_left_out_or_refused_and_a_gate_changes_no_weight():
+    assert functions.left_out() == ["forget"]
+    with pytest.raises(LabError, match="'forget' reads the tokens of a model"):
+        functions.against_gap([0], ["forget"])
+    assert functions.against_gap([5], ["softmax+gated"]).at(metric="share") == pytest.approx(
+        functions.against_gap([5], ["softmax"]).at(metric="share")
+    )
+
+
+@pytest.mark.parametrize("choice", [rule for rule in families.rules(normalizers.names()) if rule != "forget"])
 def test_the_last_query_alone_gets_the_row_it_gets_among_others(choice):
     z = torch.linspace(-3, 4, 100, dtype=torch.float64)
     rule = normalizers.build(choice, heads=8, head_dim=64, train_tokens=82).double()
@@ -107,10 +117,10 @@ def test_vectors_have_the_scores_and_the_lengths():
 
 
 def test_a_rule_that_needs_all_rows_ends_where_they_fit():
-    grid = functions.against_length([64, 2048], ["softmax", "sima", "stick-breaking"])
+    grid = functions.against_length([64, 2048], ["softmax", "sima", "selective", "stick-breaking"])
     for rule in ("softmax", "stick-breaking"):  # the latter knows where its query stands by what it sees
         assert grid.where(attn=rule).values("keys") == [64, 2048]
-    assert grid.where(attn="sima").values("keys") == [64]
+    assert grid.where(attn=["sima", "selective"]).values("keys") == [64]
 
 
 def test_operations_follow_the_printed_formulas():

@@ -176,8 +176,10 @@ def test_a_compiled_training_resumes_bit_for_bit(compiler):
 
 
 # One rule for each road and for each trap: a function with slopes of its own, a parameter of all layers, a mask that is
-# not the causal one, running sums, weights of weights, heads that divide the work, powers of a length.
+# not the causal one, running sums, weights of weights, heads that divide the work, powers of a length, rules that read
+# tokens, a network inside a rule, scores of another head, two softmaxes and a norm, a table of distances.
 TRACED = ["ssa", "ssmax-free", "sink", "stick-breaking", "lssa+reweight:p=3", "four-functions", "recentred"]
+TRACED += ["forget+gated", "ssmax+gated:per=channel", "qassmax", "selective", "differential", "elastic:bias=3"]
 
 
 @pytest.mark.slow

@@ -75,7 +75,18 @@ def parity(task, attn, tiny, *settings):
     assert stack[0].progress.history[-1]["loss"] != history[-1]["loss"]
 
 
-@pytest.mark.parametrize("attn", [*normalizers.names(), "lssa+reweight:p=3", "ssa:per=layer", "ssa:learn=no"])
+@pytest.mark.parametrize(
+    "attn",
+    [
+        *normalizers.names(),
+        "lssa+reweight:p=3",
+        "ssa:per=layer",
+        "ssa:learn=no",
+        "ssa:learn=n",
+        "forget+gated",
+        "elastic:bias=3",
+    ],
+)
 def test_every_rule_is_stacked_as_it_is(tiny, attn):
     parity("linear", attn, tiny)
 

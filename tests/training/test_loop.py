@@ -250,7 +250,7 @@ def test_a_switch_needs_a_step_and_a_rule(tiny, settings):
         tiny("linear", "softmax", *settings)
 
 
-@pytest.mark.parametrize("attn", [*normalizers.names(), "lssa+reweight:p=3"])
+@pytest.mark.parametrize("attn", [*normalizers.names(), "lssa+reweight:p=3", "ssa+gated", "elastic:bias=3"])
 def test_every_rule_trains_and_its_parameters_move(tiny, attn):
     spec = tiny("linear", attn, "train.steps=12", "model.heads=4")
     model, task = setup(spec)

@@ -8,9 +8,20 @@ from icl_lab import normalizers
 from icl_lab.errors import LabError
 from icl_lab.transformers import install
 
-RULES = [*normalizers.names(), "lssa+reweight:p=3", "ssmax:s=swap", "stick-breaking:remainder=none"]
-WITHOUT_CACHE = {"sima"}  # reads queries of earlier tokens
-SOME = ["ssmax", "lssa+reweight:p=3", "scale-invariant", "stick-breaking", "cosformer", "ssmax-free"]
+SERVED = [name for name in normalizers.names() if name != "forget"]  # which weighs keys by tokens that no cache keeps
+RULES = [*SERVED, "lssa+reweight:p=3", "ssmax:s=swap", "stick-breaking:remainder=none", "ssa+gated", "elastic:bias=4"]
+WITHOUT_CACHE = {"sima", "selective"}  # read queries of earlier tokens
+SOME = [
+    "softmax+gated:per=channel",
+    "qassmax",
+    "differential",
+    "ssmax",
+    "lssa+reweight:p=3",
+    "scale-invariant",
+    "stick-breaking",
+    "cosformer",
+    "ssmax-free",
+]
 
 
 def in_steps(model, given, cache, steps=(5, 3, 1)):

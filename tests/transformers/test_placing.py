@@ -1,6 +1,7 @@
 """Where rules are put, what is refused, and that a model is what it was once they are taken out."""
 
 import copy
+import math
 import sys
 
 import pytest
@@ -61,12 +62,66 @@ def test_a_choice_that_cannot_be_leaves_the_first_in_place(tiny_model, ids):
     model = tiny_model("llama")
     install(model, "ssa")
     before = model(ids).logits
-    for wrong in ("no-such-rule", "cosformer:horizon=current"):
+    for wrong in ("no-such-rule", "cosformer:horizon=current", "forget", "forget+gated"):
         with pytest.raises(LabError):
             install(model, wrong)
     with pytest.raises(LabError, match="leaves out every attention layer"):
         install(model, "sink", only=lambda name, layer: False)
     assert torch.equal(model(ids).logits, before)
+
+
+def test_a_rule_that_weighs_by_tokens_is_refused_in_a_line(tiny_model):
+    with pytest.raises(LabError, match="'forget' weighs keys by the tokens themselves") as refused:
+        install(tiny_model("llama"), "forget")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_rule_knows_the_number_of_its_layer_whatever_others_run(tiny_model):
+    model = tiny_model("llama")
+    install(model, "differential", only=lambda name, layer: layer.layer_idx == 1)
+    assert model.model.layers[1].self_attn.attention_rule.start == pytest.approx(0.8 - 0.6 * math.exp(-0.3))
+
+
+@pytest.mark.parametrize(("kind", "projection"), [("gpt2", "c_proj"), ("qwen3", "o_proj"), ("bert", None)])
+@torch.no_grad()
+def test_a_gate_reads_what_the_projections_read(tiny_model, ids, stirred, kind, projection):
+    """By hand in the first layer: what softmax hands on, times the gates of the tokens that the layer was given."""
+    model, read, sums = tiny_model(kind), [], []
+    names = install(model, "softmax")
+    layer = model.get_submodule(names[0])
+    layer.register_forward_pre_hook(
+        lambda _, given, said: read.append(said.get("hidden_states", given[0] if given else None)), with_kwargs=True
+    )
+    if projection is None:  # the module of BERT that attends ends before its projection
+        layer.register_forward_hook(lambda _, given, output: sums.append(output[0]))
+    else:
+        layer.get_submodule(projection).register_forward_pre_hook(lambda _, given: sums.append(given[0]))
+    model(ids)
+    install(model, "softmax+gated:per=channel")
+    stirred(model)
+    model(ids)
+    gates = (read[0] @ layer.attention_rule.w.T).sigmoid()
+    torch.testing.assert_close(read[-1], read[0])
+    torch.testing.assert_close(sums[-1], sums[0] * gates)
+    assert not torch.allclose(sums[-1], sums[0], rtol=0.1)
+
+
+def test_nothing_of_a_gate_is_left_after_a_pass_and_after_it_was_taken_out(tiny_model, ids):
+    model = tiny_model("llama")
+    hooks = lambda: sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules())  # noqa: E731
+    before, attributes = hooks(), [set(vars(module)) for module in model.modules()]
+    install(model, "softmax+gated")
+    model(ids)
+    assert not any("attention_rule_tokens" in vars(module) for module in model.modules())
+    install(model, "ssa+gated")  # the hooks of the first go with it
+    assert hooks() == before + 2 * len(model.model.layers)
+    logits, twin = model(ids).logits, copy.deepcopy(model)
+    assert torch.equal(twin(ids).logits, logits)
+    uninstall(twin)
+    assert torch.equal(model(ids).logits, logits)
+    uninstall(model)
+    assert hooks() == before
+    assert [set(vars(module)) for module in model.modules()] == attributes
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

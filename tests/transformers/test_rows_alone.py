@@ -6,7 +6,8 @@ import torch
 from icl_lab import normalizers
 from icl_lab.transformers import install
 
-RULES = [*normalizers.names(), "lssa+reweight:p=3", "sima:axis=feature", "sigmoid:bias=visible"]
+SERVED = [name for name in normalizers.names() if name != "forget"]
+RULES = [*SERVED, "lssa+reweight:p=3", "sima:axis=feature", "sigmoid:bias=visible", "ssa+gated:per=channel"]
 
 
 def alike(got, wanted):

@@ -18,7 +18,8 @@ from icl_lab import normalizers
 from icl_lab.errors import LabError
 from icl_lab.transformers import install, load, uninstall
 
-RULES = [*normalizers.names(), "lssa+reweight:p=3", "ssmax:s=swap,bias=yes", "ssmax-free+reweight", "ssa:per=layer"]
+SERVED = [name for name in normalizers.names() if name != "forget"]
+RULES = [*SERVED, "lssa+reweight:p=3", "ssmax:s=swap,bias=yes", "ssmax-free+reweight", "ssa:per=layer", "ssa+gated"]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

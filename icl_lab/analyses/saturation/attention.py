@@ -9,6 +9,7 @@ from torch import Tensor
 from icl_lab.analyses.observe import attention_rows, entropy, head_rows, shares
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.normalizers.contextual import needs_tokens
 from icl_lab.runs.measure import Subject, judged, predict, summary
 from icl_lab.tasks.base import Prompt, Task
 
@@ -87,7 +88,12 @@ def _others(scores: Tensor, own: slice) -> Tensor:
 
 @torch.no_grad()
 def _theory(rule: Normalizer, gap: Tensor, n: int) -> Tensor:
-    """Gaps (b h) -> the share of the first of n keys whose score is the gap, where all others are 0, (b h)."""
+    """Gaps (b h) -> the share of the first of n keys whose score is the gap, where all others are 0, (b h).
+
+    NaN where the rule reads the tokens: made-up scores have none.
+    """
+    if needs_tokens(rule):
+        return torch.full_like(gap, torch.nan)
     b, h = gap.shape
     d = 2
     q, k = torch.zeros(b, h, n, d), torch.zeros(b, h, n, d)

@@ -51,7 +51,8 @@ def table(found: Found) -> list[str]:
         text += ["", *md.head([f"{words}, median over heads", *across])]
         for rule in found.rules:
             lines = curves(found, rule, metric)
-            cells = [short(median([line[place][1] for line in lines])) for place in range(len(factors))]
+            values = [median([line[place][1] for line in lines]) for place in range(len(factors))]
+            cells = ["none" if math.isnan(value) else short(value) for value in values]
             text.append(md.row([f"`{rule}`", *cells]))
     text += ["", *_best(found, factors, across)]
     text += ["", *md.head(["share of the added error that patching all heads recovers", *across])]
@@ -70,7 +71,7 @@ def table(found: Found) -> list[str]:
         *text,
         "",
         "The weight by the rule's formula is that of one key whose score is as far above n - 1 equal scores as the "
-        "deviant's is above the mean of the others.",
+        "deviant's is above the mean of the others; none where a rule weighs keys by the tokens themselves.",
     ]
 
 

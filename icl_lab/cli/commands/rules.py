@@ -25,6 +25,8 @@ def functions(results: Path) -> None:
     publish_folder(folder, {f"{name}.csv": grid.csv() for name, grid in grids.items()}, drawn)
     for name in drawn:
         out(f"figure: {folder / name}.png")
+    for choice in analysis.left_out():
+        out(f"left out: {choice}, which reads the tokens of a model and has no weights without one")
     out(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
     out(f"next: {then('costs')}   (what each rule costs in time and memory)")
 

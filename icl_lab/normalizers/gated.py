@@ -1,0 +1,68 @@
+"""A gate on what a rule returns, which the token itself sets."""
+
+from typing import Literal
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from icl_lab.errors import BadValue
+from icl_lab.normalizers import wrappers
+from icl_lab.normalizers.base import Normalizer, Site, widen
+from icl_lab.normalizers.contextual import Contextual, needs_tokens, told
+from icl_lab.normalizers.starts import normal
+
+
+@wrappers.add("gated")
+class Gated(Contextual):
+    """Multiplies the output of a rule by a gate that is read off the token, one a head or one a channel.
+
+    Formula: w = the rule's own weights, o_i = phi(W x_i) sum_j w_ij v_j, phi = sigmoid or softplus
+    Paper: Gated Attention for Large Language Models 2025, arXiv 2505.06708 (sigmoid, on the output of the sum);
+        ``phi=softplus`` as in the public code of Laguna 2026
+
+    x is the token as the queries read it. The gate works on the sum of values, so weights are those of the rule inside,
+    and so are maps and traits: a row that sums to 1 may still leave nothing behind. W has no bias and starts N(0, 0.02)
+    from a fixed address, the same for every seed of a training, so a gate starts at sigmoid(0) = 1/2 or softplus(0) =
+    log 2. It stands outside all other wrappers.
+    """
+
+    maps = ("w",)
+    finishes = True
+
+    def __init__(
+        self,
+        site: Site,
+        rule: Normalizer,
+        *,
+        per: Literal["head", "channel"] = "head",
+        phi: Literal["sigmoid", "softplus"] = "sigmoid",
+    ) -> None:
+        super().__init__()
+        if isinstance(rule, Gated):
+            raise BadValue("a gate on a gate is one gate with more numbers: take one.")
+        self.rule, self.heads, self.phi = rule, site.heads, phi
+        gates = site.heads * (site.head_dim if per == "channel" else 1)
+        self.w = normal(site, f"gated {per}", "w", gates, site.token_width)
+        self.weights_read = needs_tokens(rule)
+        self.sums_to_one, self.non_negative = rule.sums_to_one, rule.non_negative
+        self.prefix_consistent, self.ordered, self.stackable = rule.prefix_consistent, rule.ordered, rule.stackable
+
+    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        # The gate does not touch them, so they need the tokens only where the rule inside does.
+        return self.rule.weights(q, k, visible)
+
+    def weights_of(self, x: Tensor, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        return told(self.rule, x).weights(q, k, visible)
+
+    def attend_of(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+        o = told(self.rule, x).attend(q, k, v, visible)
+        return o * self._gate(x, o)
+
+    def output_of(self, x: Tensor, o: Tensor) -> Tensor:
+        return told(self.rule, x).output(o) * self._gate(x, o)
+
+    def _gate(self, x: Tensor, o: Tensor) -> Tensor:
+        """The tokens x (b t w) -> (b h t 1) or (b h t d), in the type of ``o``."""
+        gates = F.linear(widen(x), self.w)
+        gates = gates.view(*gates.shape[:-1], self.heads, -1).transpose(-2, -3)
+        return (gates.sigmoid() if self.phi == "sigmoid" else F.softplus(gates)).to(o.dtype)
