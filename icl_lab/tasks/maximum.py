@@ -135,7 +135,7 @@ class MeanValue(Task):
     """What is the mean of the numbers so far?
 
     Formula: x_i = m + sigma z_i, m ~ N(0, 1) one a prompt, z ~ N(0, 1) -> (x_1 + .. + x_i) / i; squared error
-    Paper: no paper; the counterpart of maximum: what is a limit of softmax there is what is wanted here
+    Paper: none; the counterpart of the max retrieval of Velickovic et al. 2024, arXiv 2410.01104
 
     With numbers 1 3 2 the answers are 1 2 2. Every number counts alike, so that flat attention answers exactly at any
     length. The number m of a prompt keeps answers from shrinking with the length. ``length`` counts numbers, each a

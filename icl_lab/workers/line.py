@@ -97,7 +97,7 @@ class Line:
         try:
             while (data := self._outbox.get()) is not None:
                 rest = memoryview(data)
-                while rest:
+                while rest and not self._gone.is_set():
                     rest = rest[os.write(self._sink, rest) :]
         except OSError:  # nobody reads
             self._leave()

@@ -96,6 +96,7 @@ def test_an_analysis_called_like_a_command_is_refused(spread, run):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_outside_analysis_is_a_command(spread, tmp_path):
     words = ["--task", "linear", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=20", "--prompts", "8"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

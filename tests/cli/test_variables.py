@@ -100,6 +100,7 @@ def test_help_names_every_command():
     assert listed == {name for name, part in cli.commands.items() if not part.hidden} | {
         "help",
         "test",
+        "test-all",
         "test-fast",
         "check",
         "docs",

@@ -37,6 +37,7 @@ def test_every_page_is_built(site):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("fault", "complaint"),
     [
@@ -55,6 +56,7 @@ def test_what_leads_nowhere_fails_the_build(tmp_path, fault, complaint):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_page_in_no_menu_fails_the_build(tmp_path):
     shutil.copytree(DOCS, tmp_path / "docs")
     (tmp_path / "docs" / "lost.md").write_text("# Lost\n")

@@ -199,6 +199,7 @@ def stopped(tiny, lab, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", ["truncate", "alter", "empty"])
 @pytest.mark.parametrize(
     ("names", "says"),
@@ -255,6 +256,7 @@ def hostile(kind, state, mark):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "kind",
     ["negative step", "step beyond the end", "unknown key", "no model", "half a model", "another shape",

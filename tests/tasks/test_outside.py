@@ -103,6 +103,7 @@ def test_a_loss_that_cannot_be_stacked_is_refused(lab):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_whole_number_tokens_train_compiled(tiny):
     spec = tiny("lookup", "softmax", "train.steps=3", "test.axes.length=24,32")

@@ -20,6 +20,7 @@ def outcomes(arena, kind, times=1):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_faults_are_withstood(arena, kind):
     found = outcomes(arena, kind)
@@ -39,6 +40,7 @@ def test_damage_to_a_study_that_nothing_checks_is_told_as_silent(arena, monkeypa
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_that_goes_on_wrongly_is_told(arena, monkeypatch):
     """The checkpoint before the last, taken for a start from the first step."""
     resume = checkpoints.resume
@@ -53,6 +55,7 @@ def test_a_run_that_goes_on_wrongly_is_told(arena, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_that_cannot_be_finished_is_told(arena, monkeypatch):
     from icl_lab.errors import RunFailed
 

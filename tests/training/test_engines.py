@@ -167,6 +167,7 @@ def test_a_thousand_compiled_steps_follow_the_eager_ones(attn, compiler):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_compiled_training_resumes_bit_for_bit(compiler):
     spec = small("ssa", "train.steps=60", "train.engine=compiled")
     (whole, history), (broken, again) = trained(spec), resumed(spec, 30)

@@ -72,6 +72,7 @@ def test_numbers_learn_what_they_are_trained_for(tiny_model, ids):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     ("kind", "rule"), [("llama", "lssa+reweight:p=3"), ("llama", "ssmax"), ("gpt2", "ssa"), ("llama", "ssa+gated")]

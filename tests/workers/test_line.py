@@ -36,6 +36,11 @@ def ends():
     yield make
     for each in made:
         each.line.end("done")
+        # The driver's ends first: a writer that is stuck ends by that. With its own end closed under it, it would go on
+        # writing into whatever has the same number next.
+        for number in {each.feed, each.told} & each.open:
+            each.close(number)
+        each.line._writer.join(10)
         for number in tuple(each.open):
             each.close(number)
 

@@ -8,6 +8,7 @@ import click
 
 from icl_lab.cli.options import catch_signals, device_option, results_option, threads_option, typed
 from icl_lab.cli.output import out
+from icl_lab.cli.values import Finite
 
 LONG = 1_000_000  # tokens
 
@@ -58,7 +59,7 @@ def _numbers(kind: type, least: float, most: float) -> Any:
 @click.option("--heads", default="", help="Heads of that page, from 0.  [default: all]")
 @click.option("--finetune", default=0, type=click.IntRange(0, 10**7), help="Steps of training with each rule first.")
 @click.option("--learn", type=click.Choice(["all", "rule"]), default="all", help="What fine-tuning moves.")
-@click.option("--rate", default=1e-4, show_default=True, type=click.FloatRange(0, 1, min_open=True), help="Of Adam.")
+@click.option("--rate", default=1e-4, show_default=True, type=Finite(0, 1, least_open=True), help="Of Adam.")
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1, 10_000), help="Windows of a step.")
 @click.option("--tune-length", default=256, show_default=True, type=click.IntRange(2, LONG), help="Tokens of these.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 10**9), help="Of fine-tuning.")
