@@ -296,6 +296,7 @@ def test_a_study_is_found_among_the_repositorys(evidence, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_pages_are_drawn_again_from_the_evidence(held, run, tmp_path):
     study = held.root.parent / "some-study"
     study.mkdir()
