@@ -259,6 +259,11 @@ class Task(ABC):
         return self.registered or type(self).__name__.lower()
 
     @property
+    def rates(self) -> bool:
+        """Whether errors are rates, from 0 to 1; else they are losses or squares, with no upper end."""
+        return self.worst == 1
+
+    @property
     def balanced(self) -> "Task":
         """The task that draws the last test set: the one with balanced classes, where there is one."""
         return list(self.suites().values())[-1]

@@ -130,3 +130,12 @@ def test_words_of_a_tokenizer_are_trained_on(book, run, tmp_path):
     code, out, err = run("sweep", "--task", task, "--attn", "softmax", *SMALL)
     assert code == 0, err
     assert "reference:gzip" in out
+
+
+def test_losses_are_compared_as_losses_and_not_as_rates(run, quick_pictures, tmp_path):
+    code, out, err = run("compare", "--task", "text", "--attn", "softmax", "--attn", "ssa", "--seeds", "2", *SMALL)
+    assert code == 0, err
+    assert "Wilson" not in out
+    assert "reference:5-gram" in out
+    assert not tasks.build("text").rates
+    assert tasks.build("needle").rates

@@ -137,7 +137,7 @@ def _ranking(study: Study) -> Picture:
     }
     if study.seeds > 1:
         bars = "Large dots are means over the seeds, small ones single seeds, lines the 95 % interval over the seeds"
-    elif study.errors or not study.task.log_scale:
+    elif study.errors or study.task.rates:
         bars = "Lines are the 95 % interval over the test prompts of this one training, which says nothing of another"
     else:
         bars = f"Dots are one training each. {NOT_KEPT}"
@@ -164,13 +164,14 @@ def _dot(study: Study, rule: str, cell: Labels) -> Dot:
         effect = paired([1.0 if log else 0.0] * len(values), values, "log-ratio" if log else "difference")
         low, high = effect.ratio[1:] if log else (effect.low, effect.high)
         # A rate outside 0 to 1 is none, and a wild interval of two seeds would squeeze every other rule.
-        span = (max(low, min(values) / 10), min(high, 10 * max(values))) if log else (max(low, 0.0), min(high, 1.0))
+        most = 1.0 if study.task.rates else math.inf
+        span = (max(low, min(values) / 10), min(high, 10 * max(values))) if log else (max(low, 0.0), min(high, most))
         return Dot(middle, *span, values)
     if study.errors:
         means = resampled(study.errors[rule][0].at(cell).numpy(), seed=0)
         low, high = np.quantile(means[1:], [0.025, 0.975])
         return Dot(middle, float(low), float(high))
-    if not study.task.log_scale:
+    if study.task.rates:
         count = study.count(cell)
         return Dot(middle, *wilson(middle * count, count))
     return Dot(middle)

@@ -83,7 +83,7 @@ def table(study: Study, spec: RunSpec) -> Table:
         *["clip B (residual)"] * clips,
     ]
     note = f"Summary: {words.summary_words(study)}. {words.correction(study)} {BOLD}"
-    if not study.task.log_scale:
+    if study.task.rates:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
     return Table(head, rows, note, axis)
 
@@ -153,7 +153,7 @@ def markdown_rows(made: Table) -> list[str]:
 def _shown(study: Study, rule: str, cell: Labels) -> str:
     """The mean over seeds; a rate with the interval that its number of prompts allows: no error in 256 is not 0."""
     value = words.mean(study.values(rule, cell))
-    if study.task.log_scale:
+    if not study.task.rates:
         return short(value)
     count = study.count(cell)
     low, high = wilson(value * count, count)
