@@ -150,7 +150,7 @@ def test_workers_of_a_driver_that_died_stop_with_a_checkpoint(tmp_path):
         workers = workers_of(driver.pid)
         assert len(workers) == 2
         driver.kill()
-    until(lambda: not any(Path(f"/proc/{number}").exists() for number in workers), seconds=15)
+    until(lambda: not any(Path(f"/proc/{number}").exists() for number in workers), seconds=60)
     assert len(list(tmp_path.rglob("checkpoint.pt"))) == 2
 
 
