@@ -8,14 +8,15 @@ from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.quantities import Finished
 from icl_lab.runs import summary
 
-GATE = 0.25  # of the error of the best reference that reads no example
+GATE = 0.25  # of the way from the best reference of all to the best that reads no example
 
 
 def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     """Returns which side of a claim has not learned its task, and why; nothing where both have, or none is far out.
 
-    Formula: the median over training seeds of error / error of the best trivial reference, in training conditions, is
-    at least ``GATE``. Runs without a grid say nothing.
+    Formula: the median over training seeds of (v - e) / (t - e), in training conditions, is at least ``GATE``; v the
+    error, t that of the best trivial reference, e that of the best of all: 0 where one is exact, and the floor that a
+    loss has where none is. Runs without a grid say nothing.
     """
     if claim.ungated:
         return ""
@@ -26,7 +27,7 @@ def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
         if shares and median(shares) >= GATE:
             return (
                 f"{side.of} has not learned its task: in training conditions it errs {median(shares):.2g} times as "
-                f"much as the best trivial reference"
+                "much as the best trivial reference, counted from the best of all"
             )
     return ""
 
@@ -38,10 +39,12 @@ def _far(side: Quantity, finished: Finished) -> bool:
 
 
 def _share(finished: Finished, of: str, seed: int) -> float | None:
-    """The error in training conditions over that of the best trivial reference; None where it is not known."""
+    """Where the error in training conditions lies: 0 as the best reference, 1 as the best trivial one; None unknown."""
     grid, task = finished.own(of, seed), finished.task
     if grid is None:
         return None
     values = summary.at_home([grid], task, finished.spec(of))
     trivial = [values[f"reference:{name}"] for name in task.trivial if f"reference:{name}" in values]
-    return values[model_name(grid)] / min(trivial) if trivial and min(trivial) > 0 else None
+    others = {name for name in values if name.startswith("reference:")} - {f"reference:{name}" for name in task.trivial}
+    best = min((values[name] for name in others), default=0.0)
+    return (values[model_name(grid)] - best) / (min(trivial) - best) if trivial and min(trivial) > best else None

@@ -44,6 +44,21 @@ def test_models_that_err_a_quarter_as_much_as_a_trivial_answer_are_not_judged_fa
     assert gate.unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
 
 
+def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
+    """1.6 where the best reference has 1.5 and the trivial one 2: a fifth of the way, though 0.8 of the loss."""
+    plain = finished.own
+
+    def own(of, seed):
+        best = {"task": "linear", "preset": "smoke", "spec": "0", "seed": seed, "attn": "reference:best", "value": 1.5}
+        cell = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 12.0, "metric": "mse-code", "count": 9, "stderr": None}
+        return Grid.join([plain(of, seed), Grid.of([{**best, **cell}], ["sigma_x", "sigma_f", "length"])])
+
+    monkeypatch.setattr(finished, "own", own)
+    finished.errors.update(softmax=[1.6, 1.6, 1.6], wide=[1.7, 1.7, 1.7])
+    assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
+    assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
+
+
 def test_training_conditions_are_judged_always_and_a_claim_may_say_why_it_is(finished):
     assert gate.unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
     assert gate.unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
