@@ -91,6 +91,14 @@ class League:
         return bool(effect.p < CLEAR)
 
     def standings(self, part: str) -> dict[str, Standing]:
+        """The standings of a part, drawn once: table and picture ask for them."""
+        return self._standings[part]
+
+    @cached_property
+    def _standings(self) -> dict[str, dict[str, Standing]]:
+        return {part: self._ranked(part) for part in PARTS}
+
+    def _ranked(self, part: str) -> dict[str, Standing]:
         """The mean rank of each rule that is whole, 1 the best; ties share a rank.
 
         The interval resamples tasks, and within each the seeds of every rule: it is that of other tasks like these and

@@ -1,13 +1,12 @@
 """A few hundred steps of training with a rule in place, since a swap is not free."""
 
 import hashlib
-import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from icl_lab.files import write
 from icl_lab.language.loss import Tick
 from icl_lab.language.model import LanguageModel, windows_of
 from icl_lab.rng import stream
+from icl_lab.runs import checkpoints
 from icl_lab.texts.corpus import Corpus
 
 SECONDS = 60.0  # between two checkpoints
@@ -129,10 +129,7 @@ def _keep(
         "optimizer": optimizer.state_dict(),
         "history": history,
     }
-    with io.BytesIO() as file:
-        torch.save(state, file)
-        data = file.getvalue()
-    write(path, hashlib.sha256(data).digest() + data)
+    write(path, checkpoints.packed(state))
 
 
 def _resume(
@@ -141,10 +138,9 @@ def _resume(
     """Goes back to the state that was kept, if there is one; returns the losses of its steps."""
     if not path.exists():
         return []
-    whole = path.read_bytes()
-    if hashlib.sha256(whole[32:]).digest() != whole[:32]:
+    state = checkpoints.unpacked(path)
+    if state is None:
         raise RunFailed(f"{path} is damaged; remove it, and the fine-tuning begins anew.")
-    state: dict[str, Any] = torch.load(io.BytesIO(whole[32:]), weights_only=True, map_location="cpu")
     if state["identity"] != identity:
         raise RunFailed(f"{path} is of another fine-tuning (model, text or recipe); name another folder with --name.")
     kept: dict[str, Tensor] = state["parameters"]

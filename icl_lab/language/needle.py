@@ -1,7 +1,6 @@
 """A number hidden in a text, asked for at its end (arXiv 2501.19399, Section 3.3)."""
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -85,8 +84,3 @@ def head_scores(language: LanguageModel, hide: Hidden) -> list[list[float]]:
     made = language.model(input_ids=ids[:, -1:], past_key_values=past, use_cache=True, output_attentions=True)
     span = slice(hide.digits.start, hide.digits.stop)
     return [weights[0, :, -1, span].sum(-1).tolist() for weights in made.attentions]
-
-
-def grid(contexts: Sequence[int], depths: Sequence[float]) -> Iterator[tuple[int, float]]:
-    """Yields every context with every depth."""
-    yield from ((context, depth) for context in contexts for depth in depths)

@@ -1,9 +1,9 @@
 """One language model with several rules in its attention, on the same texts: losses, needles, and what they say."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,7 @@ class Question:
 
     def options(self, corpus: Corpus) -> dict[str, Any]:
         """What the record of the study says was asked; the text by its hash too."""
-        told = {**asdict(self), "text": f"{corpus.name} {corpus.sha[:12]}"}
-        return dict(json.loads(json.dumps(told)))  # as it is read back
+        return {**asdict(self), "text": f"{corpus.name} {corpus.sha[:12]}"}
 
 
 @dataclass
@@ -102,11 +101,13 @@ def checked(question: Question, device: torch.device) -> tuple[Question, Languag
         raise BadValue(corpus.too_short(length))
     question = replace(question, attns=attns, length=length, near=near)
     if question.needles:
-        for context, depth in needle.grid(question.needles.contexts, question.needles.depths):
+        for context, depth in product(question.needles.contexts, question.needles.depths):
             language.check_length(context + needle.DIGITS + 3)
             needle.hidden(language, corpus, context, depth, 0)
     if question.prompt:
-        attention.window(language, attention.asked(language, question.prompt), 2, question.layers, question.heads)
+        attention.window(
+            language, attention.asked(language, question.prompt), attention.MOST, question.layers, question.heads
+        )
     if question.recipe:
         language.check_length(question.recipe.length + len(language.start))
         corpus.windows("train", stream(0), 1, question.recipe.length)
@@ -164,7 +165,7 @@ def _needles(
     asked = question.needles
     if asked is None:
         return
-    cells = list(needle.grid(asked.contexts, asked.depths))
+    cells = list(product(asked.contexts, asked.depths))
     for done, (context, depth) in enumerate(cells):
         where = {"context": context, "depth": depth}
         missed, scores = [], []

@@ -24,13 +24,19 @@ SUM = 32  # bytes of the sha256 that a file begins with
 
 def keep(folder: Path, owner: str, model: GPT2, progress: Progress) -> None:
     """Publishes a checkpoint of the run ``owner``; the one before it stays until the next."""
-    with io.BytesIO() as buffer:
-        torch.save({"owner": owner, "attn": model.attn, "model": model.state_dict(), **asdict(progress)}, buffer)
-        data = buffer.getvalue()
+    data = packed({"owner": owner, "attn": model.attn, "model": model.state_dict(), **asdict(progress)})
     last, before = (folder / name for name in NAMES)
     if last.exists():
         last.replace(before)
-    publish(last, hashlib.sha256(data).digest() + data)
+    publish(last, data)
+
+
+def packed(state: Mapping[str, Any]) -> bytes:
+    """Returns the bytes of a state, its sha256 before them, as ``unpacked`` reads them."""
+    with io.BytesIO() as buffer:
+        torch.save(dict(state), buffer)
+        data = buffer.getvalue()
+    return hashlib.sha256(data).digest() + data
 
 
 def resume(folder: Path, owner: str, model: GPT2, spec: TrainSpec, say: Callable[[str], object]) -> Progress:
@@ -41,7 +47,7 @@ def resume(folder: Path, owner: str, model: GPT2, spec: TrainSpec, say: Callable
     """
     there = [folder / name for name in NAMES if (folder / name).exists()]
     for path in there:
-        state = _read(path)
+        state = unpacked(path)
         if state is None:
             say(f"{path} is damaged and is left aside.")
             continue
@@ -77,7 +83,7 @@ def _take_up(model: GPT2, state: Mapping[str, Any], spec: TrainSpec) -> Progress
 def step(folder: Path) -> int:
     """Returns the step of the newest whole checkpoint in a folder; 0 without one."""
     there = (folder / name for name in NAMES if (folder / name).exists())
-    steps = (state.get("step") for path in there if (state := _read(path)) is not None)
+    steps = (state.get("step") for path in there if (state := unpacked(path)) is not None)
     return next((step for step in steps if isinstance(step, int) and step >= 0), 0)
 
 
@@ -87,8 +93,8 @@ def remove(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """What a checkpoint holds; None where its bytes are not those that were written."""
+def unpacked(path: Path) -> dict[str, Any] | None:
+    """Returns what a checkpoint holds; None where its bytes are not those that were written."""
     try:
         data = path.read_bytes()
         if hashlib.sha256(data[SUM:]).digest() != data[:SUM]:

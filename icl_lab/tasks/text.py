@@ -117,8 +117,8 @@ class Text(Task):
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws windows; fewer kept tokens replace more of the same places by the same tokens."""
         kept = self.sigmas(shift)[0]
-        window = self.corpus.windows(self.part, rng, prompts, length)
-        seen = self.corpus.everything_seen
+        text = self.corpus  # looked for on the disk each time it is asked for
+        window, seen = text.windows(self.part, rng, prompts, length), text.everything_seen
         others = seen[torch.randint(len(seen), (prompts, length), generator=rng)].long()
         stays = 100 * torch.rand(prompts, length, generator=rng) < kept
         tokens = torch.where(stays, window[:, :-1], others)

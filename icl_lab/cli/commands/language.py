@@ -100,8 +100,7 @@ def lm(model: str, attns: tuple[str, ...], text: str, results: Path, name: str, 
         *(more[name] for name in ("prompt", "layers", "heads")),
     )
     asked, language, corpus = study.checked(asked, environment.device(more["device"]))
-    options, where = asked.options(corpus), (environment.commit(), environment.machine_class())
-    record = study_folder.StudyRecord("lm", options, [], typed(), *where)
+    record = study_folder.StudyRecord.of("lm", asked.options(corpus), {}, typed())
     folder = study_folder.place(record, results, name or f"lm-{asked.short}-{record.hash}", force=force)
     stopping, bar = catch_signals(), Bar()
     answers = study.measure(

@@ -43,6 +43,7 @@ def league(
     """Rank rules over tasks: skill against the tasks' own references, mean ranks with intervals, what is missing."""
     from dataclasses import replace
 
+    from icl_lab import markdown as md
     from icl_lab import normalizers, tasks
     from icl_lab.comparison import league as numbers
     from icl_lab.figures import league as pictures
@@ -69,7 +70,7 @@ def league(
     made = study_folder.StudyRecord.of("league", {"baseline": baseline, "missing": missing}, groups, lab.command)
     folder = study_folder.place(made, lab.store.root, name or f"league-{where['preset']}", force=force or not name)
     told = numbers.table(table, missing)
-    head = [f"# League, preset {where['preset']}", "", *told, "", f"Made by `{lab.command}`.", ""]
+    head = [f"# League, preset {where['preset']}", "", *told, "", f"Made by {md.code(lab.command)}.", ""]
     means = {
         part: {cell: sum(skill.values(part)) / len(skill.values(part)) for cell, skill in table.skills.items()}
         for part in numbers.PARTS

@@ -22,7 +22,7 @@ def torture(rounds: int, seed: int, results: Path) -> None:
     import os
 
     from icl_lab.cli.progress import Bar
-    from icl_lab.runs import environment, study_folder
+    from icl_lab.runs import study_folder
     from icl_lab.torture import rounds as torturing
     from icl_lab.torture.faults import BAD, Fault
 
@@ -40,9 +40,7 @@ def torture(rounds: int, seed: int, results: Path) -> None:
     text = torturing.table(faults, typed())
     out(text)
     folder = results / "torture"
-    record = study_folder.StudyRecord(
-        "torture", {"rounds": rounds, "seed": seed}, [], typed(), environment.commit(), environment.machine_class()
-    )
+    record = study_folder.StudyRecord.of("torture", {"rounds": rounds, "seed": seed}, {}, typed())
     files = {"table.md": text, "faults.csv": torturing.listed(faults)}
     names = study_folder.publish(record, folder, files, {})
     out(f"wrote {folder}: {', '.join(names)}")
