@@ -4,7 +4,7 @@ Of a language model it is the per-position loss of arXiv 2501.19399 (Figures 4 a
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import ClassVar, Self
@@ -19,7 +19,7 @@ from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
-from icl_lab.figures.base import short
+from icl_lab.figures.base import writer
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import fitting, judged, summary
 from icl_lab.runs.places import Places
@@ -110,7 +110,7 @@ class PerPosition(Analysis):
         for rule in [*found.rules, *found.references]:
             cells = [_mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
             cells += [_mean(found["ends"].where(attn=rule, metric=metric)) for metric in ("within", "beyond", "rise")]
-            text.append(md.row([f"`{rule}`", *map(short, cells)]))
+            text.append(md.row([f"`{rule}`", *map(_writer(found), cells)]))
         return text
 
     def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
@@ -134,10 +134,10 @@ class PerPosition(Analysis):
 
     def finding(self, found: Found) -> str:
         """The errors within and beyond training, rule by rule."""
-        ends = found["ends"]
+        ends, written = found["ends"], _writer(found)
         said = [
-            f"from {short(_mean(ends.where(attn=rule, metric='end-of-training')))} to "
-            f"{short(_mean(ends.where(attn=rule, metric='end')))} with {rule}"
+            f"from {written(_mean(ends.where(attn=rule, metric='end-of-training')))} to "
+            f"{written(_mean(ends.where(attn=rule, metric='end')))} with {rule}"
             for rule in found.rules
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
@@ -186,3 +186,8 @@ def _mean(grid: Grid) -> float:
 
 def _label(task: Task) -> str:
     return task.metric_label(task.headline)
+
+
+def _writer(found: Found) -> Callable[[float], str]:
+    task = tasks.build(found.spec.task)
+    return writer(task.log_scale, task.rates)

@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections.abc import Callable
 
 import matplotlib
 import numpy as np
@@ -70,3 +71,8 @@ def short(value: float) -> str:
     if size < 0.01:
         return f"{value:.1e}".replace("e-0", "e-").replace("e-", "e−")
     return f"{value:.1f}" if size < 9.95 else f"{value:.0f}" if size < 999.5 else f"{value / 1000:.1f}k"
+
+
+def writer(log_scale: bool, rates: bool) -> Callable[[float], str]:
+    """How the errors of a task are written: losses, which differ by hundredths, with three decimals."""
+    return short if log_scale or rates else "{:.3f}".format

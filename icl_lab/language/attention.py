@@ -1,6 +1,6 @@
 """Attention maps of a language model that reads a text: the page of the analysis ``attention``, for two rules."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from icl_lab.normalizers.base import Normalizer, scores, widen
 from icl_lab.tasks.base import Answer, Mark, Prompt
 
 MOST = 2  # models side by side on a page
+See = Callable[[int, Tensor, Tensor], object]  # a layer from 0, its weights and scores (b h t t)
 
 
 def asked(language: LanguageModel, text: str) -> Asked:
@@ -51,7 +52,8 @@ def window(language: LanguageModel, reads: Asked, rules: int, layers: str, heads
 def shown(language: LanguageModel, attn: str, reads: Asked, shows: Window) -> tuple[Shown, Maps]:
     """Lets the model read the text with the rule that stands in it; returns its answers and its maps."""
     ids = reads.prompt.tokens.to(language.device)
-    with _watched(language) as caught:
+    caught: list[tuple[Tensor, Tensor]] = []
+    with watched(language, lambda layer, *made: caught.append((made[0][0].float().cpu(), made[1][0].float().cpu()))):
         logits = language.model(input_ids=ids, use_cache=False, output_attentions=True).logits[0].float().cpu()
     weights, each = (torch.stack([caught[layer][part] for layer in shows.layers])[:, shows.heads] for part in (0, 1))
     nats = F.cross_entropy(logits[:-1], reads.prompt.tokens[0, 1:], reduction="none").tolist()
@@ -84,25 +86,27 @@ def seen(
 
 
 @contextmanager
-def _watched(language: LanguageModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Collects the weights and scores (h t t) of every layer's rule, in order, while the model reads one text."""
-    caught: list[tuple[Tensor, Tensor]] = []
+def watched(language: LanguageModel, see: See) -> Iterator[None]:
+    """``see`` is told the weights and scores of every layer's rule, in order, while the model reads.
+
+    The model must be asked for ``output_attentions``: rules that scale the query make no weights otherwise.
+    """
     rules: list[Any] = list(_rules(language))
 
-    def watch(rule: Normalizer) -> None:
+    def watch(layer: int, rule: Normalizer) -> None:
         plain = rule.weights
 
         def weights(q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
             made = plain(q, k, visible)
-            caught.append((made[0].float().cpu(), scores(widen(q), widen(k))[0].float().cpu()))
+            see(layer, made, scores(widen(q), widen(k)))
             return made
 
         rule.weights = weights  # type: ignore[method-assign]
 
-    for rule in rules:
-        watch(rule)
+    for layer, rule in enumerate(rules):
+        watch(layer, rule)
     try:
-        yield caught
+        yield
     finally:
         for rule in rules:
             del rule.weights

@@ -1,7 +1,7 @@
 """What was found of a language model: numbers as grids, tables, pictures and the attention page."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,18 @@ from icl_lab import markdown as md
 from icl_lab.analyses.attention import page, report
 from icl_lab.comparison.statistics import wilson
 from icl_lab.figures import lines
-from icl_lab.figures.base import short
 from icl_lab.grid import Grid
-from icl_lab.language import attention, needle
+from icl_lab.language import attention, heads_report, needle
 from icl_lab.language.model import LanguageModel
 from icl_lab.language.study import REFERENCES, Answers, Question, Row, row
 from icl_lab.texts.corpus import Corpus
 
 
 def grids(question: Question, answers: Answers, corpus: Corpus) -> dict[str, Grid]:
-    """The numbers as grids: ``loss`` by tokens read, ``ends``, ``needle`` by context and depth, ``heads``."""
+    """The numbers as grids: ``loss`` by tokens read and its ``ends``; and of what else was asked.
+
+    ``needle`` and ``heads`` (needle scores) by context and depth; ``attention`` by keys and ``hidden`` states by layer.
+    """
     who = {"task": corpus.name, "preset": Path(question.model).name, "spec": corpus.sha[:8], "seed": 0}
     steps, ends = [], []
     for name, nats in answers.losses.items():
@@ -33,6 +35,9 @@ def grids(question: Question, answers: Answers, corpus: Corpus) -> dict[str, Gri
     if answers.needles:
         made["needle"] = Grid.of(answers.needles, ["context", "depth"], **who)
         made["heads"] = Grid.of(answers.heads, ["layer", "head", "context", "depth"], **who)
+    if answers.follow:
+        made["attention"] = Grid.of(answers.follow, ["layer", "head", "keys"], **who)
+        made["hidden"] = Grid.of(answers.layers, ["layer"], **who)
     return made
 
 
@@ -46,7 +51,7 @@ def files(question: Question, language: LanguageModel, answers: Answers, command
     return {"attention.html": page.page(seen, origin).html} | report.files(seen)
 
 
-def table(question: Question, answers: Answers, corpus: Corpus) -> list[str]:
+def table(question: Question, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus) -> list[str]:
     """What was found, as lines of Markdown."""
     first = question.attns[0]
     shown = list(answers.places.steps)[-1::-4][::-1]
@@ -63,17 +68,19 @@ def table(question: Question, answers: Answers, corpus: Corpus) -> list[str]:
         *md.head(["rule", *(f"{tokens:g}" for tokens in shown), "all", "difference", "bits per byte"]),
     ]
     for name, nats in answers.losses.items():
-        cells = [short(nats[:, answers.places.steps[tokens]].mean().item()) for tokens in shown]
+        cells = [f"{nats[:, answers.places.steps[tokens]].mean():.3f}" for tokens in shown]
         mean = nats.mean(1)
         apart = "" if name == first else _difference(mean - answers.losses[first].mean(1))
         text.append(md.row([f"`{name}`", *cells, f"{mean.mean():.4f}", apart, f"{mean.mean() / bits:.3f}"]))
     if question.needles:
         text += ["", *_needle_table(question, answers)]
+    if question.follow:
+        text += ["", *heads_report.table(grids["attention"], grids["hidden"])]
     return text
 
 
-def figures(question: Question, answers: Answers, corpus: Corpus) -> dict[str, Figure]:
-    """The loss over the tokens read, and the share of needles that were found over the context."""
+def figures(question: Question, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus) -> dict[str, Figure]:
+    """The loss over the tokens read; by what was asked needles over the context, and attention over the keys."""
     steps = answers.places.steps
     means = {name: [nats[:, at].mean().item() for at in steps.values()] for name, nats in answers.losses.items()}
     title = f"{Path(question.model).name}: {corpus.name}"
@@ -104,6 +111,8 @@ def figures(question: Question, answers: Answers, corpus: Corpus) -> dict[str, F
             log=False,
             mark=question.near,
         )
+    if question.follow:
+        drawn["attention"] = heads_report.figure(grids["attention"], f"{title}, all heads", question.near)
     return drawn
 
 

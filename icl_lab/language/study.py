@@ -16,6 +16,7 @@ from icl_lab.analyses.attention.seen import Shown
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.language import attention, needle
 from icl_lab.language.finetune import Recipe, tune
+from icl_lab.language.heads import followed
 from icl_lab.language.loss import losses
 from icl_lab.language.model import LanguageModel, read
 from icl_lab.registry import filename
@@ -58,6 +59,7 @@ class Question:
     prompt: str = ""  # a text whose attention maps are shown, of the first two rules
     layers: str = ""
     heads: str = ""
+    follow: bool = False  # also what every head attends to as the text grows
 
     @property
     def short(self) -> str:
@@ -82,6 +84,8 @@ class Answers:
     losses: dict[str, Tensor] = field(default_factory=dict)
     needles: list[Row] = field(default_factory=list)
     heads: list[Row] = field(default_factory=list)
+    follow: list[Row] = field(default_factory=list)
+    layers: list[Row] = field(default_factory=list)
     histories: dict[str, list[float]] = field(default_factory=dict)
     maps: list[tuple[Shown, Maps]] = field(default_factory=list)
 
@@ -144,6 +148,10 @@ def measure(
             for row, heads in _needles(question, language, corpus, attn, _told(progress, f"needles with {attn}")):
                 found.needles.append(row)
                 found.heads += heads
+            if question.follow:
+                of_heads, of_layers = followed(language, windows[:, :-1], _told(progress, f"heads with {attn}"))
+                found.follow += [{"attn": attn, **row} for row in of_heads]
+                found.layers += [{"attn": attn, **row} for row in of_layers]
             if question.prompt and len(found.maps) < attention.MOST:
                 reads = attention.asked(language, question.prompt)
                 shows = attention.window(language, reads, attention.MOST, question.layers, question.heads)

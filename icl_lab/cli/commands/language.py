@@ -54,6 +54,7 @@ def _numbers(kind: type, least: float, most: float) -> Any:
     "--depths", default="10,30,50,70,90", show_default=True, callback=_numbers(float, 0, 100), help="In percent."
 )
 @click.option("--samples", default=10, show_default=True, type=click.IntRange(2, 100_000), help="Needles in a cell.")
+@click.option("--follow", is_flag=True, help="Also what every head attends to as the text grows, and hidden states.")
 @click.option("--prompt", default="", help="A text whose attention maps are shown, of the first two rules, as a page.")
 @click.option("--layers", default="", help="Layers of that page, from 0, e.g. 0,1.  [default: all]")
 @click.option("--heads", default="", help="Heads of that page, from 0.  [default: all]")
@@ -97,7 +98,7 @@ def lm(model: str, attns: tuple[str, ...], text: str, results: Path, name: str, 
         more["train_tokens"] or 0,
         needles,
         recipe,
-        *(more[name] for name in ("prompt", "layers", "heads")),
+        *(more[name] for name in ("prompt", "layers", "heads", "follow")),
     )
     asked, language, corpus = study.checked(asked, environment.device(more["device"]))
     record = study_folder.StudyRecord.of("lm", asked.options(corpus), {}, typed())
@@ -106,12 +107,13 @@ def lm(model: str, attns: tuple[str, ...], text: str, results: Path, name: str, 
     answers = study.measure(
         asked, language, corpus, results / "finetuned", lambda what, done, total: bar(what, done, total, ""), stopping
     )
-    told = report.table(asked, answers, corpus)
+    grids = report.grids(asked, answers, corpus)
+    told = report.table(asked, answers, grids, corpus)
     lines = [f"{asked.short} with other rules in its attention.", "", *told, "", f"Made by {md.code(typed())}.", ""]
-    files = {f"{key}.csv": grid.csv() for key, grid in report.grids(asked, answers, corpus).items()}
+    files = {f"{key}.csv": grid.csv() for key, grid in grids.items()}
     files |= report.files(asked, language, answers, typed(), environment.origin())
     names = study_folder.publish(
-        record, folder, {**files, "table.md": "\n".join(lines)}, report.figures(asked, answers, corpus)
+        record, folder, {**files, "table.md": "\n".join(lines)}, report.figures(asked, answers, grids, corpus)
     )
     out("\n".join(lines))
     out(f"wrote {folder}: {', '.join(names)}")

@@ -8,7 +8,7 @@ from icl_lab import markdown as md
 from icl_lab.comparison.page import words
 from icl_lab.comparison.statistics import CLEAR, wilson
 from icl_lab.comparison.study import Labels, Study, clip_model
-from icl_lab.figures.base import short
+from icl_lab.figures.base import short, writer
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
@@ -66,7 +66,7 @@ def table(study: Study, spec: RunSpec) -> Table:
     line = study.line(axis)
     clips = study.task.clip is not None
     best = [clear_best(study, cell) for cell in line]
-    rows = []
+    rows, written = [], writer(study.task.log_scale, study.task.rates)
     for rule, summary in summaries(study).items():
         cells = [rule, *(_shown(study, rule, cell) for cell in line), words.number(summary)]
         if clips:
@@ -74,7 +74,7 @@ def table(study: Study, spec: RunSpec) -> Table:
             cells.append(f"{clip.bound:g} ({clip.residual:.2f})" if clip else "")
         rows.append(Row(cells, frozenset(place for place, winner in enumerate(best, 1) if winner == rule)))
     for name in study.references():
-        values = [short(study.reference(name, cell)) for cell in line]
+        values = [written(study.reference(name, cell)) for cell in line]
         rows.append(Row([name, *values, *[""] * (1 + clips)], reference=True))
     head = [
         "rule",
@@ -99,12 +99,12 @@ def seeds_table(study: Study) -> Table:
     axis = words.along(study)
     line = study.line(axis)
     names = [int(grid.values("seed")[0]) for grid in study.grids[study.baseline]]
-    rows = []
+    rows, written = [], writer(study.task.log_scale, study.task.rates)
     for rule in summaries(study):
         columns = zip(names, zip(*(study.values(rule, cell) for cell in line), strict=True), study.summary(rule),
                       strict=True)  # fmt: skip
         for seed, values, summary in columns:
-            rows.append(Row([f"{rule}, seed {seed}", *map(short, values), words.number(summary)]))
+            rows.append(Row([f"{rule}, seed {seed}", *map(written, values), words.number(summary)]))
     head = ["rule and seed", *(words.cell_words(study, cell[axis]) for cell in line), "summary"]
     return Table(head, rows, "One row a training run: look here before you trust a mean.", axis)
 
@@ -154,7 +154,7 @@ def _shown(study: Study, rule: str, cell: Labels) -> str:
     """The mean over seeds; a rate with the interval that its number of prompts allows: no error in 256 is not 0."""
     value = words.mean(study.values(rule, cell))
     if not study.task.rates:
-        return short(value)
+        return writer(study.task.log_scale, study.task.rates)(value)
     count = study.count(cell)
     low, high = wilson(value * count, count)
     return f"{short(value)} [{short(low)}, {short(high)}]"

@@ -1,0 +1,72 @@
+"""What the heads of a language model attend to, for reading: a table and a picture."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+
+from icl_lab import markdown as md
+from icl_lab.analyses.fading import slopes
+from icl_lab.analyses.observe import known_median
+from icl_lab.figures import heads as pictures
+from icl_lab.figures.base import short
+from icl_lab.grid import Grid
+from icl_lab.language.heads import SATURATED
+
+WORDS = {
+    "largest": "largest weight",
+    "entropy": "entropy / log n",
+    "first": "weight on the first token",
+    "temperature": "effective inverse temperature",
+}
+
+
+def table(heads: Grid, layers: Grid) -> list[str]:
+    """Medians over heads by the number of keys, how fast the largest weight falls, and the size of hidden states."""
+    rules, keys = heads.values("attn"), heads.values("keys")
+    shown = keys[::-2][::-1]
+    text = [
+        "Attention of a token that sees n keys: medians over all heads of the model, of means over windows. Slope: of "
+        "log(largest weight) on log n; 0: does not fade, −1: fades as fast as a mean does. Saturated: the share of "
+        f"heads and windows whose largest weight is above {SATURATED}.",
+    ]
+    for metric, words in WORDS.items():
+        more = ["slope"] if metric == "largest" else []
+        text += ["", *md.head([words, *(f"n {n:g}" for n in shown), *more])]
+        for rule in rules:
+            own = heads.where(attn=rule, metric=metric)
+            cells = [short(known_median(own.where(keys=n).frame["value"])) for n in shown]
+            if more:
+                cells.append(f"{known_median(slopes(own)):.2f}".replace("-", "−"))
+            text.append(md.row([f"`{rule}`", *cells]))
+    text += ["", *md.head(["saturated", *(f"n {n:g}" for n in shown)])]
+    for rule in rules:
+        own = heads.where(attn=rule, metric="saturated")
+        text.append(md.row([f"`{rule}`", *(f"{own.where(keys=n).frame['value'].mean():.3f}" for n in shown)]))
+    text += ["", *_norms(layers)]
+    return text
+
+
+def _norms(layers: Grid) -> list[str]:
+    text = [
+        "Hidden states: the Euclidean norm of the first token over that of the others, in the layer where it is "
+        "greatest (counted from 0), and the norm of the others where the last layer reads them.",
+        "",
+        *md.head(["rule", "first over others", "layer", "others at the last layer"]),
+    ]
+    for rule in layers.values("attn"):
+        own = layers.where(attn=rule).frame.pivot(index="layer", columns="metric", values="value")
+        ratio = own["norm-first"] / own["norm"]
+        text.append(md.row([f"`{rule}`", short(ratio.max()), f"{ratio.idxmax():g}", short(own["norm"].iloc[-1])]))
+    return text
+
+
+def figure(heads: Grid, title: str, near: int) -> Figure:
+    """Every metric over n, heads as thin lines; the length that counts as that of training is dotted."""
+    panels: Mapping[str, Mapping[str, Sequence[list[tuple[float, float]]]]] = {
+        words: {
+            rule: heads.where(attn=rule, metric=metric).lines("keys", "layer", "head") for rule in heads.values("attn")
+        }
+        for metric, words in WORDS.items()
+    }
+    scales = {WORDS[metric]: "xy" for metric in ("largest", "temperature")}
+    return pictures.curves(panels, title=title, across="keys that the token sees, n", scales=scales, mark=near, base=2)
