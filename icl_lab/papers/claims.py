@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
+from icl_lab import tasks
 from icl_lab.analyses import frame
 from icl_lab.analyses import publish as publishing
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.gather import publish as publish_study
 from icl_lab.comparison.page import Row, Section, Table, markdown_rows
 from icl_lab.errors import BadValue
-from icl_lab.figures.base import short
+from icl_lab.figures.base import writer
 from icl_lab.papers import cost, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.experiment import Claim, Experiment
@@ -172,10 +173,11 @@ def printed_section(experiment: Experiment, ours: Mapping[str, Mapping[float, fl
         return None
     known = {at for cells in ours.values() for at in cells}
     columns = sorted(known & {at for cells in theirs.values() for at in cells})
-    rows = []
+    task = tasks.build(experiment.task)
+    rows, written = [], writer(task.log_scale, task.rates)
     for name, cells in theirs.items():
         if name in ours:
-            rows.append(Row([name, "here", *(short(ours[name][at]) for at in columns)]))
+            rows.append(Row([name, "here", *(written(ours[name][at]) for at in columns)]))
         rows.append(Row([name, "printed", *(cells.get(at, "") for at in columns)], reference=True))
     head = ["", "", *(f"{experiment.printed.axis} {at:g}" for at in columns)]
     notes = [experiment.conditions, *experiments.doubts(experiment)]

@@ -34,7 +34,8 @@ Cells = dict[str, list[float]]  # an axis -> its values; every combination is a 
 class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One row: a normalizer, and fields that differ from the preset. ``printed`` names its row in the printed table.
 
-    With ``swap`` that rule stands in the trained model when it is tested.
+    With ``swap`` that rule stands in the trained model when it is tested. ``printed_where`` names further labels of the
+    printed row, which stand above those of the table.
     """
 
     name: Name
@@ -42,6 +43,7 @@ class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     set: Settings = []
     swap: str = ""
     printed: str = ""
+    printed_where: dict[str, str] = {}
 
 
 class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,17 +86,25 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the printed numbers stand: a table of ``icl_lab.published``, and which of its columns mean what.
 
     ``shifted`` names rows whose column is in doubt, with the axis values that are to be added for the other reading.
-    Where several printed numbers belong to one cell, their mean stands there. ``errors``: they are accuracies, and one
-    minus them is shown.
+    ``where`` names further labels of all rows. A value of the axis here is ``times`` the number in ``column``; without
+    a column all printed numbers belong to the value ``at``. Where several of them belong to one cell, their mean stands
+    there. ``errors``: they are accuracies, and one minus them is shown.
     """
 
     table: str
     row: str
     axis: str
-    column: str
     value: str
+    column: str = ""
+    at: float = math.nan
+    times: float = 1.0
+    where: dict[str, str] = {}
     shifted: dict[str, float] = {}
     errors: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.column) != math.isnan(self.at):
+            raise ValueError("printed numbers have either a column or the value at which they all stand")
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -242,7 +252,7 @@ def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]
     for variant in experiment.variants:
         if not variant.printed:
             continue
-        found = _cells(table.where(**{where.row: variant.printed}), where)
+        found = _cells(_rows(table, variant, where), where)
         rows[variant.name] = found
         if overlay and variant.printed in where.shifted:
             shift = where.shifted[variant.printed]
@@ -271,11 +281,17 @@ def _list(values: Iterable[float]) -> str:
     return ", ".join(f"{value:g}" for value in values)
 
 
+def _rows(table: published.Table, variant: Variant, where: Printed) -> Sequence[published.Row]:
+    """The lines of a published table that are the printed row of a variant."""
+    return table.where(**{where.row: variant.printed} | where.where | variant.printed_where)
+
+
 def _cells(rows: Sequence[published.Row], where: Printed) -> dict[float, str]:
     """One printed row: axis value -> text."""
     found: dict[float, list[published.Cell]] = {}
     for row in rows:
-        found.setdefault(row[where.column].number, []).append(row[where.value])
+        at = row[where.column].number * where.times if where.column else where.at
+        found.setdefault(at, []).append(row[where.value])
     if not where.errors and all(len(cells) == 1 for cells in found.values()):
         return {at: cell.text for at, (cell,) in found.items()}
     means = {at: fmean(cell.number for cell in cells) for at, cells in found.items()}
@@ -288,10 +304,11 @@ def doubts(experiment: Experiment) -> list[str]:
     if where is None:
         return []
     table = published.load(where.table)
-    shown = [variant.printed for variant in experiment.variants if variant.printed]
-    rows = [row for row in table.rows if row[where.row].text in shown]
+    shown = [row for variant in experiment.variants if variant.printed for row in _rows(table, variant, where)]
+    rows = [row for row in table.rows if any(row is other for other in shown)]
+    remarks = [note for note in table.remarks if not note.columns or {where.row, where.value} & set(note.columns)]
     notes = [f"{row[where.row]}: {note.text}" for row in rows for note in table.footnotes(row, where.value)]
-    return list(dict.fromkeys([*(note.text for note in table.remarks if not note.columns), *notes]))
+    return list(dict.fromkeys([*(note.text for note in remarks), *notes]))
 
 
 def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, float]) -> list[dict[str, float]]:
