@@ -5,7 +5,7 @@ import torch
 from transformers import StaticCache
 
 from icl_lab import normalizers
-from icl_lab.transformers import install
+from icl_lab.transformers import install, load
 
 SERVED = [*(name for name in normalizers.names() if name != "forget"), "softmax+gated"]
 LEARNED = ["ssa", "ssmax:bias=yes", "sink", "elastic", "asentmax", "ssmax-free", "ssa+reweight"]
@@ -112,3 +112,37 @@ def test_compiled_steps_with_a_cache_of_fixed_size_give_the_same(tiny_model, pad
                 mask = torch.nn.functional.pad(padded["attention_mask"][:, : at + 1], (0, 15 - at))
                 got = compiled(**step, attention_mask=mask, past_key_values=cache).logits[:, 0]
                 torch.testing.assert_close(got, whole[:, at], atol=1e-4, rtol=1e-4, msg=f"{rule} at {at}")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_trainer_learns_keeps_and_resumes(tiny_model, tmp_path):
+    """The checkpoint of the Trainer is exactly the model, and the training that goes on from it gives the same."""
+    pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    rows = torch.randint(3, 40, (1, 12), generator=torch.Generator().manual_seed(3)).repeat(32, 1)
+    texts = [{"input_ids": row, "labels": row} for row in rows]
+
+    def trainer(model, steps):
+        told = {"per_device_train_batch_size": 8, "learning_rate": 1e-2, "lr_scheduler_type": "constant", "seed": 0}
+        asked = TrainingArguments(
+            str(tmp_path), max_steps=steps, save_steps=6, report_to=[], use_cpu=True, disable_tqdm=True, **told
+        )
+        return Trainer(model=model, args=asked, train_dataset=texts)
+
+    model = tiny_model("llama")
+    install(model, "ssa")
+    before = {name: p.clone() for name, p in model.named_parameters() if "attention_rule" in name}
+    trainer(model, 12).train()
+    assert all(not torch.equal(p, before[name]) for name, p in model.named_parameters() if name in before)
+    kept = load(AutoModelForCausalLM, tmp_path / "checkpoint-12")
+    ids = rows[:2]
+    assert torch.equal(kept.eval()(ids).logits, model.eval()(ids).logits)
+    again = tiny_model("llama")
+    install(again, "ssa")
+    with torch.no_grad():
+        for p in again.parameters():
+            p.add_(0.1)  # whatever it starts from, the checkpoint counts
+    trainer(again, 12).train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+    torch.testing.assert_close(again.eval()(ids).logits, model(ids).logits)
