@@ -1,4 +1,4 @@
-"""Curves of heads or seeds: each a thin line, a thick one for the rule."""
+"""Curves of heads or seeds: each a thin line, or many of them a band, and a thick line for the rule."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +9,8 @@ from icl_lab.figures.axes import columns, constant, finish, headline, remark, ti
 from icl_lab.figures.styles import styles
 
 Line = Sequence[tuple[float, float]]
+MANY = 40  # more lines of one rule than these hide each other
+BAND = (10, 90)  # percentiles
 
 
 def curves(
@@ -23,8 +25,9 @@ def curves(
 ) -> Figure:
     """Draws a panel for each metric: heads (or seeds) thin, their median a thick line for each rule.
 
-    ``scales`` names the logarithmic axes of a panel ("x" where it does not), ``limits`` its range, ``mark`` a place
-    across that is dotted in all of them. A metric of which no value is known gets no panel, and is named in the title.
+    Of many heads the middle 80 % are a band instead. ``scales`` names the logarithmic axes of a panel ("x" where it
+    does not), ``limits`` its range, ``mark`` a place across that is dotted in all of them. A metric of which no value
+    is known gets no panel, and is named in the title.
     """
     known = {metric: rules for metric, rules in panels.items() if _values(rules)}
     missing = [metric for metric in panels if metric not in known]
@@ -37,11 +40,13 @@ def curves(
         at: list[float] = []
         for rule, lines in rules.items():
             look = looks[rule]
-            for line in lines:
-                axes.plot(*zip(*line, strict=True), color=look.color, linewidth=0.5, alpha=0.3)
             where = [place for place, _ in lines[0]]
             values = np.array([[value for place, value in line if place in where] for line in lines])
-            axes.plot(where, _middle(values), linewidth=2, label=rule, **look.line)
+            if len(lines) > MANY:
+                axes.fill_between(where, *_percentiles(values, BAND), color=look.color, alpha=0.15, linewidth=0)
+            for line in lines if len(lines) <= MANY else ():
+                axes.plot(*zip(*line, strict=True), color=look.color, linewidth=0.5, alpha=0.3)
+            axes.plot(where, *_percentiles(values, (50,)), linewidth=2, label=rule, **look.line)
             at += where
         if mark is not None:
             axes.axvline(mark, color="0.5", linestyle=":", linewidth=1)
@@ -67,7 +72,7 @@ def _values(rules: Mapping[str, Sequence[Line]]) -> list[float]:
     return [value for value in every if np.isfinite(value)]
 
 
-def _middle(values: np.ndarray) -> list[float]:
-    """The median of each column over what is known of it; NaN where nothing is."""
+def _percentiles(values: np.ndarray, wanted: Sequence[float]) -> list[list[float]]:
+    """Percentiles of each column over what is known of it; NaN where nothing is."""
     known = [column[np.isfinite(column)] for column in values.T]
-    return [float(np.median(column)) if len(column) else float("nan") for column in known]
+    return [[float(np.percentile(column, at)) if len(column) else float("nan") for column in known] for at in wanted]

@@ -61,7 +61,7 @@ def _norms(layers: Grid) -> list[str]:
 
 
 def figure(heads: Grid, title: str, near: int) -> Figure:
-    """Every metric over n, heads as thin lines; the length that counts as that of training is dotted."""
+    """Every metric over n, heads as thin lines or a band; the length that counts as that of training is dotted."""
     panels: Mapping[str, Mapping[str, Sequence[list[tuple[float, float]]]]] = {
         words: {
             rule: heads.where(attn=rule, metric=metric).lines("keys", "layer", "head") for rule in heads.values("attn")

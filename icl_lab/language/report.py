@@ -112,7 +112,9 @@ def figures(question: Question, answers: Answers, grids: Mapping[str, Grid], cor
             mark=question.near,
         )
     if question.follow:
-        drawn["attention"] = heads_report.figure(grids["attention"], f"{title}, all heads", question.near)
+        drawn["attention"] = heads_report.figure(
+            grids["attention"], f"{title}, all heads (band: the middle 80 %)", question.near
+        )
     return drawn
 
 

@@ -161,3 +161,17 @@ def test_a_rate_with_answers_that_are_no_numbers_is_hatched_and_keeps_its_number
     patches = {axes.get_title(): [p.get_xy() for p in axes.patches if p.get_hatch()] for axes in drawn.axes[:2]}
     assert patches == {"softmax": [], "ssa": [(-0.5, 0.5)]}
     assert {text.get_text() for text in drawn.axes[1].texts} == {"0.5", "0.25", "0", "1.0"}
+
+
+def test_many_heads_are_a_band_few_are_lines():
+    from icl_lab.figures.heads import MANY, curves
+
+    def lines(count):
+        return {"metric": {"softmax": [[(1, head), (2, 2 * head)] for head in range(count)]}}
+
+    few, many = (curves(lines(n), title="t", across="n", scales={}).axes[0] for n in (MANY, MANY + 1))
+    assert (len(few.lines), len(few.collections)) == (MANY + 1, 0)
+    assert (len(many.lines), len(many.collections)) == (1, 1)
+    (band,) = many.collections
+    ends = band.get_paths()[0].get_extents()
+    assert (ends.ymin, ends.ymax) == (4, 72)  # of 0 to 40 at the first place and twice that at the second

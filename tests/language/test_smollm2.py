@@ -53,7 +53,10 @@ def test_rules_that_are_softmax_within_training_lengths_change_nothing_and_other
 def test_its_heads_rest_on_the_first_token(smollm2, windows):
     """Attention sinks (arXiv 2309.17453): much of the attention of trained models goes to the first token."""
     with smollm2.ruled("softmax", 64):
-        heads, _ = followed(smollm2, windows[:1])
+        heads, layers = followed(smollm2, windows[:1])
     first = [row["value"] for row in heads if row["metric"] == "first" and row["keys"] == 64]
     assert len(first) == 30 * 9
     assert sum(first) / len(first) > 0.2
+    norms = {(row["layer"], row["metric"]): row["value"] for row in layers}
+    ratios = [norms[layer, "norm-first"] / norms[layer, "norm"] for layer in range(30)]
+    assert max(ratios) > 20  # massive activations (arXiv 2402.17762)
