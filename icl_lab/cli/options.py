@@ -1,4 +1,4 @@
-"""What the command line shares: options with their bounds, lists of numbers, signals, times in words."""
+"""What the command line shares: options with their bounds, lists of numbers, signals."""
 
 import math
 import os
@@ -174,15 +174,6 @@ def _silence(screens: Sequence[int]) -> None:
     for number in screens:
         os.dup2(nowhere, number)
     os.close(nowhere)
-
-
-def duration(seconds: float) -> str:
-    """Returns a time as one says it: 40 s, 4 min, 2.5 h, 3 days."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
 
 
 def tell(text: str, folder: Path, files: Sequence[str], picture: str) -> None:

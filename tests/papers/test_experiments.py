@@ -229,7 +229,7 @@ def test_what_is_wrong_with_a_file_is_said(small):
 
 @pytest.mark.slow
 def test_from_runs_to_verdicts_and_a_page(small, lab):
-    from icl_lab.sweep import sweep
+    from icl_lab.pipeline import sweep
 
     made = experiment.load("small", small)
     groups = claims.groups(made, lab.store, "smoke", 2, [])

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, check_asked, complete, laboratory
+from icl_lab.cli.launch import Order, complete, laboratory
 from icl_lab.cli.options import (
     crowd_options,
     experiments_option,
@@ -20,6 +20,7 @@ from icl_lab.cli.options import (
 )
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
+from icl_lab.launch.complete import check_asked
 
 
 @click.command()
