@@ -37,7 +37,7 @@ BASES = {
     "analyses": {"frame", "observe", "stretch", "page"},
 }
 DOORS = {
-    "pandas": {"grid"},
+    "pandas": {"grid", "python"},  # python names the type it returns
     "matplotlib": {
         "figures",
         "files",
@@ -47,10 +47,11 @@ DOORS = {
         "papers",
         "contracts",
         "language",
+        "python",
     },  # others name the type they return
     "PIL": {"figures"},
     "click": {"cli"},
-    "tqdm": {"cli"},
+    "tqdm": {"cli", "python"},
     "entmax": {"normalizers"},
     "jinja2": {"comparison"},
     "filelock": {"runs", "evidence"},

@@ -19,12 +19,13 @@ Finish = Callable[[Sequence["Run"], bool], bool]  # runs, whether tested -> whet
 
 @dataclass(frozen=True)
 class Made:
-    """A study in its folder: what was found, its table as text, and the names of its files."""
+    """A study in its folder: what was found, its table as text, the names of its files, and the analysis that asked."""
 
     found: Any
     text: str
     folder: Path
     files: Sequence[str]
+    asked: Any = None
 
 
 def compare(
@@ -83,4 +84,4 @@ def analyse(
         return None
     found = frame.ask(analysis, groups, lab)
     text = publish.publish(study, analysis, found, groups, place)
-    return Made(found, text, place, publish.written(place))
+    return Made(found, text, place, publish.written(place), analysis)

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from icl_lab.cli.launch import Order, complete
-from icl_lab.cli.runs import differences, listing
+from icl_lab.cli.runs import listing
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.launch import complete as launching
 from icl_lab.launch.announce import Clock, announce, announce_all
 from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
+from icl_lab.runs.changes import differences
 from icl_lab.runs.spec import resolve
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
