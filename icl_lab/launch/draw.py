@@ -12,12 +12,16 @@ def draw(run: "Run", afresh: bool) -> None:
     A picture that is kept beside the grid stays as it is, though another version would draw it with other bytes.
     """
     from icl_lab import tasks
+    from icl_lab.figures import paper
     from icl_lab.figures.base import encode
     from icl_lab.files import KINDS, write
     from icl_lab.runs import summary
 
     if run.kept is not None:  # nothing is drawn into the evidence
         return
+    if paper.wanted():
+        figure = summary.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
+        write(run.place / f"heat-map{paper.SUFFIX}", encode(paper.styled(figure, "paper"), "pdf"))
     places = [run.place / f"heat-map.{kind}" for kind in KINDS]
     wanted = [place for place in places if afresh or not place.exists()]
     if wanted:

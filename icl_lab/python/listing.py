@@ -25,7 +25,7 @@ def list_rules() -> "pd.DataFrame":
 
     >>> import icl_lab as icl
     >>> icl.list_rules().loc["softmax", "formula"]
-    'w = softmax(z)'
+    'w_j = exp(z_j) / sum_i exp(z_i)'
     """
     from icl_lab import normalizers
 

@@ -90,7 +90,7 @@ def sweep(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = icl.sweep("linear", "ssa", "smoke", {"train.steps": 5}, results=folder, progress=False)
     ...     run.grid.axes, run.hash, len(run.history)
-    (['sigma_x', 'sigma_f', 'length'], '87e2e4b3', 1)
+    (['sigma_x', 'sigma_f', 'length'], '0a79b5e8', 1)
     """
     from icl_lab.launch.order import Order
     from icl_lab.launch.wanted import placed, specified

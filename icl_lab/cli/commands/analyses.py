@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from icl_lab.cli.launch import Order, complete, models, resolve_runs
-from icl_lab.cli.options import SEEDS, crowd_options, model_options, numbers, results_option, tell, wholes
+from icl_lab.cli.options import SEEDS, crowd_options, model_options, numbers, results_option, style_option, tell, wholes
 from icl_lab.cli.progress import say
 from icl_lab.cli.values import Finite
 
@@ -90,7 +90,7 @@ def rule_options(ask: Callable[..., Any]) -> Callable[..., Any]:
         "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Independent draws, 0 to N-1."
     )
     attn = click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again.  [default: the usual]")
-    return attn(draws(results_option(ask)))
+    return attn(draws(results_option(style_option(ask))))
 
 
 def _ask(name: str, part: Any, words: dict[str, Any]) -> None:

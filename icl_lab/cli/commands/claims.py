@@ -14,6 +14,7 @@ from icl_lab.cli.options import (
     read_option,
     results_option,
     seeds_option,
+    style_option,
     tell,
     typed,
     where_options,
@@ -95,6 +96,7 @@ def claims(preset: str, results: Path, files: Path) -> None:
 @click.option("--preset", default="lite", show_default=True, help="The scale of the runs.")
 @click.option("--task", default="linear", show_default=True, help="The task of the deviants.")
 @results_option
+@style_option
 def tradeoff(preset: str, task: str, results: Path) -> None:
     """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
     from icl_lab import tasks
