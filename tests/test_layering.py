@@ -15,6 +15,7 @@ FLOORS = (
     ("import_target", "option_values"),
     ("outside",),
     ("rng", "registry", "published", "markdown", "grid", "texts"),
+    ("tables",),
     ("tasks", "normalizers", "figures"),
     ("files", "model"),
     ("training", "evidence"),
@@ -37,7 +38,7 @@ BASES = {
     "analyses": {"frame", "observe", "stretch", "page"},
 }
 DOORS = {
-    "pandas": {"grid", "python"},  # python names the type it returns
+    "pandas": {"grid", "tables", "python"},  # python names the type it returns
     "matplotlib": {
         "figures",
         "files",
@@ -62,6 +63,7 @@ DOORS = {
 }
 WITHOUT_TORCH = {
     *("errors", "outside", "import_target", "option_values", "registry", "grid", "figures", "published", "markdown"),
+    "tables",
     *("files", "evidence"),
 }
 STATISTICS = ROOT / "comparison" / "statistics.py"
