@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from icl_lab.python.analyses import analyse as analyse
     from icl_lab.python.analyses import attention as attention
     from icl_lab.python.listing import analysis as analysis
+    from icl_lab.python.listing import export as export
     from icl_lab.python.listing import import_parts as import_parts
     from icl_lab.python.listing import list_analyses as list_analyses
     from icl_lab.python.listing import list_presets as list_presets
@@ -60,7 +61,7 @@ _PLACES = {
     **dict.fromkeys(
         (
             *("list_tasks", "list_rules", "list_analyses", "list_presets", "list_runs"),
-            *("rule", "task", "analysis", "import_parts"),
+            *("rule", "task", "analysis", "import_parts", "export"),
         ),
         "python.listing",
     ),

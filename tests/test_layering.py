@@ -11,11 +11,11 @@ ROOT = Path(icl_lab.__file__).parent
 
 # Lowest floor first: a folder, or a file beside them. Code may import from lower floors and from its own folder.
 FLOORS = (
-    ("errors",),
+    ("errors", "version", "extras"),
     ("import_target", "option_values"),
     ("outside",),
     ("rng", "registry", "published", "markdown", "grid", "texts"),
-    ("tables",),
+    ("tables", "citations"),
     ("tasks", "normalizers", "figures"),
     ("files", "model"),
     ("training", "evidence"),

@@ -1,8 +1,10 @@
 """What there is to choose from, as tables, and parts of one's own."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from icl_lab.errors import BadValue
 from icl_lab.python.session import RESULTS, Folder, Here
 
 if TYPE_CHECKING:
@@ -84,6 +86,29 @@ def analysis(name: str) -> Callable[[Part], Part]:
     from icl_lab import analyses
 
     return analyses.registry.add(name)
+
+
+def export(table: "pd.DataFrame", kind: str = "latex", to: Folder | None = None) -> str:
+    """Returns a table as ``latex`` (with the rules of booktabs), ``markdown`` or ``csv``, or writes it to a file.
+
+    ``parquet`` is no text and wants a file. Raises ``LabError`` on another kind.
+
+    >>> import icl_lab as icl, pandas
+    >>> print(icl.export(pandas.DataFrame({"rule": ["ssa"], "error": [0.5]}), "markdown"), end="")
+    | rule | error |
+    | --- | --- |
+    | ssa | 0.5 |
+    """
+    from icl_lab import tables
+    from icl_lab.files import write
+
+    data = tables.encode(table, kind)
+    if to is not None:
+        write(Path(to), data)
+        return str(to)
+    if kind == "parquet":
+        raise BadValue("Parquet is no text: name a file, icl.export(table, 'parquet', 'table.parquet').")
+    return data.decode()
 
 
 def import_parts(given: str) -> list[str]:
