@@ -1,9 +1,12 @@
 """What is released: versions and commits, extras, citations, the changelog."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -174,3 +177,114 @@ def test_a_card_of_what_is_no_run(run, tmp_path):
     code, _, err = run("card", str(tmp_path))
     assert code == 2
     assert "No run is called" in err
+
+
+def built(kind, source, place):
+    """Builds a wheel or a source distribution without the network; returns its file."""
+    place.mkdir()
+    line = f"from hatchling.build import build_{kind}; build_{kind}({str(place)!r})"
+    done = subprocess.run([sys.executable, "-c", line], cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (file,) = place.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The wheel that is built from the source distribution of a checkout, unpacked; and the checkout's commit."""
+    pytest.importorskip("hatchling.build", reason="no hatchling to build with")
+    place = tmp_path_factory.mktemp("release")
+    source = place / "source"
+    tracked = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "--", ":!results"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    for name in tracked:
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    git(source, "init", "-q")
+    git(source, "add", ".")
+    git(source, "commit", "-q", "-m", "one")
+    commit = version.commit(source)
+    shutil.unpack_archive(built("sdist", source, place / "sdist"), place / "unpacked", filter="data")
+    (unpacked,) = (place / "unpacked").iterdir()
+    with zipfile.ZipFile(built("wheel", unpacked, place / "wheel")) as archive:
+        archive.extractall(place / "site")
+    assert not (source / "icl_lab" / "commit.txt").exists()  # nothing is left in the checkout
+    return place / "site", commit, unpacked
+
+
+def command(installed, folder, *words):
+    """Types a command in a folder where nothing but the installed package is."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if name != "ICL_LAB_EVIDENCE"}
+        | {"PYTHONPATH": str(installed[0])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
+    return done.stdout
+
+
+SMALL = [
+    "train.steps=5",
+    "train.batch=8",
+    "model.width=16",
+    "model.heads=2",
+    "test.prompts=64",
+    "test.axes.length=5,12",
+]
+TASK = ["--task", "linear", "--preset", "smoke", *(word for each in SMALL for word in ("--set", each))]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_wheel_of_a_source_distribution_knows_its_commit_and_its_experiments(installed, tmp_path):
+    site, commit, unpacked = installed
+    told = command(installed, tmp_path, "-m", "icl_lab", "--version")
+    assert told == f"icl-lab, version {icl_lab.__version__}, commit {commit}\n"
+    listed = command(installed, tmp_path, "-m", "icl_lab", "list", "experiments")
+    names = {path.stem for path in (ROOT / "experiments").glob("*.toml")}
+    assert {name for name in listed.splitlines() if name and not name.startswith(" ")} == names
+    assert not (unpacked / "results").exists()
+    assert {"LICENSE", "CITATION.cff", "CHANGELOG.md", "tests", "docs"} <= {path.name for path in unpacked.iterdir()}
+    # Extras are told from the metadata of what is installed.
+    line = "from icl_lab import extras; print(extras.PROJECT.exists(), sorted(extras.PURPOSES))"
+    assert command(installed, tmp_path, "-c", line).startswith("False ['dev', 'docs', 'hf'")
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1500)  # some twenty processes, each of which imports torch
+def test_an_installed_package_works_in_an_empty_folder(installed, tmp_path):
+    lab = ["-m", "icl_lab"]
+    for what in ("normalizers", "runs"):
+        command(installed, tmp_path, *lab, "list", what)
+    assert list(tmp_path.iterdir()) == []
+    for words in (
+        ["sweep", "--attn", "ssa", *TASK],
+        ["compare", "--attn", "softmax", "--attn", "ssa", "--seeds", "2", "--jobs", "2", *TASK],
+        ["attention", "--attn", "ssa", "--prompt", "1,2,3", "--means", "0", *TASK],
+        ["theory", "--attn", "softmax", "--rows", "20", "--keys", "8"],
+        ["claims", "--preset", "smoke"],
+        ["verify"],
+        ["check-part", "ssa"],
+        ["cite", "ssa"],
+        ["doctor"],
+    ):
+        command(installed, tmp_path, *lab, *words)
+    (run,) = (tmp_path / "results").glob("runs/linear/ssa/smoke-*/seed-0")
+    (study,) = (tmp_path / "results").glob("compare-*")
+    assert "toprule" in command(installed, tmp_path, *lab, "export", str(study.relative_to(tmp_path)))
+    assert "## Use" in command(installed, tmp_path, *lab, "card", str(run.relative_to(tmp_path)))
+    line = "import icl_lab as icl; print(icl.find('linear/ssa/smoke').hash, icl.__file__)"
+    told = command(installed, tmp_path, "-c", line).split()
+    assert run.parent.name == f"smoke-{told[0]}"
+    assert Path(told[1]).is_relative_to(installed[0])
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]

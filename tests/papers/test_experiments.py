@@ -344,7 +344,7 @@ def test_a_wheel_brings_the_experiments(tmp_path):
     root = FOLDER.parent
     source = tmp_path / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
         shutil.copy(root / name, source)
     for name in ("icl_lab", "experiments"):
         shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
