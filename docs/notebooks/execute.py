@@ -44,7 +44,8 @@ def _bare(output: dict[str, Any]) -> dict[str, Any]:
     if "data" not in output:
         return output
     kind = next(kind for kind in SHOWN if kind in output["data"])
-    return {**output, "data": {kind: output["data"][kind]}, "metadata": {}}
+    about = {name: told for name, told in output["metadata"].items() if name == kind}
+    return {**output, "data": {kind: output["data"][kind]}, "metadata": about}
 
 
 def main(names: list[str]) -> None:

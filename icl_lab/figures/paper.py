@@ -19,6 +19,7 @@ from matplotlib.text import Text
 
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.figures.axes import WIDE
+from icl_lab.figures.base import encode
 from icl_lab.figures.styles import DASHES, MARKERS
 
 STYLES = ("screen", "paper")
@@ -29,6 +30,13 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo", "++")
 FEW = 15  # points of a line: each gets its marker
 SUFFIX = "-paper.pdf"
 _wanted: ContextVar[bool] = ContextVar("figures for print as well", default=False)
+
+
+class Shown(Figure):
+    """A figure that shows itself in a notebook, also where nobody has imported pyplot."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        return encode(self, "png"), {"width": round(96 * self.get_figwidth())}
 
 
 @contextmanager
@@ -57,6 +65,7 @@ def styled(figure: Figure, style: str, columns: int = 0) -> Figure:
 
     Raises ``LabError`` on another style, and on a number of columns that is not 1 or 2.
     """
+    figure.__class__ = Shown
     width = _width(style, columns or (1 if figure.get_figwidth() <= NARROW_ENOUGH else 2))
     if not width:
         return figure

@@ -29,6 +29,9 @@ def test_the_outputs_are_those_of_the_cells(path):
     assert notebook["metadata"]["sources"] == executing.sources(notebook)
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
     assert outputs
+    shown = {kind for output in outputs for kind in output.get("data", {})}
+    assert "image/png" in shown
+    assert not [each for each in outputs if "<Figure size" in json.dumps(each)]  # a picture that nobody sees
     assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
 
 

@@ -134,6 +134,15 @@ def test_a_screen_keeps_its_figure():
     assert encode(paper.styled(heat_map(), "screen"), "png") == encode(heat_map(), "png")
 
 
+@pytest.mark.parametrize("style", paper.STYLES)
+def test_a_figure_shows_itself_without_pyplot(style):
+    figure = paper.styled(heat_map(), style)
+    data, about = figure._repr_png_()
+    assert data.startswith(b"\x89PNG")
+    assert about == {"width": round(96 * figure.get_figwidth())}
+    assert isinstance(figure, Figure)
+
+
 def test_studies_have_figures_for_print_only_where_asked():
     assert set(encoded({}, {"a": heat_map()}, ["png"])) == {"a.png"}
     with paper.as_well():
