@@ -261,3 +261,24 @@ def test_parts_of_a_file_are_imported(tmp_path):
 
 def test_a_commit_is_noted(swept):
     assert swept().env["commit"] == environment.commit()
+
+
+def test_the_evidence_is_read_where_the_command_line_reads_it(swept, tmp_path, monkeypatch):
+    from icl_lab.evidence.layer import Layer
+    from icl_lab.runs import deposit
+
+    run = swept()
+    layer = Layer(tmp_path / "evidence")
+    layer.put({run.stored.key: deposit.files(run.stored, weights=True)})
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(layer.root))
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setattr("icl_lab.pipeline.train", None)  # nothing is trained
+    read = swept(results=elsewhere)
+    assert read.stored.kept is not None
+    assert read.grid.csv() == run.grid.csv()
+    assert not list(elsewhere.rglob("grid.csv"))
+    tokens = run.prompts(2).tokens
+    assert torch.equal(icl.load(f"linear/ssa/smoke-{run.hash}", results=elsewhere)(tokens), run.model(tokens))
+    assert list(icl.list_runs(elsewhere)["evidence"]) == [True]
+    with pytest.raises(TypeError):  # it would be trained
+        swept(results=elsewhere, evidence=False)
