@@ -1,8 +1,12 @@
-"""How the site is built: Sphinx reads Markdown through MyST, and its pages fetch nothing."""
+"""How the site is built: Sphinx reads Markdown and notebooks through MyST, and its pages fetch nothing."""
 
 project = "icl_lab"
-extensions = ["myst_parser"]
-source_suffix = {".md": "markdown"}
+extensions = ["myst_nb"]  # brings myst_parser
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+nb_execution_mode = "off"  # their outputs are in them: make notebooks
+nb_render_markdown_format = "myst"
+myst_enable_extensions: list[str] = []  # no mathematics in pages: what would draw it is fetched
+nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 myst_heading_anchors = 3  # so that links to headings work as they do on a code host
 highlight_language = "bash"  # of blocks that name none: commands
 html_theme = "furo"

@@ -1,5 +1,14 @@
 """icl_lab: which attention normalizer generalises, where, and by how much?
 
+From Python and notebooks (``docs/python.md``)::
+
+    import icl_lab as icl
+    run = icl.sweep("linear", "ssa", preset="smoke")
+    study = icl.compare("linear", ["softmax", "ssa"], preset="smoke", seeds=3)
+
+What is named in ``__all__`` is the public interface, and each analysis is a function of its name beside it
+(``icl.boundary(run)``). Everything else may change with any version.
+
 Letters mean axes, everywhere the same:
 
     b  prompts of a batch      t  tokens of a prompt (rows as well as keys)
@@ -11,4 +20,78 @@ Letters mean axes, everywhere the same:
 sigma is always a standard deviation.
 """
 
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from icl_lab.errors import LabError as LabError
+    from icl_lab.grid import Grid as Grid
+    from icl_lab.python.analyses import Answer as Answer
+    from icl_lab.python.analyses import analyse as analyse
+    from icl_lab.python.analyses import attention as attention
+    from icl_lab.python.listing import analysis as analysis
+    from icl_lab.python.listing import export as export
+    from icl_lab.python.listing import import_parts as import_parts
+    from icl_lab.python.listing import list_analyses as list_analyses
+    from icl_lab.python.listing import list_presets as list_presets
+    from icl_lab.python.listing import list_rules as list_rules
+    from icl_lab.python.listing import list_runs as list_runs
+    from icl_lab.python.listing import list_tasks as list_tasks
+    from icl_lab.python.listing import rule as rule
+    from icl_lab.python.listing import task as task
+    from icl_lab.python.run import Run as Run
+    from icl_lab.python.run import Runs as Runs
+    from icl_lab.python.study import Study as Study
+    from icl_lab.python.training import compare as compare
+    from icl_lab.python.training import find as find
+    from icl_lab.python.training import load as load
+    from icl_lab.python.training import sweep as sweep
+
 __version__ = "0.1.0"
+
+# Where each public name is defined: imported when it is asked for, so that ``import icl_lab`` stays quick.
+_PLACES = {
+    "LabError": "errors",
+    "Grid": "grid",
+    **dict.fromkeys(("Answer", "analyse", "attention"), "python.analyses"),
+    **dict.fromkeys(("Run", "Runs"), "python.run"),
+    "Study": "python.study",
+    **dict.fromkeys(("sweep", "compare", "find", "load"), "python.training"),
+    **dict.fromkeys(
+        (
+            *("list_tasks", "list_rules", "list_analyses", "list_presets", "list_runs"),
+            *("rule", "task", "analysis", "import_parts", "export"),
+        ),
+        "python.listing",
+    ),
+}
+# Families of parts, with the registries and the base classes that parts of one's own build on.
+_FAMILIES = ("normalizers", "tasks", "analyses")
+
+__all__ = [*_PLACES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        found = getattr(import_module(f"icl_lab.{_PLACES[name]}"), name)
+        globals()[name] = found
+        return found
+    if name in _FAMILIES:
+        return import_module(f"icl_lab.{name}")
+    # Modules are imported as such; only what is none can be an analysis, for which everything has to be loaded.
+    here = Path(__file__).parent
+    if not (name.startswith("_") or (here / name).exists() or (here / f"{name}.py").exists()):
+        from icl_lab.analyses import registry
+
+        if (question := name.replace("_", "-")) in registry.names():
+            from icl_lab.python import analyses
+
+            return analyses.question(question)
+    raise AttributeError(f"module 'icl_lab' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    from icl_lab.analyses import registry
+
+    return sorted({*globals(), *__all__, *_FAMILIES, *(name.replace("-", "_") for name in registry.names())})

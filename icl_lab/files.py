@@ -75,11 +75,15 @@ def present(path: Path) -> Path | None:
 def encoded(
     files: Mapping[str, str | bytes], figures: Mapping[str, "Figure"], kinds: Sequence[str] = KINDS
 ) -> dict[str, bytes]:
-    """Returns files and figures as what is written: a file for each kind of each figure."""
+    """Returns files and figures as what is written: a file for each kind of each figure, and for print where asked."""
+    from icl_lab.figures import paper
     from icl_lab.figures.base import encode
 
     data = {name: content.encode() if isinstance(content, str) else content for name, content in files.items()}
-    return data | {f"{name}.{kind}": encode(figure, kind) for name, figure in figures.items() for kind in kinds}
+    data |= {f"{name}.{kind}": encode(figure, kind) for name, figure in figures.items() for kind in kinds}
+    if paper.wanted():  # last: it changes the figures
+        data |= {f"{name}{paper.SUFFIX}": encode(paper.styled(each, "paper"), "pdf") for name, each in figures.items()}
+    return data
 
 
 def publish_folder(folder: Path, files: Mapping[str, str | bytes], figures: Mapping[str, "Figure"]) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
+from icl_lab.errors import LabError
+
 WHO = ("task", "attn", "preset", "spec", "seed")
 WHAT = ("metric", "value", "stderr", "count")
 
@@ -82,6 +84,27 @@ class Grid:
             frame[axis] = [_tidy(value) for value in frame[axis]]
         return str(frame.to_csv(index=False, lineterminator="\n"))
 
+    def to_xarray(self) -> Any:
+        """Returns an xarray ``Dataset`` with ``value``, ``stderr`` and ``count`` over attn, metric and the axes.
+
+        What is the same in all cells (task, preset, hash, seed) is an attribute, else a dimension too. Raises
+        ``LabError`` where xarray is not installed, and ``KeyError`` where two cells have all labels in common.
+        """
+        same = [name for name in WHO if name != "attn" and self.frame[name].nunique() <= 1]
+        labels = [name for name in (*WHO, "metric", *self.axes) if name not in same]
+        if self.frame.duplicated(labels).any():
+            raise KeyError(f"several cells share their labels ({', '.join(labels)})")
+        try:
+            dataset: Any = self.frame.set_index(labels)[["value", "stderr", "count"]].to_xarray()
+        except ImportError:
+            raise LabError("to_xarray needs xarray, which is not installed: pip install 'icl_lab[notebook]'") from None
+        kept = [axis for axis in labels if axis in dataset.dims]
+        order = {axis: self.values(axis) for axis in kept}  # as in the table, not as letters sort
+        return dataset.reindex(order).assign_attrs({name: self.values(name)[0] for name in same if len(self.frame)})
+
+    def _repr_html_(self) -> str:
+        return f"<div>{len(self.frame):,} cells over {', '.join(self.axes)}</div>{frame_html(self.frame)}"
+
     @classmethod
     def read(cls, source: Path | str) -> Self:
         """Reads a CSV file, or CSV text that ``csv`` returned."""
@@ -104,6 +127,16 @@ class Grid:
         if len({tuple(frame.columns) for frame in frames}) != 1:
             raise ValueError("grids with different axes cannot be joined")
         return cls(pd.concat(frames, ignore_index=True))
+
+
+def frame_of(rows: Iterable[Row], columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Returns rows as a table of pandas, with these columns or with all that they have."""
+    return pd.DataFrame(list(rows), columns=None if columns is None else list(columns))
+
+
+def frame_html(frame: pd.DataFrame, most: int = 12) -> str:
+    """Returns the first rows of a table for a notebook, every text in it escaped."""
+    return str(frame.to_html(max_rows=most, index=False, escape=True, border=0))
 
 
 def model_name(grid: Grid) -> str:

@@ -9,6 +9,7 @@ except the entry points of packages that somebody installed; no folder is search
 
 import hashlib
 import importlib.metadata
+import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ class _Loading:
 _current: ContextVar[_Loading | None] = ContextVar("current import", default=None)
 _loaded: dict[str, Source] = {}  # by target
 _searched: dict[str, list[Broken]] = {}  # by entry-point group
-_homes: dict[str, str] = {}  # outside modules that have announced a part -> the hash of their file
+_homes: dict[str, str] = {}  # outside modules, and classes of cells, that have announced a part -> their hash
 
 
 def load(given: str, target: str = "") -> Source:
@@ -115,7 +116,10 @@ def announced(parts: dict[str, type], name: str, part: type) -> Source | None:
     """Notes that a part was registered in the table ``parts``; returns the import that brought it, None if built in."""
     if is_built_in(part):
         return None
-    _homes.setdefault(part.__module__, _sha256(part.__module__))
+    if _in_a_cell(part):
+        _homes[_home(part)] = _sha256_of_code(part)
+    else:
+        _homes.setdefault(_home(part), _sha256(part.__module__))
     loading = _current.get()
     if loading is None:  # announced by a program that uses this package
         return Source(part.__module__, part.__module__)
@@ -128,9 +132,15 @@ def is_built_in(part: type) -> bool:
     return part.__module__.partition(".")[0] == "icl_lab"
 
 
+def redefined(old: type, new: type) -> bool:
+    """Whether a class takes the place of one that was defined before in the same program, as when a cell runs again."""
+    same = old.__module__ == new.__module__ == "__main__"
+    return same and (_in_a_cell(new) or old.__qualname__ == new.__qualname__)
+
+
 def record(part: type, source: Source) -> dict[str, str]:
     """Returns where an outside part came from, for ``env.json``: the import or the distribution, the file's hash."""
-    found = {"entry_point" if source.distribution else "import": source.given, "sha256": _homes[part.__module__]}
+    found = {"entry_point" if source.distribution else "import": source.given, "sha256": _homes[_home(part)]}
     distribution = source.distribution or _distribution(part.__module__.partition(".")[0])
     return found | ({"distribution": distribution} if distribution else {})
 
@@ -167,6 +177,34 @@ def _loading(source: Source) -> Iterator[_Loading]:
         raise
     finally:
         _current.reset(token)
+
+
+def _in_a_cell(part: type) -> bool:
+    """Whether a class was defined in a notebook or an interactive session: its module has no file."""
+    return part.__module__ == "__main__" and not getattr(sys.modules["__main__"], "__file__", None)
+
+
+def _home(part: type) -> str:
+    """What the hash of a part is kept under: its module, or its own name where that has no file."""
+    return f"{part.__module__}.{part.__qualname__}" if _in_a_cell(part) else part.__module__
+
+
+def _sha256_of_code(part: type) -> str:
+    """The hash of a class that no file holds: the source of its methods, or their code where that is lost; values."""
+    digest = hashlib.sha256()
+    for name, value in sorted(vars(part).items()):
+        function = getattr(value, "__func__", getattr(value, "fget", value))
+        if inspect.isfunction(function):
+            code = function.__code__
+            told = f"{function.__defaults__} {function.__kwdefaults__} {code.co_consts} {code.co_names}"
+            try:
+                told = inspect.getsource(function)
+            except OSError:
+                digest.update(code.co_code)
+            digest.update(f"{name} {told}".encode())
+        elif isinstance(value, bool | int | float | str | tuple) and not name.startswith("__"):
+            digest.update(f"{name} {value!r}".encode())
+    return digest.hexdigest()
 
 
 def _sha256(module: str) -> str:

@@ -90,7 +90,7 @@ class Registry:
                 )
             if not outside.is_built_in(part):
                 self._import_built_in()  # so that a name that is taken is known here, whoever comes first
-            if name in self._parts:
+            if name in self._parts and not outside.redefined(self._parts[name], part):
                 raise NameTaken(self.kind, name, (_place(self._parts[name]), _place(part)))
             self._parts[name] = part
             part.registered = name  # type: ignore[attr-defined]

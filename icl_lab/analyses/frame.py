@@ -28,12 +28,12 @@ from icl_lab.files import present
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.option_values import GREATEST
+from icl_lab.pipeline import load_or_train, subject
 from icl_lab.runs.measure import Subject, TestSpec, draw
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
-from icl_lab.sweep import load_or_train, subject
 from icl_lab.tasks.base import Prompt, Task
 
 Row = Mapping[str, Any]

@@ -11,12 +11,12 @@ from icl_lab import tasks
 from icl_lab.bench.base import Bench, Row
 from icl_lab.errors import Stopped
 from icl_lab.model.gpt2 import GPT2
+from icl_lab.pipeline import subject
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.measure import measure as cells
 from icl_lab.runs.spec import RunSpec, resolve
 from icl_lab.runs.summary import training_cell
-from icl_lab.sweep import subject
 from icl_lab.training.loop import Progress, train
 
 PART = "quality"

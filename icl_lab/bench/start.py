@@ -18,9 +18,9 @@ STARTS = {
     "python": ("-c", "pass"),
     "import torch": ("-c", "import torch"),
     "icl-lab --help": ("-m", "icl_lab", "--help"),
-    "import icl_lab.sweep": ("-c", "import icl_lab.sweep"),
+    "import icl_lab.pipeline": ("-c", "import icl_lab.pipeline"),
 }
-AGAINST = {"icl-lab --help": "python", "import icl_lab.sweep": "import torch"}
+AGAINST = {"icl-lab --help": "python", "import icl_lab.pipeline": "import torch"}
 
 
 def measure(bench: Bench) -> Iterator[Row]:

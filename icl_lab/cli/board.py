@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from icl_lab.cli.options import duration
 from icl_lab.cli.progress import REDRAWN, SAID
+from icl_lab.launch.announce import duration
 from icl_lab.workers.job import Standing
 
 ROWS = 16  # runs that a terminal shows

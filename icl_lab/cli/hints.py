@@ -66,7 +66,7 @@ def _typed(context: click.Context) -> dict[str, Sequence[str]]:
     found: dict[str, Sequence[str]] = {}
     for parameter in context.command.params:
         name, given = str(parameter.name), context.get_parameter_source(str(parameter.name))
-        if given is ParameterSource.COMMANDLINE:
+        if given is ParameterSource.COMMANDLINE and name in context.params:
             value = context.params[name]
             found[_option(parameter)] = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
     return found

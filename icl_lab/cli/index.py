@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from icl_lab import analyses, normalizers, tasks
+from icl_lab import analyses, extras, normalizers, tasks
 from icl_lab import markdown as md
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
@@ -114,6 +114,15 @@ def _presets() -> list[str]:
     return [*md.head(["preset", "layers, heads, width", "steps x batch", "for"]), *rows]
 
 
+def _extras() -> list[str]:
+    """One row an extra of the package."""
+    rows = [
+        md.row([f"`{name}`", extras.PURPOSES.get(name, ""), ", ".join(f"`{each}`" for each in needs)])
+        for name, needs in extras.requirements().items()
+    ]
+    return [*md.head(["extra", "for", "adds"]), *rows]
+
+
 def _experiments(root: Path) -> list[str]:
     """One row a file of ``experiments/``."""
     lines = md.head(["experiment", "what it asks", "task", "analysis", "claims", "source"])
@@ -148,6 +157,7 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "normalizers": lambda root: _parts("normalizers"),
     "positions": lambda root: _parts("positions"),
     "presets": lambda root: _presets(),
+    "extras": lambda root: _extras(),
     "commands": _commands,
     "experiments": _experiments,
     "analyses": lambda root: _analyses(),

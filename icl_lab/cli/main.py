@@ -11,6 +11,7 @@ from icl_lab.cli.commands import analyses, commands
 from icl_lab.cli.imports import HELP_IMPORT, Menu, named
 from icl_lab.cli.options import PREEMPTED, caught
 from icl_lab.errors import LabError, Stopped, brief
+from icl_lab.version import commit
 
 HELP = """Which attention normalizer generalises, where, and by how much?
 
@@ -20,8 +21,17 @@ icl-lab list normalizers                    what can stand in place of softmax
 """
 
 
+def version(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    """Says version and commit, and ends."""
+    if asked:
+        click.echo(f"icl-lab, version {__version__}, commit {commit()}")
+        context.exit()
+
+
 @click.group(cls=Menu, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="icl-lab")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=version, help="Say version and commit."
+)
 @click.option("--import", expose_value=False, multiple=True, metavar="MODULE|FILE.py", help=HELP_IMPORT)
 def cli() -> None:
     """The group of all commands."""

@@ -1,4 +1,4 @@
-"""What the command line shares: options with their bounds, lists of numbers, signals, times in words."""
+"""What the command line shares: options with their bounds, lists of numbers, signals."""
 
 import math
 import os
@@ -33,6 +33,24 @@ threads_option = click.option("--threads", type=click.IntRange(1, THREADS), help
 device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
 large_option = click.option(
     "--allow-large", is_flag=True, help="Begin even what by estimate exceeds this machine's memory, or a year."
+)
+
+
+def _style(context: click.Context, option: click.Parameter, style: str) -> None:
+    if style == "paper":
+        from icl_lab.figures import paper
+
+        context.with_resource(paper.as_well())
+
+
+style_option = click.option(
+    "--style",
+    type=click.Choice(["screen", "paper"]),
+    default="screen",
+    show_default=True,
+    expose_value=False,
+    callback=_style,
+    help="paper: figures for print as well, as NAME-paper.pdf, 3.25 or 6.75 inches wide.",
 )
 seeds_option = click.option(
     "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Seeds 0 to N-1."
@@ -75,7 +93,7 @@ def crowd_options(command: Command) -> Command:
     shard = click.option(
         "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."
     )
-    return jobs(stack(shard(fleet_options(command))))
+    return jobs(stack(shard(style_option(fleet_options(command)))))
 
 
 def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:
@@ -174,15 +192,6 @@ def _silence(screens: Sequence[int]) -> None:
     for number in screens:
         os.dup2(nowhere, number)
     os.close(nowhere)
-
-
-def duration(seconds: float) -> str:
-    """Returns a time as one says it: 40 s, 4 min, 2.5 h, 3 days."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
 
 
 def tell(text: str, folder: Path, files: Sequence[str], picture: str) -> None:

@@ -60,41 +60,6 @@ def warn(runs: Sequence["Run"]) -> None:
             say(f"{name}: {reason}")
 
 
-def draw(run: "Run", afresh: bool) -> None:
-    """Draws the heat map and the learning curve of a finished run; where they are not of new numbers, what is missing.
-
-    A picture that is kept beside the grid stays as it is, though another version would draw it with other bytes.
-    """
-    from icl_lab import tasks
-    from icl_lab.figures.base import encode
-    from icl_lab.files import KINDS, write
-    from icl_lab.runs import summary
-
-    if run.kept is not None:  # nothing is drawn into the evidence
-        return
-    places = [run.place / f"heat-map.{kind}" for kind in KINDS]
-    wanted = [place for place in places if afresh or not place.exists()]
-    if wanted:
-        figure = summary.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
-        for place in wanted:
-            write(place, encode(figure, place.suffix[1:]))
-    if not run.swap and (wanted or not (run.folder / "learning-curve.png").exists()):
-        draw_history(run)
-
-
-def draw_history(run: "Run") -> None:
-    """Draws the learning curve of a trained run, and what its rules learned on the way."""
-    from icl_lab.figures.base import encode
-    from icl_lab.figures.training import learned, learning_curve
-    from icl_lab.files import write
-
-    title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
-    figure = learning_curve({run.spec.attn: history}, title=title, label="training loss")
-    write(run.folder / "learning-curve.png", encode(figure, "png"))
-    if (numbers := learned(history, title=title)) is not None:
-        write(run.folder / "learned.png", encode(numbers, "png"))
-
-
 def tell_repeat(runs: Sequence["Run"]) -> None:
     """Puts the user's own runs beside the repository's runs of the same specification and seed, where there are any."""
     from icl_lab.evidence.layer import Layer

@@ -26,6 +26,7 @@ REFERENCE = "0.5"  # the grey of reference predictors, which no rule has
 UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 matplotlib.rcParams.update({"svg.hashsalt": "icl_lab", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 10})
+matplotlib.rcParams.update({"pdf.fonttype": 42, "ps.fonttype": 42})  # TrueType inside: publishers refuse Type 3
 
 
 def encode(figure: Figure, kind: str) -> bytes:

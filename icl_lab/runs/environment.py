@@ -3,16 +3,15 @@
 import importlib.metadata
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from icl_lab.errors import BadValue
+from icl_lab.version import commit as commit
 
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "msgspec", "entmax")
 
@@ -76,25 +75,6 @@ def versions() -> dict[str, str]:
 def machine_class() -> str:
     """Returns the kind of machine, and nothing that names the machine itself."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-
-
-def commit(here: Path = Path(__file__).parent) -> str:
-    """Returns the commit of the source, ``-dirty`` where it was changed since; ``unknown`` outside of a checkout.
-
-    Results are not source: a study that was drawn again makes no later run dirty.
-    """
-    try:
-        name = _git(here, "describe", "--always", "--abbrev=12", "--exclude=*")
-        changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
-        return f"{name}-dirty" if changed else name
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def _git(here: Path, *words: str) -> str:
-    # A checkout of another user is read all the same: nothing of it is run.
-    git = ["git", "-c", "safe.directory=*", "-C", str(here), *words]
-    return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
 def _wait(device: torch.device) -> None:

@@ -29,13 +29,13 @@ def about(spec: RunSpec, device: torch.device, command: str) -> dict[str, Any]:
 
 def outside(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
     """Returns what ``env.json`` says of the parts from outside: kind, name, import, hash of the file."""
-    found = [record for registry, name in _parts(spec) if (record := registry.record(name))]
+    found = [record for registry, name in parts(spec) if (record := registry.record(name))]
     return {FIELD: found} if found else {}
 
 
 def require(spec: RunSpec, folder: Path) -> None:
     """Raises ``UnknownName``, with the import that the run was made with, where a part of a stored run is not here."""
-    for registry, name in _parts(spec):
+    for registry, name in parts(spec):
         if name not in registry.names():
             lost = next(
                 (part for part in _stored(folder) if (part["kind"], part["name"]) == (registry.kind, name)), None
@@ -56,7 +56,7 @@ def explained(error: UnknownName, root: Path) -> UnknownName:
 def changed(spec: RunSpec, folder: Path) -> Iterator[str]:
     """Yields a sentence for each outside part of a stored run whose file is not what it was when the run was made."""
     then = {(part["kind"], part["name"]): part for part in _stored(folder)}
-    for registry, name in _parts(spec):
+    for registry, name in parts(spec):
         now, made = registry.record(name) if name in registry.names() else None, then.get((registry.kind, name))
         if now and made and now["sha256"] != made["sha256"]:
             yield (
@@ -73,7 +73,8 @@ def changed(spec: RunSpec, folder: Path) -> Iterator[str]:
                 )
 
 
-def _parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
+def parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
+    """Yields the names of all parts that a specification chooses, each with the registry that it is in."""
     yield tasks.registry, Choice.parse(spec.task).name
     for attn in filter(None, (spec.attn, spec.train.switch_to)):
         yield from normalizers.parts(attn)

@@ -14,11 +14,11 @@ import torch
 from icl_lab import tasks
 from icl_lab.comparison.gather import described, gather, publish
 from icl_lab.errors import LabError
+from icl_lab.pipeline import sweep
 from icl_lab.runs.run import MEASURED, SPEC, Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
-from icl_lab.sweep import sweep
 from icl_lab.training import loop
 
 SMALL = ["train.steps=40", "train.batch=8", "model.width=8", "model.heads=2", "test.prompts=32"]

@@ -13,12 +13,12 @@ from typing import Literal
 
 from icl_lab import files
 from icl_lab.errors import LabError
+from icl_lab.pipeline import sweep
 from icl_lab.runs import checkpoints, manifest, study_folder
 from icl_lab.runs import run as run_files
 from icl_lab.runs.run import SPEC
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
-from icl_lab.sweep import sweep
 from icl_lab.torture.arena import Arena, apart, ended
 
 Outcome = Literal["same bits", "named", "lost", "wrong bits", "silent"]

@@ -14,12 +14,12 @@ import torch
 from icl_lab import outside
 from icl_lab.errors import LabError, Stopped
 from icl_lab.evidence.layer import Layer
+from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
-from icl_lab.sweep import sweep, trained
 from icl_lab.workers import identity, imports
 from icl_lab.workers.line import Line
 from icl_lab.workers.mirror import Mirror

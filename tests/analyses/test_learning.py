@@ -9,8 +9,8 @@ from icl_lab.analyses.learning import Learning, first_below, loss_at, mean_loss,
 from icl_lab.errors import BadValue
 from icl_lab.evidence.layer import Layer
 from icl_lab.files import publish
+from icl_lab.pipeline import load_or_train
 from icl_lab.runs.store import Store
-from icl_lab.sweep import load_or_train
 
 HISTORY = [{"step": 50.0, "loss": 4.0}, {"step": 100.0, "loss": 1.0}, {"step": 150.0, "loss": 2.0}]
 

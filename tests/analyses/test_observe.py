@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from icl_lab.analyses.observe import attention_rows, entropy, head_rows, inverse_temperature, known_median, shares
+from icl_lab.pipeline import subject
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
-from icl_lab.sweep import subject
 
 
 def test_inverse_temperature_of_known_rules():

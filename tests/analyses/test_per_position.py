@@ -9,7 +9,7 @@ from icl_lab import tasks
 from icl_lab.analyses import frame
 from icl_lab.analyses.per_position import PerPosition, places
 from icl_lab.errors import BadValue
-from icl_lab.sweep import load_or_train
+from icl_lab.pipeline import load_or_train
 
 
 def test_half_octaves_of_a_text():
@@ -48,7 +48,7 @@ def test_the_mean_over_all_places_is_the_cell_of_the_grid(tiny, lab):
     groups = {"softmax": [lab.store.run(spec, 0)]}
     analysis = frame.checked(PerPosition(prompts=64), groups)
     found = frame.ask(analysis, groups, lab)
-    from icl_lab.sweep import sweep
+    from icl_lab.pipeline import sweep
 
     grid = sweep(spec, 0, lab)
     within, beyond = (analysis.value(found, "softmax", {}, metric, 0) for metric in ("within", "beyond"))

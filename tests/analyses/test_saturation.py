@@ -17,10 +17,10 @@ from icl_lab.analyses.saturation.patching import patch
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.pipeline import load_or_train
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import resolve
-from icl_lab.sweep import load_or_train
 
 CPU = torch.device("cpu")
 LINEAR = tasks.build("linear")

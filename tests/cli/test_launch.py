@@ -7,14 +7,15 @@ import sys
 import pytest
 import torch
 
-from icl_lab.cli import launch
-from icl_lab.cli.announce import Clock, announce, announce_all
 from icl_lab.cli.launch import Order, complete
-from icl_lab.cli.runs import differences, listing
+from icl_lab.cli.runs import listing
 from icl_lab.errors import RunFailed, Stopped
+from icl_lab.launch import complete as launching
+from icl_lab.launch.announce import Clock, announce, announce_all
+from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
+from icl_lab.runs.changes import differences
 from icl_lab.runs.spec import resolve
-from icl_lab.sweep import sweep, trained
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -30,14 +31,14 @@ def second_each(monkeypatch):
 
 def fails(monkeypatch, *seeds):
     """Lets these seeds diverge."""
-    whole = launch.finish
+    whole = launching.finish
 
     def finish(run, lab, tested=True):
         if run.seed in seeds:
             raise RunFailed("the loss is nan at step 3")
         return whole(run, lab, tested)
 
-    monkeypatch.setattr(launch, "finish", finish)
+    monkeypatch.setattr(launching, "finish", finish)
 
 
 @pytest.mark.slow
@@ -53,7 +54,7 @@ def test_a_run_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeyp
 
 @pytest.mark.slow
 def test_a_training_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeypatch):
-    from icl_lab import sweep as steps
+    from icl_lab import pipeline as steps
 
     whole = steps.trained
 
@@ -75,32 +76,34 @@ def test_a_single_run_that_fails_says_why_in_its_last_line(run, monkeypatch):
     assert (code, err.splitlines()[-1]) == (1, "icl-lab: the loss is nan at step 3")
 
 
-def test_several_runs_are_announced_in_total(tiny, lab, capsys, second_each):
+def test_several_runs_are_announced_in_total(tiny, lab, second_each):
     runs = [lab.store.run(tiny("linear", rule), seed) for rule in ("softmax", "ssa") for seed in range(3)]
     sweep(runs[0].spec, 0, lab)
-    announce_all(runs, Clock(lab.device))
-    assert capsys.readouterr().err == "6 runs, 1 of them finished; about 5 min of training in total\n"
-    announce_all(runs, Clock(lab.device), jobs=2)
-    assert "about 2 min of training in total, 2 at once\n" in capsys.readouterr().err
-    announce_all(runs[:1], Clock(lab.device))
-    assert capsys.readouterr().err == ""
-    announce_all([runs[0], runs[0]], Clock(lab.device))
-    assert capsys.readouterr().err == "2 runs, 2 of them finished\n"
+    said = lab.said
+    said.clear()
+    announce_all(runs, Clock(lab.device), lab.say)
+    assert said.pop() == "6 runs, 1 of them finished; about 5 min of training in total"
+    announce_all(runs, Clock(lab.device), lab.say, jobs=2)
+    assert said.pop().endswith("about 2 min of training in total, 2 at once")
+    announce_all(runs[:1], Clock(lab.device), lab.say)
+    assert said == []
+    announce_all([runs[0], runs[0]], Clock(lab.device), lab.say)
+    assert said == ["2 runs, 2 of them finished"]
 
 
-def test_a_test_with_another_rule_is_no_further_training(tiny, lab, capsys, second_each):
+def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each):
     runs = [lab.store.run(tiny(), 0), lab.store.run(tiny(), 0, "ssmax")]
-    announce_all(runs, Clock(lab.device))
-    assert "about 60 s of training in total" in capsys.readouterr().err
+    announce_all(runs, Clock(lab.device), lab.say)
+    assert "about 60 s of training in total" in lab.said[-1]
 
 
-def test_what_is_left_after_a_stop_is_announced(tiny, lab, capsys, second_each):
+def test_what_is_left_after_a_stop_is_announced(tiny, lab, second_each):
     steps, run = iter([False] * 29), lab.store.run(tiny(), 0)
     object.__setattr__(lab, "stopping", lambda: next(steps, True))
     with pytest.raises(Stopped):
         trained(run, lab)
     assert announce(run, lab, Clock(torch.device("cpu"))) < 45
-    assert "30 of 60 steps left" in capsys.readouterr().err
+    assert "30 of 60 steps left" in lab.said[-1]
 
 
 def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
@@ -128,7 +131,7 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     complete([run], lab, Order(force=True))
     assert f"goes on from step {stood} (checkpoint.pt)." in lab.said
     assert run.grid().csv() == before
-    assert not (run.folder / launch.FORCED).exists()
+    assert not (run.folder / launching.FORCED).exists()
     lab.said.clear()
     complete([run], lab, Order(force=True))  # finished since: now it is repeated from the start
     assert not any("goes on" in line for line in lab.said)
@@ -216,7 +219,7 @@ def test_runs_that_another_process_clears_meanwhile_are_missed(tiny, lab):
             runs[0].clear()
 
     with pytest.raises(RunFailed, match=r"1 of 2 runs were cleared meanwhile by another process"):
-        launch.complete(runs, lab, launch.Order(), after=clears)
+        complete(runs, lab, Order(), after=clears)
 
 
 @pytest.mark.slow

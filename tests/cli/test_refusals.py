@@ -190,10 +190,10 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run
         publish(path, data)
 
     monkeypatch.setattr("icl_lab.files.publish", full)
-    monkeypatch.setattr("icl_lab.cli.launch.finish", lambda run, lab, tested: draw(run))
+    monkeypatch.setattr("icl_lab.launch.complete.finish", lambda run, lab, tested: draw(run))
 
     def draw(run):
-        from icl_lab.cli.show import draw_history
+        from icl_lab.launch.draw import draw_history
 
         monkeypatch.setattr(store.Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
         draw_history(run)

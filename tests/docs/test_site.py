@@ -9,7 +9,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 
-for library in ("sphinx", "myst_parser", "furo"):
+for library in ("sphinx", "myst_nb", "furo"):
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'icl_lab[docs]'")
 
 
@@ -28,12 +28,14 @@ def site(tmp_path_factory):
 
 
 def pages(site):
-    return [site / f"{path.stem}.html" for path in sorted(DOCS.glob("*.md"))]
+    sources = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("notebooks/*.ipynb"))]
+    return [site / path.relative_to(DOCS).with_suffix(".html") for path in sources]
 
 
 @pytest.mark.slow
 def test_every_page_is_built(site):
     assert [page.name for page in pages(site) if not page.exists()] == []
+    assert len([page for page in pages(site) if page.parent.name == "notebooks"]) >= 4
 
 
 @pytest.mark.slow

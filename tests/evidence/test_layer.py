@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab import sweep as sweeping
+from icl_lab import pipeline as sweeping
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.evidence.layer import Layer, choose
 from icl_lab.grid import Grid

@@ -236,7 +236,7 @@ def test_what_is_wrong_with_a_file_is_said(small):
 
 @pytest.mark.slow
 def test_from_runs_to_verdicts_and_a_page(small, lab):
-    from icl_lab.sweep import sweep
+    from icl_lab.pipeline import sweep
 
     made = experiment.load("small", small)
     groups = claims.groups(made, lab.store, "smoke", 2, [])
@@ -351,7 +351,7 @@ def test_a_wheel_brings_the_experiments(tmp_path):
     root = FOLDER.parent
     source = tmp_path / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
         shutil.copy(root / name, source)
     for name in ("icl_lab", "experiments"):
         shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from icl_lab import sweep as sweeping
+from icl_lab import pipeline as sweeping
 from icl_lab.errors import RunFailed
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store

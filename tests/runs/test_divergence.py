@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from icl_lab import sweep as sweeping
+from icl_lab import pipeline as sweeping
 from icl_lab.errors import Diverged
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")

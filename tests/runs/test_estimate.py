@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from icl_lab.errors import Stopped
+from icl_lab.pipeline import trained
 from icl_lab.runs import estimate
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.spec import resolve
-from icl_lab.sweep import trained
 
 
 @pytest.fixture

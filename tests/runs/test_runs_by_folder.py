@@ -3,7 +3,7 @@
 import pytest
 
 from icl_lab.errors import UnknownName
-from icl_lab.sweep import sweep
+from icl_lab.pipeline import sweep
 
 
 def test_run_is_found_by_its_folder(tiny, lab):

@@ -6,6 +6,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
+from icl_lab.pipeline import subject
 from icl_lab.profiles.costs import peak
 from icl_lab.rng import stream
 from icl_lab.runs import measure as measuring
@@ -13,7 +14,6 @@ from icl_lab.runs import size
 from icl_lab.runs.measure import Subject
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.spec import resolve
-from icl_lab.sweep import subject
 
 CPU = torch.device("cpu")
 

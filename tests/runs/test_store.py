@@ -20,7 +20,7 @@ import msgspec
 import pytest
 import torch
 
-from icl_lab import sweep as sweeping
+from icl_lab import pipeline as sweeping
 from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.files import publish
 from icl_lab.model.gpt2 import ModelSpec
@@ -42,7 +42,7 @@ icl_lab.training.loop.CHECKPOINT_SECONDS = 0.02
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.runs.session import Lab
-from icl_lab.sweep import sweep
+from icl_lab.pipeline import sweep
 small = ["train.steps=400", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
 spec = resolve("linear", "ssa", "smoke", small)
 for line in sys.stdin:

@@ -93,7 +93,7 @@ def test_the_command_prints_a_table_and_names_the_damage(restored, run, tmp_path
 )
 @pytest.mark.slow
 def test_repair_does_again_what_is_damaged_and_no_more(restored, run, monkeypatch, name, trains):  # noqa: F811
-    from icl_lab import sweep as sweeping
+    from icl_lab import pipeline as sweeping
 
     lab, made = restored
     before = bits(made.folder)

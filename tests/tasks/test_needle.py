@@ -159,7 +159,7 @@ def test_its_usual_training_is_its_own_and_a_user_stands_above_it():
 
 
 def test_a_sweep_over_length_and_depth(lab):
-    from icl_lab.sweep import sweep
+    from icl_lab.pipeline import sweep
 
     small = [
         "train.steps=20",
@@ -201,7 +201,7 @@ def test_vectors_ask_for_the_value_beside_their_key():
 
 
 def test_vectors_are_swept_as_any_task(lab):
-    from icl_lab.sweep import sweep
+    from icl_lab.pipeline import sweep
 
     small = ["train.steps=20", "train.batch=4", "model.width=16", "model.heads=2", "test.prompts=64"]
     grid = sweep(resolve("needle-vectors:dim=2", "ssmax", "smoke", small), 0, lab)

@@ -9,11 +9,11 @@ import torch
 from icl_lab import tasks
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
+from icl_lab.pipeline import sweep
 from icl_lab.rng import stream
 from icl_lab.runs import ensembles
 from icl_lab.runs.measure import draw
 from icl_lab.runs.spec import resolve
-from icl_lab.sweep import sweep
 from icl_lab.tasks.base import Prompt
 from icl_lab.training.loop import Progress, train
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from icl_lab import normalizers, tasks
-from icl_lab import sweep as sweeping
+from icl_lab import pipeline as sweeping
 from icl_lab.bench import stack as bench_stack
 from icl_lab.bench.base import Bench
 from icl_lab.errors import BadValue, Stopped

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icl_lab.sweep import sweep
+from icl_lab.pipeline import sweep
 
 
 @pytest.mark.slow

@@ -9,10 +9,10 @@ import pytest
 from icl_lab import outside as parts
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.evidence.layer import Layer
+from icl_lab.pipeline import sweep
 from icl_lab.runs import manifest
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
-from icl_lab.sweep import sweep
 from icl_lab.training import loop
 from icl_lab.workers import mirror, run_files
 from icl_lab.workers.folder import names

@@ -10,6 +10,7 @@ from icl_lab import __version__
 from icl_lab.cli.options import experiments_option, read_option, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
+from icl_lab.cli.values import Folder
 
 
 @click.command("list")
@@ -80,9 +81,10 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
 @click.command()
 @results_option
 def doctor(results: Path) -> None:
-    """Say what this machine offers: versions, device, threads, disk, browser, results folder."""
+    """Say what this machine offers: versions, device, threads, extras and what lacks for them, disk, results folder."""
     import shutil
 
+    from icl_lab import extras
     from icl_lab.runs import environment
 
     device = environment.device("auto")
@@ -94,4 +96,53 @@ def doctor(results: Path) -> None:
     place = results if results.exists() else Path()
     writable = "writable" if os.access(place, os.W_OK) else "NOT writable"
     out(f"disk      {shutil.disk_usage(place).free / 2**30:.1f} GiB free, results {writable}")
+    for extra, needs in extras.requirements().items():
+        lacking, purpose = extras.missing(needs), extras.PURPOSES.get(extra, "").replace("`", "")
+        state = f"missing {', '.join(lacking)}: pip install 'icl_lab[{extra}]'" if lacking else "there"
+        out(f"extra     {extra}: {state} (for {purpose})" if purpose else f"extra     {extra}: {state}")
     out(f"browser   {shutil.which('chromium') or 'no chromium: the browser tests will be skipped'}")
+
+
+@click.command()
+@click.argument("places", nargs=-1, required=True, type=Folder(there=True), metavar="RUN...")
+@click.option("--write", "beside", is_flag=True, help="Write it beside the weights, as README.md.")
+@results_option
+def card(places: tuple[Path, ...], beside: bool, results: Path) -> None:
+    """Describe trained models: what each is, what it was measured to do, how to load it; RUN is a run's folder."""
+    from icl_lab.evidence.layer import Layer
+    from icl_lab.files import write
+    from icl_lab.runs import card as cards
+    from icl_lab.runs.store import Store
+
+    store = Store(results, Layer.find())
+    for run in [store.at(place) for place in places]:
+        text = cards.text(run)
+        if beside:
+            write(run.folder / "README.md", text.encode())
+            out(f"wrote {run.folder / 'README.md'}")
+        else:
+            out(text)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[RULE|TASK]...")
+def cite(names: tuple[str, ...]) -> None:
+    """Print the papers of rules and tasks as BibTeX, by the arXiv numbers of their sources; without one, icl_lab."""
+    from icl_lab import citations, normalizers, tasks
+    from icl_lab.errors import UnknownName
+    from icl_lab.registry import Choice
+
+    registries = [normalizers.registry, normalizers.wrappers, tasks.registry]
+    known = [name for registry in registries for name in registry.names()]
+    chosen = [Choice.parse(part).name for name in names for part in name.split("+")]
+    for name in chosen:
+        if name not in known:
+            raise UnknownName("rule or task", name, known)
+    if not chosen:
+        out(citations.ITSELF % __version__)
+        return
+    found = citations.of(registries, chosen)
+    for paper in found:
+        out(paper.bibtex)
+    if not found:
+        say(f"{', '.join(chosen)}: no paper with an arXiv number is named; see icl-lab list normalizers.")

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from icl_lab.cli.launch import Order, check_asked, complete, models, resolve_runs
-from icl_lab.cli.options import SEEDS, crowd_options, model_options, numbers, results_option, tell, wholes
+from icl_lab.cli.launch import Order, complete, models, resolve_runs
+from icl_lab.cli.options import SEEDS, crowd_options, model_options, numbers, results_option, style_option, tell, wholes
 from icl_lab.cli.progress import say
 from icl_lab.cli.values import Finite
 
@@ -90,13 +90,12 @@ def rule_options(ask: Callable[..., Any]) -> Callable[..., Any]:
         "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Independent draws, 0 to N-1."
     )
     attn = click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again.  [default: the usual]")
-    return attn(draws(results_option(ask)))
+    return attn(draws(results_option(style_option(ask))))
 
 
 def _ask(name: str, part: Any, words: dict[str, Any]) -> None:
     from icl_lab import tasks
-    from icl_lab.analyses import frame, publish
-    from icl_lab.runs import study_folder
+    from icl_lab.launch import study
 
     hints = typing.get_type_hints(part)
     options = {
@@ -111,19 +110,24 @@ def _ask(name: str, part: Any, words: dict[str, Any]) -> None:
     else:  # a run stands for a rule and a seed: of which task and size says nothing
         words |= {"task": tasks.names()[0], "preset": "smoke", "settings": (), "draws": "ours"}
         runs, lab = resolve_runs(**words, device="cpu", threads=None, evidence=False)
-    groups = frame.labels(runs)
-    check_asked(analysis, runs, lab)
-    analysis = frame.checked(analysis, groups)
-    study = publish.record(name, analysis, groups, lab.command)
-    place = study_folder.place(study, lab.store.root, folder, analysis.tag, force)
-    if not complete(analysis.lacking(runs), lab, order, tested=analysis.reads_grids):
+
+    def unfinished(place: Path) -> None:
         if order.dry_run:
             say(f"would write {place}")
-        return
-    found = frame.ask(analysis, groups, lab)
-    text = publish.publish(study, analysis, found, groups, place)
-    names = publish.written(place)
-    tell(text, place, names, next(page for page in (f"{name}.html", "report.html") if page in names))
+
+    made = study.analyse(
+        name,
+        analysis,
+        runs,
+        lab,
+        lambda runs, tested: complete(runs, lab, order, tested=tested),
+        name=folder,
+        force=force,
+        unfinished=unfinished,
+    )
+    if made is not None:
+        page = next(page for page in (f"{name}.html", "report.html") if page in made.files)
+        tell(made.text, made.folder, made.files, page)
 
 
 def _announced(decorator: ast.expr) -> str:

@@ -7,19 +7,21 @@ from typing import Any
 import click
 
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, check_asked, complete, laboratory
+from icl_lab.cli.launch import Order, complete, laboratory
 from icl_lab.cli.options import (
     crowd_options,
     experiments_option,
     read_option,
     results_option,
     seeds_option,
+    style_option,
     tell,
     typed,
     where_options,
 )
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
+from icl_lab.launch.complete import check_asked
 
 
 @click.command()
@@ -94,6 +96,7 @@ def claims(preset: str, results: Path, files: Path) -> None:
 @click.option("--preset", default="lite", show_default=True, help="The scale of the runs.")
 @click.option("--task", default="linear", show_default=True, help="The task of the deviants.")
 @results_option
+@style_option
 def tradeoff(preset: str, task: str, results: Path) -> None:
     """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
     from icl_lab import tasks

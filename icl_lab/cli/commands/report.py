@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from icl_lab.cli.launch import laboratory
-from icl_lab.cli.options import experiments_option, results_option
+from icl_lab.cli.options import experiments_option, results_option, style_option
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.cli.values import Folder
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @results_option
 @click.option("--out", "elsewhere", type=Folder(), help="Write there, a folder for each study, not in place.")
 @experiments_option
+@style_option
 def report(folders: tuple[Path, ...], results: Path, elsewhere: Path | None, files: Path) -> None:
     """Build the pages of comparisons again from stored runs, without training: FOLDERS, or all in the results."""
     from icl_lab.runs import study_folder

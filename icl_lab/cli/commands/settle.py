@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from icl_lab.cli.announce import Clock
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, check_sizes, complete, laboratory
+from icl_lab.cli.launch import Order, complete, laboratory
 from icl_lab.cli.options import (
     crowd_options,
     device_option,
-    duration,
     experiments_option,
     large_option,
     results_option,
@@ -25,6 +23,8 @@ from icl_lab.cli.options import (
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.errors import RunFailed, Stopped
+from icl_lab.launch.announce import Clock, duration
+from icl_lab.launch.complete import check_sizes
 
 if TYPE_CHECKING:
     from icl_lab.papers.ledger import Entry

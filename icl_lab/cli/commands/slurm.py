@@ -10,11 +10,11 @@ import click
 from icl_lab import outside
 from icl_lab.cli.commands import training
 from icl_lab.cli.hints import given
-from icl_lab.cli.options import duration
 from icl_lab.cli.output import out
 from icl_lab.cli.values import NewFile
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import write
+from icl_lab.launch.announce import duration
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}

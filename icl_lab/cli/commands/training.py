@@ -4,14 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from icl_lab.cli.announce import Clock, announce, announce_all, title
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, check_sizes, complete, finish, resolve_runs, restart, settled
+from icl_lab.cli.launch import Order, complete, resolve_runs
 from icl_lab.cli.options import catch_signals, crowd_options, run_options, tell
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
-from icl_lab.cli.show import close, draw_history, show, tell_repeat, warn
+from icl_lab.cli.show import close, show, tell_repeat, warn
 from icl_lab.errors import BadValue, RunFailed
+from icl_lab.launch.announce import Clock, announce, announce_all, title
+from icl_lab.launch.complete import check_sizes, finish, restart, settled
+from icl_lab.launch.draw import draw_history
 
 if TYPE_CHECKING:
     from icl_lab.runs.run import Run
@@ -51,10 +53,8 @@ def sweep(task: str, attns: tuple[str, ...], seeds: int, swap: str, **where: Any
 def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: str, **where: Any) -> None:
     """Compare normalizers, paired over training seeds; trains what is missing."""
     from icl_lab import normalizers
-    from icl_lab.comparison.gather import described, gather, publish
     from icl_lab.comparison.verdict import sentence
-    from icl_lab.runs import study_folder
-    from icl_lab.runs.groups import by_rule
+    from icl_lab.launch import study
 
     order = Order.of(where)
     runs, lab = resolve_runs(task, attns, seeds, **where)
@@ -63,34 +63,31 @@ def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: 
     if normalizers.canonical(baseline) not in {run.spec.attn for run in runs}:
         # Said before anything is trained for it.
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(attns)}.")
-    groups = by_rule(runs)
-    made = described(groups, normalizers.canonical(baseline), lab.command)
-    folder = study_folder.place(made, lab.store.root, name, force=order.force)
-    if not complete(runs, lab, order):
+    finish = lambda runs, tested: complete(runs, lab, order, tested=tested)  # noqa: E731
+    made = study.compare(runs, lab, baseline, finish, name=name, force=order.force)
+    if made is None:
         return
-    study = gather(groups, normalizers.canonical(baseline))
-    text, files = publish(study, groups, folder, made)
-    out(text)
-    out(sentence(study))
+    out(made.text)
+    out(sentence(made.found))
     warn(runs)
-    out(f"wrote {folder}: {', '.join(files)}")
-    out(f"next: open {folder / 'report.html'}")
-    out(f"next: {then('compare', {'--seeds': [str(study.seeds + 2)]})}   (more seeds: surer answers)")
+    out(f"wrote {made.folder}: {', '.join(made.files)}")
+    out(f"next: open {made.folder / 'report.html'}")
+    out(f"next: {then('compare', {'--seeds': [str(made.found.seeds + 2)]})}   (more seeds: surer answers)")
 
 
 @click.command()
 @run_options
 def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: bool, **where: Any) -> None:
     """Train only: what sweep does before it tests."""
-    from icl_lab.sweep import trained
+    from icl_lab.pipeline import trained
 
     evidence = bool(where.pop("evidence")) and not force
     runs, lab = resolve_runs(task, attns, seeds, evidence=evidence, **where)
     clock, failed = Clock(lab.device), 0
     check_sizes(runs, lab, tested=False)
-    announce_all(runs, clock)
+    announce_all(runs, clock, say)
     for run in runs:
-        announce(run, lab, clock, dry_run=dry_run)
+        announce(run, lab, clock, out if dry_run else None)
         if dry_run:
             continue
         if force:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from icl_lab.cli.announce import title
 from icl_lab.cli.commands.report import rebuild
 from icl_lab.cli.launch import Order, complete, laboratory
 from icl_lab.cli.options import crowd_options, device_option, large_option, threads_option
@@ -14,6 +13,7 @@ from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, LabError, RunFailed
+from icl_lab.launch.announce import title
 
 if TYPE_CHECKING:
     from icl_lab.runs.run import Run

@@ -7,7 +7,7 @@ import pytest
 from icl_lab.analyses import frame, publish
 from icl_lab.analyses.attention import Attention
 from icl_lab.errors import BadValue, UnknownName
-from icl_lab.sweep import load_or_train
+from icl_lab.pipeline import load_or_train
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses.attention.maps import maps
 from icl_lab.normalizers.base import causal
+from icl_lab.pipeline import load_or_train
 from icl_lab.rng import stream
-from icl_lab.sweep import load_or_train
 
 CPU = torch.device("cpu")
 

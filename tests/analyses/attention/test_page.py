@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from icl_lab.sweep import load_or_train
+from icl_lab.pipeline import load_or_train
 from tests.analyses.attention.shown import run_of
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from icl_lab.analyses.attention import page
-from icl_lab.sweep import load_or_train
+from icl_lab.pipeline import load_or_train
 from icl_lab.tasks.base import Mark
 from tests.analyses.attention.shown import run_of
 

@@ -6,8 +6,8 @@ import pytest
 
 from icl_lab.analyses.boundary.bounds import AXES, Bounds
 from icl_lab.grid import Grid
+from icl_lab.pipeline import sweep
 from icl_lab.runs.spec import resolve
-from icl_lab.sweep import sweep
 
 
 def rows_of(bounds, kind, rule, slopes, scales):

@@ -12,7 +12,7 @@ from icl_lab.analyses.boundary import Boundary, extrapolation
 from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.lines import Line
 from icl_lab.errors import BadValue, Stopped
-from icl_lab.sweep import load_or_train
+from icl_lab.pipeline import load_or_train
 from icl_lab.tasks.linear import TRAINING_RANGE
 
 SMALL = {"slopes": (1.0, 3.0), "scales": (1.0, 0.3), "contexts": 16}

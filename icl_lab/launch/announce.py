@@ -1,18 +1,16 @@
 """What will be trained and about how long it takes, said before the first step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
-
-from icl_lab.cli.options import duration
-from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
 
 if TYPE_CHECKING:
     import torch
 
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
+
+Say = Callable[[str], object]
 
 
 class Clock:
@@ -52,8 +50,11 @@ def title(run: "Run") -> str:
     return f"{run.spec.task} | {run.name} | {run.spec.preset} | seed {run.seed}"
 
 
-def announce(run: "Run", lab: "Lab", clock: Clock, dry_run: bool = False) -> float:
-    """Says what will be trained, on what, and how long it will take; returns the seconds of training."""
+def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None) -> float:
+    """Says what will be trained, on what, and how long it will take; returns the seconds of training.
+
+    In a ``rehearsal`` that is told the run's folder, and nothing will be done.
+    """
     from icl_lab.runs import environment, provenance
 
     spec, (seconds, parameters, since) = run.spec, clock(run)
@@ -63,15 +64,15 @@ def announce(run: "Run", lab: "Lab", clock: Clock, dry_run: bool = False) -> flo
     state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
     state = "trained already, to be tested" if run.trained else state
     state = ("finished already" if clock.tested else "trained already") if clock.done(run) else state
-    say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if dry_run else ''}")
+    lab.say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if rehearsal else ''}")
     for sentence in provenance.changed(spec, run.folder):
-        say(sentence)
-    if dry_run:
-        out(f"{'done' if clock.done(run) else 'to do'}  {run.place}")
+        lab.say(sentence)
+    if rehearsal:
+        rehearsal(f"{'done' if clock.done(run) else 'to do'}  {run.place}")
     return seconds
 
 
-def announce_all(runs: Sequence["Run"], clock: Clock, jobs: int = 1) -> None:
+def announce_all(runs: Sequence["Run"], clock: Clock, say: Say, jobs: int = 1) -> None:
     """Says, where runs are several, how many there are, how many are done, and how long the rest takes in total.
 
     Seeds and tests of one training count once.
@@ -83,3 +84,12 @@ def announce_all(runs: Sequence["Run"], clock: Clock, jobs: int = 1) -> None:
     seconds = sum(clock(run)[0] for run in trainings.values()) / max(1, min(jobs, len(trainings)))
     rest = f"; about {duration(seconds)} of training in total{f', {jobs} at once' * (jobs > 1)}" if trainings else ""
     say(f"{len(runs)} runs, {done} of them finished{rest}")
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as one says it: 40 s, 4 min, 2.5 h, 3 days."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"

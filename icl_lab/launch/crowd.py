@@ -1,20 +1,21 @@
 """Many runs by workers: what is left to do, in orders, and what became of it."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icl_lab.cli.announce import title
-from icl_lab.cli.board import Board
-from icl_lab.cli.progress import say
 from icl_lab.errors import Stopped
+from icl_lab.launch.announce import title
 from icl_lab.workers.fleet import Fleet, share
 
 if TYPE_CHECKING:
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
+    from icl_lab.workers.job import Standing
     from icl_lab.workers.transport import Place
+
+Board = Callable[[], AbstractContextManager[Callable[[Sequence["Standing"]], object]]]  # shows where each run stands
 
 
 @contextmanager
@@ -31,7 +32,12 @@ def shared_threads(jobs: int) -> Iterator[int]:
 
 
 def at_once(
-    runs: Sequence["Run"], lab: "Lab", fleet: Fleet, places: Sequence["Place"], tested: bool = True
+    runs: Sequence["Run"],
+    lab: "Lab",
+    fleet: Fleet,
+    places: Sequence["Place"],
+    board: Board,
+    tested: bool = True,
 ) -> dict[Path, str]:
     """Does the unfinished runs by workers; returns why runs failed, by their folder.
 
@@ -57,22 +63,22 @@ def at_once(
         orders |= {"silence": fleet.silence, "share": fleet.gpus_per_run}
     if todo:
         where = f" ({', '.join(f'{place.name} {place.at_once}' for place in places)})" if fleet.remote else ""
-        say(f"{len(todo)} to do, {many} at once with {each} {'thread' if each == 1 else 'threads'} each{where}")
+        lab.say(f"{len(todo)} to do, {many} at once with {each} {'thread' if each == 1 else 'threads'} each{where}")
     jobs = [
         Job(
             f"{title(run)} ({run.spec.hash})",
             {**orders, "spec": msgspec.to_builtins(run.spec), "seed": run.seed, "swap": run.swap},
             run.spec.train.steps,
-            RunFiles(run, tested, say) if fleet.remote else None,
+            RunFiles(run, tested, lab.say) if fleet.remote else None,
         )
         for run in todo
     ]
-    with Board() as board:
-        outcomes = supervise(jobs, places, stopping=lab.stopping, watch=board, say=say, silence=fleet.silence)
+    with board() as watch:
+        outcomes = supervise(jobs, places, stopping=lab.stopping, watch=watch, say=lab.say, silence=fleet.silence)
     failed = {}
     for run, outcome in zip(todo, outcomes, strict=True):
         if outcome.state != "done" and not run.diverged:
-            say(f"{outcome.state}: {outcome.job.name} ({outcome.reason})")
+            lab.say(f"{outcome.state}: {outcome.job.name} ({outcome.reason})")
             failed[run.folder] = outcome.reason
     if any(outcome.state == "stopped" for outcome in outcomes):
         raise Stopped("stopped; the same command goes on where each run stands.")

@@ -1,0 +1,56 @@
+"""The papers of a rule or a task as BibTeX, from the sources that its docstring names."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from icl_lab.registry import Registry
+
+ITSELF = """@misc{icl_lab,
+  title = {icl_lab: a synthetic in-context-learning laboratory for attention normalizers},
+  author = {{the icl_lab authors}},
+  note = {version %s}
+}"""
+ALONE = ("Nakanishi",)  # named by a surname; other single words are the name of a method
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper as it is named in a docstring: authors or a short title, the year and the arXiv number."""
+
+    words: str
+    year: str
+    arxiv: str
+
+    @property
+    def bibtex(self) -> str:
+        """An entry with what is known of it: authors where they are named, else the title."""
+        named = re.sub(r" et al\.$", " and others", self.words).replace(" & ", " and ").replace(", ", " and ")
+        people = self.words in ALONE or named != self.words
+        field = f"author = {{{named}}}" if people else f"title = {{{self.words}}}"
+        return (
+            f"@misc{{arxiv{self.arxiv},\n  {field},\n  year = {{{self.year}}},\n  eprint = {{{self.arxiv}}},\n"
+            f"  archivePrefix = {{arXiv}},\n  url = {{https://arxiv.org/abs/{self.arxiv}}}\n}}"
+        )
+
+
+def papers(text: str) -> Iterator[Paper]:
+    """Yields the papers with an arXiv number that a source names.
+
+    >>> [(paper.words, paper.arxiv) for paper in papers("Naim et al. 2025, arXiv 2508.14685, Eq. 2; Softpick")]
+    [('Naim et al.', '2508.14685')]
+    """
+    for part in re.split(r"; ", text):
+        if found := re.search(r"(\d{4}), arXiv (\d{4}\.\d{5})", part):
+            words = re.sub(r"^(after|none|the)\b.*\bof ", "", part[: found.start()]).removeprefix("after ").strip(" (,")
+            yield Paper(words, found[1], found[2])
+
+
+def of(registries: list[Registry], names: list[str]) -> list[Paper]:
+    """Returns the papers of parts by their names, each once."""
+    entries = {entry.name: entry for registry in registries for entry in registry.entries()}
+    found: dict[str, Paper] = {}
+    for name in names:
+        for paper in papers(entries[name].paper):
+            found.setdefault(paper.arxiv, paper)
+    return list(found.values())

@@ -1,0 +1,45 @@
+"""The command that writes a table for elsewhere."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from icl_lab.cli.values import NewFile
+from icl_lab.errors import BadValue, UnknownName
+
+
+@click.command()
+@click.argument("place", type=click.Path(path_type=Path, exists=True))
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice(["latex", "markdown", "csv", "parquet"]),
+    default="latex",
+    show_default=True,
+    help="latex: with the rules of booktabs.",
+)
+@click.option("--table", "name", default="", help="Which one, e.g. comparison.  [default: what the command printed]")
+@click.option("--number", default=1, show_default=True, type=click.IntRange(1, 1000), help="Of several printed ones.")
+@click.option("--out", "target", type=NewFile(), help="Write there, not to standard output.")
+def export(place: Path, kind: str, name: str, number: int, target: Path | None) -> None:
+    """Write a table of a study, of a run or of a CSV file as LaTeX, Markdown, CSV or Parquet; PLACE is its folder."""
+    from icl_lab import tables
+    from icl_lab.cli.output import out
+    from icl_lab.files import write
+
+    there = tables.stored(place)
+    chosen = name or ("table" if "table" in there else next(iter(there)))
+    if chosen not in there:
+        raise UnknownName("table", chosen, there, f"They are those of {place}.")
+    found = tables.read(there[chosen])
+    if number > len(found):
+        raise BadValue(f"{there[chosen]} holds {len(found)} tables, there is no number {number}.")
+    if kind == "parquet" and target is None:
+        raise BadValue("Parquet is no text: name a file with --out.")
+    data = tables.encode(found[number - 1], kind)
+    if target is None:
+        sys.stdout.write(data.decode())
+        return
+    write(target, data)
+    out(f"wrote {target}")

@@ -1,0 +1,61 @@
+"""The extras of the package: what each is for, what it needs, and what of that is missing here."""
+
+import importlib.metadata
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+# What needs an extra; a test holds these to the extras that the package declares.
+PURPOSES = {
+    "hf": "rules inside Hugging Face models: `icl_lab.transformers`, `icl-lab lm`",
+    "ray": "`--engine ray` of every command that takes `--jobs`",
+    "notebook": "the notebooks of `docs/notebooks/`, `grid.to_xarray()`, and tables as Parquet (`icl-lab export`)",
+    "docs": "`make docs`",
+    "dev": "`make test` and `make check`",
+}
+
+
+def requirements() -> dict[str, list[str]]:
+    """Returns the packages that each extra adds, as they are declared: by the checkout, or by what is installed."""
+    if PROJECT.exists():
+        declared = tomllib.loads(PROJECT.read_text(encoding="utf-8")).get("project", {})
+        if declared.get("name") == "icl_lab":
+            return _whole(declared.get("optional-dependencies", {}))
+    try:
+        metadata = importlib.metadata.metadata("icl_lab")
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    found: dict[str, list[str]] = {extra: [] for extra in metadata.get_all("Provides-Extra") or []}
+    for line in metadata.get_all("Requires-Dist") or []:
+        package, _, marker = line.partition(";")
+        if extra := re.search(r"""extra == ['"]([\w-]+)['"]""", marker):
+            found[extra[1]].append(package.strip())
+    return _whole(found)
+
+
+def missing(needs: list[str]) -> list[str]:
+    """Returns those of these packages that are not installed."""
+    return [each for each in needs if not _installed(_name(each))]
+
+
+def _whole(declared: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """The extras, those within one another written out."""
+    found = {}
+    for extra, needs in declared.items():
+        parts = [(re.fullmatch(r"icl[_-]lab\[([\w-]+)\]", each), each) for each in needs]
+        found[extra] = [line for inside, each in parts for line in (declared.get(inside[1], []) if inside else [each])]
+    return found
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[\s<>=!~;\[(]", requirement.strip(), maxsplit=1)[0]
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""From specifications to finished runs: announced, done here or by workers, drawn. For commands and for Python."""

@@ -1,0 +1,190 @@
+"""From runs that are wanted to runs that are finished: the one way, whoever asks."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from icl_lab.errors import Diverged, RunFailed
+from icl_lab.launch.announce import Clock, Say, announce, announce_all, duration, title
+from icl_lab.launch.crowd import Board, at_once, shared_threads
+from icl_lab.launch.draw import draw
+from icl_lab.launch.order import Order
+from icl_lab.workers.fleet import share
+
+if TYPE_CHECKING:
+    from icl_lab.analyses.frame import Analysis
+    from icl_lab.runs.run import Run
+    from icl_lab.runs.session import Lab
+
+FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
+
+
+def check_sizes(runs: Sequence["Run"], lab: "Lab", together: int = 1, tested: bool = True) -> None:
+    """Raises ``BadValue`` where what is left of runs, ``together`` at once, does not fit this machine.
+
+    Asked before anything is trained or measured for them; unless the laboratory allows what is large.
+    """
+    from icl_lab.runs import size
+
+    if lab.allow_large:
+        return
+    for run in {run.spec.hash: run for run in runs if not run.trained}.values():
+        size.check_training(run.spec, lab.device, together)
+    for run in {run.spec.hash: run for run in runs if tested and not run.finished}.values():
+        size.check_test(run.spec, lab.device, together)
+
+
+def check_asked(analysis: "Analysis", runs: Sequence["Run"], lab: "Lab") -> None:
+    """Raises ``BadValue`` where the prompts that an analysis draws for runs do not fit this machine."""
+    from icl_lab.runs import size
+
+    for spec in {run.spec.hash: run.spec for run in runs}.values() if analysis.trains and not lab.allow_large else ():
+        size.check_prompts(spec, analysis.asks(spec))
+
+
+def tell_evidence(runs: Sequence["Run"], say: Say) -> None:
+    """Says, where it is so, that runs are not the user's own but read from the evidence."""
+    kept = {run.key: run.kept for run in runs}
+    found = [each for each in kept.values() if each is not None]
+    if found:
+        be, them = ("run is", "it") if len(found) == 1 else ("runs are", "them")
+        place = found[0].layer.root
+        say(f"{len(found)} {be} read from the repository's evidence ({place}); add --no-evidence to train {them} here.")
+
+
+def complete(
+    runs: Sequence["Run"],
+    lab: "Lab",
+    order: Order,
+    *,
+    board: Board,
+    out: Say,
+    after: Callable[["Run", bool], object] = lambda run, already: None,
+    tested: bool = True,
+) -> bool:
+    """Finishes the runs of this shard; returns whether all runs are finished, so that something can be made of them.
+
+    Unless ``tested``, a run is finished as soon as it is trained. ``after`` is called with each run as it is there, and
+    whether it was there already. ``board`` shows where
+    runs by workers stand; ``out`` is told the folder of each run in a dry run.
+
+    Raises ``RunFailed`` when runs failed, once the others are finished.
+    """
+    part, parts = order.shard
+    if order.force:  # what is repeated is the user's own
+        lab = replace(lab, store=replace(lab.store, layer=None))
+        runs = [replace(run, layer=None) for run in runs]
+    mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
+    clock = Clock(lab.device, tested)
+    if not tested:
+        mine = [run for run in mine if not clock.done(run)]
+    else:
+        tell_evidence([run for run in mine if run.finished], lab.say)
+    left = [run for run in mine if not clock.done(run)]
+    seeds = Counter(run.spec.hash for run in left)
+    if not order.fleet.remote:  # what it takes elsewhere nobody knows here
+        together = max(seeds.values(), default=1) if order.stack else min(order.jobs or 1, len(left))
+        check_sizes(left, lab, together, tested)
+    if order.dry_run:
+        rehearse(mine, lab, clock, order.stack, out)
+        return False
+    if order.force:
+        for run in mine:
+            restart(run, lab)
+    before = {run.place for run in mine if clock.done(run)}
+    crowd = order.crowd and not all(clock.done(run) for run in mine)
+    places = order.fleet.places(order.jobs) if crowd else []
+    with shared_threads(share(places) or 1):
+        announce_all(mine, clock, lab.say, share(places) or 1)
+    failed = at_once(mine, lab, order.fleet, places, board, tested) if crowd else {}
+    if order.stack:
+        stack(mine, lab)
+    for run in mine:
+        if run.folder in failed:
+            continue
+        if not clock.done(run) or len(mine) == 1:
+            announce(run, lab, clock)
+        try:
+            finish(run, lab, tested)
+        except Diverged:
+            settled(run)
+        except RunFailed as error:  # the runs after it are none the worse
+            lab.say(f"failed: {title(run)} ({error})")
+            failed[run.folder] = str(error)
+        else:
+            settled(run)
+            after(run, run.place in before)
+    tell_divergence(mine, lab.say)
+    if len(mine) == 1 and failed:
+        raise RunFailed(*failed.values())
+    if failed:
+        raise RunFailed(
+            f"{len(failed)} of {len(mine)} runs did not finish, see above; the others are finished, and the same "
+            f"command tries again what is left."
+        )
+    left = [run for run in runs if not clock.done(run)]
+    if left and parts == 1:
+        raise RunFailed(f"{len(left)} of {len(runs)} runs were cleared meanwhile by another process (--force).")
+    if left:
+        lab.say(
+            f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard."
+        )
+    return not left
+
+
+def rehearse(runs: Sequence["Run"], lab: "Lab", clock: Clock, stacked: bool, out: Say) -> None:
+    """Says what would be done, run by run, and how long it would take."""
+    seconds = sum(announce(run, lab, clock, out) for run in runs)
+    done = sum(clock.done(run) for run in runs)
+    lab.say(f"{done} of {len(runs)} runs are there; the rest would take about {duration(seconds)} one after another.")
+    if stacked:
+        stack(runs, lab, dry_run=True)
+
+
+def restart(run: "Run", lab: "Lab") -> None:
+    """Clears a run to be done afresh; one that was cleared for that and then stopped goes on where it stands."""
+    with run.locked(lab.say, lab.stopping):
+        begun = run.folder / FORCED
+        if run.finished or not begun.exists():
+            run.clear()
+            begun.touch()
+
+
+def tell_divergence(runs: Sequence["Run"], say: Say) -> None:
+    """Says which trainings diverged, and so count as wrong everywhere."""
+    for run in runs:
+        if reason := run.diverged:
+            say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --force trains it again.")
+
+
+def settled(run: "Run") -> None:
+    """Forgets that a run was to be done afresh, now that it is finished, and what was set aside for that."""
+    (run.folder / FORCED).unlink(missing_ok=True)
+    run.forget_replaced()
+
+
+def finish(run: "Run", lab: "Lab", tested: bool = True) -> bool:
+    """Makes sure that a run is finished and drawn, or only trained unless ``tested``; returns whether it was."""
+    from icl_lab.workers import work
+
+    already = work.finish(run, lab, tested)
+    if tested:
+        draw(run, afresh=not already)
+    return already
+
+
+def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> None:
+    """Trains what is missing, the seeds of each specification as one."""
+    from icl_lab.runs import environment
+    from icl_lab.runs.ensembles import groups, train_together
+
+    found = groups(runs)
+    if not found:
+        lab.say("nothing to stack: no specification has two seeds left to train.")
+    for group in found:
+        seeds, spec = ", ".join(str(run.seed) for run in group), group[0].spec
+        what = f"{spec.task} | {spec.attn} | {spec.preset} | seeds {seeds} on {environment.describe(lab.device)}"
+        lab.say(f"{what}: trained as one stack of {len(group)}{' (dry run)' if dry_run else ''}")
+        if not dry_run:
+            train_together(group, lab)

@@ -1,0 +1,87 @@
+"""From runs to the folder of a study: a comparison, or an analysis of models. The one way, whoever asks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icl_lab.errors import BadValue
+from icl_lab.launch.complete import check_asked
+
+if TYPE_CHECKING:
+    from icl_lab.analyses.frame import Analysis
+    from icl_lab.comparison.study import Study
+    from icl_lab.runs.run import Run
+    from icl_lab.runs.session import Lab
+
+Finish = Callable[[Sequence["Run"], bool], bool]  # runs, whether tested -> whether all are there
+
+
+@dataclass(frozen=True)
+class Made:
+    """A study in its folder: what was found, its table as text, the names of its files, and the analysis that asked."""
+
+    found: Any
+    text: str
+    folder: Path
+    files: Sequence[str]
+    asked: Any = None
+
+
+def compare(
+    runs: Sequence["Run"], lab: "Lab", baseline: str, finish: Finish, *, name: str = "", force: bool = False
+) -> Made | None:
+    """Compares the rules of runs with one of them, paired over seeds; None where ``finish`` left runs to others.
+
+    Raises ``BadValue`` before anything is trained where there is nothing to compare.
+    """
+    from icl_lab import normalizers
+    from icl_lab.comparison.gather import described, gather, publish
+    from icl_lab.runs import study_folder
+    from icl_lab.runs.groups import by_rule
+
+    rules = list(dict.fromkeys(run.spec.attn for run in runs))
+    if len(rules) < 2:
+        raise BadValue(f"a comparison needs at least two different normalizers, got {', '.join(rules) or 'none'}.")
+    chosen = normalizers.canonical(baseline)
+    if chosen not in rules:
+        raise BadValue(f"The baseline '{baseline}' is not among {', '.join(rules)}.")
+    groups = by_rule(runs)
+    made = described(groups, chosen, lab.command)
+    folder = study_folder.place(made, lab.store.root, name, force=force)
+    if not finish(runs, True):
+        return None
+    study: Study = gather(groups, chosen)
+    text, files = publish(study, groups, folder, made)
+    return Made(study, text, folder, files)
+
+
+def analyse(
+    question: str,
+    analysis: "Analysis",
+    runs: Sequence["Run"],
+    lab: "Lab",
+    finish: Finish,
+    *,
+    name: str = "",
+    force: bool = False,
+    unfinished: Callable[[Path], object] = lambda place: None,
+) -> Made | None:
+    """Asks the models of runs the question of that name; None where ``finish`` left runs to others.
+
+    ``unfinished`` is then told where the study would have been written.
+    """
+    from icl_lab.analyses import frame, publish
+    from icl_lab.runs import study_folder
+
+    groups = frame.labels(runs)
+    check_asked(analysis, runs, lab)
+    analysis = frame.checked(analysis, groups)
+    study = publish.record(question, analysis, groups, lab.command)
+    place = study_folder.place(study, lab.store.root, name, analysis.tag, force)
+    if not finish(analysis.lacking(runs), analysis.reads_grids):
+        unfinished(place)
+        return None
+    found = frame.ask(analysis, groups, lab)
+    text = publish.publish(study, analysis, found, groups, place)
+    return Made(found, text, place, publish.written(place), analysis)

@@ -1,0 +1,255 @@
+"""One training seed of one rule on one task, as Python and notebooks see it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from icl_lab.errors import RunFailed
+from icl_lab.python import show
+from icl_lab.python.command import repeats
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from icl_lab.grid import Grid
+    from icl_lab.model.gpt2 import GPT2
+    from icl_lab.runs.run import Run as Stored
+    from icl_lab.runs.session import Lab
+    from icl_lab.runs.spec import RunSpec
+    from icl_lab.tasks.base import Prompt, Task
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Run:
+    """A run: a rule trained on a task from one seed, and tested over every shift.
+
+    ``stored`` is its place in the results folder, the same that the command line uses.
+    """
+
+    stored: "Stored"
+    lab: "Lab" = field(repr=False)
+
+    @property
+    def task(self) -> str:
+        """The task, options included."""
+        return self.stored.spec.task
+
+    @property
+    def attn(self) -> str:
+        """The rule, options included; ``rule->other rule`` where another one stood in the model when it was tested."""
+        return self.stored.name
+
+    @property
+    def preset(self) -> str:
+        """The preset that its sizes came from."""
+        return self.stored.spec.preset
+
+    @property
+    def seed(self) -> int:
+        """The training seed."""
+        return self.stored.seed
+
+    @property
+    def spec(self) -> "RunSpec":
+        """The specification, to the last field."""
+        return self.stored.spec
+
+    @property
+    def hash(self) -> str:
+        """Eight hexadecimal digits that name the specification."""
+        return self.stored.spec.hash
+
+    @property
+    def folder(self) -> Path:
+        """The folder of what was measured."""
+        return self.stored.place
+
+    @property
+    def command(self) -> str:
+        """What one would type to make this run (and the seeds before it) again."""
+        return repeats(self.stored, self.lab.store.root)
+
+    @property
+    def env(self) -> dict[str, Any]:
+        """What the numbers may depend on beside specification and seed: versions, device, threads, commit, time."""
+        return self.stored.env()
+
+    @cached_property
+    def grid(self) -> "Grid":
+        """The measured cells: ``grid.frame`` is a pandas table, ``grid.to_xarray()`` has an axis a dimension."""
+        return self.stored.grid()
+
+    @cached_property
+    def history(self) -> "pd.DataFrame":
+        """The rows of the training: step, loss, length, rate, and the numbers that the rule learned."""
+        from icl_lab.grid import frame_of
+
+        return frame_of(self.stored.history())
+
+    @cached_property
+    def learned(self) -> "pd.DataFrame":
+        """The numbers that the rule has learned at the end of training: a row for each name, layer and head."""
+        from icl_lab.grid import frame_of
+
+        last = self.stored.history()[-1]
+        rows = []
+        for key, value in last.items():
+            name, _, place = key.partition(" ")
+            if place:
+                layer, _, head = place.partition(".")
+                rows.append({"name": name, "layer": int(layer), "head": int(head or 0), "value": value})
+        return frame_of(rows, columns=("name", "layer", "head", "value"))
+
+    @cached_property
+    def model(self) -> "GPT2":
+        """The trained model, a torch module on the run's device: tokens (b t w), or (b t) whole numbers -> (b t c).
+
+        With ``swap`` the other rule stands in it. Raises ``RunFailed`` where no weights are kept.
+        """
+        from icl_lab.pipeline import load_or_train
+
+        if self.stored.diverged:
+            raise RunFailed(f"{self._title}: the training diverged, there is no model ({self.stored.diverged})")
+        if not self.stored.trained:
+            raise RunFailed(
+                f"{self._title}: its weights are not kept, only what was measured; icl.sweep(..., evidence=False) "
+                f"trains it here: {self.command}"
+            )
+        return load_or_train(self.stored, self.lab)
+
+    def prompts(self, count: int = 64, length: int | None = None, **shift: float) -> "Prompt":
+        """Draws test prompts, the same whenever they are asked for: in training conditions but for what is named.
+
+        >>> import tempfile, icl_lab as icl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = icl.sweep("linear", "ssa", "smoke", {"train.steps": 5}, results=folder, progress=False)
+        ...     prompt = run.prompts(8, length=10, sigma_f=3)
+        ...     run.model(prompt.tokens).shape
+        torch.Size([8, 20, 1])
+        """
+        from icl_lab.errors import UnknownOption
+        from icl_lab.python.session import whole
+        from icl_lab.runs.measure import TestSpec, draw
+        from icl_lab.runs.summary import training_cell
+
+        cell = training_cell(self._task, self.spec)
+        for axis in shift:
+            if axis not in cell:
+                raise UnknownOption(f"The task '{self.task}'", axis, cell)
+        cell |= shift
+        usual = int(cell.pop("length"))
+        examples = usual if length is None else whole(length, "length", 1)
+        self._task.check_length(examples, **cell)
+        test = TestSpec(
+            prompts=whole(count, "count", 1), axes={"length": [float(examples)]}, draws=self.spec.test.draws
+        )
+        return draw(self._task, examples, test, cell).take(count)
+
+    @property
+    def error(self) -> float:
+        """The task's headline error in training conditions, the mean over its facets."""
+        return self._at_home[self.attn]
+
+    @property
+    def figures(self) -> list[str]:
+        """The names that ``figure`` takes."""
+        return ["heat-map", "learning-curve", "learned"]
+
+    def figure(self, name: str = "heat-map", style: str = "screen", columns: int = 0) -> "Figure":
+        """Draws the run: ``heat-map``, ``learning-curve``, or ``learned`` where the rule learns numbers.
+
+        ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``.
+        """
+        from icl_lab.errors import LabError, UnknownName
+        from icl_lab.figures import paper, training
+        from icl_lab.runs import summary
+
+        if name not in self.figures:
+            raise UnknownName("figure of a run", name, self.figures)
+        if name == "heat-map":
+            return paper.styled(summary.heat_map(self.grid, self._task, self.spec), style, columns)
+        title, history = f"{self.task}, {self.spec.attn}, {self.preset}, seed {self.seed}", self.stored.history()
+        drawn = (
+            training.learned(history, title=title)
+            if name == "learned"
+            else training.learning_curve({self.spec.attn: history}, title=title, label="training loss")
+        )
+        if drawn is None:
+            raise LabError(f"{self.spec.attn} learns no numbers of its own.")
+        return paper.styled(drawn, style, columns)
+
+    def heat_map(self, style: str = "screen", columns: int = 0) -> "Figure":
+        """Draws the headline error over the task's two main axes, as the command line does."""
+        return self.figure("heat-map", style, columns)
+
+    def __repr__(self) -> str:
+        state = f"error {self.error:.3g} in training conditions" if self.stored.finished else "not finished"
+        return f"<run {self._title}: {state}; {self.folder}>"
+
+    def __str__(self) -> str:
+        from icl_lab.runs import summary
+
+        return summary.brief(self.grid, self._task, self.spec)
+
+    def _repr_html_(self) -> str:
+        if not self.stored.finished:
+            return show.paragraph(repr(self))
+        rows = [[name, f"{value:.3g}"] for name, value in self._at_home.items()]
+        head = show.paragraph(f"{self._title} ({self.folder})")
+        return (
+            f'<div style="max-width:48em">{head}{show.picture(self.heat_map(), f"Heat map of {self._title}")}'
+            f"{show.table(['error in training conditions', ''], rows)}</div>"
+        )
+
+    @property
+    def _title(self) -> str:
+        return f"{self.task} | {self.attn} | {self.preset} | seed {self.seed}"
+
+    @cached_property
+    def _task(self) -> "Task":
+        from icl_lab import tasks
+
+        return tasks.build(self.task)
+
+    @cached_property
+    def _at_home(self) -> Mapping[str, float]:
+        from icl_lab.runs import summary
+
+        return summary.at_home([self.grid], self._task, self.spec)
+
+
+class Runs(Sequence[Run]):
+    """The training seeds of one rule: a sequence of runs."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = list(runs)
+
+    @overload
+    def __getitem__(self, place: int) -> Run: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Runs": ...
+    def __getitem__(self, place: int | slice) -> "Run | Runs":
+        return Runs(self._runs[place]) if isinstance(place, slice) else self._runs[place]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    @cached_property
+    def grid(self) -> "Grid":
+        """All cells of all seeds under one another."""
+        from icl_lab.grid import Grid
+
+        return Grid.join([run.grid for run in self._runs])
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self._runs)) or "<no runs>"
+
+    def _repr_html_(self) -> str:
+        rows = [[f"{run.attn}, seed {run.seed}", f"{run.error:.3g}", str(run.folder)] for run in self._runs]
+        return show.table(["run", "error in training conditions", "folder"], rows)

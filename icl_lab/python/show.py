@@ -1,0 +1,97 @@
+"""How results show themselves in a notebook: small pieces of HTML, every text in them escaped."""
+
+import base64
+import html
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icl_lab import markdown as md
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
+CELL = "padding:2px 10px 2px 0;text-align:{};border:0"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page that was written, and shows itself in Jupyter, marimo and VS Code in a frame of its own."""
+
+    path: Path
+    height: int = 900
+
+    @property
+    def html(self) -> str:
+        """The whole page: it needs nothing beside it, and asks for nothing."""
+        return self.path.read_text(encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return f"<page {self.path}>"
+
+    def _repr_html_(self) -> str:
+        return frame(self.html, self.path.stem, self.height)
+
+
+def frame(page: str, title: str, height: int) -> str:
+    """Returns a page in a frame, so that its styles, names and scripts meet no others of the notebook."""
+    return (
+        f'<iframe title="{html.escape(title)}" style="width:100%;height:{height}px;border:0" '
+        f'srcdoc="{html.escape(page)}"></iframe>'
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table whose first column holds names, the others numbers."""
+    return (
+        f'<table style="{TABLE}"><thead><tr>{_cells(head, "th")}</tr></thead><tbody>'
+        + "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
+        + "</tbody></table>"
+    )
+
+
+def paragraph(text: str) -> str:
+    """Returns a text as a paragraph."""
+    return f'<p style="margin:.3em 0">{html.escape(text)}</p>'
+
+
+def picture(figure: "Figure", alt: str) -> str:
+    """Returns a figure inside the notebook, no file beside it."""
+    from icl_lab.figures.base import encode
+
+    data = base64.b64encode(encode(figure, "png")).decode()
+    width = round(72 * figure.get_figwidth())
+    return f'<img alt="{html.escape(alt)}" style="max-width:100%;width:{width}px" src="data:image/png;base64,{data}">'
+
+
+def of_markdown(text: str) -> str:
+    """Returns paragraphs, headings and tables of Markdown as HTML; everything in them is text."""
+    made, rows = list[str](), list[list[str]]()
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("| ") and line.endswith(" |"):
+            rows.append(md.cells(line))
+            continue
+        if rows:
+            made.append(table(rows[0], rows[2:]))
+            rows = []
+        if line.startswith("#"):
+            made.append(f'<p style="margin:.6em 0 .2em"><b>{html.escape(line.lstrip("# "))}</b></p>')
+        elif line.strip():
+            made.append(paragraph(line))
+    return "".join(made)
+
+
+def _cells(cells: Sequence[str], tag: str) -> str:
+    return "".join(
+        f'<{tag} style="{CELL.format("right" if place else "left")}">{_bold(cell)}</{tag}>'
+        for place, cell in enumerate(cells)
+    )
+
+
+def _bold(cell: str) -> str:
+    """A cell of Markdown: bold where it is, and without the marks of code."""
+    text = html.escape(re.sub(r"^\*\*(.*)\*\*$", r"\1", cell).replace("`", ""))
+    return f"<b>{text}</b>" if cell.startswith("**") and cell.endswith("**") and len(cell) > 4 else text

@@ -1,0 +1,123 @@
+"""A comparison, as Python and notebooks see it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icl_lab.python import show
+from icl_lab.python.run import Run, Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from icl_lab.comparison import study as numbers
+    from icl_lab.comparison.page import Picture
+    from icl_lab.launch.study import Made
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Study:
+    """Rules against a baseline, paired over training seeds, and the folder that it was written to."""
+
+    made: "Made"
+    members: Sequence[Run]
+
+    @property
+    def runs(self) -> Runs:
+        """The runs that are compared."""
+        return Runs(self.members)
+
+    @property
+    def numbers(self) -> "numbers.Study":
+        """The comparison as it is computed: values, effects and families of p values (``icl_lab.comparison.study``)."""
+        found: numbers.Study = self.made.found
+        return found
+
+    @property
+    def folder(self) -> Path:
+        """The folder with the page, tables, figures and the record of the study."""
+        return self.made.folder
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        from icl_lab.comparison.verdict import sentence
+
+        return sentence(self.numbers)
+
+    def table(self) -> "pd.DataFrame":
+        """Returns the means over seeds along the shift, and the declared summary: rules by it, then the references.
+
+        It is a table of pandas, which writes itself: ``to_latex``, ``to_csv``, ``to_parquet``, ``to_markdown``.
+        """
+        from icl_lab.comparison.page import words
+        from icl_lab.comparison.page.tables import summaries
+        from icl_lab.grid import frame_of
+
+        study, rows = self.numbers, []
+        axis = words.along(study)
+        line = {words.cell_words(study, cell[axis]): cell for cell in study.line(axis)}
+        for rule, summary in summaries(study).items():
+            means = {name: words.mean(study.values(rule, cell)) for name, cell in line.items()}
+            rows.append({"rule": rule, **means, "summary": summary})
+        rows += [
+            {"rule": reference, **{name: study.reference(reference, cell) for name, cell in line.items()}}
+            for reference in study.references()
+        ]
+        return frame_of(rows, columns=("rule", *line, "summary")).set_index("rule")
+
+    def effects(self) -> "pd.DataFrame":
+        """Returns every rule against the baseline in every cell and by the summary: the rows of ``comparison.csv``."""
+        from icl_lab.comparison.study import compare
+        from icl_lab.grid import frame_of
+
+        return frame_of(compare(self.numbers))
+
+    @property
+    def figures(self) -> list[str]:
+        """The names that ``figure`` takes."""
+        return list(self._pictures)
+
+    def figure(self, name: str, style: str = "screen", columns: int = 0) -> "Figure":
+        """Draws a figure of the page, such as ``forest``, ``curves``, ``ratios`` or ``maps``.
+
+        ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``. Raises
+        ``UnknownName`` with those there are.
+        """
+        from icl_lab.errors import UnknownName
+        from icl_lab.figures import paper
+
+        if name not in self._pictures:
+            raise UnknownName("figure of the comparison", name, self._pictures)
+        return paper.drawn(self._pictures[name].draw, style, columns)
+
+    def page(self) -> show.Page:
+        """Returns the page of the comparison, which shows itself in a notebook."""
+        return show.Page(self.folder / "report.html")
+
+    def __repr__(self) -> str:
+        rules = ", ".join(self.numbers.grids)
+        return f"<comparison of {rules}, {self.numbers.seeds} seeds: {self.verdict}; {self.folder}>"
+
+    def __str__(self) -> str:
+        return self.made.text
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        rows = [[str(rule), *(f"{value:.3g}" if value == value else "" for value in row)]
+                for rule, row in zip(table.index, table.to_numpy(), strict=True)]  # fmt: skip
+        return (
+            show.paragraph(self.verdict)
+            + show.table(["rule", *map(str, table.columns)], rows)
+            + show.paragraph(f"{self.folder / 'report.html'}")
+        )
+
+    @cached_property
+    def _pictures(self) -> "dict[str, Picture]":
+        from icl_lab.comparison import page
+        from icl_lab.runs.groups import by_rule
+
+        return page.pictures(self.numbers, page.facts_of(by_rule([run.stored for run in self.members])))

@@ -1,0 +1,55 @@
+"""The card of a trained model: what it is, what it was measured to do, and what it is not for."""
+
+from icl_lab import __version__, normalizers, tasks
+from icl_lab import markdown as md
+from icl_lab.errors import RunFailed
+from icl_lab.registry import Choice, Entry, Registry
+from icl_lab.runs import summary
+from icl_lab.runs.changes import differences
+from icl_lab.runs.run import Run
+
+
+def text(run: Run) -> str:
+    """Returns the card as Markdown; raises ``RunFailed`` where no weights are kept."""
+    if not run.trained:
+        raise RunFailed(f"{run.folder} keeps no weights, of which there could be a card.")
+    spec, env, task = run.spec, run.env(), tasks.build(run.spec.task)
+    model, train = spec.model, spec.train
+    rule, about = _entry(normalizers.registry, spec.attn.partition("+")[0]), _entry(tasks.registry, spec.task)
+    name = f"{spec.task}/{spec.attn}/{spec.preset}-{spec.hash}"
+    rows = [
+        ("task", f"{md.code(spec.task)}: {about.line}"),
+        ("rule", f"{md.code(spec.attn)}: {rule.line} {md.code(rule.formula) if rule.formula else ''}"),
+        ("model", f"GPT-2 blocks: {model.layers} layers, {model.heads} heads, width {model.width}, {model.positions}"),
+        ("training", f"{train.steps:,} steps of {train.batch} prompts of up to {train.longest}, seed {run.seed}"),
+        ("settings", f"preset {spec.preset}" + "".join(f", {md.code(each)}" for each in differences(spec))),
+        ("made with", f"icl_lab {env.get('versions', {}).get('icl_lab', '')}, commit {env.get('commit', 'unknown')}, "
+                      f"torch {env.get('versions', {}).get('torch', '')}, {env.get('device', '')}"),
+        ("weights (sha256)", md.code(str(env.get("model_sha256", "")))),
+    ]  # fmt: skip
+    lines = ["---", "license: mit", "library_name: icl_lab", "tags: [in-context-learning, attention]", "---", ""]
+    lines += [f"# {md.escaped(name)}, seed {run.seed}", "", *md.head(["", ""]), *(md.row(row) for row in rows), ""]
+    if run.finished:
+        found = summary.at_home([run.grid()], task, spec)
+        lines += [f"## {task.metric_label(task.headline)}, in training conditions", ""]
+        lines += [*md.head(["predictor", "error"]), *(md.row([md.code(who), f"{v:.3g}"]) for who, v in found.items())]
+        lines += ["", "Under shift: `grid.csv` beside the weights holds every measured cell.", ""]
+    lines += [
+        "## Use",
+        "",
+        "```python",
+        "import icl_lab as icl",
+        "",
+        f'run = icl.find("{name}", seed={run.seed})',
+        "answers = run.model(run.prompts(4).tokens)",
+        "```",
+        "",
+        "It is a model of a study: it answers this task and nothing else, and one training seed says little of a rule.",
+        f"Sources: {rule.paper}; {about.paper}. Written by icl_lab {__version__}.",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _entry(registry: Registry, choice: str) -> Entry:
+    name = Choice.parse(choice).name
+    return next(entry for entry in registry.entries() if entry.name == name)

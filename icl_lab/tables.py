@@ -1,0 +1,128 @@
+"""Tables for elsewhere: LaTeX for a paper, Markdown, CSV, Parquet. With ``grid`` the only door to pandas."""
+
+import io
+import re
+from itertools import takewhile
+from pathlib import Path
+
+import pandas as pd
+
+from icl_lab import markdown as md
+from icl_lab.errors import BadValue, LabError, UnknownName
+
+KINDS = ("latex", "markdown", "csv", "parquet")
+PRINTED = "table.md"  # in the folder of a study: what its command printed
+LATEX = {
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"},
+    **{"−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\to$", "σ": r"$\sigma$"},
+    **{"|": r"\textbar{}", "…": r"\dots{}"},
+}
+
+
+def encode(frame: pd.DataFrame, kind: str) -> bytes:
+    """Returns a table as a file: ``latex`` (with the rules of booktabs), ``markdown``, ``csv`` or ``parquet``.
+
+    Cells that are bold or code in Markdown are so in LaTeX, and plain in CSV and Parquet, where columns of numbers are
+    numbers. Raises ``UnknownName`` on another kind, and ``LabError`` where pyarrow is missing for Parquet.
+    """
+    if kind not in KINDS:
+        raise UnknownName("kind of table", kind, KINDS)
+    if kind == "latex":
+        made = frame.map(_latex).rename(columns=_latex)
+        numeric = [all(map(_numeric, frame[name])) for name in frame.columns]
+        align = "".join("r" if right else "l" for right in numeric)
+        return str(made.to_latex(index=False, escape=False, column_format=align)).encode()
+    if kind == "markdown":
+        return ("\n".join([*md.head(map(str, frame.columns)), *map(md.row, _texts(frame))]) + "\n").encode()
+    numbers = _numbers(frame)
+    if kind == "csv":
+        return str(numbers.to_csv(index=False, lineterminator="\n")).encode()
+    with io.BytesIO() as file:
+        try:
+            numbers.to_parquet(file, index=False)
+        except ImportError:
+            reason = "Parquet needs pyarrow, which is not installed: pip install 'icl_lab[notebook]'"
+            raise LabError(reason) from None
+        return file.getvalue()
+
+
+def stored(place: Path) -> dict[str, Path]:
+    """Returns the tables of a study's or a run's folder, or a single file, by name; ``table`` is what was printed.
+
+    Raises ``BadValue`` where there is none.
+    """
+    paths = sorted(place.iterdir()) if place.is_dir() else [place]
+    printed = [path for path in paths if path.name == PRINTED]
+    found = {"table": printed[0]} if printed else {}
+    found |= {path.name.partition(".")[0]: path for path in paths if re.search(r"\.csv(\.(xz|gz))?$", path.name)}
+    if not found:
+        raise BadValue(f"{place} holds no table: neither {PRINTED} nor a CSV file.")
+    return found
+
+
+def read(path: Path) -> list[pd.DataFrame]:
+    """Reads a CSV file, packed or not, or all tables of a file of Markdown, whose cells are text."""
+    if path.suffix == ".md":
+        return of_markdown(path.read_text(encoding="utf-8"))
+    try:
+        return [pd.read_csv(path, keep_default_na=False, na_values=[""])]
+    except (ValueError, OSError) as error:
+        raise BadValue(f"{path} cannot be read as a table: {error}.") from None
+
+
+def of_markdown(text: str) -> list[pd.DataFrame]:
+    """Returns every table of a text, its cells as they stand there."""
+    lines, found = text.splitlines(), list[pd.DataFrame]()
+    while lines:
+        rows = list(takewhile(lambda line: line.startswith("| ") and line.endswith(" |"), lines))
+        if len(rows) > 1 and set(rows[1]) <= set("|-: "):
+            found.append(pd.DataFrame([md.cells(row) for row in rows[2:]], columns=md.cells(rows[0])))
+        lines = lines[len(rows) or 1 :]
+    return found
+
+
+def _texts(frame: pd.DataFrame) -> list[list[str]]:
+    return [["" if pd.isna(cell) else _short(cell) for cell in row] for row in frame.itertuples(index=False)]
+
+
+def _short(cell: object) -> str:
+    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def _bare(cell: object) -> object:
+    """A cell without the marks of Markdown, its minus as programs write it."""
+    if not isinstance(cell, str):
+        return cell
+    return re.sub(r"^\*\*(.*)\*\*$", r"\1", cell).replace("`", "").replace("−", "-")
+
+
+def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with a column of numbers where all of its cells are such."""
+    bare = frame.map(_bare)
+    for name in bare.columns:
+        if all(map(_numeric, bare[name])):
+            bare[name] = pd.to_numeric(bare[name].replace("", None))
+    return bare
+
+
+def _numeric(cell: object) -> bool:
+    if isinstance(cell, str):
+        return re.fullmatch(r"|-?\d[\d.]*(e-?\d+)?|nan|inf", str(_bare(cell))) is not None
+    return isinstance(cell, int | float) or bool(pd.isna(cell))  # type: ignore[call-overload]
+
+
+def _latex(cell: object) -> str:
+    """A cell as LaTeX: bold, code, powers of ten and the letters that it reads as commands."""
+    if not isinstance(cell, str):
+        return "" if pd.isna(cell) else _latex(_short(cell))  # type: ignore[call-overload]
+    bold = re.fullmatch(r"\*\*(.*)\*\*", cell)
+    code = re.fullmatch(r"`(.*)`", bold[1] if bold else cell)
+    bare = code[1] if code else bold[1] if bold else cell
+    power = re.fullmatch(r"([−-]?)([\d.]+)e([−+-]?)0*(\d+)", bare)
+    if power:
+        text = f"${'-' if power[1] else ''}{power[2]}\\times10^{{{'-' if power[3] in ('−', '-') else ''}{power[4]}}}$"
+    else:
+        text = "".join(LATEX.get(letter, letter) for letter in bare)
+    text = rf"\texttt{{{text}}}" if code else text
+    return rf"\textbf{{{text}}}" if bold else text

@@ -1,0 +1,122 @@
+"""Tables for elsewhere, read back from what was written."""
+
+import io
+import sys
+
+import pandas as pd
+import pytest
+
+from icl_lab import tables
+from icl_lab.errors import LabError
+
+TABLE = """Means.
+
+| rule | sigma_f 1 | sigma_f 2 | note |
+| --- | --- | --- | --- |
+| `ssa:n=2` | **5.5e−3** | 0.18 | 50 % & more |
+| reference:zero | 2.1 | −8.5 |  |
+
+| rule | seed |
+| --- | --- |
+| `a_b` | 0 |
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "table.md").write_text(TABLE)
+    (folder / "comparison.csv").write_text("attn,effect\nssa,0.25\nlssa,\n")
+    (folder / "report.html").write_text("<p>")
+    return folder
+
+
+def test_latex_has_the_rules_of_booktabs(run, study):
+    code, out, err = run("export", str(study))
+    assert code == 0, err
+    assert [line for line in out.splitlines() if "rule" in line and "\\" in line and "&" not in line] == [
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+    ]
+    assert r"\begin{tabular}{lrrl}" in out
+    assert r"rule & sigma\_f 1 & sigma\_f 2 & note \\" in out
+    assert r"\texttt{ssa:n=2} & \textbf{$5.5\times10^{-3}$} & 0.18 & 50 \% \& more \\" in out
+    assert r"reference:zero & 2.1 & $-$8.5 &  \\" in out
+
+
+def test_csv_and_parquet_hold_numbers(run, study, tmp_path):
+    code, out, err = run("export", str(study), "--to", "csv")
+    assert code == 0, err
+    frame = pd.read_csv(io.StringIO(out))
+    assert list(frame["rule"]) == ["ssa:n=2", "reference:zero"]
+    assert list(frame["sigma_f 1"]) == [0.0055, 2.1]
+    assert list(frame["sigma_f 2"]) == [0.18, -8.5]
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'icl_lab[notebook]'")
+    target = tmp_path / "made" / "table.parquet"
+    code, out, err = run("export", str(study), "--to", "parquet", "--out", str(target))
+    assert (code, out) == (0, f"wrote {target}\n"), err
+    back = pd.read_parquet(target)
+    assert back["sigma_f 1"].dtype == float
+    assert back["sigma_f 1"].equals(frame["sigma_f 1"])
+
+
+def test_markdown_comes_back_as_it_was(run, study):
+    code, out, _ = run("export", str(study), "--to", "markdown")
+    assert code == 0
+    assert out in TABLE
+
+
+def test_one_of_several(run, study):
+    code, out, _ = run("export", str(study), "--number", "2", "--to", "csv")
+    assert (code, out) == (0, "rule,seed\na_b,0\n")
+    code, out, _ = run("export", str(study), "--table", "comparison", "--to", "markdown")
+    assert (code, out.splitlines()[2:]) == (0, ["| ssa | 0.25 |", "| lssa |  |"])
+    assert run("export", str(study / "comparison.csv"), "--to", "csv")[1] == "attn,effect\nssa,0.25\nlssa,\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--table", "comparisons"), "Did you mean 'comparison'? There are: comparison, table."),
+        (("--number", "3"), "holds 2 tables, there is no number 3"),
+        (("--to", "parquet"), "name a file with --out"),
+    ],
+)
+def test_what_is_not_there(run, study, words, said):
+    code, out, err = run("export", str(study), *words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_folder_without_tables(run, tmp_path):
+    code, _, err = run("export", str(tmp_path))
+    assert (code, err) == (2, f"icl-lab: {tmp_path} holds no table: neither table.md nor a CSV file.\n")
+
+
+def test_packed_tables_are_read(tmp_path):
+    frame = pd.DataFrame({"a": [1.5, 2.5]})
+    frame.to_csv(tmp_path / "long.csv.xz", index=False)
+    (found,) = tables.read(tables.stored(tmp_path)["long"])
+    assert found.equals(frame)
+
+
+def test_letters_that_latex_reads_as_commands():
+    frame = pd.DataFrame({"a\\b": ["{x}_$y^2~z", "−1.2e−7", "1e+10", 0.5, None]})
+    lines = tables.encode(frame, "latex").decode().splitlines()
+    assert lines[2:3] + lines[4:9] == [
+        r"a\textbackslash{}b \\",
+        r"\{x\}\_\$y\textasciicircum{}2\textasciitilde{}z \\",
+        r"$-1.2\times10^{-7}$ \\",
+        r"$1\times10^{10}$ \\",
+        r"0.5 \\",
+        r" \\",
+    ]
+
+
+def test_without_pyarrow_it_is_said(monkeypatch):
+    for name in ("pyarrow", "fastparquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(LabError, match=r"pip install 'icl_lab\[notebook\]'"):
+        tables.encode(pd.DataFrame({"a": [1]}), "parquet")

@@ -1,0 +1,46 @@
+"""A laboratory of a second: five steps, a grid of four cells, a folder of its own."""
+
+import pytest
+
+import icl_lab as icl
+
+SMALL = [
+    *("train.steps=5", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"),
+    *("test.axes.sigma_x=1", "test.axes.sigma_f=1,2", "test.axes.length=5,12"),
+]
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def swept(place):
+    """Sweeps a rule in the test's own folder."""
+
+    def sweep(attn="ssa", task="linear", settings=SMALL, **how):
+        return icl.sweep(task, attn, "smoke", settings, **{"results": place, "progress": False, **how})
+
+    return sweep
+
+
+@pytest.fixture
+def typed(run, tmp_path):
+    """Types a command, with its results in another folder; returns what stood on standard error."""
+
+    def call(*words):
+        code, out, err = run(*words, results=tmp_path / "typed")
+        return code, out, err
+
+    return call
+
+
+def options(settings=SMALL):
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def contents(folder, *, but=()):
+    """Every file below a folder with its bytes, those with times left out."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if path.name not in but and ".lock" not in name}

@@ -1,0 +1,193 @@
+"""Comparisons and analyses from Python: the files of the command line, and how they show themselves."""
+
+import re
+
+import pytest
+from matplotlib.figure import Figure
+
+import icl_lab as icl
+from icl_lab.errors import LabError
+from icl_lab.python import show
+from icl_lab.python.run import Runs
+from icl_lab.runs import study_folder
+from tests.python.conftest import SMALL, contents, options
+
+RULES = ["softmax", "ssa"]
+HOSTILE = "<img src=x onerror=alert(1)>&'\""
+
+
+@pytest.fixture
+def compared(place):
+    def compare(attns=RULES, **how):
+        return icl.compare("linear", attns, "smoke", SMALL, **{"seeds": 2, "results": place, "progress": False, **how})
+
+    return compare
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_pictures")
+def test_a_comparison_is_that_of_the_command_line(compared, typed, tmp_path):
+    study = compared()
+    words = ["--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *options()]
+    code, out, err = typed("compare", *words, "--seeds", "2")
+    assert code == 0, err
+    (folder,) = (tmp_path / "typed").glob("compare-*")
+    assert folder.name == study.folder.name  # the hash of what is asked
+    ours, theirs = study_folder.read(study.folder), study_folder.read(folder)
+    assert (ours.hash, ours.runs, ours.options) == (theirs.hash, theirs.runs, theirs.options)
+    assert ours.command.partition(" --results")[0] == theirs.command.partition(" --results")[0]
+    assert contents(study.folder)["comparison.csv"] == contents(folder)["comparison.csv"]
+    table = str(study).partition("Made by")[0]
+    assert table in out
+    assert study.verdict in out
+
+
+def test_workers_make_the_same(compared, place, tmp_path):
+    alone, together = compared(), compared(results=tmp_path / "other", jobs=2)
+    assert alone.effects().equals(together.effects())
+
+
+def test_the_table_of_a_comparison(compared):
+    study = compared()
+    table = study.table()
+    assert list(table.columns) == ["sigma_f 1", "sigma_f 2", "summary"]
+    assert {*RULES, "reference:bayes"} <= set(table.index)
+    values = [run.grid.where(attn="ssa", metric="mse-code", sigma_f=2, length=12).at() for run in study.runs[2:]]
+    assert table.loc["ssa", "sigma_f 2"] == pytest.approx(sum(values) / 2)
+    effects = study.effects()
+    assert set(effects["attn"]) == {"ssa"}
+    assert {"low", "high", "p_holm"} <= set(effects.columns)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"attns": ["ssa"]}, "at least two different normalizers, got ssa"),
+        ({"attns": "ssa"}, "at least two different normalizers"),
+        ({"baseline": "lssa"}, "The baseline 'lssa' is not among softmax, ssa"),
+        ({"seeds": 0}, "seeds must be a whole number from 1"),
+        ({"name": "../elsewhere"}, "--name is a folder inside the results folder"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_refused_before_anything_is_trained(compared, place, how, said):
+    with pytest.raises(LabError, match=said):
+        compared(**how)
+    assert not list(place.rglob("model.safetensors"))
+
+
+def test_figures_by_name(compared):
+    study = compared()
+    assert set(study.figures) == {"forest", "curves", "ratios", "maps", "learning"}
+    assert isinstance(study.figure("ratios"), Figure)
+    with pytest.raises(LabError, match="There are: curves, forest"):
+        study.figure("ratio-maps")
+
+
+@pytest.mark.slow
+def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
+    run = swept()
+    answer = icl.deviant(run, prompts=64, progress=False)
+    code, out, err = typed("deviant", "--run", str(run.folder), "--prompts", "64")
+    assert code == 0, err
+    (folder,) = (tmp_path / "typed").glob("deviant-*")
+    assert folder.name == answer.folder.name
+    assert contents(folder)["deviant.csv"] == contents(answer.folder)["deviant.csv"]
+    assert study_folder.read(answer.folder).command.startswith(f"icl-lab deviant --run {run.folder} --prompts 64")
+    assert set(answer.grids) == {"deviant", "positions"}
+    assert answer.figures
+    assert isinstance(answer.figure(), Figure)
+    assert answer.page().path.name == "report.html"
+
+
+def test_attention_shows_itself_in_a_frame(swept):
+    run = swept()
+    answer = icl.attention(run, prompt=[1, -2, 3, 70], function=[1, 0], means=0, progress=False)
+    shown = answer._repr_html_()
+    assert re.fullmatch(r'<iframe title="attention" style="[^"]*" srcdoc="[^"]*"></iframe>', shown, re.DOTALL)
+    assert "require" not in shown.replace("requires", "")
+    command = study_folder.read(answer.folder).command
+    assert "--prompt 1,-2,3,70" in command
+    assert "--function 1,0" in command
+    assert answer.folder.parent == run.lab.store.root
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "how", "said"),
+    [
+        ("deviants", None, {}, "No analysis is called 'deviants'. Did you mean 'deviant'"),
+        ("deviant", None, {"promts": 3}, "takes no option 'promts'. Did you mean 'prompts'"),
+        ("deviant", None, {"prompts": "many"}, "prompts"),
+        ("deviant", [], {}, "is asked of runs"),
+        ("deviant", ["ssa"], {}, "is asked of runs"),
+        ("theory", ["sssa"], {}, "No normalizer is called 'sssa'"),
+    ],
+)
+def test_questions_that_make_no_sense(swept, place, name, asked, how, said):
+    with pytest.raises(LabError, match=re.escape(said)):
+        icl.analyse(name, swept() if asked is None else asked, results=place, progress=False, **how)
+
+
+def test_every_analysis_is_a_function():
+    from icl_lab import analyses
+
+    for name in set(analyses.names()) - {"attention"}:  # which has a form of its own
+        asks = getattr(icl, name.replace("-", "_"))
+        assert callable(asks)
+        assert (analyses.registry.part(name).__doc__ or "").partition("\n")[0] in asks.__doc__
+    assert {"boundary", "per_position", "sweep"} <= set(dir(icl))
+    with pytest.raises(AttributeError, match="no attribute 'boundaries'"):
+        icl.boundaries  # noqa: B018
+
+
+@pytest.mark.usefixtures("quick_pictures")
+def test_what_is_shown_in_a_notebook_is_escaped(swept, compared, tmp_path):
+    place = tmp_path / HOSTILE.replace("/", "")
+    run = swept(results=place)
+    study = compared(results=place)
+    answer = icl.deviant(run, prompts=64, progress=False)
+    page = icl.attention(run, prompt=[1, 2, 3], means=0, progress=False)
+    for shown in (run, Runs([run]), study, study.page(), answer, page, run.grid):
+        html = shown._repr_html_()
+        assert "<img src=x" not in html
+        assert HOSTILE not in html
+        assert html.startswith("<")
+    for html in (run._repr_html_(), Runs([run])._repr_html_(), study._repr_html_(), answer._repr_html_()):
+        assert "&lt;img src=x" in html  # it is there, as text
+
+
+def test_markdown_is_shown_as_text():
+    html = show.of_markdown(f"# {HOSTILE}\n\nA {HOSTILE}.\n\n| a | {HOSTILE} |\n| --- | --- |\n| `b` | **{HOSTILE}** |")
+    assert "<img" not in html
+    assert html.count("&lt;img src=x") == 4
+    assert "<b>&lt;img" in html
+
+
+def test_plain_reprs_are_one_line(swept, compared):
+    run, study = swept(), compared()
+    answer = icl.deviant(run, prompts=64, progress=False)
+    for shown in (run, study, answer, answer.page()):
+        assert repr(shown).startswith("<")
+        assert "\n" not in repr(shown)
+    assert len(repr(study.runs).splitlines()) == 4
+
+
+def test_a_grid_in_xarray(swept):
+    pytest.importorskip("xarray", reason="xarray is not installed: pip install 'icl_lab[notebook]'")
+    run = swept()
+    data = run.grid.to_xarray()
+    assert data["value"].dims == ("attn", "metric", "sigma_x", "sigma_f", "length")
+    assert data.attrs == {"task": "linear", "preset": "smoke", "spec": run.hash, "seed": 0}
+    assert list(data["attn"].values) == run.grid.values("attn")
+    for row in run.grid.frame.to_dict("records"):
+        where = {axis: row[axis] for axis in data["value"].dims}
+        assert float(data["value"].sel(where)) == row["value"]
+    joined = swept(seeds=2).grid.to_xarray()
+    assert list(joined["seed"].values) == [0, 1]
+
+
+def test_without_xarray_it_is_said(swept, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(LabError, match=r"pip install 'icl_lab\[notebook\]'"):
+        swept().grid.to_xarray()

@@ -1,0 +1,70 @@
+"""The public interface: quick to import, complete, documented."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import icl_lab as icl
+
+HEAVY = {"torch", "pandas", "matplotlib", "scipy", "click", "tqdm", "transformers", "numpy", "icl_lab.registry"}
+
+
+@pytest.mark.parametrize("line", ["import icl_lab", "import icl_lab; icl_lab.__version__; hasattr(icl_lab, 'runs')"])
+def test_nothing_heavy_is_imported(line):
+    told = subprocess.run(
+        [sys.executable, "-c", f"{line}; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert set(told.stdout.split()) & HEAVY == set()
+
+
+def test_errors_are_named_without_anything_heavy():
+    line = "from icl_lab import LabError; import sys; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+    assert "torch" not in told.stdout.split()
+
+
+@pytest.mark.parametrize("name", icl.__all__)
+def test_every_public_name_is_there_and_documented(name):
+    found = getattr(icl, name)
+    assert inspect.getdoc(found)
+    assert found.__module__.startswith("icl_lab.")
+    if inspect.isclass(found) and found.__module__.startswith("icl_lab.python"):
+        for member, value in vars(found).items():
+            if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                assert inspect.getdoc(value), f"{name}.{member}"
+
+
+def test_types_are_declared_for_every_public_name():
+    """What mypy reads and what Python imports are one list."""
+    import ast
+
+    tree = ast.parse(inspect.getsource(icl))
+    (declared,) = [node for node in tree.body if isinstance(node, ast.If)]
+    places = {alias.name: node.module.removeprefix("icl_lab.") for node in declared.body for alias in node.names}
+    assert places == icl._PLACES
+
+
+def test_families_of_parts_are_reached():
+    from icl_lab import normalizers
+
+    assert icl.normalizers is normalizers
+    assert icl.normalizers.registry.names() == normalizers.names()
+
+
+def test_what_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'sweeep'"):
+        icl.sweeep  # noqa: B018
+    with pytest.raises(ImportError):
+        from icl_lab import nothing_of_that_name  # noqa: F401
+
+
+def test_lists_have_a_row_a_part():
+    from icl_lab import analyses, tasks
+    from icl_lab.runs.presets import PRESETS
+
+    assert list(icl.list_tasks().index) == tasks.names()
+    assert list(icl.list_analyses().index) == analyses.names()
+    assert list(icl.list_presets().index) == list(PRESETS)
+    assert {"softmax", "reweight"} <= set(icl.list_rules().index)

@@ -1,0 +1,284 @@
+"""Runs from Python: the files of the command line, its errors, its checkpoints."""
+
+import os
+import signal
+import sys
+
+import pytest
+import torch
+
+import icl_lab as icl
+from icl_lab import normalizers
+from icl_lab.errors import LabError, RunFailed
+from icl_lab.python import session
+from icl_lab.runs import environment
+from tests.python.conftest import SMALL, contents, options
+
+RUN = ["--task", "linear", "--preset", "smoke", *options()]
+TIMED = ("env.json", "manifest.json")  # when, and the checksum of that
+CELL = '''
+import icl_lab as icl
+from icl_lab.normalizers.base import WarpedScore
+
+@icl.rule("square")
+class Square(WarpedScore):
+    """Softmax of twice the scores."""
+
+    def __init__(self, site):
+        super().__init__()
+
+    def warp(self, z, n):
+        return 2 * z
+'''
+
+
+@pytest.mark.slow
+def test_the_files_are_those_of_the_command_line(swept, typed, place, tmp_path):
+    run = swept()
+    code, _, err = typed("sweep", "--attn", "ssa", *RUN)
+    assert code == 0, err
+    ours, theirs = contents(place, but=TIMED), contents(tmp_path / "typed", but=TIMED)
+    assert ours == theirs
+    assert f"runs/linear/ssa/smoke-{run.hash}/seed-0/grid.csv" in ours
+    assert run.env.keys() == icl.find(f"linear/ssa/smoke-{run.hash}", results=tmp_path / "typed").env.keys()
+
+
+def test_a_finished_run_is_read_and_not_trained_again(swept, monkeypatch):
+    first = swept()
+    monkeypatch.setattr("icl_lab.pipeline.train", None)
+    again = swept()
+    assert again.grid.csv() == first.grid.csv()
+    assert again.folder == first.folder
+
+
+def test_seeds_are_a_sequence(swept):
+    runs = swept(seeds=2)
+    assert [run.seed for run in runs] == [0, 1]
+    assert isinstance(runs[:1], icl.Runs)
+    assert len(runs.grid.frame) == 2 * len(runs[0].grid.frame)
+    assert swept(seed=1).folder == runs[1].folder
+
+
+def test_settings_may_be_a_mapping(swept):
+    told = dict(setting.split("=") for setting in SMALL) | {"train.steps": 5, "test.axes.length": [5, 12]}
+    assert swept(settings=told).hash == swept().hash
+
+
+def test_what_the_run_says_of_itself(swept):
+    run = swept()
+    assert run.command == icl.find(f"linear/ssa/smoke-{run.hash}", results=run.lab.store.root).command
+    assert "icl-lab sweep --task linear --attn ssa --preset smoke" in run.command
+    assert set(run.learned["name"]) == {"n", "b"}
+    assert list(run.history.columns[:2]) == ["step", "loss"]
+    assert run.error == pytest.approx(run.grid.where(attn="ssa", metric="mse-code", sigma_f=1, length=12).at())
+    assert run.figure("learning-curve").axes
+    with pytest.raises(LabError, match="no numbers of its own"):
+        swept("softmax").figure("learned")
+    with pytest.raises(LabError, match="Did you mean 'heat-map'"):
+        run.figure("heat-maps")
+
+
+def test_the_command_makes_the_run_again(swept, typed, tmp_path):
+    run = swept(settings=[*SMALL, "model.mlp=no"], seed=1)
+    words = run.command.split()
+    assert words[words.index("--seeds") + 1] == "2"
+    code, out, err = typed(*words[1 : words.index("--results")], "--dry-run")
+    assert code == 0, err
+    assert f"smoke-{run.hash}/seed-1" in out
+
+
+def test_another_rule_in_the_model(swept):
+    run = swept(swap="ssmax:s=swap")
+    assert run.attn == "ssa->ssmax:s=swap"
+    assert run.folder.name == "swap-ssmax-s=swap"
+    assert not torch.equal(run.model(run.prompts(2).tokens), swept().model(run.prompts(2).tokens))
+
+
+def test_a_model_reads_tensors(swept):
+    run = swept()
+    prompt = run.prompts(3, length=7, sigma_f=2)
+    assert prompt.tokens.shape == (3, 14, 1)
+    answers = run.model(prompt.tokens)
+    assert answers.shape == (3, 14, 1)
+    assert answers.requires_grad
+    assert torch.equal(answers, icl.load(f"linear/ssa/smoke-{run.hash}", results=run.lab.store.root)(prompt.tokens))
+    with pytest.raises(LabError, match="no option 'sigma'"):
+        run.prompts(3, sigma=2)
+
+
+WRONG = [
+    (["lineer", "ssa", "smoke"], {}, ["--task", "lineer", "--attn", "ssa", "--preset", "smoke"]),
+    (["linear", "sssa", "smoke"], {}, ["--task", "linear", "--attn", "sssa", "--preset", "smoke"]),
+    (["linear", "ssa:m=2", "smoke"], {}, ["--task", "linear", "--attn", "ssa:m=2", "--preset", "smoke"]),
+    (["linear", "ssa", "smokey"], {}, ["--task", "linear", "--attn", "ssa", "--preset", "smokey"]),
+    (
+        ["linear", "ssa", "smoke", ["train.step=5"]],
+        {},
+        ["--task", "linear", "--attn", "ssa", "--preset", "smoke", "--set", "train.step=5"],
+    ),
+    (
+        ["linear", "ssa", "smoke", {"train.batch": 10_000_000}],
+        {},
+        ["--task", "linear", "--attn", "ssa", "--preset", "smoke", "--set", "train.batch=10000000"],
+    ),
+    (
+        ["linear", "ssa", "smoke"],
+        {"device": "cuda:77"},
+        ["--task", "linear", "--attn", "ssa", "--preset", "smoke", "--device", "cuda:77"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "how", "words"), WRONG, ids=range(len(WRONG)))
+def test_errors_are_the_lines_of_the_command_line(place, typed, given, how, words):
+    with pytest.raises(LabError) as raised:
+        icl.sweep(*given, results=place, progress=False, **how)
+    code, _, err = typed("sweep", *words)
+    assert (code, err.splitlines()[-1]) == (2, f"icl-lab: {raised.value}")
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"seeds": 0}, "seeds must be a whole number from 1"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"seed": True}, "seed must be a whole number"),
+        ({"jobs": 1.5}, "jobs must be a whole number"),
+        ({"threads": 0}, "threads must be a whole number"),
+        ({"settings": [1]}, "settings must be a text or a list of texts"),
+        ({"attn": ["ssa", "softmax"]}, "icl.compare takes several"),
+    ],
+)
+def test_what_no_command_could_be_given_is_one_line(swept, how, said):
+    with pytest.raises(LabError, match=said) as raised:
+        swept(**how)
+    assert "\n" not in str(raised.value)
+
+
+def test_ctrl_c_keeps_a_checkpoint_and_is_ctrl_c(swept, monkeypatch):
+    whole = swept(settings=[*SMALL[1:], "train.steps=60"], seed=1)
+    before = signal.getsignal(signal.SIGINT)
+
+    class Pressed:
+        def __call__(self, stage, done, total, note):
+            if stage == "train" and done == 50:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(session, "Progress", Pressed)
+    monkeypatch.setattr(session, "say", lambda text: None)
+    settings = [*SMALL[1:], "train.steps=60"]
+    with pytest.raises(KeyboardInterrupt, match="goes on where it stands"):
+        icl.sweep("linear", "ssa", "smoke", settings, results=whole.lab.store.root, seed=1, force=True)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert list(whole.folder.glob("checkpoint*.pt"))
+    again = swept(settings=settings, seed=1)
+    assert again.grid.csv() == whole.grid.csv()
+
+
+def test_without_weights_there_is_no_model(swept):
+    run = swept()
+    (run.folder / "model.safetensors").unlink()
+    with pytest.raises(RunFailed, match=r"weights are not kept.*icl-lab sweep --task linear"):
+        icl.find(f"linear/ssa/smoke-{run.hash}", results=run.lab.store.root).model  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["linear/ssa", "ssa", "", "linear//lite"])
+def test_a_name_has_three_parts(place, name):
+    with pytest.raises(LabError, match="not of the form TASK/RULE/PRESET"):
+        icl.find(name, results=place)
+
+
+def test_a_name_that_is_not_there_says_what_is(swept):
+    run = swept()
+    root = run.lab.store.root
+    with pytest.raises(LabError, match=f"linear/ssa/smoke-{run.hash}"):
+        icl.find("linear/softmax/smoke", results=root)
+    with pytest.raises(LabError, match="No preset is called 'smokey'"):
+        icl.find("linear/ssa/smokey", results=root)
+    # With other settings than the preset's it is the only one there: no hash is needed.
+    assert icl.find("linear/ssa/smoke", results=root).hash == run.hash
+    swept(settings=[*SMALL, "model.mlp=no"])
+    with pytest.raises(LabError, match=f"There are: linear/ssa/smoke-.*{run.hash}|{run.hash}"):
+        icl.find("linear/ssa/smoke", results=root)
+    assert sorted(icl.list_runs(root)["finished"]) == [True, True]
+
+
+def cell(source):
+    """Executes a cell of a notebook."""
+    exec(compile(source, "<cell>", "exec"), {"__name__": "__main__"})
+
+
+@pytest.fixture
+def notebook(monkeypatch, own_parts):
+    """A main module without a file, as in a notebook."""
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+
+
+@pytest.mark.usefixtures("notebook")
+def test_a_rule_of_a_cell_is_a_rule(swept):
+    cell(CELL)
+    run = swept("square")
+    assert run.stored.finished
+    assert "square" in icl.list_rules().index
+    cell(CELL)  # a cell is executed again
+    assert swept("square").folder == run.folder
+
+
+@pytest.mark.usefixtures("notebook")
+def test_a_rule_that_changed_since_is_said(swept, monkeypatch, capsys):
+    cell(CELL)
+    swept("square")
+    cell(CELL.replace("2 * z", "3 * z"))
+    said = []
+    monkeypatch.setattr(session, "quiet", said.append)
+    swept("square")
+    assert "was made with another version of --import __main__" in said[0]
+    cell(CELL)
+    said.clear()
+    swept("square")
+    assert not any("another version" in line for line in said)
+
+
+@pytest.mark.usefixtures("notebook")
+def test_workers_cannot_import_a_cell(swept):
+    cell(CELL)
+    with pytest.raises(LabError, match=r"the normalizer 'square' was defined in this program.*jobs=1.*square.py"):
+        swept("square", jobs=2, seeds=2)
+
+
+@pytest.mark.usefixtures("own_parts")
+def test_parts_of_a_file_are_imported(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        CELL.replace("icl.rule", "registry.add").replace(
+            "import icl_lab as icl", "from icl_lab.normalizers import registry"
+        )
+    )
+    assert icl.import_parts(str(file)) == ["square"]
+    assert "square" in normalizers.names()
+
+
+def test_a_commit_is_noted(swept):
+    assert swept().env["commit"] == environment.commit()
+
+
+def test_the_evidence_is_read_where_the_command_line_reads_it(swept, tmp_path, monkeypatch):
+    from icl_lab.evidence.layer import Layer
+    from icl_lab.runs import deposit
+
+    run = swept()
+    layer = Layer(tmp_path / "evidence")
+    layer.put({run.stored.key: deposit.files(run.stored, weights=True)})
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(layer.root))
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setattr("icl_lab.pipeline.train", None)  # nothing is trained
+    read = swept(results=elsewhere)
+    assert read.stored.kept is not None
+    assert read.grid.csv() == run.grid.csv()
+    assert not list(elsewhere.rglob("grid.csv"))
+    tokens = run.prompts(2).tokens
+    assert torch.equal(icl.load(f"linear/ssa/smoke-{run.hash}", results=elsewhere)(tokens), run.model(tokens))
+    assert list(icl.list_runs(elsewhere)["evidence"]) == [True]
+    with pytest.raises(TypeError):  # it would be trained
+        swept(results=elsewhere, evidence=False)

@@ -1,0 +1,290 @@
+"""What is released: versions and commits, extras, citations, the changelog."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import icl_lab
+from icl_lab import citations, extras, normalizers, tasks, version
+
+yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+CHANGES = (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_citation_file_is_of_its_form():
+    """The fields that CFF 1.2.0 demands, of the types that it demands."""
+    assert CITATION["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors", "cff-version"} <= set(CITATION)
+    assert CITATION["version"] == icl_lab.__version__
+    assert CITATION["license"] == PROJECT["license"]
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", str(CITATION["date-released"]))
+    for each in (CITATION, *CITATION["references"]):
+        assert each["authors"]
+        assert all({"name", "family-names"} & set(author) for author in each["authors"])
+        assert each["title"]
+    for reference in CITATION["references"]:
+        assert reference["type"] == "article"
+        assert isinstance(reference["year"], int)
+        assert re.fullmatch(r"https://arxiv\.org/abs/\d{4}\.\d{5}", reference["url"])
+
+
+def test_the_papers_of_the_citation_file_are_those_of_parts():
+    named = "\n".join(entry.paper for registry in REGISTRIES for entry in registry.entries())
+    for reference in CITATION["references"]:
+        assert reference["url"].rpartition("/")[2] in named
+
+
+def test_the_changelog_has_the_version():
+    heads = re.findall(r"^## (.*)$", CHANGES, re.MULTILINE)
+    assert heads[0] == "Unreleased"
+    assert heads[1] == f"{icl_lab.__version__} ({CITATION['date-released']})"
+
+
+def test_every_extra_says_what_it_is_for():
+    assert set(extras.PURPOSES) == set(PROJECT["optional-dependencies"])
+    assert extras.requirements().keys() == PROJECT["optional-dependencies"].keys()
+    assert any(line.startswith("transformers") for line in extras.requirements()["dev"])  # dev holds hf
+
+
+def test_extras_are_read_from_what_is_installed(monkeypatch, tmp_path):
+    """Without a checkout the metadata of the distribution say the same."""
+    from email.message import Message
+
+    told = Message()
+    told["Provides-Extra"] = "hf"
+    told["Provides-Extra"] = "dev"
+    for line in (
+        "torch>=2.6",
+        "transformers<6,>=5; extra == 'hf'",
+        "icl-lab[hf]; extra == 'dev'",
+        'ruff; extra == "dev"',
+    ):
+        told["Requires-Dist"] = line
+    monkeypatch.setattr(extras, "PROJECT", tmp_path / "pyproject.toml")
+    monkeypatch.setattr(extras.importlib.metadata, "metadata", lambda name: told)
+    assert extras.requirements() == {"hf": ["transformers<6,>=5"], "dev": ["transformers<6,>=5", "ruff"]}
+
+
+def test_what_is_missing_is_told(run, monkeypatch):
+    monkeypatch.setattr(extras, "requirements", lambda: {"hf": ["torch>=2", "no-such-package>=1"], "ray": ["torch"]})
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert "extra     hf: missing no-such-package>=1: pip install 'icl_lab[hf]' (for rules inside Hugging Face" in out
+    assert "extra     ray: there (for --engine ray" in out
+
+
+def test_the_version_says_the_commit(run):
+    code, out, _ = run("--version")
+    assert (code, out) == (0, f"icl-lab, version {icl_lab.__version__}, commit {version.commit()}\n")
+    assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?|unknown", version.commit())
+
+
+def git(folder, *words):
+    subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(folder), *words], check=True, capture_output=True
+    )
+
+
+def test_a_package_that_was_built_says_what_it_was_built_from(tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "version.py").write_text("")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "one")
+    found = version.commit(tmp_path)
+    assert re.fullmatch(r"[0-9a-f]{12}", found)
+    (tmp_path / "commit.txt").write_text("0123456789ab\n")
+    assert version.commit(tmp_path) == "0123456789ab"
+
+
+def test_inside_somebody_elses_checkout_the_commit_is_unknown(tmp_path):
+    """A virtual environment often lies inside the checkout of something else."""
+    git(tmp_path, "init", "-q")
+    (tmp_path / "mine.txt").write_text("")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "one")
+    place = tmp_path / "site"
+    place.mkdir()
+    (place / "version.py").write_text((ROOT / "icl_lab" / "version.py").read_text())
+    told = subprocess.run(
+        [sys.executable, "-c", "import version; print(version.commit())"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == "unknown\n"
+
+
+REGISTRIES = [normalizers.registry, normalizers.wrappers, tasks.registry]
+
+
+@pytest.mark.parametrize("name", [name for registry in REGISTRIES for name in registry.names()])
+def test_every_arxiv_number_of_a_source_is_cited(name):
+    source = next(entry.paper for registry in REGISTRIES for entry in registry.entries() if entry.name == name)
+    found = citations.of(REGISTRIES, [name])
+    assert [paper.arxiv for paper in found] == list(dict.fromkeys(re.findall(r"arXiv (\d{4}\.\d{5})", source)))
+    for paper in found:
+        assert paper.words
+        assert re.search(r"^  (author|title) = \{[^{}]+\},$", paper.bibtex, re.MULTILINE)
+        assert paper.bibtex.count("{") == paper.bibtex.count("}")
+
+
+def test_papers_are_printed_as_bibtex(run):
+    code, out, _ = run("cite", "ssa:n=2+reweight:p=3", "softpick", "linear")
+    assert code == 0
+    assert re.findall(r"@misc\{arxiv([\d.]+)", out) == ["2508.14685", "2501.13428", "2504.20966", "2208.01066"]
+    assert "author = {Naim and Bhar and Bolte and Asher}," in out
+    assert "title = {Softpick}," in out
+    code, out, _ = run("cite")
+    assert (code, f"version {icl_lab.__version__}" in out) == (0, True)
+    code, _, err = run("cite", "llama4")
+    assert (code, "no paper with an arXiv number" in err) == (0, True)
+    code, _, err = run("cite", "ssaa")
+    assert (code, "Did you mean 'ssa'?" in err) == (2, True)
+
+
+def test_the_card_of_a_model(run, tiny, lab, monkeypatch):
+    from icl_lab.pipeline import sweep
+
+    sweep(tiny(attn="ssa"), 1, lab)
+    stored = lab.store.run(tiny(attn="ssa"), 1)
+    code, out, err = run("card", str(stored.folder), results=lab.store.root)
+    assert code == 0, err
+    assert stored.env()["model_sha256"] in out
+    assert f'icl.find("linear/ssa/smoke-{stored.spec.hash}", seed=1)' in out
+    assert "| `ssa` |" in out.partition("training conditions")[2]
+    (head,) = yaml.safe_load_all(out.split("---")[1])
+    assert head["license"] == "mit"
+    code, out, _ = run("card", str(stored.folder), "--write", results=lab.store.root)
+    assert (code, out) == (0, f"wrote {stored.folder / 'README.md'}\n")
+    (stored.folder / "model.safetensors").unlink()
+    code, _, err = run("card", str(stored.folder), results=lab.store.root)
+    assert (code, "keeps no weights" in err) == (1, True)
+
+
+def test_a_card_of_what_is_no_run(run, tmp_path):
+    code, _, err = run("card", str(tmp_path))
+    assert code == 2
+    assert "No run is called" in err
+
+
+def built(kind, source, place):
+    """Builds a wheel or a source distribution without the network; returns its file."""
+    place.mkdir()
+    line = f"from hatchling.build import build_{kind}; build_{kind}({str(place)!r})"
+    done = subprocess.run([sys.executable, "-c", line], cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (file,) = place.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The wheel that is built from the source distribution of a checkout, unpacked; and the checkout's commit."""
+    pytest.importorskip("hatchling.build", reason="no hatchling to build with")
+    place = tmp_path_factory.mktemp("release")
+    source = place / "source"
+    tracked = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "--", ":!results"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    for name in tracked:
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    git(source, "init", "-q")
+    git(source, "add", ".")
+    git(source, "commit", "-q", "-m", "one")
+    commit = version.commit(source)
+    shutil.unpack_archive(built("sdist", source, place / "sdist"), place / "unpacked", filter="data")
+    (unpacked,) = (place / "unpacked").iterdir()
+    with zipfile.ZipFile(built("wheel", unpacked, place / "wheel")) as archive:
+        archive.extractall(place / "site")
+    assert not (source / "icl_lab" / "commit.txt").exists()  # nothing is left in the checkout
+    return place / "site", commit, unpacked
+
+
+def command(installed, folder, *words):
+    """Types a command in a folder where nothing but the installed package is."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if name != "ICL_LAB_EVIDENCE"}
+        | {"PYTHONPATH": str(installed[0])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
+    return done.stdout
+
+
+SMALL = [
+    "train.steps=5",
+    "train.batch=8",
+    "model.width=16",
+    "model.heads=2",
+    "test.prompts=64",
+    "test.axes.length=5,12",
+]
+TASK = ["--task", "linear", "--preset", "smoke", *(word for each in SMALL for word in ("--set", each))]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_wheel_of_a_source_distribution_knows_its_commit_and_its_experiments(installed, tmp_path):
+    site, commit, unpacked = installed
+    told = command(installed, tmp_path, "-m", "icl_lab", "--version")
+    assert told == f"icl-lab, version {icl_lab.__version__}, commit {commit}\n"
+    listed = command(installed, tmp_path, "-m", "icl_lab", "list", "experiments")
+    names = {path.stem for path in (ROOT / "experiments").glob("*.toml")}
+    assert {name for name in listed.splitlines() if name and not name.startswith(" ")} == names
+    assert not (unpacked / "results").exists()
+    assert {"LICENSE", "CITATION.cff", "CHANGELOG.md", "tests", "docs"} <= {path.name for path in unpacked.iterdir()}
+    # Extras are told from the metadata of what is installed.
+    line = "from icl_lab import extras; print(extras.PROJECT.exists(), sorted(extras.PURPOSES))"
+    assert command(installed, tmp_path, "-c", line).startswith("False ['dev', 'docs', 'hf'")
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1500)  # some twenty processes, each of which imports torch
+def test_an_installed_package_works_in_an_empty_folder(installed, tmp_path):
+    lab = ["-m", "icl_lab"]
+    for what in ("normalizers", "runs"):
+        command(installed, tmp_path, *lab, "list", what)
+    assert list(tmp_path.iterdir()) == []
+    for words in (
+        ["sweep", "--attn", "ssa", *TASK],
+        ["compare", "--attn", "softmax", "--attn", "ssa", "--seeds", "2", "--jobs", "2", *TASK],
+        ["attention", "--attn", "ssa", "--prompt", "1,2,3", "--means", "0", *TASK],
+        ["theory", "--attn", "softmax", "--rows", "20", "--keys", "8"],
+        ["claims", "--preset", "smoke"],
+        ["verify"],
+        ["check-part", "ssa"],
+        ["cite", "ssa"],
+        ["doctor"],
+    ):
+        command(installed, tmp_path, *lab, *words)
+    (run,) = (tmp_path / "results").glob("runs/linear/ssa/smoke-*/seed-0")
+    (study,) = (tmp_path / "results").glob("compare-*")
+    assert "toprule" in command(installed, tmp_path, *lab, "export", str(study.relative_to(tmp_path)))
+    assert "## Use" in command(installed, tmp_path, *lab, "card", str(run.relative_to(tmp_path)))
+    line = "import icl_lab as icl; print(icl.find('linear/ssa/smoke').hash, icl.__file__)"
+    told = command(installed, tmp_path, "-c", line).split()
+    assert run.parent.name == f"smoke-{told[0]}"
+    assert Path(told[1]).is_relative_to(installed[0])
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
