@@ -19,14 +19,24 @@ function fillAnswers() {
   $("answers").querySelector(".wide").hidden = here;
   place.hidden = !here;
   place.replaceChildren();
+  $("live-last").textContent = "";
   if (!here) return;
   $("whose").textContent = "Answers, recomputed in the page";
   const { want, results } = latest, same = !want.tokens && want.times === 1, references = same ? Object.entries(live.references) : [];
-  const { tokens } = frames[0], head = ["token", ...(same ? ["truth"] : []), ...names.slice(0, models.length).flatMap((name, run) => [`${name}: now`, `${data.runs[run]}: stored`]), ...references.map(([name]) => name)];
+  const { tokens } = frames[0], truth = same ? ["truth"] : [], runs = [...models.keys()];
+  const head = ["token", ...truth, ...runs.flatMap(run => [`${names[run]}: now`, `${data.runs[run]}: stored`]), ...references.map(([name]) => name)];
   const rows = asked(tokens.length).map(at => {
     const row = live.asked.indexOf(at), old = run => row < 0 || at >= stored.tokens.length ? "–" : live.answers[run][row];
-    return [tokens[at].label, ...(same ? [live.truth[row]] : []), ...models.flatMap((_, run) => [spoken(results[run].outputs, at, run), old(run)]),
+    return [tokens[at].label, ...truth.map(() => live.truth[row]), ...runs.flatMap(run => [spoken(results[run].outputs, at, run), old(run)]),
       ...references.map(([, answers]) => answers[row])];
   });
-  fill(place, same ? "The last columns are the task's references." : "The truth is known only of the numbers that the page was made for.", head, rows);
+  const why = same ? references.length ? "The last columns are the task's references." : "" : "Truth and references are known only of the numbers that the page was made for.";
+  fill(place, why, head, rows);
+  const first = 1 + truth.length;
+  for (const row of place.querySelector("tbody").rows) for (const run of runs) {
+    const [cell, old] = [row.cells[first + 2 * run], row.cells[first + 2 * run + 1]];
+    cell.classList.toggle("changed", cell.textContent !== old.textContent);
+  }
+  const last = rows.at(-1);
+  $("live-last").textContent = last ? `At ${last[0]}: ${runs.map(run => `${names[run]} answers ${last[first + 2 * run]} (stored: ${last[first + 2 * run + 1]})`).join("; ")}.` : "";
 }

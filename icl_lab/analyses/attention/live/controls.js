@@ -73,6 +73,7 @@ function fillControls() {
 }
 
 function agreement() { // how far the page's own numbers of its own prompt are from the stored ones, and how long they take
+  computed(fresh()); // the first time is that of a compiler
   const start = performance.now(), results = computed(fresh()), took = performance.now() - start, shares = results.map((found, run) => {
     const [mine, theirs] = [packed(found, "weights", stored.tokens.length, stored.first).values, numbers(stored, run, "weights")];
     const most = theirs.reduce((a, w) => Math.max(a, Math.abs(w)), 0) || 1;
@@ -113,3 +114,5 @@ document.addEventListener("keydown", event => { // what is typed has an undo of 
   const typing = document.activeElement.matches("input:not([type=checkbox]):not([type=range]), textarea");
   if ((event.ctrlKey || event.metaKey) && event.key === "z" && !typing) { event.preventDefault(); undo(); }
 });
+// For a console: the outputs (t c) of a run now, one after another.
+window.outputs = run => Array.from((latest ?? { results: computed(now) }).results[run].outputs);

@@ -1,4 +1,4 @@
-"""The forward pass of the page is torch's, whatever the model is made of, and what is changed in it has the same effect."""
+"""The forward pass of the page is torch's, whatever a model is made of; what is changed in it has the same effect."""
 
 import pytest
 import torch
