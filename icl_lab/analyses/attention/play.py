@@ -88,7 +88,8 @@ def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
         return {"kind": "sign", "words": words}
     if task.outputs <= CLASSES:
         one = torch.eye(task.outputs)
-        words = [[said(size * row) for row in one] for size in SAMPLES]
+        # A share of certainty behind the word is left out: it is another one with every size.
+        words = [[said(size * row).partition(" (")[0] for row in one] for size in SAMPLES]
         if words[0] == words[1]:
             return {"kind": "class", "words": words[0]}
     return {"kind": "numbers", "words": []}

@@ -1,5 +1,7 @@
 """The live page in a browser: what is typed, dragged, pasted and chosen is computed, as torch computes it."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -12,25 +14,41 @@ from tests.analyses.attention.shown import run_of
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def numbers(visit, pair):
-    """The page of softmax and SSA on 1 True -2 False 3 False 70, open."""
-    return visit(pair[1])
-
-
-@pytest.fixture
-def sharp(monkeypatch):
+@pytest.fixture(scope="module")
+def sharp():
     """Makes scores of these hardly trained models large, so that rules differ; returns what loads such a model."""
+    kept = {}
 
     def load(run, lab):
-        model = load_or_train(run, lab)
-        with torch.no_grad():
-            for block in model.blocks:
-                block.attention.qkv.weight *= 20
-        return model
+        if run.folder not in kept:
+            kept[run.folder] = load_or_train(run, lab)
+            with torch.no_grad():
+                for block in kept[run.folder].blocks:
+                    block.attention.qkv.weight *= 20
+        return copy.deepcopy(kept[run.folder])
 
-    monkeypatch.setattr(frame, "load_or_train", load)
-    return load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frame, "load_or_train", load)
+        yield load
+
+
+@pytest.fixture(scope="module")
+def pair(sharp, look, write, laboratory):
+    """Softmax and SSA with large scores on 1 True -2 False 3 False 70, and where their page is."""
+    found = look("softmax", "ssa")
+    return found, write(found, laboratory.store.root / "sharp.html")
+
+
+@pytest.fixture
+def model(pair, sharp, laboratory):
+    """The first model of the page."""
+    return sharp(run_of(pair[0], laboratory), laboratory)
+
+
+@pytest.fixture
+def numbers(visit, pair):
+    """The page, open."""
+    return visit(pair[1])
 
 
 def press(tab, text):
@@ -58,6 +76,7 @@ def watched(model, tokens, watch=None):
     return torch.stack(seen).numpy(), outputs.numpy()
 
 
+@pytest.mark.exhaustive
 def test_fifty_prompts_and_every_rule_are_as_torch_has_them(visit, look, write, laboratory, tmp_path, sharp):
     rules = [name for name in normalizers.names() if name != "four-functions"]  # it asks for four heads
     found = look("softmax", text="1,-2,3,70,5,-6", means=0)
@@ -229,7 +248,7 @@ def test_the_slider_multiplies_inputs_and_not_labels(numbers):
     assert tab.evaluate("outputs(0)") == scaled
 
 
-def test_rules_are_chosen_and_typed_and_refused_in_a_line(numbers, pair, laboratory):
+def test_rules_are_chosen_and_typed_and_refused_in_a_line(numbers, pair, model):
     tab = numbers
     select, typed = tab.locator("#live-rules select").first, tab.locator("#live-rules input").first
     select.select_option("ssmax")
@@ -239,7 +258,6 @@ def test_rules_are_chosen_and_typed_and_refused_in_a_line(numbers, pair, laborat
     typed.press("Enter")
     assert tab.inner_text("#live-what").endswith("lssa+reweight:p=3 in the place of softmax.")
     assert select.evaluate("s => s.selectedOptions[0].text") == "as typed"
-    model = load_or_train(run_of(pair[0], laboratory), laboratory)
     model.swap_rule("lssa+reweight:p=3")
     weights, outputs = watched(model, pair[0].asked.prompt.tokens.flatten().tolist())
     np.testing.assert_allclose(tab.evaluate("outputs(0)"), outputs, atol=1e-5 * abs(outputs).max())
@@ -266,10 +284,9 @@ def test_a_rule_that_has_learned_is_kept_as_trained_or_started_anew(visit, look,
     assert abs(watched(trained, tokens)[1] - watched(started, tokens)[1]).max() > 1e-4
 
 
-def test_calm_attention_is_that_of_the_calm_prompt(numbers, pair, laboratory):
+def test_calm_attention_is_that_of_the_calm_prompt(numbers, pair, model):
     tab, calm = numbers, pair[0].asked.prompt.tokens.flatten().tolist()
     disturbed = [50.0, *calm[1:]]
-    model = load_or_train(run_of(pair[0], laboratory), laboratory)
     kept = torch.from_numpy(watched(model, calm)[0])
     tab.locator("#live-tokens input").first.fill("50")
     tab.select_option("#live-calm", "all")
@@ -300,12 +317,11 @@ def test_calm_attention_is_that_of_the_calm_prompt(numbers, pair, laboratory):
     np.testing.assert_allclose(mine, watched(model, disturbed)[1], atol=1e-5 * max(map(abs, mine)))
 
 
-def test_heads_are_turned_off_by_the_one_that_is_looked_at(numbers, pair, laboratory):
+def test_heads_are_turned_off_by_the_one_that_is_looked_at(numbers, pair, model):
     tab, tokens = numbers, pair[0].asked.prompt.tokens.flatten().tolist()
     tab.locator("#grid button").nth(1).click()
     assert tab.inner_text("#live-off-head") == "head 0.1 off"
     tab.locator("#live-off").check()
-    model = load_or_train(run_of(pair[0], laboratory), laboratory)
     with torch.no_grad():
         model.blocks[0].attention.project.weight[:, 8:] = 0
     np.testing.assert_allclose(tab.evaluate("outputs(0)"), watched(model, tokens)[1], rtol=1e-4, atol=1e-6)
@@ -361,12 +377,12 @@ def test_a_changed_page_fits(visit, pair, width, scheme):
     assert tab.locator("#live-mark").is_visible()
 
 
-def test_only_the_shown_part_is_shown_of_what_is_computed(visit, look, write, laboratory, tmp_path):
+def test_only_the_shown_part_is_shown_of_what_is_computed(visit, look, write, laboratory, tmp_path, sharp):
     found = look("ssa", means=0, layers="1", heads="1", last=3)
     tab = visit(write(found, tmp_path / "page.html"))
     press(tab, "1, 1, -2, -1, 3, -1, 70, 1, 5")
     tokens = [1.0, 1, -2, -1, 3, -1, 70, 1, 5]
-    model = load_or_train(run_of(found, laboratory), laboratory)
+    model = sharp(run_of(found, laboratory), laboratory)
     rows = tab.evaluate("attention(0, 0, 0)")
     assert [len(row) for row in rows] == [7, 8, 9]
     np.testing.assert_allclose(rows[2], watched(model, tokens)[0][1, 1, -1], atol=1e-5)
