@@ -13,20 +13,20 @@ from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
 
 DRIVER = """
-const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const off = asked.off ?? [], patch = (asked.patch ?? []).map(each => each && Float64Array.from(each));
-const found = asked.prompts.map(tokens => {
+const text = numbers => [...numbers].map(String);
+const one = (asked, tokens) => {
   try {
     const model = engine.opened({ ...asked.model, known: asked.known });
+    const off = asked.off ?? [], patch = (asked.patch ?? []).map(each => each && Float64Array.from(each));
     const changes = { off: (l, h) => off.some(each => each[0] === l && each[1] === h) };
     if (asked.rule) changes.rule = engine.ruleOf(asked.rule, model);
     if (asked.patch) changes.patch = (l, h) => patch[l * model.spec.heads + h];
     const { layers, outputs } = engine.forward(model, Float64Array.from(tokens), changes);
-    const text = numbers => [...numbers].map(String);
     return { layers: layers.map(each => [text(each.weights), text(each.scores)]), outputs: text(outputs) };
   } catch (error) { if (error instanceof engine.Refused) return { refused: error.message }; throw error; }
-});
-console.log(JSON.stringify(found));
+};
+const questions = JSON.parse(require("fs").readFileSync(0, "utf8"));
+console.log(JSON.stringify(questions.map(asked => asked.prompts.map(tokens => one(asked, tokens)))));
 """
 
 
@@ -71,18 +71,33 @@ def compute(node):
     """Computes prompts (tokens in a list each) in the script: weights and scores (l h t t), outputs (t c)."""
 
     def call(model, prompts, code=None, **asked):
-        question = {
-            "model": live.carried(model, code or model.spec.positions).model,
-            "known": live.known(model),
-            "prompts": prompts,
-            **asked,
-        }
-        return [each if "refused" in each else _shaped(each, model) for each in node(question)]
+        return _shaped(node([_question(model, prompts, code, **asked)])[0], model)
 
     return call
 
 
-def _shaped(found, model):
+@pytest.fixture(scope="session")
+def compute_each(node):
+    """Computes one prompt in many models, each with the rule that is put in (or none), in one start of Node."""
+
+    def call(models, prompt, rules=None):
+        rules = rules or [None] * len(models)
+        asked = [_question(each, [prompt], rule=rule) for each, rule in zip(models, rules, strict=True)]
+        return [_shaped(found, model)[0] for found, model in zip(node(asked), models, strict=True)]
+
+    return call
+
+
+def _question(model, prompts, code=None, **asked):
+    held = live.carried(model, code or model.spec.positions)
+    return {"model": held.model, "known": held.known, "prompts": prompts, **asked}
+
+
+def _shaped(answers, model):
+    return [each if "refused" in each else _one(each, model) for each in answers]
+
+
+def _one(found, model):
     heads = model.spec.heads
     outputs = np.array(found["outputs"], float).reshape(-1, model.reading.outputs)
     t = len(outputs)

@@ -25,21 +25,30 @@ TAKEN = [
 ]
 
 
+PROMPT = [1.0, 2.0, -3.0, 0.5, 0.2, 9.0]
+
+
+@pytest.fixture(scope="module")
+def said(build, compute_each):
+    """What the page makes of each choice, put into one model."""
+    choices = [*REFUSED, *TAKEN]
+    found = compute_each([build()] * len(choices), PROMPT, [choice or " " for choice in choices])
+    return dict(zip(choices, found, strict=True))
+
+
 @pytest.mark.parametrize("choice", REFUSED)
-def test_what_the_command_line_refuses(build, compute, choice):
+def test_what_the_command_line_refuses(said, choice):
     with pytest.raises(LabError):
         normalizers.build_layers(choice, layers=2, heads=4, head_dim=8, train_tokens=12)
-    said = compute(build(), [[1.0, 2.0]], rule=choice or " ")[0]["refused"]
-    assert said
-    assert "\n" not in said
+    assert said[choice]["refused"]
+    assert "\n" not in said[choice]["refused"]
 
 
 @pytest.mark.parametrize("choice", TAKEN)
-def test_what_the_command_line_takes(build, compute, true, apart, choice):
-    model, prompt = build(), [1.0, 2.0, -3.0, 0.5, 0.2, 9.0]
-    found = compute(model, [prompt], rule=choice)[0]
+def test_what_the_command_line_takes(said, build, true, apart, choice):
+    model = build()
     model.swap_rule(choice)
-    assert max(apart(found, true(model, prompt)).values()) < 1e-5
+    assert max(apart(said[choice], true(model, PROMPT)).values()) < 1e-5
 
 
 def test_heads_that_cannot_be_divided(build, compute):

@@ -1,6 +1,7 @@
 """Every rule of the registry is in the page, and weighs as torch does."""
 
 import pytest
+import torch
 
 from icl_lab import normalizers
 from icl_lab.analyses.attention import live
@@ -35,24 +36,63 @@ def test_every_rule_is_computed_or_named_with_a_reason():
     assert all(MISSING.values())
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_weights_of_a_rule_that_has_learned(build, compute, true, apart, choice):
-    model = build(choice)
-    shares = apart(compute(model, [PROMPT])[0], true(model, PROMPT))
-    assert max(shares.values()) < ROUGH.get(choice, 1e-5)
+@torch.no_grad()
+def level(model):
+    """Makes all scores 0."""
+    for block in model.blocks:
+        block.attention.qkv.weight[:64] = 0  # queries and keys
+        block.attention.qkv.bias[:64] = 0
+    return model
+
+
+@pytest.fixture(scope="module")
+def both(build, compute_each, true):
+    """Every choice in the page and in torch, computed when first asked for: what has become of it by learning, what is
+    put in after training, rows of equal scores, and beyond single precision with scores of some size and large ones.
+    """
+    kept = {}
+
+    def call(how, choice):
+        if how not in kept:
+            sharp = {"double": 2.0, "thousands": 60.0}.get(how, 4.0)
+            put = CHOICES if how == "put in" else None
+            models = [build("softmax" if put else each, sharp=sharp) for each in CHOICES]
+            models = [level(each) for each in models] if how == "equal" else models
+            kept[how] = (models, dict(zip(CHOICES, compute_each(models, PROMPT, put), strict=True)))
+        models, found = kept[how]
+        model = models[CHOICES.index(choice)]
+        if how == "put in":
+            model.swap_rule(choice)
+        return found[choice], true(model.double() if how in ("double", "thousands") else model, PROMPT)
+
+    return call
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_weights_of_a_rule_put_in_after_training(build, compute, true, apart, choice):
-    model = build("softmax")
-    found = compute(model, [PROMPT], rule=choice)[0]
-    model.swap_rule(choice)
-    assert max(apart(found, true(model, PROMPT)).values()) < ROUGH.get(choice, 1e-5)
+def test_weights_of_a_rule_that_has_learned(both, apart, choice):
+    assert max(apart(*both("learned", choice)).values()) < ROUGH.get(choice, 1e-5)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_weights_of_a_rule_put_in_after_training(both, apart, choice):
+    assert max(apart(*both("put in", choice)).values()) < ROUGH.get(choice, 1e-5)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_rows_of_equal_scores(both, apart, choice):
+    """Uniform up to rounding, without mass, 0 / 0: what a rule makes of them it makes in the page."""
+    assert max(apart(*both("equal", choice)).values()) < 1e-5
 
 
 @pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice != "l1:phi=gelu"])
-def test_formulas_hold_beyond_single_precision(build, compute, true, apart, choice):
+def test_formulas_hold_beyond_single_precision(both, apart, choice):
     """In double precision only the numbers that a rule has learned are rounded, which the page holds in single."""
-    model = build(choice, sharp=2.0)
-    found = compute(model, [PROMPT])[0]
-    assert max(apart(found, true(model.double(), PROMPT)).values()) < 1e-6
+    assert max(apart(*both("double", choice)).values()) < 1e-6
+
+
+@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice != "l1:phi=gelu"])
+def test_scores_in_the_thousands(both, apart, choice):
+    """Nothing overflows. Rounding of what was learned is amplified by such scores."""
+    found, wanted = both("thousands", choice)
+    assert abs(wanted["scores"]).max() > 1000
+    assert max(apart(found, wanted).values()) < 1e-2
