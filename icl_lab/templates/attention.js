@@ -5,9 +5,10 @@ const { frames, layers, heads } = data, two = data.runs.length === 2;
 const DIFFERENCE = 2, names = [];
 
 // The page that computes its numbers itself (analyses/attention/live) hangs in here: what it keeps in the address, and
-// what it draws. ``stamp`` grows with each of its changes, so that nothing drawn before is taken for what is now there.
+// what it draws. ``stamp`` grows with each of its changes, so that nothing drawn before is taken for what is now there;
+// ``remark`` stands on pictures and tables that are taken away, where their numbers are not the stored ones.
 const hooks = { recall: [], remember: [], draw: [] };
-let stamp = 0;
+let stamp = 0, remark = "";
 
 function called(runs) { names.splice(0, names.length, ...runs, ...(two ? [`${runs[1]} − ${runs[0]}`] : [])); }
 called(data.runs);
@@ -277,7 +278,7 @@ function plan(run, room) {
 function drawMap(pen, map) {
   const { keys, rows, side, left, top, run } = map, { tokens, first } = frame(), ink = css("--ink"), soft = css("--soft");
   const wide = keys.length * side, high = rows * side, every = Math.ceil(12 / side), [query, key] = cell();
-  pen.text(0, 8, `${names[run]}, layer ${layers[state.layer]}, head ${heads[state.head]}`, ink, { bold: true });
+  pen.text(0, 8, `${names[run]}, layer ${layers[state.layer]}, head ${heads[state.head]}${remark}`, ink, { bold: true });
   pen.hatch(left, top, wide, high);
   pen.cells(map);
   const tone = token => token === query || token === key ? css("--mark") : tokens[token].quiet ? soft : ink;
@@ -641,7 +642,7 @@ function csv() {
   const quote = text => `"${String(text).replaceAll('"', '""')}"`, { tokens, first } = frame(), { layer, head } = state;
   const lines = ["run,layer,head,query,key,query_token,key_token,weight,score"];
   for (const run of data.runs.keys()) for (let i = first; i < tokens.length; i++) for (let j = 0; j <= i; j++)
-    lines.push([quote(names[run]), layers[layer], heads[head], i, j, quote(tokens[i].label), quote(tokens[j].label),
+    lines.push([quote(names[run] + remark), layers[layer], heads[head], i, j, quote(tokens[i].label), quote(tokens[j].label),
       raw(frame(), run, "weights", layer, head, i, j), raw(frame(), run, "scores", layer, head, i, j)].join());
   save("csv", new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
 }

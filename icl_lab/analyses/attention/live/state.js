@@ -82,6 +82,7 @@ function show(want, results) {
   latest = { want, results };
   frames[0] = changed(want) ? framed(results, want) : stored;
   called(data.runs.map((name, run) => want.rules[run] ? `${name} → ${want.rules[run]}` : name));
+  remark = changed(want) ? " (recomputed)" : "";
   tops.clear();
   weigh();
   stamp++;

@@ -410,5 +410,10 @@ def test_what_is_exported_is_what_is_shown(numbers):
         tab.locator("#csv").click()
     lines = caught.value.path().read_text().splitlines()
     assert '"x₁ = −9"' in lines[1]
+    assert lines[1].startswith('"softmax (recomputed)"')
+    drawn = tab.evaluate(
+        "(words => (drawMap({ ...svgPen([]), text: (x, y, text) => words.push(text) }, maps[1]), words))([])"
+    )
+    assert drawn[0] == "ssa, layer 0, head 0 (recomputed)"
     shown = tab.evaluate("attention(0, 0, 0)")
     assert float(lines[2].split(",")[7]) == pytest.approx(shown[1][0], rel=1e-6)
