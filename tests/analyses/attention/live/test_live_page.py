@@ -212,6 +212,19 @@ def test_numbers_are_dragged_counted_and_pasted_and_each_is_one_undo(numbers):
     assert tab.locator("#live-undo").is_disabled()
 
 
+def test_colours_reach_to_the_largest_number_that_is_there_now(numbers):
+    tab = numbers
+    tab.select_option("#show", "scores")
+    ends = [tab.evaluate("maps[0].end")]
+    for text in ("1, 1, 40, -1, 3", "1, 1"):
+        press(tab, text)
+        places = [(run, layer, head) for run in (0, 1) for layer in (0, 1) for head in (0, 1)]
+        cells = [tab.evaluate(f"attention({place[0]}, {place[1]}, {place[2]}, 'scores')") for place in places]
+        ends.append(max(abs(value) for rows in cells for row in rows for value in row))
+        assert tab.evaluate("maps[0].end") == pytest.approx(ends[-1], rel=1e-6)
+    assert len(set(ends)) == 3
+
+
 def test_examples_come_and_go_as_far_as_the_positions_reach(visit, look, write, tmp_path):
     settings = ["model.positions=learned:rows=90"]
     tab = visit(write(look("softmax", means=0, settings=settings), tmp_path / "page.html"))
@@ -333,6 +346,8 @@ def test_heads_are_turned_off_by_the_one_that_is_looked_at(numbers, pair, model)
 
 def test_the_address_keeps_everything(visit, pair, numbers):
     tab = numbers
+    press(tab, "4, 1, -2, 1, 0.5, 1, 2")
+    tab.locator("#live-keep").click()
     press(tab, "4, 1, -2, 1, 0.5")
     tab.locator("#live-rules input").nth(1).fill("ssa:n=2,learn=no")
     tab.locator("#live-rules input").nth(1).press("Enter")
