@@ -37,19 +37,20 @@ def lay(
     for model in models:
         if model.known not in known:
             known.append(model.known)
-    prompt = asked.prompt
+    prompt, whole = asked.prompt, _filled(asked.prompt, task)
     places = prompt.scored[0].nonzero().flatten().tolist()
     return {
         "models": [model.model | {"known": known.index(model.known)} for model in models],
         "sizes": [model.size for model in models],
         "known": known,
         "tokens": prompt.tokens[0].flatten().tolist(),
-        "editable": _editable(task, prompt),
+        "editable": _editable(task, whole),
+        "roles": [[mark.role, mark.quiet] for mark in task.marks(whole)[: task.roles]],
         "said": _words(task, prompt, places),
         "asked": places,
         "answers": [[answer.answer for answer in reading.answers] for reading in readings],
         "truth": [answer.truth for answer in readings[0].answers],
-        "references": _references(task, prompt, places),
+        "references": _references(task, whole, places),
         "last": window.last,
         "largest": LARGEST,
         "most": max(TOKENS, prompt.tokens.shape[1]),
@@ -95,17 +96,24 @@ def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
     return {"kind": "numbers", "words": []}
 
 
-def _references(task: Task, prompt: Prompt, places: Sequence[int]) -> Mapping[str, list[str]]:
+def _references(task: Task, whole: Prompt, places: Sequence[int]) -> Mapping[str, list[str]]:
     """What the task's own predictors answer to the prompt, in the words of the task."""
-    # They read whole examples; a prompt ends with a question. What stands after it is not read by any answer.
-    missing = -prompt.tokens.shape[1] % task.roles
-    tokens, targets, scored = (
-        torch.cat([part, torch.zeros_like(part[:, :missing])], 1)
-        for part in (prompt.tokens, prompt.targets, prompt.scored)
-    )
-    whole = Prompt(tokens, targets, scored)
     return {
         name: [task.words(outputs, whole, t)[0] for t in places]
         for name, predict in task.references().items()
         for outputs in [predict(whole)]
     }
+
+
+def _filled(prompt: Prompt, task: Task) -> Prompt:
+    """The prompt with the rest of its last example, as zeros: it ends with a question, and references read examples.
+
+    What stands after a question is read by no answer.
+    """
+    missing = -prompt.tokens.shape[1] % task.roles
+    return Prompt(
+        *(
+            torch.cat([part, torch.zeros_like(part[:, :missing])], 1)
+            for part in (prompt.tokens, prompt.targets, prompt.scored)
+        )
+    )

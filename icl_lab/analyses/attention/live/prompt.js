@@ -10,20 +10,21 @@ const subscript = index => String(index).replace(/\d/g, digit => "₀₁₂₃�
 
 function marked(numbers) { // tokens as the page writes them: the stored words where a number is a stored one
   if (!live.editable) return stored.tokens;
+  const kinds = live.roles.map((_, part) => stored.tokens.filter((_, other) => other % roles === part));
   return numbers.map((value, at) => {
-    const kin = stored.tokens.filter((_, other) => other % roles === at % roles), { role, quiet } = kin[0];
+    const kin = kinds[at % roles], [role, quiet] = live.roles[at % roles];
     const known = stored.tokens[at]?.value === Math.fround(value) ? stored.tokens[at] : kin.find(token => token.value === Math.fround(value));
     const index = Math.floor(at / roles) + 1, text = known?.text ?? short(value);
     return { role, index, text, value, quiet, label: `${role}${subscript(index)} = ${text}` };
   });
 }
 
-function named(at) { return `${stored.tokens[at % roles].role}${subscript(Math.floor(at / roles) + 1)}`; }
+function named(at) { return `${live.roles[at % roles][0]}${subscript(Math.floor(at / roles) + 1)}`; }
 
 let typing = false; // what is typed into a box until it is left is one change
 
 function typed(at, text, box) { // one number: in force at once if it is one
-  const value = numeral(text), begun = /^[-+−]?\.?$|e[-+−]?$/i.test(text.trim()) && text.trim() !== "";
+  const value = numeral(text), begun = /^([-+−]|[-+−]?\.|[-+−]?(\d+\.?\d*|\.\d+)e[-+−]?)$/i.test(text.trim());
   const wrong = begun ? "" : Number.isNaN(value) ? `${named(at)} is a number such as 1.5, −2 or 1e3; got '${text.trim() || "nothing"}'.`
     : !(Math.abs(value) <= live.largest) ? `${named(at)} may be up to ${short(live.largest)} in size; got '${text.trim()}'.` : "";
   box.setAttribute("aria-invalid", !!wrong);

@@ -144,6 +144,7 @@ def test_answers_stand_beside_stored_ones_truth_and_references(numbers, pair):
     ("text", "says"),
     [
         ("abc", "got 'abc'"),
+        ("one", "got 'one'"),
         ("", "got 'nothing'"),
         ("1e400", "up to 1.00e+15"),
         ("-1e16", "up to 1.00e+15"),
@@ -243,6 +244,18 @@ def test_examples_come_and_go_as_far_as_the_positions_reach(visit, look, write, 
         tab.locator("#live-fewer").click()
     assert tab.input_value("#live-all") == "1"
     assert tab.inner_text("#live-error") == "a prompt has at least one example."
+
+
+def test_a_single_number_grows_into_a_prompt(visit, look, write, tmp_path):
+    tab = visit(write(look("softmax", text="5", means=0), tmp_path / "page.html"))
+    tab.locator("#live-more").click()
+    assert tab.locator("#live-tokens span").all_inner_texts() == ["x₁", "y₁", "x₂"]
+    assert tab.evaluate("outputs(0).length") == 3
+    box = tab.locator("#live-tokens input").nth(1)
+    box.fill("-")  # on the way to a number
+    assert tab.inner_text("#live-error") == ""
+    box.fill("-1")
+    assert [row[0] for row in answers(tab)] == ["x₁ = 5", "x₂ = 5"]
 
 
 def test_the_slider_multiplies_inputs_and_not_labels(numbers):
