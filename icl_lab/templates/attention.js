@@ -2,7 +2,16 @@
 const $ = id => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 const { frames, layers, heads } = data, two = data.runs.length === 2;
-const DIFFERENCE = 2, names = two ? [...data.runs, `${data.runs[1]} − ${data.runs[0]}`] : data.runs;
+const DIFFERENCE = 2, names = [];
+
+// The page that computes its numbers itself (analyses/attention/live) hangs in here: what it keeps in the address, and
+// what it draws. ``stamp`` grows with each of its changes, so that nothing drawn before is taken for what is now there;
+// ``remark`` stands on pictures and tables that are taken away, where their numbers are not the stored ones.
+const hooks = { recall: [], remember: [], draw: [] };
+let stamp = 0, remark = "";
+
+function called(runs) { names.splice(0, names.length, ...runs, ...(two ? [`${runs[1]} − ${runs[0]}`] : [])); }
+called(data.runs);
 
 // ---- Numbers: weights and scores of the visible cells, row after row; a frame is one prompt, or a mean over many.
 
@@ -32,7 +41,9 @@ function shown(frame, run, layer, head, i, j) {
   return raw(frame, run, "weights", layer, head, i, j) * (state.show === "times" ? i + 1 : 1);
 }
 
-const negative = frames.some(frame => frame.runs.some((_, run) => numbers(frame, run, "weights").some(w => w < 0)));
+let negative = false; // whether any weight is
+function weigh() { negative = frames.some(frame => frame.runs.some((_, run) => numbers(frame, run, "weights").some(w => w < 0))); }
+weigh();
 
 // ---- State: what the address after # keeps, and what the pointer is over.
 
@@ -57,6 +68,7 @@ function cell() { // the cell that is looked at: kept, under the pointer, or the
 
 function recall() {
   const kept = new URLSearchParams(location.hash.slice(1));
+  for (const hook of hooks.recall) hook(kept);
   for (const [name, allowed] of Object.entries(choices)) if (allowed.includes(kept.get(name))) state[name] = kept.get(name);
   const bounds = { step: along().length, layer: layers.length, head: heads.length };
   for (const [name, bound] of Object.entries(bounds)) {
@@ -72,6 +84,7 @@ function recall() {
 function remember() {
   const kept = new URLSearchParams();
   for (const [name, value] of Object.entries(state)) if (value !== null && value !== "") kept.set(name, value);
+  for (const hook of hooks.remember) hook(kept);
   try { history.replaceState(null, "", "#" + kept); } catch { /* a page inside a notebook has no address */ }
 }
 
@@ -265,7 +278,7 @@ function plan(run, room) {
 function drawMap(pen, map) {
   const { keys, rows, side, left, top, run } = map, { tokens, first } = frame(), ink = css("--ink"), soft = css("--soft");
   const wide = keys.length * side, high = rows * side, every = Math.ceil(12 / side), [query, key] = cell();
-  pen.text(0, 8, `${names[run]}, layer ${layers[state.layer]}, head ${heads[state.head]}`, ink, { bold: true });
+  pen.text(0, 8, `${names[run]}, layer ${layers[state.layer]}, head ${heads[state.head]}${remark}`, ink, { bold: true });
   pen.hatch(left, top, wide, high);
   pen.cells(map);
   const tone = token => token === query || token === key ? css("--mark") : tokens[token].quiet ? soft : ink;
@@ -372,7 +385,7 @@ function drawPoints(pen, width, height) {
   let at = left;
   ruler.font = FONT;
   for (const run of data.runs.keys()) {
-    pen.dot(at + 5, 10, 4, inks[run]); pen.text(at + 14, 10, data.runs[run], ink); at += ruler.measureText(data.runs[run]).width + 34;
+    pen.dot(at + 5, 10, 4, inks[run]); pen.text(at + 14, 10, names[run], ink); at += ruler.measureText(names[run]).width + 34;
   }
   if (all.some(point => point.role === "y")) pen.text(at, 10, "● input  ■ label", soft);
 }
@@ -408,7 +421,7 @@ function fill(place, caption, head, rows) {
 function fillRow() {
   const [query] = cell(), found = data.runs.map((_, run) => sums(run, query)), head = Object.keys(found[0]);
   $("row").replaceChildren();
-  fill($("row"), `Weights of ${frame().tokens[query].label}`, ["run", ...head], found.map((each, run) => [data.runs[run], ...Object.values(each)]));
+  fill($("row"), `Weights of ${frame().tokens[query].label}`, ["run", ...head], found.map((each, run) => [names[run], ...Object.values(each)]));
 }
 
 function fillTables() {
@@ -471,7 +484,7 @@ function build() {
         grid.append(button);
       }
     }
-    block.append(Object.assign(document.createElement("h3"), { textContent: data.runs[run] }), grid);
+    block.append(document.createElement("h3"), grid);
     $("grid").append(block);
   }
   for (const run of names.keys()) {
@@ -511,7 +524,8 @@ function draw() { // everything: after a change of numbers, colours, head or siz
   $("whose").textContent = state.axis === "prompt" ? "Prediction and truth of this prompt"
     : "Prediction and truth of the prompt itself; the maps show means over other prompts";
   $("chosen").textContent = `Layer ${layers[state.layer]}, head ${heads[state.head]}`;
-  const face = JSON.stringify([{ ...state, layer: 0, head: 0, rows: 0, query: 0, key: 0 }, keys, css("--zero")]);
+  $("grid").querySelectorAll("h3").forEach((title, run) => { title.textContent = names[run]; });
+  const face = JSON.stringify([{ ...state, layer: 0, head: 0, rows: 0, query: 0, key: 0 }, keys, css("--zero"), stamp]);
   const stale = thumbs !== face;
   thumbs = face;
   for (const button of $("grid").querySelectorAll("button")) {
@@ -530,6 +544,7 @@ function draw() { // everything: after a change of numbers, colours, head or siz
     const run = Number(canvas.dataset.run);
     canvas.setAttribute("aria-label", `${names[run]}: ${$("show").selectedOptions[0].text} of layer ${layers[state.layer]}, head ${heads[state.head]}; as a table below`);
   }
+  for (const hook of hooks.draw) hook();
   look();
 }
 
@@ -538,7 +553,7 @@ function look() { // what depends on the cell that is looked at
   for (const canvas of $("maps").querySelectorAll("canvas")) {
     const run = Number(canvas.dataset.run), map = plan(run, canvas.parentElement.clientWidth);
     map.image = maps[run]?.image;
-    const face = [JSON.stringify({ ...state, query: 0, key: 0 }), map.keys, css("--zero")].join();
+    const face = [JSON.stringify({ ...state, query: 0, key: 0 }), map.keys, css("--zero"), stamp].join();
     if (maps[run]?.face !== face) map.image = picture(run, state.layer, state.head, map.keys);
     maps[run] = Object.assign(map, { face });
     drawMap(fit(canvas, map.width, map.height), map);
@@ -627,26 +642,29 @@ function csv() {
   const quote = text => `"${String(text).replaceAll('"', '""')}"`, { tokens, first } = frame(), { layer, head } = state;
   const lines = ["run,layer,head,query,key,query_token,key_token,weight,score"];
   for (const run of data.runs.keys()) for (let i = first; i < tokens.length; i++) for (let j = 0; j <= i; j++)
-    lines.push([quote(data.runs[run]), layers[layer], heads[head], i, j, quote(tokens[i].label), quote(tokens[j].label),
+    lines.push([quote(names[run] + remark), layers[layer], heads[head], i, j, quote(tokens[i].label), quote(tokens[j].label),
       raw(frame(), run, "weights", layer, head, i, j), raw(frame(), run, "scores", layer, head, i, j)].join());
   save("csv", new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
 }
 
-build(); recall(); draw();
-for (const name of ["axis", "show", "scale", "sort"]) $(name).onchange = event => { state[name] = event.target.value; draw(); };
-$("log").onchange = event => { state.log = event.target.checked ? "1" : "no"; draw(); };
-$("rows").onchange = event => { state.rows = event.target.checked ? "1" : ""; draw(); };
-$("axis").addEventListener("change", () => { Object.assign(state, { query: null, key: null }); draw(); });
-$("step").oninput = event => { state.step = Number(event.target.value); draw(); };
-for (const form of document.forms) form.onsubmit = event => event.preventDefault();
-document.onkeydown = press;
-Object.assign($("png"), { onclick: () => onWhite(png) }); Object.assign($("svg"), { onclick: () => onWhite(svg) }); Object.assign($("csv"), { onclick: csv });
-$("table").ontoggle = fillTables;
-window.onhashchange = () => { recall(); draw(); };
-window.onresize = draw;
-matchMedia("(prefers-color-scheme: dark)").onchange = draw;
-window.onbeforeprint = () => { document.documentElement.classList.add("printing"); draw(); };
-window.onafterprint = () => { document.documentElement.classList.remove("printing"); draw(); };
+function begin() {
+  build(); recall(); draw();
+  for (const name of ["axis", "show", "scale", "sort"]) $(name).onchange = event => { state[name] = event.target.value; draw(); };
+  $("log").onchange = event => { state.log = event.target.checked ? "1" : "no"; draw(); };
+  $("rows").onchange = event => { state.rows = event.target.checked ? "1" : ""; draw(); };
+  $("axis").addEventListener("change", () => { Object.assign(state, { query: null, key: null }); draw(); });
+  $("step").oninput = event => { state.step = Number(event.target.value); draw(); };
+  for (const form of document.forms) form.onsubmit = event => event.preventDefault();
+  document.onkeydown = press;
+  Object.assign($("png"), { onclick: () => onWhite(png) }); Object.assign($("svg"), { onclick: () => onWhite(svg) }); Object.assign($("csv"), { onclick: csv });
+  $("table").ontoggle = fillTables;
+  window.onhashchange = () => { recall(); draw(); };
+  window.onresize = draw;
+  matchMedia("(prefers-color-scheme: dark)").onchange = draw;
+  window.onbeforeprint = () => { document.documentElement.classList.add("printing"); draw(); };
+  window.onafterprint = () => { document.documentElement.classList.remove("printing"); draw(); };
+}
+
 // For a console: the visible weights or scores of this prompt, row after row, by run, layer and head counted from 0.
 window.attention = (run, layer, head, what = "weights") => frames[0].tokens.map((_, i) => i).slice(frames[0].first).map(
   i => Array.from({ length: i + 1 }, (_, j) => raw(frames[0], run, what, layer, head, i, j)));

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention import means, page, prompt, report, window
+from icl_lab.analyses.attention import means, page, play, prompt, report, window
+from icl_lab.analyses.attention.live import Carried, carried, refusal
 from icl_lab.analyses.attention.maps import Maps, maps
 from icl_lab.analyses.attention.means import MOST, Plan
 from icl_lab.analyses.attention.prompt import Asked
@@ -57,6 +58,7 @@ class Attention(Analysis):
     heads: str = option("", "Heads to show, from 0.  [default: all]")
     last: int | None = option(None, "Show only the last queries.  [default: all]", least=1)
     means: int = option(64, f"Prompts of the means, at most {MOST}; 0: none.", least=0, most=MOST)
+    live: int = option(500_000, "Numbers of models that the page may carry, to compute; 0: none.", least=0, later=True)
 
     @property
     def tag(self) -> str:
@@ -92,7 +94,8 @@ class Attention(Analysis):
         for key, value in trained.model.learned().items():  # "s 0.1": by name, layer and head
             name, place = key.split(" ")
             learned.setdefault((name, int(place.partition(".")[0])), []).append(value)
-        return Reading(seen, trained.task.answered(seen.outputs, layout.asked.prompt), found, learned)
+        answers = trained.task.answered(seen.outputs, layout.asked.prompt)
+        return Reading(seen, answers, found, learned, self._carried(trained))
 
     def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Seen:
         """Puts the maps of all models into frames: the prompt, then the means."""
@@ -112,6 +115,8 @@ class Attention(Analysis):
         if self.means and not layout.plans:
             notes.append("Means over prompts are left out: with them the page would hold too many cells.")
         task, command = tasks.build(first.task), answers[0][0].lab.command
+        computes, why = play.lay(task, layout.asked, readings, layout.window, self.live)
+        notes += [why] if why else []
         return Seen(
             layout.asked,
             layout.window,
@@ -123,6 +128,7 @@ class Attention(Analysis):
             first.task,
             {frame.axis: task.axis_label(frame.axis).words for frame in frames if frame.axis != THIS},
             task.reach(**first.train.shift),
+            computes,
         )
 
     def table(self, found: Seen) -> list[str]:
@@ -143,6 +149,12 @@ class Attention(Analysis):
 
     def read(self, folder: Path) -> None:
         """Maps are not read back: no claim is about them."""
+
+    def _carried(self, trained: Trained) -> Carried | str:
+        if not self.live:
+            return ""
+        code = trained.spec.test.positions or trained.spec.model.positions
+        return refusal(trained.model, code) or carried(trained.model, code)
 
     def _laid(self, runs: Sequence[Run]) -> Layout:
         if self.layout is not None:

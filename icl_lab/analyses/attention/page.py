@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from torch import Tensor
 
 from icl_lab import __version__
+from icl_lab.analyses.attention import live
 from icl_lab.analyses.attention.maps import Maps
 from icl_lab.analyses.attention.report import answers_table, finding
 from icl_lab.analyses.attention.seen import THIS, Frame, Seen
@@ -55,6 +57,7 @@ def page(found: Seen, origin: str) -> AttentionPage:
             command=found.command,
             origin=origin,
             data=data(found),
+            script=Markup(live.engine() + live.controls()) if found.live else "",
         )
     )
 
@@ -75,6 +78,7 @@ def data(found: Seen) -> dict[str, Any]:
         "means": found.means,
         "reach": dict(found.reach),
         "ramps": {name: base64.b64encode(colors).decode() for name, colors in ramps().items()},
+        "live": found.live,
     }
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from icl_lab.analyses.attention.live import Carried
 from icl_lab.analyses.attention.maps import Maps
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.window import Window
@@ -20,6 +22,7 @@ class Reading:
     answers: list[Answer]
     means: list[tuple[list[Mark], Maps]]
     learned: dict[tuple[str, int], list[float]]  # the numbers of a layer's rule, by name and layer
+    live: Carried | str = ""  # the model, for a page that computes; or why there is none
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Seen:
     """One or two models on one prompt, in the frames that the window allows; ``means`` prompts a mean.
 
     ``subject`` is what the title names: a task, a text. ``axes`` says what the axes of the frames are called, ``reach``
-    how large the numbers of training are, by role.
+    how large the numbers of training are, by role. ``live`` is what the page computes with, if it does.
     """
 
     asked: Asked
@@ -65,6 +68,7 @@ class Seen:
     subject: str = ""
     axes: Mapping[str, str] = field(default_factory=dict)
     reach: Mapping[str, float] = field(default_factory=dict)
+    live: dict[str, Any] | None = None
 
 
 def names(runs: Sequence[Run]) -> list[str]:

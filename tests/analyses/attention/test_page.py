@@ -62,7 +62,7 @@ def test_numbers_of_the_page_are_those_of_the_layer(visit, laboratory, rule, tmp
 def test_figure_2_is_labelled_as_in_the_paper(visit, pair):
     tab = visit(pair[1])
     assert "The prompt reads 1 True −2 False 3 False 70." in tab.inner_text("body")
-    tab.locator("summary").click()
+    tab.locator("#table summary").click()
     labels = ["x₁ = 1", "y₁ = True", "x₂ = −2", "y₂ = False", "x₃ = 3", "y₃ = False", "x₄ = 70"]
     table = tab.locator("#tables table").first
     assert table.locator("th").all_inner_texts()[:8] == ["query", *labels]

@@ -42,7 +42,7 @@ def test_exports_hold_what_is_shown(visit, pair, tmp_path):
 def test_tables_say_what_the_maps_show(visit, pair):
     found, path = pair
     tab = visit(path)
-    tab.locator("summary").click()
+    tab.locator("#table summary").click()
     captions = tab.locator("#tables caption").all_inner_texts()
     assert captions == [f"{name}, layer 0, head 0: weights" for name in ("softmax", "ssa", "ssa − softmax")]
     cells = tab.locator("#tables table").nth(1).locator("tbody tr").nth(6).inner_text().split("\t")
@@ -59,7 +59,7 @@ def test_tables_are_there_without_a_script(visit, pair):
     tab = visit(path, java_script_enabled=False)
     assert "a script that this browser does not run" in tab.inner_text("body")
     assert tab.locator("#answers tbody tr").count() == 4
-    tab.locator("summary").click()
+    tab.locator("#table summary").click()
     rows = tab.locator("#tables tbody tr").all_inner_texts()
     assert len(rows) == 2 * 2 * 2
     last = rows[-1].split("\t")
@@ -89,7 +89,7 @@ def test_hostile_words_do_nothing(visit, tmp_path, look, point):
     object.__setattr__(found, "command", HOSTILE)
     path.write_text(page.page(found, HOSTILE).html)
     tab = visit(path)
-    tab.locator("summary").click()
+    tab.locator("#table summary").click()
     point(tab, 0, 6, 0)
     assert HOSTILE in tab.inner_text("#readout")
     with tab.expect_download() as caught:

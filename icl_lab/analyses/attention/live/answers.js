@@ -1,0 +1,42 @@
+// What the models answer now, beside what they answered when the page was made, and beside truth and references, which
+// are known of the page's own numbers alone.
+
+function spoken(outputs, t, run) { // an answer in the words of the task
+  const { outputs: wide } = models[run].spec, values = outputs.subarray(t * wide, (t + 1) * wide), { kind, words } = live.said;
+  if (kind === "sign") { const [head, tail] = words[values[0] > 0 ? 1 : 0]; return head + short(values[0]) + tail; }
+  if (kind === "class") return words[values.reduce((best, value, at) => value > values[best] ? at : best, 0)];
+  return [...values.slice(0, 3)].map(short).join(", ") + (wide > 3 ? ", …" : "");
+}
+
+function asked(t) { // at which tokens of t: every input, or the last one, as in the stored prompt
+  const long = stored.tokens.length, all = [...Array(t).keys()], every = live.asked.length === Math.ceil(long / roles);
+  if (every && live.asked.every((at, index) => at === roles * index)) return all.filter(whole);
+  return t === long ? live.asked : all.filter(whole).slice(-1);
+}
+
+function fillAnswers() {
+  const here = changed(), place = $("live-answers");
+  $("answers").querySelector(".wide").hidden = here;
+  place.hidden = !here;
+  place.replaceChildren();
+  $("live-last").textContent = "";
+  if (!here) return;
+  $("whose").textContent = "Answers, recomputed in the page";
+  const { want, results } = latest, same = !want.tokens && want.times === 1, references = same ? Object.entries(live.references) : [];
+  const { tokens } = frames[0], truth = same ? ["truth"] : [], runs = [...models.keys()];
+  const head = ["token", ...truth, ...runs.flatMap(run => [`${names[run]}: now`, `${data.runs[run]}: stored`]), ...references.map(([name]) => name)];
+  const rows = asked(tokens.length).map(at => {
+    const row = live.asked.indexOf(at), old = run => row < 0 || at >= stored.tokens.length ? "–" : live.answers[run][row];
+    return [tokens[at].label, ...truth.map(() => live.truth[row]), ...runs.flatMap(run => [spoken(results[run].outputs, at, run), old(run)]),
+      ...references.map(([, answers]) => answers[row])];
+  });
+  const why = same ? references.length ? "The last columns are the task's references." : "" : "Truth and references are known only of the numbers that the page was made for.";
+  fill(place, why, head, rows);
+  const first = 1 + truth.length;
+  for (const row of place.querySelector("tbody").rows) for (const run of runs) {
+    const [cell, old] = [row.cells[first + 2 * run], row.cells[first + 2 * run + 1]];
+    cell.classList.toggle("changed", cell.textContent !== old.textContent);
+  }
+  const last = rows.at(-1);
+  $("live-last").textContent = last ? `At ${last[0]}: ${runs.map(run => `${names[run]} answers ${last[first + 2 * run]} (stored: ${last[first + 2 * run + 1]})`).join("; ")}.` : "";
+}

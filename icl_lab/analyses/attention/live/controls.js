@@ -1,0 +1,118 @@
+// The controls of the live page: rules, heads, calm attention, undo, and the mark that says what is not as stored.
+
+function complain(text) { $("live-error").textContent = text; }
+
+const here = () => `${layers[state.layer]}.${heads[state.head]}`;
+
+function told() { // the changes in words
+  const parts = [], old = live.tokens, numbers = now.tokens ?? old, examples = (numbers.length - old.length) / roles;
+  const moved = now.tokens ? numbers.flatMap((value, at) => at < old.length && value !== old[at] ? [at] : []) : [];
+  if (moved.length && moved.length < 4) parts.push(moved.map(at => marked(numbers)[at].label).join(", "));
+  else if (moved.length) parts.push(`${moved.length} numbers changed`);
+  if (examples) parts.push(`${Math.abs(Math.round(examples)) || "part of an"} example${Math.abs(examples) > 1 ? "s" : ""} ${examples > 0 ? "more" : "fewer"}`);
+  if (now.times !== 1) parts.push(`inputs × ${short(now.times)}`);
+  now.rules.forEach((text, run) => { if (text) parts.push(`${text} in the place of ${data.runs[run]}`); });
+  if (now.off.length) parts.push(`${now.off.length > 1 ? "heads" : "head"} ${now.off.join(", ")} off`);
+  if (now.calm) parts.push(`calm attention in ${now.calm === "all" ? "all heads" : now.calm.includes(".") ? `head ${now.calm}` : `layer ${now.calm}`}`);
+  return parts.join("; ");
+}
+
+function ruleRow(run) {
+  const row = document.createElement("form"), select = document.createElement("select"), input = document.createElement("input");
+  const label = Object.assign(document.createElement("label"), { textContent: two ? `rule of ${data.runs[run]} ` : "rule " });
+  const text = Object.assign(document.createElement("label"), { textContent: "with options " });
+  const { known } = models[run];
+  row.className = "live-line live-rule";
+  select.append(new Option(`${data.runs[run]}, as trained`, ""));
+  for (const name of Object.keys(known.rules)) select.append(new Option(`${name}, at its start`, name));
+  select.append(new Option("lssa+reweight:p=15, at its start", "lssa+reweight:p=15"));
+  const typedOne = select.appendChild(new Option("as typed", "…"));
+  select.dataset.run = run;
+  Object.assign(input, { autocomplete: "off", spellcheck: false, placeholder: "ssa:n=2, lssa+reweight:p=15" });
+  const put = rule => { const rules = [...now.rules]; rules[run] = rule.trim(); if (change({ rules })) return; input.setAttribute("aria-invalid", true); };
+  select.onchange = () => { if (select.value !== "…") put(select.value); else { input.focus(); fillRules(); } };
+  input.onchange = () => { input.setAttribute("aria-invalid", false); put(input.value); };
+  row.onsubmit = event => { event.preventDefault(); put(input.value); };
+  label.append(select); text.append(input); row.append(label, text);
+  row.fill = () => {
+    const rule = now.rules[run];
+    typedOne.hidden = [...select.options].some(option => option !== typedOne && option.value === rule);
+    select.value = typedOne.hidden ? rule : "…";
+    if (document.activeElement !== input || !input.matches("[aria-invalid=true]")) { input.value = rule; input.setAttribute("aria-invalid", false); }
+  };
+  return row;
+}
+
+function fillRules() { for (const row of $("live-rules").children) row.fill(); }
+
+function toggled() { // the chosen head off, or on again
+  const head = here();
+  change({ off: now.off.includes(head) ? now.off.filter(each => each !== head) : [...now.off, head].sort() });
+}
+
+function fillControls() {
+  const mark = changed();
+  $("live-mark").hidden = !mark;
+  $("live-what").textContent = mark ? `Recomputed in the page, not as stored: ${told()}.` : "";
+  if (mark && state.axis !== "prompt") $("live-what").textContent += " The maps below are means over other prompts, as stored.";
+  fillPrompt();
+  $("live-times").value = Math.log10(now.times); $("live-timed").textContent = short(now.times);
+  fillRules();
+  $("live-off").checked = now.off.includes(here());
+  $("live-off-head").textContent = `head ${here()} off`;
+  const calmOptions = { "": "", all: "all", layer: `${layers[state.layer]}`, head: here() };
+  const chosen = Object.entries(calmOptions).find(([, value]) => value === now.calm)?.[0];
+  $("live-calm").querySelector("[value=other]")?.remove();
+  if (chosen === undefined) $("live-calm").append(new Option(now.calm.includes(".") ? `head ${now.calm}` : `layer ${now.calm}`, "other"));
+  $("live-calm").value = chosen ?? "other";
+  $("live-undo").disabled = !past.length;
+  for (const back of document.querySelectorAll(".live-back")) back.disabled = !mark;
+  for (const button of $("grid").querySelectorAll("button"))
+    button.classList.toggle("off", now.off.includes(`${layers[button.dataset.layer]}.${heads[button.dataset.head]}`));
+  fillAnswers();
+}
+
+function agreement() { // how far the page's own numbers of its own prompt are from the stored ones, and how long they take
+  computed(fresh()); // the first time is that of a compiler
+  const start = performance.now(), results = computed(fresh()), took = performance.now() - start, shares = results.map((found, run) => {
+    const [mine, theirs] = [packed(found, "weights", stored.tokens.length, stored.first).values, numbers(stored, run, "weights")];
+    const most = theirs.reduce((a, w) => Math.max(a, Math.abs(w)), 0) || 1;
+    return mine.reduce((far, w, at) => Math.max(far, Math.abs(w - theirs[at])), 0) / most;
+  });
+  return { took, apart: Math.max(...shares) };
+}
+
+function unfold() {
+  const { took, apart } = agreement(), count = live.sizes.reduce((a, b) => a + b);
+  $("live-about").textContent = `The page holds the ${models.length > 1 ? "models" : "model"} (${count.toLocaleString("en")} numbers). `
+    + `Unchanged it shows the stored weights; its own are ${apart > 1e-4 ? "as far as" : "within"} ${short(apart)} of them, as a share of the largest, and took ${took < 1 ? "less than 1" : Math.round(took)} ms.`
+    + (live.editable ? "" : " The tokens of this task are no single numbers: rules and heads can be changed, the prompt cannot.");
+  for (const id of ["live-tokens", "live-editing"]) $(id).hidden = !live.editable;
+  $("live-scaled").textContent = stored.tokens[0].role;
+  for (const run of models.keys()) $("live-rules").append(ruleRow(run));
+}
+
+hooks.draw.push(fillControls);
+unfold();
+
+$("live-all").onchange = event => { if (pasted(null, event.target.value)) fillPrompt(true); };
+$("live-all").onblur = () => fillPrompt();
+$("live-all").form?.addEventListener("submit", event => event.preventDefault());
+let sliding = false; // one movement of the slider is one change
+$("live-times").oninput = event => { sliding = change({ times: tidy(10 ** Number(event.target.value)) }, sliding) || sliding; };
+$("live-times").onchange = () => { sliding = false; };
+Object.assign($("live-more"), { onclick: more }); Object.assign($("live-fewer"), { onclick: fewer });
+$("live-off").onchange = toggled;
+$("live-calm").onchange = event => {
+  const where = { "": "", all: "all", layer: `${layers[state.layer]}`, head: here() }[event.target.value];
+  if (where === undefined || !change({ calm: where })) fillControls();
+};
+$("live-keep").onclick = () => change({ from: [...read(now)] });
+$("live-undo").onclick = undo;
+for (const back of document.querySelectorAll(".live-back")) back.onclick = reset;
+document.addEventListener("keydown", event => { // what is typed has an undo of its own
+  const typing = document.activeElement.matches("input:not([type=checkbox]):not([type=range]), textarea");
+  if ((event.ctrlKey || event.metaKey) && event.key === "z" && !typing) { event.preventDefault(); undo(); }
+});
+// For a console: the outputs (t c) of a run now, one after another.
+window.outputs = run => Array.from((latest ?? { results: computed(now) }).results[run].outputs);

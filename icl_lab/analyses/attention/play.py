@@ -1,0 +1,119 @@
+"""What a page that computes must know beside its models: the prompt as numbers, what is asked, and how answers read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from icl_lab.analyses.attention.live import Carried
+from icl_lab.analyses.attention.prompt import LARGEST, Asked
+from icl_lab.analyses.attention.seen import Reading
+from icl_lab.analyses.attention.window import Window
+from icl_lab.tasks.base import Prompt, Task, plain
+
+TOKENS = 512  # that a page computes at once: a second of a browser's time
+CLASSES = 4096  # of which the page carries the words
+SAMPLES = (2.0, 3.5)  # answers of which the words are asked, to know how a number is written
+
+
+def lay(
+    task: Task, asked: Asked, readings: Sequence[Reading], window: Window, most: int
+) -> tuple[dict[str, Any] | None, str]:
+    """Returns what the page computes with, or nothing and a line that says why.
+
+    ``most`` is how many numbers the models of a page may have in all; 0 asks for a page that does not compute.
+    """
+    models = [reading.live for reading in readings if isinstance(reading.live, Carried)]
+    if len(models) < len(readings):
+        why = next((reading.live for reading in readings if reading.live and isinstance(reading.live, str)), "")
+        return None, f"This page cannot compute the model itself: {why}." if why else ""
+    size = sum(model.size for model in models)
+    if size > most:
+        return None, (
+            f"This page does not compute the model itself: {size:,} numbers are more than the {most:,} that it may"
+            " carry (--live)."
+        )
+    known: list[dict[str, Any]] = []
+    for model in models:
+        if model.known not in known:
+            known.append(model.known)
+    prompt, whole = asked.prompt, _filled(asked.prompt, task)
+    places = prompt.scored[0].nonzero().flatten().tolist()
+    return {
+        "models": [model.model | {"known": known.index(model.known)} for model in models],
+        "sizes": [model.size for model in models],
+        "known": known,
+        "tokens": prompt.tokens[0].flatten().tolist(),
+        "editable": _editable(task, whole),
+        "roles": [[mark.role, mark.quiet] for mark in task.marks(whole)[: task.roles]],
+        "said": _words(task, prompt, places),
+        "asked": places,
+        "answers": [[answer.answer for answer in reading.answers] for reading in readings],
+        "truth": [answer.truth for answer in readings[0].answers],
+        "references": _references(task, whole, places),
+        "last": window.last,
+        "largest": LARGEST,
+        "most": max(TOKENS, prompt.tokens.shape[1]),
+    }, ""
+
+
+def _editable(task: Task, prompt: Prompt) -> bool:
+    """Whether every token is one number that a reader can type, its role told by its place alone."""
+    if task.width != 1 or task.vocabulary:
+        return False
+    marks = task.marks(prompt)
+    return all(
+        mark.value is not None and (mark.role, mark.index) == (marks[at % task.roles].role, at // task.roles + 1)
+        for at, mark in enumerate(marks)
+    )
+
+
+def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
+    """How an answer is written: a number between words, chosen by its sign; one of some words; or plain numbers."""
+    if not places:
+        return {"kind": "numbers", "words": []}
+
+    def said(outputs: torch.Tensor) -> str:
+        whole = torch.zeros(1, prompt.tokens.shape[1], task.outputs)
+        whole[0, places[0]] = outputs
+        return task.words(whole, prompt, places[0])[0]
+
+    if task.outputs == 1:
+        words = []
+        for sign in (-1, 1):
+            first, second = (said(torch.tensor([sign * size])) for size in SAMPLES)
+            head, number, tail = first.rpartition(plain(sign * SAMPLES[0]))
+            if not number or f"{head}{plain(sign * SAMPLES[1])}{tail}" != second:
+                return {"kind": "numbers", "words": []}
+            words.append([head, tail])
+        return {"kind": "sign", "words": words}
+    if task.outputs <= CLASSES:
+        one = torch.eye(task.outputs)
+        # A share of certainty behind the word is left out: it is another one with every size.
+        words = [[said(size * row).partition(" (")[0] for row in one] for size in SAMPLES]
+        if words[0] == words[1]:
+            return {"kind": "class", "words": words[0]}
+    return {"kind": "numbers", "words": []}
+
+
+def _references(task: Task, whole: Prompt, places: Sequence[int]) -> Mapping[str, list[str]]:
+    """What the task's own predictors answer to the prompt, in the words of the task."""
+    return {
+        name: [task.words(outputs, whole, t)[0] for t in places]
+        for name, predict in task.references().items()
+        for outputs in [predict(whole)]
+    }
+
+
+def _filled(prompt: Prompt, task: Task) -> Prompt:
+    """The prompt with the rest of its last example, as zeros: it ends with a question, and references read examples.
+
+    What stands after a question is read by no answer.
+    """
+    missing = -prompt.tokens.shape[1] % task.roles
+    return Prompt(
+        *(
+            torch.cat([part, torch.zeros_like(part[:, :missing])], 1)
+            for part in (prompt.tokens, prompt.targets, prompt.scored)
+        )
+    )

@@ -1,0 +1,144 @@
+"""Models with their first weights, and the script of the page that computes them, under Node."""
+
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+from icl_lab.analyses.attention import live
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
+
+DRIVER = """
+const text = numbers => [...numbers].map(String);
+const one = (asked, tokens) => {
+  try {
+    const model = engine.opened({ ...asked.model, known: asked.known });
+    const off = asked.off ?? [], patch = (asked.patch ?? []).map(each => each && Float64Array.from(each));
+    const changes = { off: (l, h) => off.some(each => each[0] === l && each[1] === h) };
+    if (asked.rule) changes.rule = engine.ruleOf(asked.rule, model);
+    if (asked.patch) changes.patch = (l, h) => patch[l * model.spec.heads + h];
+    const { layers, outputs } = engine.forward(model, Float64Array.from(tokens), changes);
+    return { layers: layers.map(each => [text(each.weights), text(each.scores)]), outputs: text(outputs) };
+  } catch (error) { if (error instanceof engine.Refused) return { refused: error.message }; throw error; }
+};
+const questions = JSON.parse(require("fs").readFileSync(0, "utf8"));
+console.log(JSON.stringify(questions.map(asked => asked.prompts.map(tokens => one(asked, tokens)))));
+"""
+
+
+@pytest.fixture(scope="session")
+def node():
+    """Runs a script with the engine of the page before it; what it is asked and what it says are JSON."""
+    binary = shutil.which("node") or pytest.skip("no node on this machine")
+
+    def call(asked, script=DRIVER):
+        ran = subprocess.run(
+            [binary, "-e", f"{live.engine()}\n{script}"], input=json.dumps(asked), capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def build():
+    """Returns a model with random weights, larger than a start so that heads have something to say."""
+
+    def call(rule="softmax", *, seed=0, sharp=4.0, reading=None, **spec):
+        shape = ModelSpec(**{"layers": 2, "heads": 4, "width": 32, **spec})
+        model = GPT2(shape, reading or Reading(1, 1, 2, 12), rule, stream(seed, "init")).eval()
+        rng = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, part in model.named_parameters():
+                if part.ndim > 1 and ".rule." not in name:
+                    part.add_(torch.randn(part.shape, generator=rng) * sharp / part.shape[-1] ** 0.5 / 2)
+                elif ".rule." not in name:
+                    part.add_(torch.randn(part.shape, generator=rng) * 0.1)
+                else:  # away from its start, as if it had learned
+                    part.add_(torch.randn(part.shape, generator=rng) * 0.2)
+        return model
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def compute(node):
+    """Computes prompts (tokens in a list each) in the script: weights and scores (l h t t), outputs (t c)."""
+
+    def call(model, prompts, code=None, **asked):
+        return _shaped(node([_question(model, prompts, code, **asked)])[0], model)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def compute_each(node):
+    """Computes one prompt in many models, each with the rule that is put in (or none), in one start of Node."""
+
+    def call(models, prompt, rules=None):
+        rules = rules or [None] * len(models)
+        asked = [_question(each, [prompt], rule=rule) for each, rule in zip(models, rules, strict=True)]
+        return [_shaped(found, model)[0] for found, model in zip(node(asked), models, strict=True)]
+
+    return call
+
+
+def _question(model, prompts, code=None, **asked):
+    held = live.carried(model, code or model.spec.positions)
+    return {"model": held.model, "known": held.known, "prompts": prompts, **asked}
+
+
+def _shaped(answers, model):
+    return [each if "refused" in each else _one(each, model) for each in answers]
+
+
+def _one(found, model):
+    heads = model.spec.heads
+    outputs = np.array(found["outputs"], float).reshape(-1, model.reading.outputs)
+    t = len(outputs)
+    whole = np.zeros((2, len(found["layers"]), heads, t, t))
+    for layer, parts in enumerate(found["layers"]):
+        for which, part in enumerate(parts):
+            whole[which, layer][:, np.tri(t, dtype=bool)] = np.array(part, float).reshape(heads, -1)
+    return {"weights": whole[0], "scores": whole[1], "outputs": outputs}
+
+
+@pytest.fixture(scope="session")
+def true():
+    """What torch computes of one prompt, in the same form; ``watch`` as a model takes it."""
+
+    @torch.no_grad()
+    def call(model, tokens, watch=None):
+        seen = {}
+
+        def see(layer, weights, scores):
+            seen[layer] = (weights[0], scores[0].tril())
+            return watch(layer, weights, scores) if watch else None
+
+        read = torch.tensor(tokens)
+        read = read.view(1, -1) if model.reading.vocabulary else read.float().view(1, -1, model.reading.width)
+        dtype = next(model.parameters()).dtype
+        outputs = model(read if model.reading.vocabulary else read.to(dtype), see)[0]
+        weights, scores = (torch.stack([seen[layer][part] for layer in sorted(seen)]).numpy() for part in (0, 1))
+        return {"weights": weights, "scores": scores, "outputs": outputs.numpy()}
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def apart():
+    """The largest difference of two results, as a share of what is compared: by part."""
+
+    def call(found, wanted):
+        shares = {}
+        for part in ("weights", "scores", "outputs"):
+            assert np.isfinite(found[part]).all()
+            shares[part] = float(abs(found[part] - wanted[part]).max() / max(abs(wanted[part]).max(), 1e-30))
+        return shares
+
+    return call

@@ -1,0 +1,447 @@
+"""The live page in a browser: what is typed, dragged, pasted and chosen is computed, as torch computes it."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from icl_lab import normalizers
+from icl_lab.analyses import frame
+from icl_lab.sweep import load_or_train
+from tests.analyses.attention.shown import run_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def sharp():
+    """Makes scores of these hardly trained models large, so that rules differ; returns what loads such a model."""
+    kept = {}
+
+    def load(run, lab):
+        if run.folder not in kept:
+            kept[run.folder] = load_or_train(run, lab)
+            with torch.no_grad():
+                for block in kept[run.folder].blocks:
+                    block.attention.qkv.weight *= 20
+        return copy.deepcopy(kept[run.folder])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frame, "load_or_train", load)
+        yield load
+
+
+@pytest.fixture(scope="module")
+def pair(sharp, look, write, laboratory):
+    """Softmax and SSA with large scores on 1 True -2 False 3 False 70, and where their page is."""
+    found = look("softmax", "ssa")
+    return found, write(found, laboratory.store.root / "sharp.html")
+
+
+@pytest.fixture
+def model(pair, sharp, laboratory):
+    """The first model of the page."""
+    return sharp(run_of(pair[0], laboratory), laboratory)
+
+
+@pytest.fixture
+def numbers(visit, pair):
+    """The page, open."""
+    return visit(pair[1])
+
+
+def press(tab, text):
+    """Types all numbers of the prompt as one list."""
+    tab.fill("#live-all", text)
+    tab.press("#live-all", "Enter")
+
+
+def answers(tab):
+    """The rows of the answers that are shown."""
+    return [row.split("\t") for row in tab.locator("#answers tbody tr:visible").all_inner_texts()]
+
+
+def watched(model, tokens, watch=None):
+    """Weights (l h t t) and outputs (t) of a prompt in torch."""
+    seen = []
+
+    def see(layer, weights, scores):
+        other = watch(layer, weights) if watch else None
+        seen.append((weights if other is None else other)[0])
+        return other
+
+    with torch.no_grad():
+        outputs = model(torch.tensor(tokens).view(1, -1, 1), see)[0, :, 0]
+    return torch.stack(seen).numpy(), outputs.numpy()
+
+
+@pytest.mark.exhaustive
+def test_fifty_prompts_and_every_rule_are_as_torch_has_them(visit, look, write, laboratory, tmp_path, sharp):
+    rules = [name for name in normalizers.names() if name != "four-functions"]  # it asks for four heads
+    found = look("softmax", text="1,-2,3,70,5,-6", means=0)
+    tab, run = visit(write(found, tmp_path / "page.html")), run_of(found, laboratory)
+    rng = torch.Generator().manual_seed(0)
+    for number in range(50):
+        rule = rules[number % len(rules)]
+        tokens = (4 * torch.randn(2 * (number % 9) + 1, generator=rng)).tolist()
+        press(tab, ", ".join(map(str, tokens)))
+        tab.locator("#live-rules select").select_option(rule)
+        assert tab.inner_text("#live-error") == ""
+        model = sharp(run, laboratory)
+        model.swap_rule(rule)
+        weights, outputs = watched(model, tokens)
+        for layer in (0, 1):
+            for head in (0, 1):
+                rows = tab.evaluate(f"attention(0, {layer}, {head})")
+                mine = np.array([[*cells, *[0.0] * (len(tokens) - len(cells))] for cells in rows])
+                np.testing.assert_allclose(mine, weights[layer, head], atol=1e-5 * abs(weights).max(), err_msg=rule)
+        np.testing.assert_allclose(tab.evaluate("outputs(0)"), outputs, atol=1e-5 * abs(outputs).max(), err_msg=rule)
+
+
+def test_a_typed_number_changes_maps_answers_and_mark_and_reset_brings_all_back(numbers, pair):
+    tab, before = numbers, numbers.evaluate("attention(0, 1, 1)")
+    picture = "document.querySelectorAll('#maps canvas')[0].toDataURL()"
+    thumb = "document.querySelector('#grid canvas').toDataURL()"
+    drawn = tab.evaluate(f"[{picture}, {thumb}]")
+    assert tab.locator("#live-mark").is_hidden()
+    tab.locator("#live-tokens input").nth(2).fill("−7.5")
+    assert tab.inner_text("#live-what") == "Recomputed in the page, not as stored: x₂ = −7.5."
+    assert tab.locator("#live-tokens .changed").count() == 1
+    assert tab.evaluate("attention(0, 1, 1)") != before
+    now = tab.evaluate(f"[{picture}, {thumb}]")
+    assert now[0] != drawn[0]
+    assert now[1] != drawn[1]
+    assert "x₂ = −7.5" in tab.inner_text("#live-answers")
+    assert "Truth and references are known only of the numbers" in tab.inner_text("#live-answers")
+    assert tab.inner_text("#live-last").startswith("At x₄ = 70: softmax answers ")
+    tab.locator("#live-mark .live-back").click()
+    assert tab.locator("#live-mark").is_hidden()
+    assert tab.evaluate("attention(0, 1, 1)") == before
+    assert tab.evaluate(f"[{picture}, {thumb}]") == drawn
+    assert tab.locator("#live-answers").is_hidden()
+    assert tab.locator("#live-tokens input").nth(2).input_value() == "−2"
+
+
+def test_answers_stand_beside_stored_ones_truth_and_references(numbers, pair):
+    tab, stored = numbers, [answer.answer for answer in pair[0].runs[0].answers]
+    tab.locator("#live-off").check()
+    head = tab.locator("#live-answers th").all_inner_texts()
+    assert head[:4] == ["token", "truth", "softmax: now", "softmax: stored"]
+    rows = answers(tab)
+    assert [row[1] for row in rows] == ["True", "False", "False", "False"]
+    assert [row[3] for row in rows] == stored
+    assert [row[head.index("exact-rule")].partition(" ")[0] for row in rows] == ["True", "False", "False", "False"]
+    outputs = tab.evaluate("outputs(0)")[::2]
+    for row, value in zip(rows, outputs, strict=True):
+        assert row[2].startswith(f"{value > 0} (logit ")
+        assert float(row[2].split()[2].rstrip(")").replace("−", "-")) == pytest.approx(value, rel=1e-3)
+    tab.locator("#live-off").uncheck()
+    assert tab.locator("#live-answers").is_hidden()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("abc", "got 'abc'"),
+        ("one", "got 'one'"),
+        ("", "got 'nothing'"),
+        ("1e400", "up to 1.00e+15"),
+        ("-1e16", "up to 1.00e+15"),
+        ("NaN", "got 'NaN'"),
+        ("Infinity", "got 'Infinity'"),
+        ("0x10", "got '0x10'"),
+        ("1,5", "got '1,5'"),
+        ("<img src=x onerror=alert(1)>", "<img"),
+    ],
+)
+def test_what_is_no_number_is_one_line_and_changes_nothing(numbers, text, says):
+    box = numbers.locator("#live-tokens input").first
+    box.fill("5")
+    before = numbers.evaluate("[attention(0, 0, 0), location.hash]")
+    box.fill(text)
+    assert says in numbers.inner_text("#live-error")
+    assert "\n" not in numbers.inner_text("#live-error")
+    assert box.get_attribute("aria-invalid") == "true"
+    assert numbers.evaluate("[attention(0, 0, 0), location.hash]") == before
+    box.blur()
+    assert box.input_value() == "5"
+    box.fill("6")
+    assert numbers.inner_text("#live-error") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("", "got none"), ("1, x, 2", "'x'"), ("1, inf", "'inf'"), ("9e15", "9e15")]
+)
+def test_lists_that_are_none_change_nothing(numbers, text, says):
+    before = numbers.evaluate("attention(0, 0, 0)")
+    press(numbers, text)
+    assert says in numbers.inner_text("#live-error")
+    assert numbers.evaluate("attention(0, 0, 0)") == before
+
+
+def test_numbers_are_dragged_counted_and_pasted_and_each_is_one_undo(numbers):
+    tab = numbers
+    box, name = tab.locator("#live-tokens input").nth(4), tab.locator("#live-tokens span").nth(4)
+    place = name.bounding_box()
+    x, y = place["x"] + 5, place["y"] + 5
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    for far in (10, 30, 50):
+        tab.mouse.move(x + far, y)
+        tab.wait_for_timeout(40)
+    tab.mouse.up()
+    assert box.input_value() == "6"  # 3 and 50 pixels of 3 / 50
+    box.press("ArrowUp")
+    box.press("Shift+ArrowDown")
+    assert box.input_value() == "5.1"
+    tab.evaluate("navigator.clipboard ? 0 : 0")
+    tab.locator("#live-tokens input").nth(1).evaluate(
+        "(box, text) => { const data = new DataTransfer(); data.setData('text', text);"
+        " box.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, cancelable: true })); }",
+        "0.5; -4\n8 9, 10 11 12 13",
+    )
+    assert tab.input_value("#live-all") == "1, 0.5, -4, 8, 9, 10, 11, 12, 13"
+    assert tab.locator("#live-tokens input").count() == 9
+    tab.locator("#live-undo").click()
+    assert tab.input_value("#live-all") == "1, 1, -2, -1, 5.1, -1, 70"
+    tab.locator("h1").click()
+    tab.keyboard.press("Control+z")
+    assert tab.input_value("#live-all") == "1, 1, -2, -1, 6, -1, 70"
+    tab.locator("#live-undo").click()
+    assert tab.locator("#live-mark").is_hidden()
+    assert tab.locator("#live-undo").is_disabled()
+
+
+def test_colours_reach_to_the_largest_number_that_is_there_now(numbers):
+    tab = numbers
+    tab.select_option("#show", "scores")
+    ends = [tab.evaluate("maps[0].end")]
+    for text in ("1, 1, 40, -1, 3", "1, 1"):
+        press(tab, text)
+        places = [(run, layer, head) for run in (0, 1) for layer in (0, 1) for head in (0, 1)]
+        cells = [tab.evaluate(f"attention({place[0]}, {place[1]}, {place[2]}, 'scores')") for place in places]
+        ends.append(max(abs(value) for rows in cells for row in rows for value in row))
+        assert tab.evaluate("maps[0].end") == pytest.approx(ends[-1], rel=1e-6)
+    assert len(set(ends)) == 3
+
+
+def test_examples_come_and_go_as_far_as_the_positions_reach(visit, look, write, tmp_path):
+    settings = ["model.positions=learned:rows=90"]
+    tab = visit(write(look("softmax", means=0, settings=settings), tmp_path / "page.html"))
+    tab.locator("#live-more").click()
+    assert tab.input_value("#live-all") == "1, 1, -2, -1, 3, -1, 70, -1, 70"
+    assert "1 example more" in tab.inner_text("#live-what")
+    tab.locator("#live-fewer").click()
+    tab.locator("#live-fewer").click()
+    assert tab.input_value("#live-all") == "1, 1, -2, -1, 3"
+    assert tab.locator("#live-answers tbody tr").count() == 3
+    press(tab, ",".join(["1"] * 91))
+    assert (
+        tab.inner_text("#live-error") == "91 tokens do not fit into the 90 places that the model's position code has."
+    )
+    for _ in range(3):
+        tab.locator("#live-fewer").click()
+    assert tab.input_value("#live-all") == "1"
+    assert tab.inner_text("#live-error") == "a prompt has at least one example."
+
+
+def test_a_single_number_grows_into_a_prompt(visit, look, write, tmp_path):
+    tab = visit(write(look("softmax", text="5", means=0), tmp_path / "page.html"))
+    tab.locator("#live-more").click()
+    assert tab.locator("#live-tokens span").all_inner_texts() == ["x₁", "y₁", "x₂"]
+    assert tab.evaluate("outputs(0).length") == 3
+    box = tab.locator("#live-tokens input").nth(1)
+    box.fill("-")  # on the way to a number
+    assert tab.inner_text("#live-error") == ""
+    box.fill("-1")
+    assert [row[0] for row in answers(tab)] == ["x₁ = 5", "x₂ = 5"]
+
+
+def test_the_slider_multiplies_inputs_and_not_labels(numbers):
+    tab = numbers
+    tab.evaluate(
+        "(s => { s.value = '1'; s.oninput({ target: s }); s.onchange(); })(document.getElementById('live-times'))"
+    )
+    assert tab.inner_text("#live-timed") == "10"
+    assert "inputs × 10" in tab.inner_text("#live-what")
+    tab.locator("summary", has_text="tables").click()
+    labels = tab.locator("#tables table").first.locator("th").all_inner_texts()[1:8]
+    assert labels == ["x₁ = 10", "y₁ = True", "x₂ = −20", "y₂ = False", "x₃ = 30", "y₃ = False", "x₄ = 700"]
+    scaled = tab.evaluate("outputs(0)")
+    tab.locator("#live .live-back").click()
+    press(tab, "10, 1, -20, -1, 30, -1, 700")
+    assert tab.evaluate("outputs(0)") == scaled
+
+
+def test_rules_are_chosen_and_typed_and_refused_in_a_line(numbers, pair, model):
+    tab = numbers
+    select, typed = tab.locator("#live-rules select").first, tab.locator("#live-rules input").first
+    select.select_option("ssmax")
+    assert typed.input_value() == "ssmax"
+    assert tab.locator("#grid h3").all_inner_texts() == ["softmax → ssmax", "ssa"]
+    typed.fill("lssa+reweight:p=3")
+    typed.press("Enter")
+    assert tab.inner_text("#live-what").endswith("lssa+reweight:p=3 in the place of softmax.")
+    assert select.evaluate("s => s.selectedOptions[0].text") == "as typed"
+    model.swap_rule("lssa+reweight:p=3")
+    weights, outputs = watched(model, pair[0].asked.prompt.tokens.flatten().tolist())
+    np.testing.assert_allclose(tab.evaluate("outputs(0)"), outputs, atol=1e-5 * abs(outputs).max())
+    before = tab.evaluate("[outputs(0), location.hash]")
+    for wrong, says in (("nonsense", "'nonsense'"), ("ssa:n=0.5", "n must be >= 1"), ("ssa:m=1", "b, learn, n, per")):
+        typed.fill(wrong)
+        typed.press("Enter")
+        assert says in tab.inner_text("#live-error")
+        assert tab.evaluate("[outputs(0), location.hash]") == before
+    typed.fill("")
+    typed.press("Enter")
+    assert tab.locator("#live-mark").is_hidden()
+
+
+def test_a_rule_that_has_learned_is_kept_as_trained_or_started_anew(visit, look, write, laboratory, tmp_path, sharp):
+    found = look("ssa:n=2.5,b=0.7", means=0)
+    tab = visit(write(found, tmp_path / "page.html"))
+    trained, started = (sharp(run_of(found, laboratory), laboratory) for _ in range(2))
+    started.swap_rule("ssa")
+    tokens = found.asked.prompt.tokens.flatten().tolist()
+    np.testing.assert_allclose(tab.evaluate("outputs(0)"), watched(trained, tokens)[1], rtol=1e-5)
+    tab.locator("#live-rules select").select_option("ssa")
+    np.testing.assert_allclose(tab.evaluate("outputs(0)"), watched(started, tokens)[1], rtol=1e-5)
+    assert abs(watched(trained, tokens)[1] - watched(started, tokens)[1]).max() > 1e-4
+
+
+def test_calm_attention_is_that_of_the_calm_prompt(numbers, pair, model):
+    tab, calm = numbers, pair[0].asked.prompt.tokens.flatten().tolist()
+    disturbed = [50.0, *calm[1:]]
+    kept = torch.from_numpy(watched(model, calm)[0])
+    tab.locator("#live-tokens input").first.fill("50")
+    tab.select_option("#live-calm", "all")
+    _, wanted = watched(model, disturbed, lambda layer, weights: kept[layer].unsqueeze(0))
+    np.testing.assert_allclose(tab.evaluate("outputs(0)"), wanted, atol=1e-5 * abs(wanted).max())
+    assert "calm attention in all heads" in tab.inner_text("#live-what")
+    tab.locator("#grid button").nth(3).click()  # layer 1, head 1
+    assert tab.input_value("#live-calm") == "all"
+    tab.select_option("#live-calm", "head")
+
+    def one(layer, weights):
+        weights = weights.clone()
+        if layer == 1:
+            weights[:, 1] = kept[1, 1]
+        return weights
+
+    weights, wanted = watched(model, disturbed, one)
+    np.testing.assert_allclose(tab.evaluate("outputs(0)"), wanted, atol=1e-5 * abs(wanted).max())
+    np.testing.assert_allclose(tab.evaluate("attention(0, 1, 1)")[-1], kept[1, 1, -1], atol=1e-5)
+    np.testing.assert_allclose(tab.evaluate("attention(0, 1, 0)")[-1], weights[1, 0, -1], atol=1e-5)
+    tab.locator("#grid button").first.click()
+    assert tab.input_value("#live-calm") == "other"  # another head than the one that is looked at
+    tab.locator("#live-more").click()
+    assert "no calm attention for 9" in tab.inner_text("#live-error")
+    tab.locator("#live-keep").click()  # the prompt of now is calm: its own attention changes nothing
+    tab.select_option("#live-calm", "all")
+    mine = tab.evaluate("outputs(0)")
+    np.testing.assert_allclose(mine, watched(model, disturbed)[1], atol=1e-5 * max(map(abs, mine)))
+
+
+def test_heads_are_turned_off_by_the_one_that_is_looked_at(numbers, pair, model):
+    tab, tokens = numbers, pair[0].asked.prompt.tokens.flatten().tolist()
+    tab.locator("#grid button").nth(1).click()
+    assert tab.inner_text("#live-off-head") == "head 0.1 off"
+    tab.locator("#live-off").check()
+    with torch.no_grad():
+        model.blocks[0].attention.project.weight[:, 8:] = 0
+    np.testing.assert_allclose(tab.evaluate("outputs(0)"), watched(model, tokens)[1], rtol=1e-4, atol=1e-6)
+    assert tab.locator("#grid button.off").count() == 2  # of both runs
+    tab.locator("#grid button").first.click()
+    assert not tab.locator("#live-off").is_checked()
+    assert "head 0.1 off" in tab.inner_text("#live-what")
+
+
+def test_the_address_keeps_everything(visit, pair, numbers):
+    tab = numbers
+    press(tab, "4, 1, -2, 1, 0.5, 1, 2")
+    tab.locator("#live-keep").click()
+    press(tab, "4, 1, -2, 1, 0.5")
+    tab.locator("#live-rules input").nth(1).fill("ssa:n=2,learn=no")
+    tab.locator("#live-rules input").nth(1).press("Enter")
+    tab.locator("#live-off").check()
+    tab.select_option("#live-calm", "layer")
+    tab.evaluate("(s => { s.value = '0.5'; s.oninput({ target: s }); })(document.getElementById('live-times'))")
+    hash = tab.evaluate("location.hash")
+    again = visit(pair[1], hash)
+    asked = (
+        "[location.hash, outputs(0), outputs(1), attention(1, 1, 0), document.getElementById('live-what').textContent]"
+    )
+    assert again.evaluate(asked) == tab.evaluate(asked)
+    assert again.inner_text("#live-what").count(";") == 5
+
+
+@pytest.mark.parametrize(
+    "hash",
+    ["#tokens=x,2", "#tokens=", "#times=-1", "#rule0=nonsense", "#off=9.9,a", "#calm=7", "#from=1,b", "#times=inf"],
+)
+def test_an_address_that_makes_no_sense_shows_the_stored_page(visit, pair, hash):
+    tab = visit(pair[1], hash)
+    assert tab.locator("#live-mark").is_hidden()
+    assert tab.locator("#grid button").count() == 8
+
+
+def test_a_change_of_numbers_leaves_the_means(numbers):
+    tab = numbers
+    tab.select_option("#axis", "length")
+    tab.locator("#live-off").check()
+    assert "means over other prompts, as stored" in tab.inner_text("#live-what")
+    tab.locator("#live-tokens input").first.fill("2")
+    assert tab.input_value("#axis") == "prompt"
+    assert "means" not in tab.inner_text("#live-what")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_changed_page_fits(visit, pair, width, scheme):
+    tab = visit(pair[1], "#tokens=1,1,-2,-1,3,-1,700&rule0=lssa%2Breweight%3Ap%3D15&off=0.0", color_scheme=scheme)
+    tab.set_viewport_size({"width": width, "height": 900})
+    assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert tab.locator("#live-mark").is_visible()
+
+
+def test_only_the_shown_part_is_shown_of_what_is_computed(visit, look, write, laboratory, tmp_path, sharp):
+    found = look("ssa", means=0, layers="1", heads="1", last=3)
+    tab = visit(write(found, tmp_path / "page.html"))
+    press(tab, "1, 1, -2, -1, 3, -1, 70, 1, 5")
+    tokens = [1.0, 1, -2, -1, 3, -1, 70, 1, 5]
+    model = sharp(run_of(found, laboratory), laboratory)
+    rows = tab.evaluate("attention(0, 0, 0)")
+    assert [len(row) for row in rows] == [7, 8, 9]
+    np.testing.assert_allclose(rows[2], watched(model, tokens)[0][1, 1, -1], atol=1e-5)
+    tab.locator("#live-off").check()
+    assert "head 1.1 off" in tab.inner_text("#live-what")
+
+
+def test_tokens_that_are_no_numbers_are_not_typed(visit, look, write, tmp_path):
+    found = look("softmax", task="needle", text="random:length=12", means=0)
+    tab = visit(write(found, tmp_path / "page.html"))
+    assert tab.locator("#live-tokens").is_hidden()
+    assert tab.locator("#live-editing").is_hidden()
+    assert "no single numbers" in tab.inner_text("#live-about")
+    tab.locator("#live-rules select").select_option("average")
+    row = answers(tab)[0]
+    assert row[1] == found.runs[0].answers[0].truth
+    assert row[2].isalpha()
+    assert row[3] == found.runs[0].answers[0].answer
+
+
+def test_what_is_exported_is_what_is_shown(numbers):
+    tab = numbers
+    tab.locator("#live-tokens input").first.fill("-9")
+    with tab.expect_download() as caught:
+        tab.locator("#csv").click()
+    lines = caught.value.path().read_text().splitlines()
+    assert '"x₁ = −9"' in lines[1]
+    assert lines[1].startswith('"softmax (recomputed)"')
+    drawn = tab.evaluate(
+        "(words => (drawMap({ ...svgPen([]), text: (x, y, text) => words.push(text) }, maps[1]), words))([])"
+    )
+    assert drawn[0] == "ssa, layer 0, head 0 (recomputed)"
+    shown = tab.evaluate("attention(0, 0, 0)")
+    assert float(lines[2].split(",")[7]) == pytest.approx(shown[1][0], rel=1e-6)
