@@ -1,0 +1,273 @@
+"""What was found in words and pictures: one line of the grid as a table, and maps of all of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from icl_lab import markdown as md
+from icl_lab import published
+from icl_lab.figures.base import short
+from icl_lab.grid import Grid
+from icl_lab.prompted.beside import Beside
+from icl_lab.prompted.measurement import ROUNDED, UNANSWERED, UNPARSABLE, Found
+from icl_lab.prompted.question import Plan
+from icl_lab.registry import filename
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MILLION = 1e6
+FAR = 0.1  # of a value of an axis: a printed column farther off is not beside ours
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the sentences of a report are about: who was asked, how, and at what price a million tokens."""
+
+    name: str
+    model: str
+    asked: Mapping[str, Any]
+    training: Mapping[str, float]
+    price: tuple[float, float] | None = None
+    beside: Sequence[Beside] = field(default=())
+
+
+def table(plan: Plan, found: Found, grid: Grid, facts: Facts) -> str:
+    """Returns the report as Markdown: what was asked, the headline along the shift, what stands beside it, notes."""
+    axis, headline = axis_of(plan, grid), plan.task.headline
+    columns = grid.values(axis)
+    lines = [f"# {facts.name} on {facts.asked['task']}", "", *_asked(plan, found, facts), ""]
+    for digits in plan.digits:
+        shown = _line(plan, grid, axis, facts.training, digits)
+        tag = f", {digits} decimals" if len(plan.digits) > 1 else ""
+        lines += [
+            f"{plan.task.metric_label(headline)} ({headline}){_fixed(plan, grid, axis, facts.training)}{tag}:",
+            "",
+        ]
+        lines += md.head(["", *(f"{axis}={value:g}" for value in columns)])
+        for name in _names(grid, headline):
+            cells = [_cell(shown(name, headline, value), name == facts.name) for value in columns]
+            lines.append(md.row([f"`{name}`", *cells]))
+            if name == facts.name:
+                for kind in (UNPARSABLE, UNANSWERED):
+                    lines += _share(plan, grid, shown, kind, columns, name)
+        for other in facts.beside:
+            lines.append(md.row([f"`{other.attn}`, {other.seeds_words}", *(other.cell(value) for value in columns)]))
+            if other.effects:
+                versus = [other.versus_words(value) for value in columns]
+                lines.append(md.row([f"{facts.name} against `{other.attn}`", *versus]))
+        lines += [*_printed(plan, axis, columns), ""]
+    return "\n".join([*lines, *_notes(plan, found, facts), ""])
+
+
+def figures(plan: Plan, grid: Grid, facts: Facts) -> dict[str, "Figure"]:
+    """Draws the headline over the task's two main axes, a map for each number of decimals; and along the shift."""
+    from icl_lab.figures import lines, maps
+
+    down, across = plan.task.heat_map
+    fixed = {axis: value for axis, value in nearest(grid, facts.training).items() if axis not in (down, across)}
+    drawn = {}
+    for digits in plan.digits:
+        of = {"digits": float(digits)} if len(plan.digits) > 1 else {}
+        tag = f"-digits-{digits}" if of else ""
+        words = ", ".join(f"{axis} {value:g}" for axis, value in (fixed | of).items())
+        drawn[f"heat-map{tag}"] = maps.heat_map(
+            grid.where(attn=facts.name, metric=plan.task.headline, **fixed, **of),
+            down,
+            across,
+            title=f"{facts.asked['task']}, {facts.name}, {plan.form.name}{words and ', '}{words}",
+            label=plan.task.metric_label(plan.task.headline),
+            log=plan.task.log_scale,
+            training=facts.training,
+            names=plan.task.axis_words,
+        )
+    axis = axis_of(plan, grid)
+    columns = grid.values(axis)
+    if len(columns) > 1:
+        rules, references = dict[str, list[list[float]]](), dict[str, list[float]]()
+        for digits in plan.digits:
+            shown = _line(plan, grid, axis, facts.training, digits)
+            for name in _names(grid, plan.task.headline):
+                values = [shown(name, plan.task.headline, value)[0] for value in columns]
+                if name == facts.name:
+                    called = f"{name}, {digits} decimals" if len(plan.digits) > 1 else name
+                    rules[called] = [[value] for value in values]
+                elif ROUNDED not in name:
+                    references[name.removeprefix("reference:")] = values
+        for other in facts.beside:
+            if all(other.values(value) for value in columns):
+                rules[other.attn] = [other.values(value) for value in columns]
+        drawn["line"] = lines.rivals(
+            columns,
+            rules,
+            references,
+            axis=plan.task.axis_words.get(axis, axis),
+            title=f"{facts.asked['task']}{_fixed(plan, grid, axis, facts.training)}",
+            label=plan.task.metric_label(plan.task.headline),
+            log=plan.task.log_scale,
+        )
+    return drawn
+
+
+def folder_name(task: str, model: str) -> str:
+    """Returns how a folder of these questions begins."""
+    return filename(f"prompted-{task}-{model.strip('/').rpartition('/')[2] or 'model'}").replace(" ", "-")[:120]
+
+
+def money(tokens_in: float, tokens_out: float, price: tuple[float, float]) -> float:
+    """Returns what so many tokens cost, at a price for a million read and a million written."""
+    return (tokens_in * price[0] + tokens_out * price[1]) / MILLION
+
+
+def axis_of(plan: Plan, grid: Grid) -> str:
+    """The axis of the table: that of the task's lines, or another one that has more than one value."""
+    order = [plan.task.line_axis, *plan.task.heat_map, *plan.task.axes["full"]]
+    return next((axis for axis in order if len(grid.values(axis)) > 1), order[0])
+
+
+def nearest(grid: Grid, training: Mapping[str, float]) -> dict[str, float]:
+    """The cell of training, the nearest one where it was not asked about."""
+    return {axis: min(grid.values(axis), key=lambda there: abs(there - value)) for axis, value in training.items()}
+
+
+def _line(plan: Plan, grid: Grid, axis: str, training: Mapping[str, float], digits: int) -> Any:
+    """Returns what finds the value and its standard error along an axis; facets are averaged."""
+    here = {name: value for name, value in nearest(grid, training).items() if name not in (axis, *plan.task.facets)}
+    if len(plan.digits) > 1:
+        here["digits"] = float(digits)
+
+    def shown(name: str, metric: str, value: float) -> tuple[float, float, int]:
+        frame = grid.where(attn=name, metric=metric, **{**here, axis: value}).frame
+        count = len(frame)
+        return (
+            float(frame["value"].mean(skipna=False)),
+            float((frame["stderr"] ** 2).sum(skipna=False)) ** 0.5 / count,
+            int(frame["count"].sum()),
+        )
+
+    return shown
+
+
+def _names(grid: Grid, metric: str) -> list[str]:
+    return [str(name) for name in grid.where(metric=metric).values("attn")]
+
+
+def _cell(found: tuple[float, float, int], ours: bool) -> str:
+    value, error, _ = found
+    return f"{short(value)} ± {short(error)}" if ours and error == error else short(value)
+
+
+def _share(plan: Plan, grid: Grid, shown: Any, kind: str, columns: Sequence[float], name: str) -> list[str]:
+    """The row of answers that could not be read, or never came."""
+    metric = next((each for each in grid.values("metric") if each.endswith(kind) and _ours(plan, each)), "")
+    if not metric:
+        return []
+    cells = []
+    for value in columns:
+        try:
+            cells.append(f"{shown(name, metric, value)[0]:.0%}")
+        except KeyError:
+            cells.append("0%")
+    return [md.row([f"- of them {kind}", *cells])]
+
+
+def _ours(plan: Plan, metric: str) -> bool:
+    """Whether a count belongs to the test set of the headline."""
+    prefix = max((prefix for prefix in plan.task.suites() if plan.task.headline.startswith(prefix)), key=len)
+    return metric in (f"{prefix}{UNPARSABLE}", f"{prefix}{UNANSWERED}")
+
+
+def _fixed(plan: Plan, grid: Grid, axis: str, training: Mapping[str, float]) -> str:
+    others = {a: v for a, v in nearest(grid, training).items() if a not in (axis, *plan.task.facets)}
+    averaged = [f"mean over {facet}" for facet in plan.task.facets if facet != axis]
+    said = [*(f"{name}={value:g}" for name, value in others.items()), *averaged]
+    return f", {', '.join(said)}" if said else ""
+
+
+def _asked(plan: Plan, found: Found, facts: Facts) -> list[str]:
+    """Sentences: who was asked how much, in which words."""
+    asked = facts.asked
+    what = (
+        "all answers of a prompt at once, as a list"
+        if plan.lists
+        else (
+            "every answer of a prompt, one at a time"
+            if plan.every_answer
+            else "the last answer of a prompt"
+            if plan.speech.last
+            else "one answer of a prompt, drawn evenly from those that the metric averages"
+        )
+    )
+    decimals = " or ".join(map(str, plan.digits))
+    samples = f"{plan.samples} sample{'s' * (plan.samples > 1)} at temperature {asked['temperature']:g}"
+    return [
+        f"{found.asked:,} answers: {len(plan.cells)} cells, {plan.prompts} prompts in each (the first of those that "
+        f"trained models meet), {samples}. Format {plan.form.name}, numbers with {decimals} decimals"
+        f"{'' if plan.instruct else ', no instruction'}; asked is {what}."
+    ]
+
+
+def _notes(plan: Plan, found: Found, facts: Facts) -> list[str]:
+    """What has to be said about the numbers."""
+    wrong = (
+        "count as wrong"
+        if plan.task.rates
+        else "count as the answer 0, the trivial one: a number would have to be made up"
+    )
+    notes = [f"{found.unparsable:,} of {found.asked:,} answers could not be read; they {wrong}."]
+    if found.unanswered:
+        notes.append(f"{found.unanswered:,} answers never came; they {wrong}, and no message of theirs was read.")
+    if found.cut:
+        notes.append(f"{found.cut:,} answers were cut short by the limit of tokens (--answer-tokens).")
+    models = [f"{md.code(name or 'no name')} ({count:,})" for name, count in found.models.items()]
+    if models:
+        notes.append(f"Answered as {md.listed(models)}.")
+    counted = (
+        "estimated by us in part"
+        if found.estimated
+        else "as the server counted"
+        if facts.asked["server"]
+        else "counted"
+    )
+    spent = f"Tokens: {found.read:,} read, {found.wrote:,} written ({counted})."
+    if facts.price:
+        spent += f" At the price given: {money(found.read, found.wrote, facts.price):.4g}."
+    notes.append(spent)
+    notes.append(
+        "± is the standard error over the prompts of a cell. The prompts say nothing of other wordings: another format "
+        "or instruction is another measurement."
+    )
+    if any(ROUNDED in row["attn"] for row in found.rows):
+        notes.append(f"References marked{ROUNDED} read the numbers with the decimals that were sent.")
+    if facts.beside:
+        notes.append(
+            "Trained rules: mean over seeds, from their own grids. Against them: the ratio or difference on the "
+            "prompts that both met, with its 95 % interval (paired bootstrap over prompts, widened by the seeds)."
+        )
+    printed = plan.speech.printed
+    if printed and printed.axis == _printed_axis(plan):
+        source = published.load(printed.table)
+        rows = source.where(**printed.where)
+        notes.append(
+            f"Printed: {source.source.paper}, {source.source.table} ({source.source.link}); {source.source.conditions}."
+        )
+        said = dict.fromkeys(note.text for row in rows for note in source.footnotes(row, printed.value))
+        notes += [f"- {text}" for text in [*said, *(note.text for note in source.remarks if not note.columns)]]
+    return [part for note in notes for part in (note, "")]
+
+
+def _printed_axis(plan: Plan) -> str:
+    return plan.speech.printed.axis if plan.speech.printed else ""
+
+
+def _printed(plan: Plan, axis: str, columns: Sequence[float]) -> list[str]:
+    """The published row of a prompted model, where its axis is that of the table."""
+    told = plan.speech.printed
+    if told is None or told.axis != axis:
+        return []
+    source, cells = published.load(told.table), []
+    for value in columns:
+        found = [row for row in source.where(**told.where) if abs(row[told.column].number - value) < FAR]
+        cells.append(f"{short(found[0][told.value].number)} *" if found else "")
+    name = ", ".join(told.where.values())
+    return [md.row([f"{name}, as printed *", *cells])]
