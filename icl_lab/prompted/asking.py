@@ -69,7 +69,8 @@ class Asking:
         self._engine, self._record, self._budget = engine, record, budget
         self._retries, self._fail_fast, self._say = retries, fail_fast, say
         self._open: queue.Queue[Question] = queue.Queue()
-        self._told: queue.Queue[_Tried | BaseException | None] = queue.Queue()
+        # Bounded: nobody asks on while answers wait to be written.
+        self._told: queue.Queue[_Tried | BaseException | None] = queue.Queue(maxsize=engine.parallel)
         self._halt, self._gate, self._outcome = threading.Event(), _Gate(), Outcome()
         self._said = set[str]()
         self._spent = False
@@ -95,7 +96,7 @@ class Asking:
         done, row, working, total = 0, 0, len(threads), len(questions)
         try:
             while working:
-                if stopping() and not self._halt.is_set():
+                if stopping() and not self._outcome.stopped:
                     self._stop("stopped", interrupted=True)
                 try:
                     told = self._told.get(timeout=LOOK)
@@ -207,6 +208,8 @@ class Asking:
         if failure.wait is not None and failure.wait > LONGEST:
             reason, fatal = f"{reason}; it asks to be left alone for {failure.wait:,.0f} s", True
         final = fatal or not failure.again or attempt == self._retries
+        if final and (fatal or self._fail_fast):
+            self._halt.set()
         reply = Reply(key=question.key, sha=question.sha, failed=reason)
         self._told.put(_Tried(question, reply, final, fatal))
         if final:

@@ -14,7 +14,7 @@ from icl_lab.prompted.formats import Sent
 LABEL = re.compile(
     r"(?:#\s*)?(?:(?:the\s+)?(?:final\s+)?(?:answer|output|result|y)\s*(?:is\s*:?|[:=])\s*)", re.IGNORECASE
 )
-NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 WRAPS = ("```", "**", "`", "$", '"', "'")
 MINUS = "\u2212"  # the minus of print
 
