@@ -193,9 +193,7 @@ def test_a_stop_keeps_what_is_answered(round_of):
 
 def test_a_stop_ends_a_wait(round_of):
     begun = time.monotonic()
-    outcome, _ = round_of(
-        Told(lambda *_: Failure("slowly", again=True, wait=200)), questions(2), stopping=lambda: True
-    )
+    outcome, _ = round_of(Told(lambda *_: Failure("slowly", again=True, wait=200)), questions(2), stopping=lambda: True)
     assert outcome.interrupted
     assert time.monotonic() - begun < 100
 

@@ -104,7 +104,9 @@ def test_a_choice_is_read_whatever_its_case(word, label, around, case):
     assert parser.choice(around.format(label + case(word)), WORDS) == word
 
 
-@pytest.mark.parametrize("said", ["", "True False", "Truee", "not True", "True, because", "1", "yes", "[True]", "T", "0"])
+@pytest.mark.parametrize(
+    "said", ["", "True False", "Truee", "not True", "True, because", "1", "yes", "[True]", "T", "0"]
+)
 def test_what_is_no_choice(said):
     assert parser.choice(said, WORDS) is None
 
