@@ -28,7 +28,7 @@ from icl_lab.runs.spec import resolve
 CODES = {0, 1, 2, 75, 130}
 # What stands in for everything that has to be said beside the option that is tried.
 USUAL = {"--task": "linear", "--attn": "softmax", "--preset": "smoke", "--prompt": "1,2,3", "--dry-run": None}
-USUAL |= {"--seeds": "1", "--only": None}
+USUAL |= {"--seeds": "1", "--only": None, "--model": "some-model"}
 ARGUMENTS = {"list": ["runs"], "experiment": ["ssa-figure3"], "check-part": ["softmax"], "settle": ["ssa-figure3"]}
 NUMBERS = [
     "nan",

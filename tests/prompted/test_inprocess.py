@@ -16,9 +16,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from icl_lab.language.model import read
 from icl_lab.prompted.inprocess import InProcess, fingerprint
 
-TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<bot>{% endif %}"
-)
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<bot>"
 
 
 def question(choices=("False", "True"), text="Input: 0.12\nOutput:", sample=0, sent=None, wants=1):
@@ -73,13 +71,15 @@ def test_numbers_are_decoded_greedily(engine, language):
 
 def test_decoding_stops_where_the_format_says(engine, language):
     newline = language.ids("\n")[0]
-    asked = question((), "xyz")  # read at once; from then on one token at a time
+    asked = question(())
 
-    def wants_newline(module, args, kwargs, output):
-        output.logits[:, -1, newline if output.logits.shape[1] == 1 else 65] = 1e4
+    calls = iter([65, *[newline] * 20])
+
+    def wants_newline(module, args, output):
+        output.logits[:, -1, next(calls)] = 1e4
         return output
 
-    hook = language.model.register_forward_hook(wants_newline, with_kwargs=True)
+    hook = language.model.register_forward_hook(wants_newline)
     try:
         reply = engine(answer_tokens=9).ask(asked)
     finally:
