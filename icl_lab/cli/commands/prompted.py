@@ -74,9 +74,9 @@ def _rules(context: click.Context, option: click.Parameter, given: tuple[str, ..
 @click.option("--preset", default="lite", show_default=True, help="Whose grid of cells is asked about.")
 @click.option("--set", "settings", multiple=True, metavar="A.B=V", help="Cells, e.g. test.axes.length=10,40.")
 @click.option(
-    "--shots", default="", callback=_wholes(1, 10**6), help="Examples of a prompt.  [default: as in training]"
+    "--shots", default="", callback=_wholes(1, 10_000), help="Examples of a prompt.  [default: as in training]"
 )
-@click.option("--prompts", default=64, show_default=True, type=click.IntRange(2, 100_000), help="In each cell.")
+@click.option("--prompts", default=64, show_default=True, type=click.IntRange(2, 10_000), help="In each cell.")
 @click.option(
     "--format", "form", type=click.Choice(["published", "chat", "plain"]),
     help="How a prompt is written.  [default: chat; of a model on disk plain]",
