@@ -1,35 +1,17 @@
-"""What was found in words and pictures: one line of the grid as a table, and maps of all of it."""
+"""What was found in words: one line of the grid as a table, what stands beside it, and what has to be said of it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from icl_lab import markdown as md
 from icl_lab import published
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
-from icl_lab.prompted.beside import Beside
+from icl_lab.prompted.along import Facts, Shown, axis_of, decimals, fixed_words, line_of, names_of, printed_at
 from icl_lab.prompted.measurement import ROUNDED, UNANSWERED, UNPARSABLE, Found
 from icl_lab.prompted.question import Plan
 from icl_lab.registry import filename
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 MILLION = 1e6
-FAR = 0.1  # of a value of an axis: a printed column farther off is not beside ours
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the sentences of a report are about: who was asked, how, and at what price a million tokens."""
-
-    name: str
-    model: str
-    asked: Mapping[str, Any]
-    training: Mapping[str, float]
-    price: tuple[float, float] | None = None
-    beside: Sequence[Beside] = field(default=())
 
 
 def table(plan: Plan, found: Found, grid: Grid, facts: Facts) -> str:
@@ -38,14 +20,14 @@ def table(plan: Plan, found: Found, grid: Grid, facts: Facts) -> str:
     columns = grid.values(axis)
     lines = [f"# {facts.name} on {facts.asked['task']}", "", *_asked(plan, found, facts), ""]
     for digits in plan.digits:
-        shown = _line(plan, grid, axis, facts.training, digits)
-        tag = f", {digits} decimals" if len(plan.digits) > 1 else ""
+        shown = line_of(plan, grid, axis, facts.training, digits)
+        tag = f", {decimals(digits)}" if len(plan.digits) > 1 else ""
         lines += [
-            f"{plan.task.metric_label(headline)} ({headline}){_fixed(plan, grid, axis, facts.training)}{tag}:",
+            f"{plan.task.metric_label(headline)} ({headline}){fixed_words(plan, grid, axis, facts.training)}{tag}:",
             "",
         ]
         lines += md.head(["", *(f"{axis}={value:g}" for value in columns)])
-        for name in _names(grid, headline):
+        for name in names_of(grid, headline):
             cells = [_cell(shown(name, headline, value), name == facts.name) for value in columns]
             lines.append(md.row([f"`{name}`", *cells]))
             if name == facts.name:
@@ -60,55 +42,6 @@ def table(plan: Plan, found: Found, grid: Grid, facts: Facts) -> str:
     return "\n".join([*lines, *_notes(plan, found, facts), ""])
 
 
-def figures(plan: Plan, grid: Grid, facts: Facts) -> dict[str, "Figure"]:
-    """Draws the headline over the task's two main axes, a map for each number of decimals; and along the shift."""
-    from icl_lab.figures import lines, maps
-
-    down, across = plan.task.heat_map
-    fixed = {axis: value for axis, value in nearest(grid, facts.training).items() if axis not in (down, across)}
-    drawn = {}
-    for digits in plan.digits:
-        of = {"digits": float(digits)} if len(plan.digits) > 1 else {}
-        tag = f"-digits-{digits}" if of else ""
-        words = ", ".join(f"{axis} {value:g}" for axis, value in (fixed | of).items())
-        drawn[f"heat-map{tag}"] = maps.heat_map(
-            grid.where(attn=facts.name, metric=plan.task.headline, **fixed, **of),
-            down,
-            across,
-            title=f"{facts.asked['task']}, {facts.name}, {plan.form.name}{words and ', '}{words}",
-            label=plan.task.metric_label(plan.task.headline),
-            log=plan.task.log_scale,
-            training=facts.training,
-            names=plan.task.axis_words,
-        )
-    axis = axis_of(plan, grid)
-    columns = grid.values(axis)
-    if len(columns) > 1:
-        rules, references = dict[str, list[list[float]]](), dict[str, list[float]]()
-        for digits in plan.digits:
-            shown = _line(plan, grid, axis, facts.training, digits)
-            for name in _names(grid, plan.task.headline):
-                values = [shown(name, plan.task.headline, value)[0] for value in columns]
-                if name == facts.name:
-                    called = f"{name}, {digits} decimals" if len(plan.digits) > 1 else name
-                    rules[called] = [[value] for value in values]
-                elif ROUNDED not in name:
-                    references[name.removeprefix("reference:")] = values
-        for other in facts.beside:
-            if all(other.values(value) for value in columns):
-                rules[other.attn] = [other.values(value) for value in columns]
-        drawn["line"] = lines.rivals(
-            columns,
-            rules,
-            references,
-            axis=plan.task.axis_words.get(axis, axis),
-            title=f"{facts.asked['task']}{_fixed(plan, grid, axis, facts.training)}",
-            label=plan.task.metric_label(plan.task.headline),
-            log=plan.task.log_scale,
-        )
-    return drawn
-
-
 def folder_name(task: str, model: str) -> str:
     """Returns how a folder of these questions begins."""
     return filename(f"prompted-{task}-{model.strip('/').rpartition('/')[2] or 'model'}").replace(" ", "-")[:120]
@@ -119,45 +52,12 @@ def money(tokens_in: float, tokens_out: float, price: tuple[float, float]) -> fl
     return (tokens_in * price[0] + tokens_out * price[1]) / MILLION
 
 
-def axis_of(plan: Plan, grid: Grid) -> str:
-    """The axis of the table: that of the task's lines, or another one that has more than one value."""
-    order = [plan.task.line_axis, *plan.task.heat_map, *plan.task.axes["full"]]
-    return next((axis for axis in order if len(grid.values(axis)) > 1), order[0])
-
-
-def nearest(grid: Grid, training: Mapping[str, float]) -> dict[str, float]:
-    """The cell of training, the nearest one where it was not asked about."""
-    return {axis: min(grid.values(axis), key=lambda there: abs(there - value)) for axis, value in training.items()}
-
-
-def _line(plan: Plan, grid: Grid, axis: str, training: Mapping[str, float], digits: int) -> Any:
-    """Returns what finds the value and its standard error along an axis; facets are averaged."""
-    here = {name: value for name, value in nearest(grid, training).items() if name not in (axis, *plan.task.facets)}
-    if len(plan.digits) > 1:
-        here["digits"] = float(digits)
-
-    def shown(name: str, metric: str, value: float) -> tuple[float, float, int]:
-        frame = grid.where(attn=name, metric=metric, **{**here, axis: value}).frame
-        count = len(frame)
-        return (
-            float(frame["value"].mean(skipna=False)),
-            float((frame["stderr"] ** 2).sum(skipna=False)) ** 0.5 / count,
-            int(frame["count"].sum()),
-        )
-
-    return shown
-
-
-def _names(grid: Grid, metric: str) -> list[str]:
-    return [str(name) for name in grid.where(metric=metric).values("attn")]
-
-
-def _cell(found: tuple[float, float, int], ours: bool) -> str:
-    value, error, _ = found
+def _cell(found: tuple[float, float], ours: bool) -> str:
+    value, error = found
     return f"{short(value)} ± {short(error)}" if ours and error == error else short(value)
 
 
-def _share(plan: Plan, grid: Grid, shown: Any, kind: str, columns: Sequence[float], name: str) -> list[str]:
+def _share(plan: Plan, grid: Grid, shown: Shown, kind: str, columns: Sequence[float], name: str) -> list[str]:
     """The row of answers that could not be read, or never came."""
     metric = next((each for each in grid.values("metric") if each.endswith(kind) and _ours(plan, each)), "")
     if not metric:
@@ -175,13 +75,6 @@ def _ours(plan: Plan, metric: str) -> bool:
     """Whether a count belongs to the test set of the headline."""
     prefix = max((prefix for prefix in plan.task.suites() if plan.task.headline.startswith(prefix)), key=len)
     return metric in (f"{prefix}{UNPARSABLE}", f"{prefix}{UNANSWERED}")
-
-
-def _fixed(plan: Plan, grid: Grid, axis: str, training: Mapping[str, float]) -> str:
-    others = {a: v for a, v in nearest(grid, training).items() if a not in (axis, *plan.task.facets)}
-    averaged = [f"mean over {facet}" for facet in plan.task.facets if facet != axis]
-    said = [*(f"{name}={value:g}" for name, value in others.items()), *averaged]
-    return f", {', '.join(said)}" if said else ""
 
 
 def _asked(plan: Plan, found: Found, facts: Facts) -> list[str]:
@@ -222,13 +115,8 @@ def _notes(plan: Plan, found: Found, facts: Facts) -> list[str]:
     models = [f"{md.code(name or 'no name')} ({count:,})" for name, count in found.models.items()]
     if models:
         notes.append(f"Answered as {md.listed(models)}.")
-    counted = (
-        "estimated by us in part"
-        if found.estimated
-        else "as the server counted"
-        if facts.asked["server"]
-        else "counted"
-    )
+    who = "the server" if facts.asked["engine"] == "openai" else "the tokenizer"
+    counted = "estimated by us in part" if found.estimated else f"as {who} counted"
     spent = f"Tokens: {found.read:,} read, {found.wrote:,} written ({counted})."
     if facts.price:
         spent += f" At the price given: {money(found.read, found.wrote, facts.price):.4g}."
@@ -265,9 +153,5 @@ def _printed(plan: Plan, axis: str, columns: Sequence[float]) -> list[str]:
     told = plan.speech.printed
     if told is None or told.axis != axis:
         return []
-    source, cells = published.load(told.table), []
-    for value in columns:
-        found = [row for row in source.where(**told.where) if abs(row[told.column].number - value) < FAR]
-        cells.append(f"{short(found[0][told.value].number)} *" if found else "")
-    name = ", ".join(told.where.values())
-    return [md.row([f"{name}, as printed *", *cells])]
+    cells = [f"{short(number)} *" if (number := printed_at(told, value)) is not None else "" for value in columns]
+    return [md.row([f"{', '.join(told.where.values())}, as printed *", *cells])]

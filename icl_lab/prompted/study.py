@@ -8,14 +8,13 @@ from typing import Any, Literal
 
 from icl_lab import tasks
 from icl_lab.errors import BadValue, RunFailed, Stopped
-from icl_lab.prompted import beside, measurement, report
+from icl_lab.prompted import along, beside, measurement, pictures, report
 from icl_lab.prompted.asking import Asking, Outcome
 from icl_lab.prompted.budget import Budget, about_tokens
 from icl_lab.prompted.engine import Engine
 from icl_lab.prompted.formats import named
 from icl_lab.prompted.question import Plan, Question
 from icl_lab.prompted.record import Record, identity_hash
-from icl_lab.prompted.report import Facts
 from icl_lab.registry import Choice, filename
 from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.spec import RunSpec, resolve
@@ -229,9 +228,8 @@ def written(
     found = measurement.measured(plan, record, ask.name)
     who = {"task": study.spec.task, "preset": study.spec.preset, "spec": study.hash, "seed": 0}
     grid = measurement.grid(plan, found, **who)
-    facts = Facts(ask.name, ask.short, study.identity, study.training, price)
-    axis = report.axis_of(plan, grid)
-    here = report.nearest(grid, study.training)
+    axis = along.axis_of(plan, grid)
+    here = along.nearest(grid, study.training)
     fixed = {name: value for name, value in here.items() if name not in (axis, *plan.task.facets)}
     columns = grid.values(axis)
     ours = {} if len(plan.digits) > 1 else {place: found.errors.at({**fixed, axis: place}) for place in columns}
@@ -239,7 +237,7 @@ def written(
         beside.beside(beside.runs_of(store, study.spec.task, attn, study.spec.preset), plan, axis, columns, here, ours)
         for attn in against
     ]
-    facts = Facts(ask.name, ask.short, study.identity, study.training, price, others)
+    facts = along.Facts(ask.name, ask.short, study.identity, study.training, price, others)
     text = report.table(plan, found, grid, facts) + f"\nMade by `{command}`.\n"
     keys = {question.key for question in study.questions()}
     files: dict[str, str | bytes] = {
@@ -248,7 +246,7 @@ def written(
         "record.jsonl": record.lines(keys),
         "table.md": text,
     }
-    return Written(text, files, report.figures(plan, grid, facts))
+    return Written(text, files, pictures.figures(plan, grid, facts))
 
 
 def spoken() -> list[str]:

@@ -14,7 +14,7 @@ from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.tasks.declared import LENGTH, Clip, Label, Summary
 from icl_lab.tasks.drawing import by_class
 from icl_lab.tasks.prompt import Answer, Mark, Predictor, Prompt, plain
-from icl_lab.tasks.spoken import Speaker, Speech, Telling, sure
+from icl_lab.tasks.spoken import Printed, Speaker, Speech, Telling, sure
 
 __all__ = [
     "Answer",
@@ -22,6 +22,7 @@ __all__ = [
     "Label",
     "Mark",
     "Predictor",
+    "Printed",
     "Prompt",
     "Speech",
     "Summary",

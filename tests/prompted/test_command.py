@@ -119,7 +119,7 @@ def test_the_key_is_in_no_traceback(ask, stub, monkeypatch):
 
     monkeypatch.setattr(Endpoint, "_reply", broken)
     with pytest.raises(ZeroDivisionError) as caught:
-        ask()
+        ask("--parallel", "1")
     lines = traceback.TracebackException.from_exception(caught.value, capture_locals=True).format()
     ours = [line for line in lines if "/icl_lab/prompted/" in line or "/icl_lab/cli/commands/" in line]
     assert ours
