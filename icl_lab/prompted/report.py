@@ -94,10 +94,14 @@ def _asked(plan: Plan, found: Found, facts: Facts) -> list[str]:
     decimals = " or ".join(map(str, plan.digits))
     samples = f"{plan.samples} sample{'s' * (plan.samples > 1)} at temperature {asked['temperature']:g}"
     return [
-        f"{found.asked:,} answers: {len(plan.cells)} cells, {plan.prompts} prompts in each (the first of those that "
+        f"{found.asked:,} answers: {_cells(plan)}, {plan.prompts} prompts in each (the first of those that "
         f"trained models meet), {samples}. Format {plan.form.name}, numbers with {decimals} decimals"
         f"{'' if plan.instruct else ', no instruction'}; asked is {what}."
     ]
+
+
+def _cells(plan: Plan) -> str:
+    return f"{len(plan.cells)} cell{'s' * (len(plan.cells) != 1)}"
 
 
 def _notes(plan: Plan, found: Found, facts: Facts) -> list[str]:

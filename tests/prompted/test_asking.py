@@ -199,21 +199,21 @@ def test_a_stop_ends_a_wait(round_of):
 
 
 def test_a_second_stop_acts_at_once_and_keeps_what_came(round_of, tmp_path):
-    free = threading.Event()
-
-    def rule(asked, attempt):
-        if asked.prompt >= 2:
-            free.wait(60)
-        return "1"
+    never, engine = threading.Event(), Told(parallel=4)
+    engine.rule = lambda asked, attempt: "1" if asked.prompt < 5 else str(never.wait(60))
 
     def tick(done, total):
-        if done == 2:
-            raise KeyboardInterrupt
+        while len(engine.asked) < 8:  # four answers wait to be written, and four questions are under way
+            time.sleep(0.01)
+        time.sleep(0.05)
+        raise KeyboardInterrupt
 
+    begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        round_of(Told(rule, parallel=2), questions(10), tick=tick)
-    free.set()
-    assert len(Record.read(tmp_path / "r.jsonl", {"q": 1}).answers) >= 2
+        round_of(engine, questions(20), tick=tick)
+    assert time.monotonic() - begun < 30  # what is under way is not waited for
+    never.set()
+    assert len(Record.read(tmp_path / "r.jsonl", {"q": 1}).answers) == 5
 
 
 def test_a_fault_of_the_engine_is_not_swallowed(round_of):
