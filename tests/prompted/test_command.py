@@ -159,6 +159,11 @@ def test_the_budget_is_hard_and_what_was_answered_is_kept(ask, stub):
     assert (code, len(stub.requests)) == (0, 10)
 
 
+def test_the_budget_has_a_bound_where_nothing_is_said(ask):
+    code, said, _ = ask("--dry-run", "--prompts", "600")
+    assert (code, "--max-requests 1,000 is less than that" in said) == (0, True)
+
+
 def test_the_budget_of_tokens_is_hard(ask, stub):
     code, _, complaint = ask("--max-tokens", "1")
     assert (code, stub.requests) == (1, [])

@@ -174,6 +174,11 @@ def test_the_command_asks_a_model_on_disk_and_swaps_rules_in(ask_here, tmp_path)
     assert code == 0  # answered: the model is not even read
 
 
+def test_a_model_on_disk_costs_nothing(ask_here):
+    code, said, _ = ask_here("--dry-run", "--prompts", "600")
+    assert (code, "1,200 requests" in said, "--max-requests" in said) == (0, True, False)
+
+
 def test_an_answered_study_reads_no_model(ask_here, monkeypatch):
     assert ask_here()[0] == 0
     monkeypatch.setattr("icl_lab.language.model.read", None)

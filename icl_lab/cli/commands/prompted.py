@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from icl_lab.prompted.study import Study
 
 MANY = 10**9
+MOST_TOKENS = 10**12
+BUDGET = (1000, 10**7)  # requests and tokens, where nothing is said: about what somebody can pay by mistake
 SHOWN = 2  # questions that a dry run shows as they would be sent
 WHERE = "OPENAI_BASE_URL"
 KEY = "OPENAI_API_KEY"
@@ -93,8 +95,16 @@ def _rules(context: click.Context, option: click.Parameter, given: tuple[str, ..
 @click.option("--all-sets", is_flag=True, help="All test sets of the task, not only that of its headline.")
 @click.option("--no-instruction", is_flag=True, help="Only the examples: the task is not said.")
 @click.option("--parallel", default=4, show_default=True, type=click.IntRange(1, 256), help="Requests at once.")
-@click.option("--max-requests", default=1000, show_default=True, type=click.IntRange(0, MANY), help="Of all calls.")
-@click.option("--max-tokens", default=10**7, show_default=True, type=click.IntRange(0, 10**12), help="Of all calls.")
+@click.option(
+    "--max-requests",
+    type=click.IntRange(0, MANY),
+    help="Of all calls.  [default: 1,000; of a model on disk no bound]",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(0, MOST_TOKENS),
+    help="Of all calls.  [default: 10,000,000; of a model on disk no bound]",
+)
 @click.option("--timeout", default=60.0, show_default=True, type=Finite(0, 86_400, least_open=True), help="Seconds.")
 @click.option("--retries", default=4, show_default=True, type=click.IntRange(0, 100), help="Of a failed request.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first question without an answer.")
@@ -126,6 +136,9 @@ def prompted(**given: Any) -> None:
     from icl_lab.runs.store import Store
 
     study, results = _study(given), given["results"]
+    for name, most, usual in zip(("max_requests", "max_tokens"), (MANY, MOST_TOKENS), BUDGET, strict=True):
+        if given[name] is None:
+            given[name] = usual if study.ask.engine == "openai" else most
     path = study.record(results)
     if given["dry_run"]:
         out(_plan(study, Record.read(path, study.identity), given))
