@@ -26,14 +26,14 @@ FLOORS = (
     ("analyses",),
     ("papers", "bench", "contracts", "torture", "transformers"),
     ("language",),
-    ("launch",),
+    ("launch", "prompted"),
     ("cli", "python"),
     ("__main__",),
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
 BASES = {
-    "tasks": {"base", "declared", "drawing", "estimators", "prompt", "symbols"},
+    "tasks": {"base", "declared", "drawing", "estimators", "prompt", "spoken", "symbols"},
     "normalizers": {"base", "contextual", "starts"},
     "analyses": {"frame", "observe", "stretch", "page"},
 }
@@ -49,17 +49,19 @@ DOORS = {
         "contracts",
         "language",
         "python",
+        "prompted",
     },  # others name the type they return
     "PIL": {"figures"},
     "click": {"cli"},
     "tqdm": {"cli", "python"},
     "entmax": {"normalizers"},
     "jinja2": {"comparison"},
-    "filelock": {"runs", "evidence"},
+    "filelock": {"runs", "evidence", "prompted"},
     "safetensors": {"runs", "transformers"},
-    "transformers": {"bench", "transformers", "language"},
+    "transformers": {"bench", "transformers", "language", "prompted"},
     "tokenizers": {"texts", "language"},
     "ray": {"workers"},
+    "openai": {"prompted"},
 }
 WITHOUT_TORCH = {
     *("errors", "outside", "import_target", "option_values", "registry", "grid", "figures", "published", "markdown"),

@@ -36,6 +36,7 @@ TAKEN = (
     "functions",
     "torture",
     "finetuned",
+    "prompted",
 )  # folders that others write
 LONGEST = 200  # bytes of a name: files beside it are named after it
 

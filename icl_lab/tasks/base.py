@@ -14,15 +14,31 @@ from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.tasks.declared import LENGTH, Clip, Label, Summary
 from icl_lab.tasks.drawing import by_class
 from icl_lab.tasks.prompt import Answer, Mark, Predictor, Prompt, plain
+from icl_lab.tasks.spoken import Printed, Speaker, Speech, Telling, sure
 
-__all__ = ["Answer", "Clip", "Label", "Mark", "Predictor", "Prompt", "Summary", "Task", "by_class", "plain"]
+__all__ = [
+    "Answer",
+    "Clip",
+    "Label",
+    "Mark",
+    "Predictor",
+    "Printed",
+    "Prompt",
+    "Speech",
+    "Summary",
+    "Task",
+    "Telling",
+    "by_class",
+    "plain",
+    "sure",
+]
 
 EVERYWHERE = slice(None)
 
 Axes = Mapping[str, Sequence[float]]  # an axis of the shift grid -> its values
 
 
-class Task(ABC):
+class Task(Speaker, ABC):
     """Draws prompts, and owns everything that depends on what they mean.
 
     A subclass is a frozen dataclass with keyword-only fields: its options. ``length`` counts examples; every other axis

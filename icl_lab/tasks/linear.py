@@ -11,6 +11,7 @@ from torch import Tensor
 from icl_lab.tasks import estimators, registry
 from icl_lab.tasks.base import Axes, Clip, Label, Predictor, Prompt, Summary, Task
 from icl_lab.tasks.drawing import NORMAL_RANGE, interleave, published_inputs, whole
+from icl_lab.tasks.spoken import Number, Printed, Speech, Telling, pairs
 
 # |y| of a training prompt exceeds this once in a hundred: y given x is N(0, 1 + x^2), x is N(0, 1).
 TRAINING_RANGE = 4.19
@@ -138,6 +139,20 @@ class Linear(Task):
         """
         first = min(max(at) + 1, after.shape[1] - 1)
         return {"mse": after[:, max(3, first) :].mean(1)}
+
+    @property
+    def speech(self) -> Speech:
+        return Speech(
+            "Inputs and outputs take turns. All outputs of one list follow the same rule: output = a * input + b, with "
+            "a and b unknown. The answer is the output of the last input.",
+            last=False,
+            means=("mse-code", "nmse-code"),
+            worked=4,
+            printed=Printed("ssa_table1", {"method": "Llama 3.3 70b"}, "sigma", "sigma_f", "mse"),
+        )
+
+    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
+        return pairs(prompt.tokens[0, : t + 1, 0].tolist(), number, number)
 
     def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
         a, b = (torch.tensor([[parameters[name]]]) for name in self.parameters)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
+from icl_lab.tasks.spoken import Number, Speech, Telling
 
 MOST = 100_000  # symbols, and keys: tokens are one-hot
 
@@ -224,6 +225,21 @@ class Needle(Task):
 
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
         return self._spelled(int(outputs[0, t].argmax())), self._spelled(int(prompt.targets[0, t]))
+
+    @property
+    def speech(self) -> Speech:
+        named = "the one key among them" if self.keys == 1 else "a key (such as K2)"
+        asked = "?" if self.keys == 1 else "? and the key"
+        several = "" if self.answer == 1 else f" A value has {self.answer} symbols: say the next one."
+        return Speech(
+            f"Symbols come one after another. Right after {named} stands its value. At the end, {asked} asks for it. "
+            f"The answer is the symbol of that value.{several}",
+            choices=tuple(map(self._spelled, range(self.alphabet))),
+            worked=max(12, self.least),
+        )
+
+    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
+        return Telling((), " ".join(map(self._spelled, prompt.tokens[0, : t + 1].argmax(1).tolist())))
 
     def _spelled(self, token: int) -> str:
         if token >= self.alphabet:

@@ -13,6 +13,7 @@ from icl_lab.errors import BadValue
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
 from icl_lab.tasks.drawing import NORMAL_RANGE, by_class, interleave, published_inputs
+from icl_lab.tasks.spoken import Number, Speech, Telling, pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,11 @@ class Quantifier(Task):
     @abstractmethod
     def truth(self, x: Tensor) -> Tensor:
         """X (b L) -> the truth value of the sentence about x_1 .. x_i, (b L) bool."""
+
+    @property
+    @abstractmethod
+    def sentence(self) -> str:
+        """The sentence about the numbers so far, in words."""
 
     @property
     @abstractmethod
@@ -169,6 +175,22 @@ class Quantifier(Task):
         logit = outputs[0, t, 0].item()
         return f"{logit > 0} (logit {plain(logit)})", str(prompt.targets[0, t].item() > 0)
 
+    @property
+    def speech(self) -> Speech:
+        """Whole lists of answers are asked for as in the authors' scripts (github.com/omyokun/SSA, ``prompt 70b``)."""
+        return Speech(
+            "Numbers come one after another. The answer after a number is True if "
+            f"{self.sentence} so far is greater than 0, and False otherwise.",
+            choices=("False", "True"),
+            means=("position", "balanced-position"),
+            lists=f"For a list of numbers, say after each of them whether {self.sentence} up to there is greater "
+            "than 0. The answer is the list of these truth values, as long as the list of numbers.",
+        )
+
+    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
+        words = {1.0: "True", -1.0: "False", 0.0: ""}
+        return pairs(prompt.tokens[0, : t + 1, 0].tolist(), number, lambda y: words[y])
+
     def reach(self, **shift: float) -> dict[str, float]:
         (sigma,) = self.sigmas(shift)
         return {"x": NORMAL_RANGE * sigma}
@@ -215,6 +237,10 @@ class Every(Quantifier):
     """
 
     @property
+    def sentence(self) -> str:
+        return "every number"
+
+    @property
     def decisive(self) -> int:
         return -1
 
@@ -232,6 +258,10 @@ class Some(Quantifier):
 
     A prompt reads -1 False -2 False 3 True -70, that is -1 -1 -2 -1 3 1 -70, and True is right.
     """
+
+    @property
+    def sentence(self) -> str:
+        return "at least one number"
 
     @property
     def decisive(self) -> int:

@@ -28,7 +28,9 @@ from icl_lab.runs.spec import resolve
 CODES = {0, 1, 2, 75, 130}
 # What stands in for everything that has to be said beside the option that is tried.
 USUAL = {"--task": "linear", "--attn": "softmax", "--preset": "smoke", "--prompt": "1,2,3", "--dry-run": None}
-USUAL |= {"--seeds": "1", "--only": None}
+USUAL |= {"--seeds": "1", "--only": None, "--model": "some-model"}
+# A server keeps its own attention, so that this would be refused; and few prompts, which a dry run writes down.
+UNUSUAL = {"prompted": {"--attn": "", "--prompts": "2"}}
 ARGUMENTS = {"list": ["runs"], "experiment": ["ssa-figure3"], "check-part": ["softmax"], "settle": ["ssa-figure3"]}
 NUMBERS = [
     "nan",
@@ -103,11 +105,12 @@ def values(option):
 def usual(command, tried):
     """The words that a command needs before it comes to the option that is tried."""
     words = []
+    known = USUAL | UNUSUAL.get(command.name, {})
     for parameter in command.params:
         option = max(parameter.opts, key=len)
-        if option in USUAL and option != tried and isinstance(parameter, click.Option):
-            words += [option] if USUAL[option] is None and parameter.is_flag else []
-            words += [option, USUAL[option]] if USUAL[option] is not None else []
+        if known.get(option) != "" and option in known and option != tried and isinstance(parameter, click.Option):
+            words += [option] if known[option] is None and parameter.is_flag else []
+            words += [option, known[option]] if known[option] is not None else []
     return words
 
 

@@ -1,0 +1,271 @@
+"""The command that prompts language models with the test prompts of trained ones."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from icl_lab.cli.options import catch_signals, device_option, results_option, tell, threads_option, typed
+from icl_lab.cli.output import out
+from icl_lab.cli.values import Finite
+from icl_lab.errors import BadValue
+
+if TYPE_CHECKING:
+    from icl_lab.prompted.study import Study
+
+MANY = 10**9
+MOST_TOKENS = 10**12
+BUDGET = (1000, 10**7)  # requests and tokens, where nothing is said: about what somebody can pay by mistake
+SHOWN = 2  # questions that a dry run shows as they would be sent
+WHERE = "OPENAI_BASE_URL"
+KEY = "OPENAI_API_KEY"
+
+
+def _wholes(least: int, most: int) -> Any:
+    """Reads whole numbers in a row, each within its bounds."""
+
+    def read(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+        words = [word.strip() for word in text.split(",")] if text else []
+        if not all(
+            word.isascii() and word.isdigit() and len(word) < 10 and least <= int(word) <= most for word in words
+        ):
+            raise click.BadParameter(f"'{text}' is no list of whole numbers from {least} to {most:,} such as 10,40.")
+        return tuple(map(int, words))
+
+    return read
+
+
+def _price(context: click.Context, option: click.Parameter, text: str) -> tuple[float, float] | None:
+    """Reads ``0.5`` or ``0.5,1.5``: what a million tokens cost that are read, and that are written."""
+    if not text:
+        return None
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    if not (1 <= len(values) <= 2 and all(0 <= value <= MANY for value in values)):
+        raise click.BadParameter(f"'{text}' is no price such as 0.5 or 0.5,1.5 (a million tokens read, written).")
+    return values[0], values[-1]
+
+
+def _body(context: click.Context, option: click.Parameter, text: str) -> dict[str, Any]:
+    """Reads fields of a request as JSON."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise click.BadParameter(f"'{text}' is no JSON object such as '{{\"top_p\": 0.9}}'.")
+    return found
+
+
+def _rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(rule.strip() for text in given for rule in text.split(",") if rule.strip())
+
+
+@click.command()
+@click.option("--task", required=True, help="See: icl-lab list tasks.")
+@click.option("--model", required=True, help="Name at the server; or a folder or .gguf file on disk.")
+@click.option(
+    "--engine", type=click.Choice(["openai", "transformers"]), default="openai", show_default=True,
+    help="A server, or a model on disk in this process.",
+)  # fmt: skip
+@click.option("--base-url", default="", help=f"Address of the server.  [default: {WHERE}]")
+@click.option("--preset", default="lite", show_default=True, help="Whose grid of cells is asked about.")
+@click.option("--set", "settings", multiple=True, metavar="A.B=V", help="Cells, e.g. test.axes.length=10,40.")
+@click.option(
+    "--shots", default="", callback=_wholes(1, 10_000), help="Examples of a prompt.  [default: as in training]"
+)
+@click.option("--prompts", default=64, show_default=True, type=click.IntRange(2, 10_000), help="In each cell.")
+@click.option(
+    "--format", "form", type=click.Choice(["published", "chat", "plain"]),
+    help="How a prompt is written.  [default: chat; of a model on disk plain]",
+)  # fmt: skip
+@click.option(
+    "--digits", default="", callback=_wholes(0, 12), help="Decimals of numbers; several: an axis.  [default: 2]"
+)
+@click.option("--samples", default=1, show_default=True, type=click.IntRange(1, 1000), help="Answers to each question.")
+@click.option("--temperature", default=0.0, show_default=True, type=Finite(0, 100), help="0: the likeliest answer.")
+@click.option(
+    "--answer-tokens", type=click.IntRange(1, 10**6), help="At most, of an answer.  [default: 16; in lists 6]"
+)
+@click.option("--every-answer", is_flag=True, help="Ask for all answers of a prompt, not for one.")
+@click.option("--all-sets", is_flag=True, help="All test sets of the task, not only that of its headline.")
+@click.option("--no-instruction", is_flag=True, help="Only the examples: the task is not said.")
+@click.option("--parallel", default=4, show_default=True, type=click.IntRange(1, 256), help="Requests at once.")
+@click.option(
+    "--max-requests",
+    type=click.IntRange(0, MANY),
+    help="Of all calls.  [default: 1,000; of a model on disk no bound]",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(0, MOST_TOKENS),
+    help="Of all calls.  [default: 10,000,000; of a model on disk no bound]",
+)
+@click.option("--timeout", default=60.0, show_default=True, type=Finite(0, 86_400, least_open=True), help="Seconds.")
+@click.option("--retries", default=4, show_default=True, type=click.IntRange(0, 100), help="Of a failed request.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first question without an answer.")
+@click.option(
+    "--unanswered", type=click.Choice(["ask", "wrong"]), default="ask", show_default=True,
+    help="What becomes of questions that the server has no answer to: asked again next time, or counted as wrong.",
+)  # fmt: skip
+@click.option("--price", default="", callback=_price, help="Of a million tokens: read, or read,written.")
+@click.option("--body", default="", callback=_body, help="More fields of a request, as JSON; null leaves one out.")
+@click.option("--attn", default="", help="Another rule in the model's attention (transformers only).")
+@click.option("--against", multiple=True, callback=_rules, help="Trained rules beside it, from stored runs.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and its cost; send and write nothing.")
+@results_option
+@device_option
+@threads_option
+@click.option("--name", default="", help="Folder below --results.")
+@click.option("--force", is_flag=True, help="Write over another study in that folder.")
+def prompted(**given: Any) -> None:
+    """Prompt a language model with the test prompts of trained ones: the same grid, numbers as text.
+
+    The address of an OpenAI-compatible server and its key come from OPENAI_BASE_URL and OPENAI_API_KEY; nothing else is
+    contacted, and the key is neither stored nor shown. What is answered is never asked again: the same command goes on.
+    """
+    from icl_lab.cli.progress import Bar, say
+    from icl_lab.evidence.layer import Layer
+    from icl_lab.prompted.record import Record
+    from icl_lab.prompted.study import Limits, answer, check, written
+    from icl_lab.runs import study_folder
+    from icl_lab.runs.store import Store
+
+    study, results = _study(given), given["results"]
+    for name, most, usual in zip(("max_requests", "max_tokens"), (MANY, MOST_TOKENS), BUDGET, strict=True):
+        if given[name] is None:
+            given[name] = usual if study.ask.engine == "openai" else most
+    path = study.record(results)
+    if given["dry_run"]:
+        out(_plan(study, Record.read(path, study.identity), given))
+        return
+    store = Store(results, Layer.find())
+    record_of = study_folder.StudyRecord.of("prompted", study.options, _groups(study, store, given["against"]), typed())
+    folder = study_folder.place(
+        record_of, results, given["name"] or f"{study.usual_name}-{record_of.hash}", force=given["force"]
+    )
+    limits = Limits(given["max_requests"], given["max_tokens"], given["retries"], given["fail_fast"])
+    stopping = catch_signals()
+    with Record.read(path, study.identity) as record:
+        if taken := record.take(folder / "record.jsonl"):
+            say(f"{taken:,} answers are taken from {folder / 'record.jsonl'}.")
+        total = sum(1 for _ in study.questions())
+        with _engine(study, given) as engine:
+            outcome, left = answer(study, record, engine, limits, say, Bar(), stopping)
+        for reason, count in outcome.failures.most_common():
+            say(f"{count:,} x {reason}")
+        check(outcome, left, total, given["unanswered"] == "wrong")
+        made = written(study, record, store, given["against"], given["price"], typed())
+    names = study_folder.publish(record_of, folder, made.files, made.figures)
+    tell(made.text, folder, names, "heat-map.png" if "heat-map.png" in names else "table.md")
+
+
+def _study(given: dict[str, Any]) -> "Study":
+    """Checks what is asked before anything is loaded or sent."""
+    import torch
+
+    from icl_lab import normalizers
+    from icl_lab.prompted.secret import address
+    from icl_lab.prompted.study import Ask, Study
+
+    if given["threads"]:
+        torch.set_num_threads(given["threads"])
+    if given["engine"] == "openai":
+        if given["attn"]:
+            raise BadValue("--attn is for models on disk (--engine transformers): a server keeps its own attention.")
+        url = given["base_url"] or os.environ.get(WHERE, "")
+        if not url and not given["dry_run"]:
+            raise BadValue(f"no server is named: set {WHERE}, such as http://127.0.0.1:8000/v1, or give --base-url.")
+        server = address(url) if url else ""
+    else:
+        from icl_lab.prompted.inprocess import fingerprint
+
+        place = Path(given["model"])
+        if not (place.is_file() or (place / "config.json").is_file()):
+            raise BadValue(f"There is no model '{given['model']}' here; name a folder or a .gguf file.")
+        server = fingerprint(place)
+    names = ("task", "model", "engine", "preset", "settings", "shots", "prompts", "digits", "samples", "temperature")
+    return Study(
+        Ask(
+            **{name: given[name] for name in (*names, "every_answer", "all_sets", "body")},
+            server=server,
+            form=given["form"] or "",
+            answer_tokens=given["answer_tokens"] or 0,
+            instruct=not given["no_instruction"],
+            attn=normalizers.canonical(given["attn"]) if given["attn"] else "",
+        )
+    )
+
+
+def _groups(study: "Study", store: Any, against: tuple[str, ...]) -> dict[str, Any]:
+    """The trained runs that stand beside it, found before anything is asked."""
+    from icl_lab.prompted.beside import runs_of
+
+    return {attn: runs_of(store, study.spec.task, attn, study.spec.preset) for attn in against}
+
+
+def _engine(study: "Study", given: dict[str, Any]) -> Any:
+    """Opens what answers, once something is to be answered."""
+    from contextlib import ExitStack, contextmanager
+
+    from icl_lab.prompted.endpoint import Endpoint
+    from icl_lab.prompted.secret import Secret
+    from icl_lab.prompted.study import local_engine
+    from icl_lab.runs import environment
+
+    @contextmanager
+    def opened() -> Any:
+        with ExitStack() as stack:
+
+            def server() -> Endpoint:
+                key: Secret | None = Secret(os.environ[KEY]) if os.environ.get(KEY) else None
+                made = Endpoint(
+                    study.ask.server,
+                    key,
+                    study.ask.model,
+                    temperature=study.ask.temperature,
+                    answer_tokens=study.answer_tokens,
+                    body=study.ask.body,
+                    timeout=given["timeout"],
+                    parallel=given["parallel"],
+                )
+                stack.callback(made.close)
+                return made
+
+            def here() -> Any:
+                return stack.enter_context(local_engine(study, environment.device(given["device"])))
+
+            yield server if study.ask.engine == "openai" else here
+
+    return opened()
+
+
+def _plan(study: "Study", record: Any, given: dict[str, Any]) -> str:
+    """What a run would send: the first prompts, how many there are, tokens and price."""
+    from icl_lab.prompted.report import money
+
+    every = list(study.questions())
+    missing = [question for question in every if record.answer(question) is None]
+    lines = []
+    for number, question in enumerate(every[:SHOWN], 1):
+        lines += [f"question {number} of {len(every):,} ({question.key}):", "", question.sent.whole, ""]
+    sent, most = study.estimate(missing)
+    plan = study.plan
+    lines.append(f"{len(plan.cells)} cells, {plan.prompts} prompts in each: {len(every):,} questions.")
+    if len(missing) < len(every):
+        lines.append(f"{len(every) - len(missing):,} of them are answered in {record.path}.")
+    lines.append(
+        f"{len(missing):,} requests, about {sent:,} tokens read and at most {most:,} written (an estimate: tokenizers "
+        "differ by half or more on numbers)."
+    )
+    if given["price"]:
+        lines.append(f"At {given['price'][0]:g} a million read and {given['price'][1]:g} written: about "
+                     f"{money(sent, most, given['price']):.2f}.")  # fmt: skip
+    if len(missing) + record.attempts > given["max_requests"]:
+        lines.append(f"--max-requests {given['max_requests']:,} is less than that: it would stop there.")
+    lines.append("Nothing was sent (dry run).")
+    return "\n".join(lines)

@@ -1,0 +1,203 @@
+"""Every request with its answer, a line each, in a file that is only added to: what is answered is never asked again.
+
+The first line says which question the file is about. A line that a stopped process left half written is dropped when
+the file is opened; a line that is damaged otherwise is an error. One process at a time adds to a file.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from icl_lab.errors import RunFailed
+from icl_lab.files import unwritable, writing
+from icl_lab.prompted.question import Question
+
+VERSION = 1
+
+
+class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One attempt at a question: what was said, or why nothing was (``failed``).
+
+    ``scores`` are log-probabilities of the choices where they were told. ``model`` is the name that the server gave,
+    ``finish`` why the answer ended, ``read`` and ``wrote`` the tokens that were counted, ``estimated`` whether by us.
+    """
+
+    key: str
+    sha: str
+    said: str = ""
+    scores: list[float] = []
+    failed: str = ""
+    model: str = ""
+    finish: str = ""
+    read: int = 0
+    wrote: int = 0
+    estimated: bool = False
+    seconds: float = 0.0
+    sent: dict[str, Any] = {}
+
+    @property
+    def tokens(self) -> int:
+        """All tokens of the request and its answer."""
+        return self.read + self.wrote
+
+
+def identity_hash(identity: Mapping[str, Any]) -> str:
+    """Returns eight hexadecimal digits that name a question."""
+    return sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+
+
+@dataclass
+class Record:
+    """The answers to one question (``identity``), read from a file and added to it.
+
+    ``answers`` holds the last answer by key; ``attempts`` all requests that were made, those that failed included.
+    """
+
+    path: Path
+    identity: dict[str, Any]
+    answers: dict[str, Reply] = field(default_factory=dict)
+    failures: dict[str, Reply] = field(default_factory=dict)
+    attempts: int = 0
+    tokens: int = 0
+    _file: BinaryIO | None = None
+    _lock: FileLock | None = None
+
+    @classmethod
+    def read(cls, path: Path, identity: Mapping[str, Any]) -> Self:
+        """Reads a record without holding it; an empty one where there is no file.
+
+        Raises ``RunFailed`` where the file is of another question or a line is damaged.
+        """
+        record = cls(path, dict(identity))
+        record._load()
+        return record
+
+    def __enter__(self) -> Self:
+        """Holds the record for this process and reads it; raises ``RunFailed`` where another process has it."""
+        with writing(self.path.parent):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise RunFailed(f"another process is asking for {self.path}: wait for it, or stop it.") from None
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        try:
+            whole = self._load()
+            with writing(self.path):
+                self._file = self.path.open("ab")
+                if self._file.tell() > whole:
+                    self._file.truncate(whole)
+            if not whole:
+                self._write({"record": "icl_lab prompted", "version": VERSION, "question": self.identity})
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Lets go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._lock is not None:
+            self._lock.release()
+
+    def answer(self, question: Question) -> Reply | None:
+        """Returns the answer to a question, if there is one.
+
+        Raises ``RunFailed`` where it was given to other words than would be sent today.
+        """
+        found = self.answers.get(question.key)
+        if found and found.sha != question.sha:
+            raise RunFailed(
+                f"{self.path}: the answer to {question.key} was given to other words than this version sends; "
+                "move the file away to ask anew."
+            )
+        return found
+
+    def add(self, reply: Reply) -> None:
+        """Adds an attempt, and returns when it is on the disk."""
+        self._write({name: value for name, value in msgspec.to_builtins(reply).items() if value not in ("", [], {}, 0)})
+        self._count(reply)
+
+    def take(self, other: Path) -> int:
+        """Adds the answers of another file of the same question that are missing here; returns how many."""
+        if not other.exists():
+            return 0
+        there = Record.read(other, self.identity)
+        missing = [reply for key, reply in there.answers.items() if key not in self.answers]
+        for reply in missing:
+            self.add(reply)
+        return len(missing)
+
+    def lines(self, keys: set[str]) -> bytes:
+        """Returns a record of these answers alone, in their order of keys."""
+        told = [{"record": "icl_lab prompted", "version": VERSION, "question": self.identity}]
+        told += [msgspec.to_builtins(self.answers[key]) for key in sorted(keys & set(self.answers))]
+        return b"".join(json.dumps(line, sort_keys=True).encode() + b"\n" for line in told)
+
+    def _load(self) -> int:
+        """Reads the file anew; returns how many bytes of it are whole."""
+        self.answers, self.failures, self.attempts, self.tokens = {}, {}, 0, 0
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise RunFailed(f"{self.path} cannot be read: {error.strerror or error}.") from error
+        whole = data.rfind(b"\n") + 1
+        for number, line in enumerate(data[:whole].splitlines(), 1):
+            if number == 1:
+                self._check(line)
+                continue
+            try:
+                self._count(msgspec.json.decode(line, type=Reply))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise RunFailed(f"{self.path}, line {number}, is damaged: {error}; move the file away.") from None
+        return whole
+
+    def _check(self, line: bytes) -> None:
+        """Raises ``RunFailed`` unless the first line names this question."""
+        try:
+            told = json.loads(line)
+            theirs = told["question"]
+            known = told["record"] == "icl_lab prompted" and told["version"] == VERSION
+        except (ValueError, KeyError, TypeError):
+            known, theirs = False, {}
+        if not known:
+            raise RunFailed(f"{self.path} is no record of prompted questions; move it away.")
+        if theirs != self.identity:
+            other = sorted(name for name in {*theirs, *self.identity} if theirs.get(name) != self.identity.get(name))
+            raise RunFailed(f"{self.path} is the record of another question (its {', '.join(other)}); move it away.")
+
+    def _count(self, reply: Reply) -> None:
+        self.attempts += 1
+        self.tokens += reply.tokens
+        if reply.failed:
+            self.failures[reply.key] = reply
+        else:
+            self.answers[reply.key] = reply
+            self.failures.pop(reply.key, None)
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._file is None:
+            raise RuntimeError("a record is added to only while it is held")
+        with writing(self.path):
+            self._file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+def replies(record: Record, questions: Iterator[Question]) -> Iterator[tuple[Question, Reply | None]]:
+    """Yields each question with its answer."""
+    for question in questions:
+        yield question, record.answer(question)

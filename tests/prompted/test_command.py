@@ -1,0 +1,312 @@
+"""The command as a whole, against a server on loopback."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from icl_lab.grid import Grid
+
+from .conftest import KEY
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def find():
+        (found,) = (path for path in (tmp_path / "results").iterdir() if path.name.startswith("prompted-"))
+        return found
+
+    return find
+
+
+def everything_written(root):
+    return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+
+
+def test_a_study_is_asked_measured_and_written(ask, stub, folder):
+    code, said, complaint = ask()
+    assert code == 0, complaint
+    assert len(stub.requests) == 2 * 4  # two sigmas, four prompts
+    names = {path.name for path in folder().iterdir()}
+    assert {"grid.csv", "answers.csv", "record.jsonl", "table.md", "study.json", "heat-map.png", "line.png"} <= names
+    grid = Grid.read(folder() / "grid.csv")
+    assert {"prompted:stub", "reference:exact-rule"} <= set(grid.values("attn"))
+    assert grid.values("task") == ["every"]
+    assert said.splitlines()[-2].startswith(f"wrote {folder()}: grid.csv")
+    assert said.splitlines()[-1].startswith("next: ")
+    assert json.loads((folder() / "record.jsonl").read_text().splitlines()[0])["question"]["model"] == "stub"
+
+
+def test_a_study_that_is_answered_asks_nothing_needs_no_key_and_gives_the_same(ask, stub, folder, monkeypatch):
+    ask()
+    before = (folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()
+    asked = len(stub.requests)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    code, _, complaint = ask()
+    assert code == 0, complaint
+    assert len(stub.requests) == asked
+    assert ((folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()) == before
+
+
+def test_a_wider_study_asks_only_what_is_new(ask, stub, tmp_path):
+    ask()
+    code, _, complaint = ask("--prompts", "6")
+    assert code == 0, complaint
+    assert len(stub.requests) == 2 * 6
+    assert len(list((tmp_path / "results" / "prompted").glob("*.jsonl"))) == 1
+    code, _, _ = ask("--digits", "0,2")
+    assert code == 0
+    assert len(stub.requests) == 2 * 6 + 2 * 4
+
+
+@pytest.mark.parametrize(
+    "change", [["--temperature", "0.5"], ["--format", "plain"], ["--no-instruction"], ["--body", '{"top_p": 1}']]
+)
+def test_another_question_has_another_record(ask, stub, tmp_path, change):
+    stub.usual = lambda body: stub.say("True", kind="text" if "prompt" in body else "message")
+    ask()
+    code, _, complaint = ask(*change)
+    assert code == 0, complaint
+    assert len(stub.requests) == 2 * 8
+    assert len(list((tmp_path / "results" / "prompted").glob("*.jsonl"))) == 2
+
+
+def test_answers_of_a_study_folder_serve_where_the_record_is_lost(ask, stub, tmp_path):
+    ask("--name", "mine")
+    for path in (tmp_path / "results" / "prompted").iterdir():
+        path.unlink()
+    asked = len(stub.requests)
+    code, _, complaint = ask("--name", "mine")
+    assert code == 0, complaint
+    assert len(stub.requests) == asked
+    assert "8 answers are taken from" in complaint
+
+
+def test_the_key_is_nowhere(ask, stub, tmp_path):
+    steps = [
+        lambda body: stub.say(f"True {KEY}"),
+        stub.fail(500, message=f"key {KEY}"),
+        stub.fail(400, message=f"key {KEY}"),
+        lambda body: (200, {"Content-Type": "text/html"}, f"<p>{KEY}</p>".encode()),
+        lambda body: stub.say("True", model=KEY),
+    ]
+    stub.script = list(steps)
+    said = ask("--parallel", "1")
+    stub.script = [stub.fail(401, message=f"Incorrect API key {KEY}")]
+    said += ask("--parallel", "1", "--no-instruction")
+    said += ask("--unanswered", "wrong")
+    said += ask("--dry-run")
+    assert stub.keys[0] == f"Bearer {KEY}"  # it was sent
+    text = "".join(map(str, said))
+    assert KEY not in text
+    assert KEY[3:20] not in text
+    written = everything_written(tmp_path)
+    assert len(written) > 1000
+    assert KEY.encode() not in written
+    assert KEY[3:20].encode() not in written
+
+
+def test_the_key_is_in_no_traceback(ask, stub, monkeypatch):
+    import traceback
+
+    from icl_lab.prompted.endpoint import Endpoint
+
+    def broken(self, *words):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Endpoint, "_reply", broken)
+    with pytest.raises(ZeroDivisionError) as caught:
+        ask("--parallel", "1")
+    lines = traceback.TracebackException.from_exception(caught.value, capture_locals=True).format()
+    ours = [line for line in lines if "/icl_lab/prompted/" in line or "/icl_lab/cli/commands/" in line]
+    assert ours
+    assert KEY not in "".join(ours)
+
+
+def test_failures_are_told_and_asked_again_next_time(ask, stub, tmp_path):
+    stub.script = [stub.fail(400, message="too long"), lambda body: (200, {}, b"<html>")]
+    code, _, complaint = ask("--parallel", "1")
+    assert code == 1
+    assert "no answer: the server answered 400: 'too long'" in complaint
+    assert "6 of 8 questions are answered, and kept" in complaint
+    assert not [path for path in (tmp_path / "results").iterdir() if path.name.startswith("prompted-")]
+    code, _, complaint = ask()
+    assert code == 0, complaint
+    assert len(stub.requests) == 8 + 2
+
+
+def test_what_never_comes_can_be_counted_as_wrong(ask, stub, folder):
+    stub.usual = lambda body: stub.say("True") if "1.01" not in str(body) else stub.fail(400)(body)
+    code, said, complaint = ask("--unanswered", "wrong")
+    assert code == 0, complaint
+    metrics = Grid.read(folder() / "grid.csv").values("metric")
+    assert "balanced-unanswered" in metrics
+    assert "answers never came; they count as wrong" in said
+
+
+def test_the_budget_is_hard_and_what_was_answered_is_kept(ask, stub):
+    stub.script = [stub.fail(500)] * 2
+    code, _, complaint = ask("--max-requests", "5")
+    assert code == 1
+    assert len(stub.requests) == 5
+    assert "the budget is spent: 3 of 8 questions are answered" in complaint
+    code, _, _ = ask("--max-requests", "5")
+    assert (code, len(stub.requests)) == (1, 5)
+    code, _, _ = ask("--max-requests", "10")
+    assert (code, len(stub.requests)) == (0, 10)
+
+
+def test_the_budget_has_a_bound_where_nothing_is_said(ask):
+    code, said, _ = ask("--dry-run", "--prompts", "600")
+    assert (code, "--max-requests 1,000 is less than that" in said) == (0, True)
+
+
+def test_the_budget_of_tokens_is_hard(ask, stub):
+    code, _, complaint = ask("--max-tokens", "1")
+    assert (code, stub.requests) == (1, [])
+    assert "the budget is spent" in complaint
+
+
+def test_busy_servers_are_waited_for(ask, stub):
+    stub.script = [stub.fail(429, {"Retry-After": "0.05"}), stub.fail(503)]
+    code, _, complaint = ask()
+    assert code == 0, complaint
+    assert "asking again" in complaint
+    assert "1 x the server answered 429" in complaint
+
+
+def test_a_wrong_key_stops_at_once(ask, stub):
+    stub.usual = stub.fail(401, message="wrong")
+    code, _, complaint = ask("--parallel", "1")
+    assert code == 1
+    assert len(stub.requests) == 1
+    assert complaint.strip().splitlines()[-1].startswith("icl-lab: the server answered 401: 'wrong': 0 of 8 questions")
+
+
+def test_fail_fast(ask, stub):
+    stub.script = [lambda body: (200, {}, b"<html>")]
+    code, _, complaint = ask("--fail-fast", "--parallel", "1")
+    assert (code, len(stub.requests)) == (1, 1)
+    assert "(--fail-fast)" in complaint
+
+
+def test_another_model_is_told(ask, stub):
+    stub.usual = lambda body: stub.say("True", model="other-7b")
+    code, said, complaint = ask()
+    assert code == 0
+    assert complaint.count("the server answers as 'other-7b', asked for was 'stub'") == 1
+    assert "Answered as `other-7b` (8)" in said
+
+
+def test_ctrl_c_keeps_what_was_answered(ask, stub):
+    def third(body):
+        os.kill(os.getpid(), signal.SIGINT)
+        return stub.say("True")
+
+    stub.script = [lambda body: stub.say("True"), lambda body: stub.say("True"), third]
+    code, _, complaint = ask("--parallel", "1")
+    assert code == 130
+    kept = int(re.search(r"(\d+) of 8 questions are answered, and kept", complaint)[1])
+    assert 3 <= kept < 8
+    code, _, _ = ask()
+    assert (code, len(stub.requests)) == (0, 8)
+
+
+def test_a_dry_run_sends_and_writes_nothing_and_needs_no_openai(run, monkeypatch, tmp_path):
+    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    words = ["--task", "linear", "--model", "x", "--shots", "10", "--prompts", "5", "--price", "1,2", "--dry-run"]
+    code, said, complaint = run("prompted", *words, "--results", str(tmp_path / "none"))
+    assert code == 0, complaint
+    assert "150 questions" in said
+    assert "[user]" in said
+    assert re.search(r"about [\d,]+ tokens read and at most 2,400 written", said)
+    assert "At 1 a million read and 2 written: about 0." in said
+    assert "Nothing was sent" in said
+    assert not (tmp_path / "none").exists()
+
+
+def test_without_openai_one_line_says_what_to_install(ask, stub, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    code, _, complaint = ask()
+    assert code == 2
+    assert "pip install 'icl_lab[llm]'" in complaint
+
+
+def test_nobody_is_asked_unless_an_address_is_given(run, monkeypatch, tmp_path):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    code, _, complaint = run("prompted", "--task", "every", "--model", "x", "--results", str(tmp_path))
+    assert code == 2
+    assert "no server is named" in complaint
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--task", "markov"], "has not been put into words; these have: every"),
+        (["--attn", "ssa"], "--attn is for models on disk"),
+        (["--engine", "transformers"], "There is no model 'stub' here"),
+        (["--base-url", "http://u:p@h/v1"], "holds a name, password or query"),
+        (["--shots", "0"], "no list of whole numbers"),
+        (["--shots", "10,x"], "no list of whole numbers"),
+        (["--digits", "13"], "no list of whole numbers"),
+        (["--price", "cheap"], "no price"),
+        (["--price", "1,2,3"], "no price"),
+        (["--price", "nan"], "no price"),
+        (["--body", "[1]"], "no JSON object"),
+        (["--against", "softmax"], "no finished run of every at preset smoke"),
+        (["--set", "train.steps=3"], "only the cells can be set"),
+        (["--name", "prompted"], "of its own and none of"),
+    ],
+)
+def test_refusals_are_one_line_and_ask_nobody(ask, stub, words, complaint):
+    code, _, said = ask(*words)
+    assert code == 2
+    assert complaint in said
+    assert stub.requests == []
+
+
+@pytest.mark.slow
+def test_trained_rules_stand_beside_it(ask, stub, run, folder):
+    sweep = ["sweep", "--task", "every", "--attn", "softmax", "--preset", "smoke", "--no-evidence"]
+    assert run(*sweep, "--set", "train.steps=3")[0] == 0
+    code, _, complaint = ask("--against", "softmax")
+    assert (code, stub.requests) == (2, [])
+    assert "no finished run" in complaint  # of the preset's steps
+    assert run(*sweep)[0] == 0
+    stub.usual = lambda body: stub.say("False")
+    code, said, complaint = ask("--against", "softmax", "--prompts", "64")
+    assert code == 0, complaint
+    assert "| `softmax`, 1 seed | " in said
+    (line,) = (line for line in said.splitlines() if line.startswith("| prompted:stub against"))
+    assert len(re.findall(r"\d \[[-−]?[\d.]+, [\d.]+\]", line)) == 2
+    assert [member["attn"] for member in json.loads((folder() / "study.json").read_text())["runs"]] == ["softmax"]
+
+
+def test_the_printed_row_stands_beside_ours_with_its_notes(ask, stub):
+    stub.usual = lambda body: stub.say("0")
+    code, said, complaint = ask("--prompts", "2", task="linear")
+    assert code == 0, complaint
+    (line,) = (line for line in said.splitlines() if line.startswith("| Llama 3.3 70b, as printed"))
+    assert "5.5 *" in line
+    assert "printed so, not a fault of the extraction" in said
+
+
+def test_make_passes_its_variables(run, monkeypatch, tmp_path):
+    given = {
+        "TASK": "every",
+        "MODEL": "m",
+        "SHOTS": "10",
+        "PRESET": "smoke",
+        "DRY_RUN": "yes",
+        "RESULTS": str(tmp_path),
+    }
+    for name, value in ({**given, "GIVEN": " ".join(given), "FOUND": ""}).items():
+        monkeypatch.setenv(name, value)
+    code, said, complaint = run("make", "prompted")
+    assert code == 0, complaint
+    assert "Nothing was sent" in said

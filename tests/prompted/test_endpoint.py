@@ -1,0 +1,247 @@
+"""A server that misbehaves: each way is one line, and passing ones are tried again."""
+
+import socket
+import time
+from email.utils import formatdate
+
+import pytest
+
+from icl_lab.errors import BadValue
+from icl_lab.prompted.engine import Failure
+from icl_lab.prompted.formats import Sent
+from icl_lab.prompted.question import Cell, Question
+from icl_lab.prompted.secret import Secret, address
+
+from .conftest import KEY, completion
+
+CHAT = Sent(messages=(("system", "s"), ("user", "u")))
+
+
+def question(sent=CHAT, wants=1, sample=0):
+    return Question(Cell("", (), 10, 2), 0, 4 if wants == 1 else 0, sample, sent, ("False", "True"), wants)
+
+
+@pytest.fixture
+def endpoint(stub):
+    from icl_lab.prompted.endpoint import Endpoint
+
+    made = []
+
+    def build(**how):
+        made.append(Endpoint(how.pop("url", stub.url), Secret(how.pop("key", KEY)), "stub", **({"timeout": 5.0} | how)))
+        return made[-1]
+
+    yield build
+    for each in made:
+        each.close()
+
+
+def failure(endpoint, asked=None):
+    with pytest.raises(Failure) as caught:
+        endpoint.ask(asked or question())
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_a_conversation_is_sent_as_it_is(stub, endpoint):
+    reply = endpoint(temperature=0.5, answer_tokens=9).ask(question())
+    (sent,) = stub.requests
+    assert sent == {
+        "model": "stub",
+        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
+        "temperature": 0.5,
+        "max_tokens": 9,
+    }
+    assert stub.paths == ["/v1/chat/completions"]
+    assert stub.keys == [f"Bearer {KEY}"]
+    assert (reply.said, reply.model, reply.finish, reply.read, reply.wrote, reply.sent) == (
+        "True", "stub", "stop", 7, 2, sent,
+    )  # fmt: skip
+
+
+def test_a_text_to_go_on_with_is_sent_as_a_completion(stub, endpoint):
+    stub.usual = lambda body: stub.say(" 3", kind="text")
+    reply = endpoint().ask(question(Sent(completion="Input: 1\nOutput:", stop=("\n",))))
+    assert stub.paths == ["/v1/completions"]
+    assert stub.requests[0]["prompt"] == "Input: 1\nOutput:"
+    assert stub.requests[0]["stop"] == ["\n"]
+    assert reply.said == " 3"
+
+
+def test_fields_of_the_body_replace_ours_and_null_leaves_one_out(stub, endpoint):
+    made = endpoint(body={"max_tokens": None, "max_completion_tokens": 500, "top_p": 0.9})
+    made.ask(question())
+    (sent,) = stub.requests
+    assert "max_tokens" not in sent
+    assert (sent["max_completion_tokens"], sent["top_p"]) == (500, 0.9)
+    assert made.most_tokens(question()) >= 500
+
+
+def test_lists_get_room_for_all_their_answers_and_samples_a_seed(stub, endpoint):
+    made = endpoint(answer_tokens=6)
+    made.ask(question(wants=10))
+    made.ask(question(sample=1))
+    assert stub.requests[0]["max_tokens"] == 60
+    assert "seed" not in stub.requests[0]
+    assert stub.requests[1]["seed"] == question(sample=1).seed
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
+def test_states_that_pass_are_tried_again(stub, endpoint, status):
+    stub.script = [stub.fail(status, {"Retry-After": "7"}, "too many\nof you")]
+    found = failure(endpoint())
+    assert (found.again, found.fatal, found.wait) == (True, False, 7.0)
+    assert str(found) == f"the server answered {status}: 'too many of you'"
+    assert len(stub.requests) == 1  # the client itself asks once
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_states_that_hold_for_every_question_are_fatal(stub, endpoint, status):
+    stub.script = [stub.fail(status)]
+    found = failure(endpoint())
+    assert (found.again, found.fatal) == (False, True)
+
+
+def test_a_question_that_is_refused_is_neither(stub, endpoint):
+    stub.script = [stub.fail(400, message="too long")]
+    found = failure(endpoint())
+    assert (found.again, found.fatal, str(found)) == (False, False, "the server answered 400: 'too long'")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        (b"<html><body>Log in</body></html>", "text/html", "<html><body>Log in</body></html>"),
+        (b'{"choices": [{"message": {"content": "Tr', "application/json", "no completion"),
+        (b"", "application/json", "nothing"),
+        (b"[1, 2]", "application/json", "no completion"),
+        (b'"hello"', "application/json", "no completion"),
+        (b'{"choices": "none"}', "application/json", "no completion"),
+        (b'{"object": "error"}', "application/json", "no completion"),
+        (b'{"choices": []}', "application/json", "no choices"),
+        (b'{"choices": [{"index": 0}]}', "application/json", "neither a message nor a text"),
+        (b'{"choices": [{"message": {"content": 3}}]}', "application/json", "no completion"),
+        (b"\xff\xfe\x00", "application/json", "no completion"),
+        (b"data: {}\n\ndata: [DONE]\n\n", "text/event-stream", "no completion"),
+    ],
+)
+def test_garbage_is_a_failure_in_one_line(stub, endpoint, content, kind, said):
+    stub.script = [lambda body: (200, {"Content-Type": kind}, content)]
+    found = failure(endpoint())
+    assert said in str(found)
+    assert not found.fatal
+
+
+def test_an_answer_without_words_is_an_empty_answer(stub, endpoint):
+    stub.script = [lambda body: stub.say(None)]
+    assert endpoint().ask(question()).said == ""
+
+
+def test_tokens_are_estimated_where_nobody_counted(stub, endpoint):
+    stub.script = [lambda body: stub.say("True", usage=None)]
+    reply = endpoint().ask(question())
+    assert reply.estimated
+    assert reply.read > 0
+    assert reply.wrote == 1
+
+
+def test_a_slow_server_is_given_up_on_and_asked_again(stub, endpoint):
+    stub.script = [lambda body: time.sleep(0.5) or stub.say("True")]
+    found = failure(endpoint(timeout=0.1))
+    assert found.again
+    assert str(found) == "the server did not answer in time"
+
+
+def cut(handler):
+    """Promises more than it sends."""
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Length", "5000")
+    handler.end_headers()
+    handler.wfile.write(completion("True")[:40])
+    handler.wfile.flush()
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    handler.close_connection = True
+
+
+def hang_up(handler):
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    handler.close_connection = True
+
+
+@pytest.mark.parametrize("step", [cut, hang_up])
+def test_a_connection_that_breaks_is_tried_again(stub, endpoint, step):
+    stub.script = [lambda body: step]
+    found = failure(endpoint())
+    assert found.again
+    assert str(found).startswith("the connection failed")
+
+
+def test_no_server_at_all(endpoint):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    found = failure(endpoint(url=f"http://127.0.0.1:{port}/v1"))
+    assert found.again
+
+
+def test_a_redirect_is_not_followed(stub, endpoint):
+    stub.script = [lambda body: (307, {"Location": f"{stub.url}/elsewhere"}, b"")]
+    found = failure(endpoint())
+    assert found.fatal
+    assert "another address" in str(found)
+    assert stub.paths == ["/v1/chat/completions"]
+
+
+def test_proxies_of_the_environment_are_not_used(stub, endpoint, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    assert endpoint().ask(question()).said == "True"
+
+
+def test_a_key_that_the_server_repeats_is_hidden(stub, endpoint):
+    stub.script = [stub.fail(401, message=f"wrong key {KEY}"), lambda body: stub.say(f"your key is {KEY}", model=KEY)]
+    made = endpoint()
+    assert KEY not in str(failure(made))
+    reply = made.ask(question())
+    assert reply.said == "your key is <key>"
+    assert reply.model == "<key>"
+
+
+def test_retry_after_as_a_date_or_as_nonsense(stub):
+    from icl_lab.prompted.endpoint import waiting
+
+    later = formatdate(time.time() + 100, usegmt=True)
+    assert 95 < waiting({"retry-after": later}) <= 101
+    assert waiting({"retry-after": formatdate(time.time() - 100, usegmt=True)}) == 0
+    assert waiting({"retry-after": "-3"}) == 0
+    assert waiting({"retry-after": "nan"}) == 0
+    assert waiting({"retry-after": "soon"}) is None
+
+
+def test_a_secret_is_not_written_anywhere():
+    import pickle
+
+    secret = Secret(KEY)
+    assert KEY not in f"{secret} {secret!r} {[secret]} {vars(type(secret))}"
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
+    assert Secret("EMPTY").hide("the list is EMPTY") == "the list is EMPTY"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:8000", "ftp://x/v1", "http://", "http://user:pw@host/v1", "https://h/v1?key=x", "http://h:port/v1",
+     "http://h/v1#x", "http://[::1/v1"],
+)  # fmt: skip
+def test_addresses_that_are_none_or_hold_a_secret(url):
+    with pytest.raises(BadValue) as caught:
+        address(url)
+    assert "pw" not in str(caught.value)
+    assert "key=x" not in str(caught.value)
+
+
+def test_an_address_is_kept_without_its_last_slash():
+    assert address(" https://host:8443/v1/ ") == "https://host:8443/v1"

@@ -1,0 +1,131 @@
+"""How a prompt is written down."""
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.errors import UnknownName
+from icl_lab.prompted.formats import FORMATS, Writer, named
+from icl_lab.prompted.study import Ask, Study, spoken
+from icl_lab.rng import stream
+from icl_lab.tasks.base import sure
+
+
+def written(task, form, t, numbers, digits=2, instruct=True, examples=()):
+    built = tasks.build(task)
+    prompt = built.prompt_of(numbers, **({"a": 2.0, "b": 1.0} if task == "linear" else {}))
+    return Writer(built, built.speech, named(form), digits, instruct, examples).sent(prompt, t)
+
+
+def test_a_conversation_shows_inputs_and_labels_in_turn():
+    sent = written("every", "chat", 4, [1, -2, 3])
+    roles = [role for role, _ in sent.messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert [said for _, said in sent.messages[1:]] == ["1.00", "True", "-2.00", "False", "3.00"]
+    assert sent.messages[0][1].endswith("Reply with the answer alone: False or True.")
+    assert written("every", "chat", 4, [1, -2, 3], instruct=False).messages[0] == ("user", "1.00")
+
+
+def test_a_text_goes_on_with_lines():
+    sent = written("linear", "plain", 4, [0.5, -1, 3], digits=1, instruct=False)
+    assert sent.completion == "Input: 0.5\nOutput: 2.0\n\nInput: -1.0\nOutput: -1.0\n\nInput: 3.0\nOutput:"
+    assert (sent.before, sent.stop) == (" ", ("\n",))
+
+
+def test_the_published_layout_is_a_list_under_worked_examples():
+    sent = written("linear", "published", 4, [0.5, -1, 3], examples=[("1, 3, 2", "5")])
+    system, user = sent.messages
+    assert user == ("user", "CONTEXT: [0.5, 2.0, -1.0, -1.0, 3.0]")
+    assert "Example 1:\nCONTEXT: [1, 3, 2]\n#Answer: 5" in system[1]
+    assert system[1].endswith("Reply with the number alone.")
+
+
+def test_the_published_layout_asks_for_all_truth_values_and_shows_none():
+    sent = written("every", "published", 4, [1, -2, 3])
+    assert sent.messages[1] == ("user", "CONTEXT: [1.0, -2.0, 3.0]")
+    made = Study(Ask("every", "m", preset="smoke", form="published")).plan.writer(2)
+    assert len(made.examples) == 5
+    for shown, answer in made.examples:
+        assert answer.count(",") == shown.count(",") == tasks.build("every").speech.worked - 1
+        assert set(answer.strip("[]").split(", ")) <= {"True", "False"}
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "digits", "text"),
+    [
+        ("chat", 0.5, 2, "0.50"),
+        ("chat", -0.004, 2, "-0.00"),
+        ("plain", 2.6, 0, "3"),
+        ("published", 0.5, 2, "0.5"),
+        ("published", 1.234, 2, "1.23"),
+        ("published", -2.6, 0, "-3"),
+    ],
+)
+def test_numbers_keep_so_many_decimals(form, value, digits, text):
+    assert named(form).number(value, digits) == text
+
+
+def test_labels_that_are_hidden_are_not_said():
+    built = tasks.build("every:balance=half,labels=hidden")
+    prompt = built.sample(stream(0, "x"), 1, 4)
+    for form in FORMATS:
+        text = Writer(built, built.speech, named(form), 2, instruct=False).sent(prompt, 6).whole
+        assert "True" not in text
+        assert "False" not in text
+
+
+def test_unknown_formats_are_refused():
+    with pytest.raises(UnknownName, match="published"):
+        named("poem")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("task", spoken())
+def test_every_task_is_written_in_every_format_without_its_answer(task, form):
+    """The question is there, and what comes after it in the prompt changes nothing of what is sent."""
+    built = tasks.build(task)
+    length = max(built.speech.worked, 8)
+    prompt, other = built.sample(stream(0, "x"), 1, length), built.sample(stream(1, "x"), 1, length)
+    t = int(prompt.scored[0].nonzero().min())
+    writer = Writer(built, built.speech, named(form), 3)
+    cut = type(prompt)(
+        torch.cat((prompt.tokens[:, : t + 1], other.tokens[:, t + 1 :]), 1), other.targets, prompt.scored
+    )
+    assert writer.sent(prompt, t) == writer.sent(cut, t)
+    assert writer.sent(prompt, t) != writer.sent(other, t)
+
+
+@pytest.mark.parametrize("task", spoken())
+def test_every_choice_is_heard_as_itself(task):
+    """Its outputs have no error where it is right, and one where it is not."""
+    built = tasks.build(task)
+    speech = built.speech
+    if not speech.choices:
+        assert torch.equal(built.heard(torch.tensor([2.5])), torch.tensor([2.5]))
+        return
+    assert len(set(speech.choices)) == len(speech.choices)
+    prompt = built.sample(stream(0, "x"), 64, max(speech.worked, 8))
+    t = [int(scored.nonzero().max()) for scored in prompt.scored]
+    for choice in speech.choices:
+        outputs = torch.zeros(*prompt.targets.shape, built.outputs)
+        outputs[torch.arange(64), t] = built.heard(sure(speech.choices, choice))
+        errors = built.errors(outputs, prompt)
+        for number, at in enumerate(t):
+            one = type(prompt)(*(p[number : number + 1] for p in (prompt.tokens, prompt.targets, prompt.scored)))
+            right = built.right(one, at, str) == choice
+            last = errors[number][~errors[number].isnan()][-1]
+            assert last == (0 if right else 1)
+
+
+def test_the_words_of_a_task_are_whole_sentences():
+    for task in spoken():
+        speech = tasks.build(task).speech
+        assert speech.says.endswith(".")
+        assert "  " not in speech.says + speech.lists
+        assert set(speech.means) <= {*tasks.build(task).metric_labels, *tasks.build(task).views(*_drawn(task))}
+
+
+def _drawn(task):
+    built = tasks.build(task)
+    prompt = built.sample(stream(0, "x"), 2, max(built.speech.worked, 8))
+    return built.errors(torch.zeros(*prompt.targets.shape, built.outputs), prompt), prompt

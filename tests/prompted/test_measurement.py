@@ -1,0 +1,294 @@
+"""Answers become the metrics of trained models, on the prompts that these meet."""
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.errors import BadValue
+from icl_lab.prompted import measurement
+from icl_lab.prompted.question import Plan
+from icl_lab.prompted.record import Record, Reply
+from icl_lab.prompted.study import Ask, Study, spoken
+from icl_lab.rng import stream
+from icl_lab.runs.measure import Subject, TestSpec, measure
+
+NAME = "prompted:m"
+ONE = ["test.axes.sigma_x=1", "test.axes.sigma_f=1"]  # one cell
+
+
+def study(task, **how):
+    return Study(Ask(task, "m", preset="smoke", **how))
+
+
+def told(made, tmp_path, said):
+    """A record in which each question is answered by ``said(question)``; None leaves one out."""
+    with Record.read(tmp_path / f"{made.hash}.jsonl", made.identity) as record:
+        for question in made.questions():
+            text = said(question)
+            if text is not None and record.answer(question) is None:
+                record.add(Reply(key=question.key, sha=question.sha, said=text, model="m", read=1, wrote=1))
+        return record
+
+
+def found(made, tmp_path, said):
+    return measurement.measured(made.plan, told(made, tmp_path, said), NAME)
+
+
+def rows(measured, metric, name=NAME):
+    return [row for row in measured.rows if row["attn"] == name and row["metric"] == metric]
+
+
+def truth(made, question):
+    """The right answer as the task itself words it."""
+    prompt = made.plan.drawn(question.cell)
+    one = type(prompt)(
+        *(part[question.prompt : question.prompt + 1] for part in (prompt.tokens, prompt.targets, prompt.scored))
+    )
+    number = lambda value: repr(value)  # noqa: E731
+    if question.listed:
+        asked = one.scored[0].nonzero().flatten().tolist()
+        return f"[{', '.join(made.plan.task.right(one, at, number) for at in asked)}]"
+    return made.plan.task.right(one, question.token, number)
+
+
+@pytest.mark.parametrize(
+    "task", ["every", "some:balance=half", "linear", "needle", "flip-flop", "recall", "mean-value"]
+)
+def test_prompts_are_those_that_trained_models_meet(task):
+    made = study(task, prompts=70, shots=[made_length(task)])
+    met = {}
+
+    def watch(prompt):
+        met.setdefault("prompts", []).append(prompt)
+        return torch.zeros(*prompt.targets.shape, built.outputs)
+
+    built = tasks.build(made.spec.task)
+    test = TestSpec(prompts=128, axes=made.spec.test.axes)
+    measure({"x": Subject(watch, one_pass=False)}, built, test)
+    for cell in made.plan.cells:
+        ours = made.plan.drawn(cell)
+        assert len(ours.tokens) == 70
+        same = [
+            theirs
+            for theirs in met["prompts"]
+            if theirs.tokens.shape[1:] == ours.tokens.shape[1:] and torch.equal(theirs.tokens[:70], ours.tokens)
+        ]
+        assert same, cell
+        assert torch.equal(same[0].targets[:70], ours.targets)
+
+
+def made_length(task):
+    return int(tasks.build(task).axes["tiny"]["length"][0])
+
+
+def test_an_answer_is_asked_about_the_numbers_of_its_prompt():
+    made = study("linear", shots=[10], prompts=3, form="plain")
+    for question in made.questions():
+        prompt = made.plan.drawn(question.cell)
+        values = prompt.tokens[question.prompt, : question.token + 1, 0].tolist()
+        said = [
+            line.rpartition(" ")[2] for line in question.sent.completion.splitlines() if line.startswith(("In", "Out"))
+        ]
+        numbers = [float(word) for word in said if word.replace("-", "").replace(".", "").isdigit()]
+        assert numbers == pytest.approx(values, abs=0.0051)
+        assert question.sent.completion.endswith("Output:")
+
+
+@pytest.mark.parametrize("task", ["every", "linear", "needle", "flip-flop", "recall", "maximum", "mean-value"])
+def test_right_answers_have_no_error(task, tmp_path):
+    made = study(task, prompts=4)
+    right = found(made, tmp_path, lambda question: truth(made, question))
+    headline = rows(right, made.plan.task.headline)
+    assert headline
+    assert all(row["value"] == pytest.approx(0, abs=1e-9) for row in headline)
+    assert right.unparsable == right.unanswered == 0
+    assert all(row["value"] == 0 for row in rows(right, f"{prefix(made)}unparsable"))
+
+
+def prefix(made):
+    return next(iter(made.plan.suites))
+
+
+@pytest.mark.parametrize("task", ["every", "needle", "flip-flop", "recall", "maximum"])
+def test_what_cannot_be_read_is_wrong_and_counted(task, tmp_path):
+    made = study(task, prompts=4)
+    lost = found(made, tmp_path, lambda question: "I would rather not say")
+    assert lost.unparsable == lost.asked > 0
+    assert {row["value"] for row in rows(lost, made.plan.task.headline)} == {1.0}
+    assert {row["value"] for row in rows(lost, f"{prefix(made)}unparsable")} == {1.0}
+    assert {line["read"] for line in lost.answers} == {"unparsable"}
+
+
+def test_a_number_that_cannot_be_read_counts_as_the_answer_zero(tmp_path):
+    made = study("linear", prompts=8, every_answer=True, shots=[10], settings=ONE)
+    lost = found(made, tmp_path, lambda question: "no idea")
+    zero = rows(lost, "mse-code", "reference:zero")
+    assert [row["value"] for row in rows(lost, "mse-code")] == pytest.approx([row["value"] for row in zero])
+
+
+def test_a_number_beyond_what_outputs_hold_cannot_be_read(tmp_path):
+    made = study("linear", prompts=2, shots=[10])
+    assert found(made, tmp_path, lambda question: "1e300").unparsable == len(list(made.questions()))
+
+
+def test_one_of_four_unread_is_a_quarter(tmp_path):
+    made = study("maximum", prompts=4)
+    lost = found(made, tmp_path, lambda question: "?" if question.prompt == 2 else truth(made, question))
+    assert {row["value"] for row in rows(lost, "unparsable")} == {0.25}
+    assert {row["value"] for row in rows(lost, "last")} == {0.25}
+
+
+def test_references_are_those_of_a_sweep(tiny, lab, tmp_path):
+    from icl_lab.sweep import sweep
+
+    grid = sweep(tiny("linear"), 0, lab)
+    made = study("linear", prompts=64, shots=[5, 12], settings=["test.axes.length=5,12", "test.axes.sigma_x=3"])
+    ours = found(made, tmp_path, lambda question: None)
+    for row in grid.frame.to_dict("records"):
+        if not row["attn"].startswith("reference:"):
+            continue
+        labels = {axis: row[axis] for axis in grid.axes}
+        if labels["sigma_x"] != 3:
+            continue
+        (same,) = [
+            each for each in rows(ours, row["metric"], row["attn"]) if all(each[a] == v for a, v in labels.items())
+        ]
+        assert same["value"] == row["value"]
+        assert same["count"] == row["count"]
+
+
+def test_columns_are_those_of_a_sweep(tiny, lab, tmp_path):
+    from icl_lab.sweep import sweep
+
+    from icl_lab.grid import Grid
+
+    made = study("some", prompts=4)
+    ours = measurement.grid(
+        made.plan, found(made, tmp_path, lambda question: "True"), task="some", preset="smoke", spec="x", seed=0
+    )
+    theirs = sweep(tiny("some"), 0, lab)
+    assert list(ours.frame.columns) == list(theirs.frame.columns)
+    assert (ours.frame.dtypes.astype(str) == theirs.frame.dtypes.astype(str)).all()
+    assert set(ours.values("metric")) <= {*theirs.values("metric"), "balanced-unparsable"}
+    assert Grid.read(ours.csv()).frame.equals(ours.frame)
+
+
+def test_decimals_are_an_axis_where_there_are_several(tmp_path):
+    made = study("every", prompts=2, digits=[1, 3])
+    measured = found(made, tmp_path, lambda question: "True" if question.cell.digits == 3 else "?")
+    grid = measurement.grid(made.plan, measured, task="every", preset="smoke", spec="x", seed=0)
+    assert grid.axes == ["digits", "sigma", "length"]
+    assert grid.where(attn=NAME, metric="balanced-unparsable", digits=1).frame["value"].tolist() == [1.0, 1.0]
+    assert grid.where(attn=NAME, metric="balanced-unparsable", digits=3).frame["value"].tolist() == [0.0, 0.0]
+
+
+def test_only_metrics_that_the_answers_settle_are_told(tmp_path):
+    """One answer of a prompt says nothing of any answer of it, nor of its median."""
+
+    def metrics(made):
+        return {row["metric"] for row in found(made, tmp_path, lambda q: "0").rows if row["attn"] == NAME}
+
+    assert metrics(study("linear", prompts=2, shots=[10])) == {"mse-code", "nmse-code", "unparsable"}
+    everything = metrics(study("linear", prompts=2, shots=[10], every_answer=True))
+    assert everything == {"mse-code", "mse-eq2", "mse-all", "median-code", "nmse-code", "unparsable"}
+    assert metrics(study("every:balance=half", prompts=2)) == {"last", "balanced-last", "unparsable"}
+    assert metrics(study("flip-flop", prompts=2)) == {"error", "unparsable"}
+    assert {"error", "any", "balanced-error"} < metrics(study("flip-flop", prompts=2, every_answer=True))
+    assert metrics(study("needle", prompts=2)) == {"exact", "first", "unparsable"}
+
+
+def test_an_answer_drawn_evenly_estimates_the_mean_over_all(tmp_path):
+    """Answer 0 everywhere: the estimate differs from the truth by chance alone."""
+    made = study("linear", prompts=512, shots=[40], settings=ONE)
+    ours = found(made, tmp_path, lambda question: "0")
+    (one,), (all_,) = rows(ours, "mse-code"), rows(ours, "mse-code", "reference:zero")
+    assert abs(one["value"] - all_["value"]) < 4 * one["stderr"]
+    indices = {line["token"] for line in ours.answers}
+    assert min(indices) == 6  # index 3 is the first that counts
+    assert len(indices) == 37
+
+
+def test_a_shift_asks_the_same_answers(tmp_path):
+    made = study("linear", prompts=8, shots=[10])
+    by_cell = {cell: [tokens for (tokens,) in made.plan.asked(cell, made.plan.drawn(cell))] for cell in made.plan.cells}
+    assert len({tuple(tokens) for tokens in by_cell.values()}) == 1
+    assert len(set(next(iter(by_cell.values())))) > 1
+
+
+def test_whole_lists_give_every_metric(tmp_path):
+    made = study("every", prompts=3, form="published", shots=[10], all_sets=True)
+    right = found(made, tmp_path, lambda question: truth(made, question))
+    assert {row["metric"] for row in right.rows if row["attn"] == NAME} >= {
+        "any", "last", "position", "balanced-any", "balanced-last", "balanced-position", "unparsable",
+    }  # fmt: skip
+    assert all(row["value"] == 0 for row in rows(right, "any"))
+    assert right.asked == 2 * 2 * 3 * 10
+    short = found(study("every", prompts=3, form="published", shots=[20]), tmp_path, lambda question: "[True, True]")
+    assert short.unparsable == short.asked
+
+
+def test_samples_are_averaged_prompt_by_prompt(tmp_path):
+    made = study("maximum", prompts=3, samples=4)
+    half = found(made, tmp_path, lambda question: truth(made, question) if question.sample % 2 else "?")
+    assert {row["value"] for row in rows(half, "last")} == {0.5}
+    assert {row["stderr"] for row in rows(half, "last")} == {0.0}
+    assert {row["count"] for row in rows(half, "last")} == {3}
+
+
+def test_what_never_came_is_wrong_where_it_is_counted(tmp_path):
+    made = study("maximum", prompts=4)
+    lost = found(made, tmp_path, lambda question: None if question.prompt == 0 else truth(made, question))
+    assert {row["value"] for row in rows(lost, "unanswered")} == {0.25}
+    assert {row["value"] for row in rows(lost, "unparsable")} == {0.0}
+    assert {row["value"] for row in rows(lost, "last")} == {0.25}
+
+
+def test_scores_of_choices_are_answers(tmp_path):
+    made = study("every", prompts=2, engine="transformers")
+    with Record.read(tmp_path / "r.jsonl", made.identity) as record:
+        for question in made.questions():
+            scores = [-5.0, -0.1] if truth(made, question) == "True" else [-0.1, -5.0]
+            record.add(Reply(key=question.key, sha=question.sha, said="nonsense", scores=scores))
+        measured = measurement.measured(made.plan, record, NAME)
+    assert {row["value"] for row in rows(measured, "balanced-last")} <= {0.0} | {
+        row["value"] for row in rows(measured, "balanced-last") if row["value"] != row["value"]
+    }
+    assert measured.unparsable == 0
+
+
+def test_rounded_numbers_are_what_references_read_a_second_time(tmp_path):
+    made = study("linear", prompts=64, digits=[0], shots=[10], settings=ONE)
+    measured = found(made, tmp_path, lambda question: "0")
+    (exact,), (rounded,) = (rows(measured, "mse-code", f"reference:least-squares{tag}") for tag in ("", " (rounded)"))
+    assert exact["value"] < 1e-6 < rounded["value"]
+    assert not rows(measured, "mse-code", "reference:zero (rounded)")
+    assert not [
+        row for row in found(study("flip-flop", prompts=2), tmp_path, lambda q: "0").rows if "(rounded)" in row["attn"]
+    ]
+
+
+def test_tasks_without_words_are_refused_with_those_that_have_them():
+    for name in tasks.names():
+        if name in spoken():
+            continue
+        with pytest.raises(BadValue, match="has not been put into words; these have: every, flip-flop, linear"):
+            study(name)
+    assert {"every", "some", "linear", "needle", "recall", "maximum", "flip-flop"} <= set(spoken())
+
+
+def test_lengths_that_would_be_other_prompts_are_refused():
+    with pytest.raises(BadValue, match="more than the 40 examples"):
+        study("linear", shots=[80])
+    with pytest.raises(BadValue, match="above 3"):
+        study("linear", shots=[3])
+    study("needle", shots=[99])  # its prompts are drawn for each length
+    with pytest.raises(BadValue, match="only the cells"):
+        study("linear", settings=["train.steps=5"])
+
+
+def test_the_address_of_draws_is_fixed():
+    """The first number of the first prompt of a cell; another one would leave records without their prompts."""
+    made = study("maximum", prompts=2, shots=[16])
+    drawn = made.plan.task.sample(stream(0, "test", 0), 64, 32).first(16).tokens[:2]
+    assert torch.equal(made.plan.drawn(made.plan.cells[0]).tokens, drawn)
+    assert isinstance(made.plan, Plan)

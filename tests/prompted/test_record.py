@@ -1,0 +1,149 @@
+"""The record of requests and answers: added to, never mixed, never torn."""
+
+import json
+import threading
+
+import pytest
+
+from icl_lab.errors import RunFailed
+from icl_lab.prompted.formats import Sent
+from icl_lab.prompted.question import Cell, Question
+from icl_lab.prompted.record import Record, Reply
+
+IDENTITY = {"task": "some", "model": "m", "body": {}}
+
+
+def question(prompt=0, words="x"):
+    return Question(Cell("", (("axis", 1.0),), 10, 2), prompt, 4, 0, Sent(messages=(("user", words),)), ("a", "b"))
+
+
+def reply(asked, **how):
+    return Reply(key=asked.key, sha=asked.sha, **({"said": "a", "read": 5, "wrote": 1} | how))
+
+
+def test_what_is_answered_is_there_when_the_file_is_opened_again(tmp_path):
+    path = tmp_path / "r.jsonl"
+    with Record.read(path, IDENTITY) as record:
+        record.add(reply(question(0)))
+        record.add(reply(question(1), failed="no", said=""))
+        record.add(reply(question(1), said="ä\n\u2028b", scores=[-1.5, -2.0]))
+    again = Record.read(path, IDENTITY)
+    assert again.answer(question(0)).said == "a"
+    assert again.answer(question(1)).said == "ä\n\u2028b"
+    assert again.answer(question(1)).scores == [-1.5, -2.0]
+    assert again.answer(question(2)) is None
+    assert (again.attempts, again.tokens, again.failures) == (3, 18, {})
+
+
+def test_a_failure_is_no_answer_and_counts_as_an_attempt(tmp_path):
+    with Record.read(tmp_path / "r.jsonl", IDENTITY) as record:
+        record.add(reply(question(), failed="the server answered 500", said=""))
+    again = Record.read(tmp_path / "r.jsonl", IDENTITY)
+    assert again.answer(question()) is None
+    assert again.attempts == 1
+    assert again.failures[question().key].failed == "the server answered 500"
+
+
+@pytest.mark.parametrize("left", [1, 10, 60, -1])
+def test_a_torn_last_line_is_dropped_and_the_file_goes_on(tmp_path, left):
+    path = tmp_path / "r.jsonl"
+    with Record.read(path, IDENTITY) as record:
+        record.add(reply(question(0)))
+        whole = len(path.read_bytes())
+        record.add(reply(question(1)))
+    data = path.read_bytes()
+    path.write_bytes(data[: whole + left] if left > 0 else data[:-1])
+    assert Record.read(path, IDENTITY).attempts == 1
+    with Record.read(path, IDENTITY) as record:
+        assert record.answer(question(1)) is None
+        record.add(reply(question(1), said="b"))
+    again = Record.read(path, IDENTITY)
+    assert (again.answer(question(0)).said, again.answer(question(1)).said) == ("a", "b")
+    assert [json.loads(line) for line in path.read_bytes().splitlines()][1]["said"] == "a"
+
+
+def test_a_torn_first_line_is_written_anew(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'{"rec')
+    with Record.read(path, IDENTITY) as record:
+        record.add(reply(question()))
+    assert Record.read(path, IDENTITY).answer(question()).said == "a"
+
+
+def test_a_line_that_is_damaged_is_an_error_that_names_it(tmp_path):
+    path = tmp_path / "r.jsonl"
+    with Record.read(path, IDENTITY) as record:
+        record.add(reply(question(0)))
+        record.add(reply(question(1)))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:20] + b"\n" + lines[2])
+    with pytest.raises(RunFailed, match="line 2, is damaged"):
+        Record.read(path, IDENTITY)
+
+
+@pytest.mark.parametrize("change", [{"task": "other"}, {"body": {"top_p": 1}}, {"new": 1}])
+def test_the_record_of_another_question_is_refused(tmp_path, change):
+    path = tmp_path / "r.jsonl"
+    with Record.read(path, IDENTITY):
+        pass
+    with pytest.raises(RunFailed, match=f"another question .its {next(iter(change))}"):
+        Record.read(path, IDENTITY | change)
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "r.jsonl"
+    for text in ("hello\n", "[]\n", '{"record": "x"}\n'):
+        path.write_text(text)
+        with pytest.raises(RunFailed, match="no record of prompted questions"):
+            Record.read(path, IDENTITY)
+        assert path.read_text() == text
+
+
+def test_an_answer_to_other_words_is_never_taken(tmp_path):
+    with Record.read(tmp_path / "r.jsonl", IDENTITY) as record:
+        record.add(reply(question(words="x")))
+        with pytest.raises(RunFailed, match="other words"):
+            record.answer(question(words="y"))
+
+
+def test_a_second_process_is_refused(tmp_path):
+    path, found = tmp_path / "r.jsonl", []
+
+    def second():
+        try:
+            with Record.read(path, IDENTITY):
+                found.append("held")
+        except RunFailed as error:
+            found.append(str(error))
+
+    with Record.read(path, IDENTITY):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert "another process is asking" in found[0]
+    with Record.read(path, IDENTITY):  # and it is free again
+        pass
+
+
+def test_answers_of_another_file_are_taken_once(tmp_path):
+    with Record.read(tmp_path / "a.jsonl", IDENTITY) as one:
+        one.add(reply(question(0), said="b"))
+        (tmp_path / "copy.jsonl").write_bytes(one.lines({question(0).key, question(9).key}))
+    with Record.read(tmp_path / "b.jsonl", IDENTITY) as other:
+        other.add(reply(question(1)))
+        assert other.take(tmp_path / "copy.jsonl") == 1
+        assert other.take(tmp_path / "copy.jsonl") == 0
+        assert other.answer(question(0)).said == "b"
+    assert other.take(tmp_path / "none.jsonl") == 0
+
+
+def test_nothing_is_added_to_a_record_that_is_not_held(tmp_path):
+    record = Record.read(tmp_path / "r.jsonl", IDENTITY)
+    with pytest.raises(RuntimeError):
+        record.add(reply(question()))
+
+
+def test_the_folder_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RunFailed, match="cannot be"):
+        Record.read(tmp_path / "file" / "r.jsonl", IDENTITY).__enter__()
