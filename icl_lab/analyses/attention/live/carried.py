@@ -44,8 +44,8 @@ def refusal(model: GPT2, code: str) -> str:
     for registry, name in normalizers.parts(model.attn):
         if registry.source(name):
             return f"the rule '{name}' comes from outside the package"
-        if name in MISSING:
-            return f"of the rule '{name}' it has no formula: {MISSING[name]}"
+        if name not in names() | names("wrapper"):
+            return f"of the rule '{name}' it has no formula ({MISSING.get(name, 'not written yet')})"
     if (name := Choice.parse(code).name) not in CODES:
         return f"the position code '{name}' comes from outside the package"
     if model.positions.random:

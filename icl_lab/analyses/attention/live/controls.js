@@ -87,7 +87,8 @@ function unfold() {
   $("live-about").textContent = `The page holds the ${models.length > 1 ? "models" : "model"} (${count.toLocaleString("en")} numbers). `
     + `Unchanged it shows the stored weights; its own are ${apart > 1e-4 ? "as far as" : "within"} ${short(apart)} of them, as a share of the largest, and took ${took < 1 ? "less than 1" : Math.round(took)} ms.`
     + (live.editable ? "" : " The tokens of this task are no single numbers: rules and heads can be changed, the prompt cannot.");
-  for (const id of ["live-tokens", "live-editing"]) $(id).hidden = !live.editable;
+  // Calm attention is that of another prompt: without one there is nothing to put in.
+  for (const part of [$("live-tokens"), $("live-editing"), $("live-keep"), $("live-calm").parentElement]) part.hidden = !live.editable;
   $("live-scaled").textContent = stored.tokens[0].role;
   for (const run of models.keys()) $("live-rules").append(ruleRow(run));
 }

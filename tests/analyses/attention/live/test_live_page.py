@@ -423,6 +423,8 @@ def test_tokens_that_are_no_numbers_are_not_typed(visit, look, write, tmp_path):
     tab = visit(write(found, tmp_path / "page.html"))
     assert tab.locator("#live-tokens").is_hidden()
     assert tab.locator("#live-editing").is_hidden()
+    assert tab.locator("#live-calm").is_hidden()
+    assert tab.locator("#live-keep").is_hidden()
     assert "no single numbers" in tab.inner_text("#live-about")
     tab.locator("#live-rules select").select_option("average")
     row = answers(tab)[0]

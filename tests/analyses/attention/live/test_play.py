@@ -72,6 +72,8 @@ def test_rules_and_position_codes_from_outside_are_left_out_with_a_line(build, o
     monkeypatch.setattr(normalizers.registry, "source", lambda name: "mypackage" if name == "mine" else None)
     assert "'mine' comes from outside" in live.refusal(model, "learned")
     assert live.refusal(build("softmax"), "learned") == ""
+    monkeypatch.setattr(normalizers.registry, "source", lambda name: None)
+    assert "of the rule 'mine' it has no formula" in live.refusal(model, "learned")
     assert "'spiral' comes from outside" in live.refusal(build("softmax"), "spiral:turns=2")
 
 
