@@ -1,12 +1,11 @@
 """The runs of a results folder, one line a specification: what differs from its preset, and where each seed stands."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from icl_lab.errors import LabError, RunFailed
+from icl_lab.errors import RunFailed
+from icl_lab.runs.differences import differences
 from icl_lab.runs.estimate import standing
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec, resolve
 from icl_lab.runs.store import Store
 
 
@@ -37,31 +36,6 @@ def state(run: Run) -> str:
     begun = "trained" if run.trained else f"at step {standing(run)} of {run.spec.train.steps}"
     begun = "evidence" if run.kept is not None else "diverged" if lost else "finished" if run.finished else begun
     return begun + (f", tested with {', '.join(swaps)}" if swaps else "")
-
-
-def differences(spec: RunSpec) -> list[str]:
-    """Returns the fields in which a run is not its preset, as ``--set`` takes them."""
-    try:
-        usual = resolve(spec.task, spec.attn, spec.preset, draws=spec.test.draws)
-    except LabError as reason:  # a rule that does not fit the preset as it is
-        return [f"({reason})"]
-    return list(_different(spec.whole(), usual.whole()))
-
-
-def _different(ours: dict[str, Any], usual: dict[str, Any], path: str = "") -> Iterator[str]:
-    for name, value in ours.items():
-        if isinstance(value, dict) and name != "shift":
-            yield from _different(value, usual.get(name, {}), f"{path}{name}.")
-        elif value != usual.get(name):
-            yield f"{path}{name}={_text(value)}"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return ",".join(map(_text, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _list(seeds: list[int]) -> str:
