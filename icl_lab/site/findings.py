@@ -1,5 +1,6 @@
 """What the papers' claims came to on these runs: the headline ones, and all with their numbers."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ TONES = {
     "not learned": "open",
     "not run": "none",
 }
+FEW = 12  # claims that the first page shows where none of the headline ones was tested
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class Findings:
     all: Sequence[Entry] = ()
     first: Sequence[Entry] = ()
     why_none: str = ""
+
+    @property
+    def summary(self) -> str:
+        """How many of those to begin with have each verdict, in the order of what they decide."""
+        counts = Counter(entry.finding.verdict for entry in self.first)
+        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in TONES if counts[verdict])
 
     @property
     def tally(self) -> str:
@@ -57,10 +65,10 @@ def judged(store: Store, files: Path) -> Findings:
         return Findings(why_none=f"The claims cannot be judged: {reason}")
     if not entries:
         return Findings(why_none="No claim of the experiments has been tested by these runs.")
-    named = {(name, text) for name, texts in headlines.HEADLINES.items() for text in texts}
-    strongest = ledger.strongest(entries)
-    first = [entry for entry in strongest if (entry.experiment, entry.finding.claim.statement) in named]
-    return Findings(entries, first or strongest[:12])
+    strongest = {(entry.experiment, entry.finding.claim.statement): entry for entry in ledger.strongest(entries)}
+    named = [(name, text) for name, texts in headlines.HEADLINES.items() for text in texts]
+    first = [strongest[claim] for claim in named if claim in strongest]
+    return Findings(entries, first or list(strongest.values())[:FEW])
 
 
 def tone(entry: Entry) -> str:

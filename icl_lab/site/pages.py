@@ -1,4 +1,4 @@
-"""The pages as text: templates whose fields are written as text, never as markup, under a policy that lets nothing out."""
+"""The pages as text: fields are written as text, never as markup, and a policy lets no request out."""
 
 from functools import cache
 from typing import Any

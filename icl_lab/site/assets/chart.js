@@ -6,6 +6,8 @@
 
   /** The colours of the page as they stand now. */
   const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  /** A number on an axis: no more digits than it has. */
+  const tick = (value) => (value === null ? "" : Math.abs(value) >= 10000 ? `${Number((value / 1000).toPrecision(4))}k` : String(Number(value.toPrecision(4))).replace("-", "−"));
   const faint = (hex, share) => hex + Math.round(255 * share).toString(16).padStart(2, "0");
 
   /**
@@ -25,7 +27,7 @@
       const color = seen(line.color);
       data.push(clean(line.y));
       series.push({ label: line.label, stroke: color, width: line.width || 2, dash: line.dash && line.dash.length ? line.dash : undefined,
-        points: { show: spec.x.length < 30 ? undefined : false, size: 5 }, value: (_, v) => (v === null ? "–" : plain(v)), spanGaps: false });
+        points: { show: spec.x.length < 30 ? undefined : false, size: 5 }, value: (_, v) => (v === null ? "–" : plain(v)), spanGaps: Boolean(line.gaps) });
       if (line.low) {
         const at = data.length;
         data.push(clean(line.high), clean(line.low));
@@ -36,20 +38,20 @@
       }
     }
     const axis = { stroke: ink("--soft"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 22 };
-    const logTicks = (_, splits) => splits.map((v) => (v > 0 && Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? short(v) : splits.length < 12 ? short(v) : ""));
+    const logTicks = (_, splits) => splits.map((v) => (v > 0 && Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? tick(v) : splits.length < 12 ? tick(v) : ""));
     const width = Math.max(260, Math.min(box.clientWidth || 800, 900));
     const options = {
       width, height: Math.round(Math.min(360, Math.max(240, width * 0.45))),
       scales: { x: { time: false, distr: spec.logX ? 3 : 1 }, y: { distr: spec.logY ? 3 : 1, range: spec.logY ? undefined : (_, low, high) => pad(low, high, spec) } },
-      axes: [{ ...axis, label: spec.xLabel, values: spec.logX ? logTicks : (_, s) => s.map(short) },
-        { ...axis, label: spec.yLabel, size: 56, values: spec.logY ? logTicks : (_, s) => s.map(short) }],
+      axes: [{ ...axis, label: spec.xLabel, values: spec.logX ? logTicks : (_, s) => s.map(tick) },
+        { ...axis, size: 56, values: spec.logY ? logTicks : (_, s) => s.map(tick) }],
       series, bands,
       legend: { live: true, isolate: false },
       cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
     };
     const before = box.querySelector("details");
     const open = before && before.open;
-    box.replaceChildren();
+    box.replaceChildren(make("p", { className: "soft across" }, `${spec.yLabel} ↑`));
     const plot = new uPlot(options, data, box);
     plot.root.setAttribute("role", "img");
     plot.root.setAttribute("aria-label", `${spec.title || spec.yLabel} against ${spec.xLabel}: ${spec.lines.map((line) => line.label).join(", ")}`);

@@ -51,7 +51,8 @@
   function list() {
     const words = get("find").value.toLowerCase().split(/\s+/).filter(Boolean), preset = get("preset").value;
     const lines = [];
-    for (const [group, runs] of groups) {
+    const ordered = [...groups].sort(([, a], [, b]) => b.some((run) => chosen.has(run.id)) - a.some((run) => chosen.has(run.id)));
+    for (const [, runs] of ordered) {
       const first = runs[0];
       const picked = runs.some((run) => chosen.has(run.id));
       const told = `${first.name} ${first.preset} ${first.spec} ${first.differs}`.toLowerCase();
@@ -146,6 +147,14 @@
       : "icl-lab compare --help   (these differ in more than the rule: give their fields by --set)";
   }
 
+  /** A specification by its rule; by preset and changed fields where several have that rule, by hash where these agree. */
+  function called(run) {
+    const told = (each) => [each.preset, each.differs].filter(Boolean).join(", ");
+    const same = [...groups.values()].map(([first]) => first).filter((first) => first.task === task && first.name === run.name);
+    if (same.length < 2) return run.name;
+    return `${run.name} (${told(run)}${same.filter((first) => told(first) === told(run)).length > 1 ? `, ${run.spec}` : ""})`;
+  }
+
   /** One specification with its seeds: what it is called, and its values in a cell by seed. */
   function team(group, members, i) {
     const first = members[0].run;
@@ -155,7 +164,7 @@
     };
     return {
       group, first, members, color: members[0].data.look.color, dash: members[0].data.look.dash,
-      label: `${first.name}${[...groups.values()].filter((runs) => runs[0].task === task && runs[0].name === first.name).length > 1 ? ` (${first.preset} ${first.spec})` : ""}`,
+      label: called(first),
       at: (place) => new Map(members.map(({ run, data }) => [run.seed, value(data, place)])),
     };
   }
@@ -183,6 +192,8 @@
       ...sliders, make("label", { className: "inline" }, log, "ratios and log colours"));
   }
 
+  const times = (value) => (value < 9.95 && value >= 0.095 ? value.toFixed(2) : site.short(value));
+  const signedText = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2);
   const span = (found) => (found.low === null ? "" : ` [${plain(found.low)}, ${plain(found.high)}]`);
   const others = (axes, ...drawn) => axes.filter((axis) => !drawn.includes(axis.name) && axis.values.length > 0).map((axis) => `${axis.label} ${state.at[axis.name]}`).join(", ");
 
@@ -237,7 +248,7 @@
     get("rule").textContent = rest.length ? `${words}: blue is better, red worse. Hatched: the 95 % interval over paired seeds includes no effect, or there are fewer than two pairs. Each cell by itself, not corrected for their number.` : "With one specification there is nothing to set it against.";
     get("ratios").replaceChildren(...rest.map((each) => {
       const box = make("div");
-      heatmap(box, { ...common, title: `${each.label} against ${base.label}`, ramp: "signed", scale: signed, bare: true, label: words,
+      heatmap(box, { ...common, title: `${each.label} against ${base.label}`, ramp: "signed", scale: signed, format: state.log ? times : signedText, bare: true, label: words,
         cell: (r, c) => {
           const found = effect(each.at(place(r, c)), base.at(place(r, c)), state.log);
           const said = found ? `${where(r, c)}: ${state.log ? "ratio" : "difference"} ${plain(found.value)}${span(found)}${found.n ? `, ${found.n} paired seed${found.n === 1 ? "" : "s"}` : ", no seed in common"}` : `${where(r, c)}: no number`;
@@ -262,7 +273,7 @@
     const steps = [...new Set(members.flatMap(({ data }) => data.history.step))].sort((a, b) => a - b);
     const drawn = members.slice(0, 24).map(({ run, data, team }) => {
       const loss = new Map(data.history.step.map((step, i) => [step, number(data.history.loss[i])]));
-      return { label: `${team.label}, seed ${run.seed}`, color: team.color, dash: team.dash, width: 1.3, y: steps.map((step) => loss.get(step) ?? null) };
+      return { label: `${team.label}, seed ${run.seed}`, color: team.color, dash: team.dash, width: 1.3, gaps: true, y: steps.map((step) => loss.get(step) ?? null) };
     });
     if (!drawn.length) {
       get("losses").replaceChildren(make("p", { className: "soft" }, "No history is stored for these."));

@@ -63,7 +63,7 @@
       const row = [];
       columns.forEach((_, c) => {
         const { value, lost, trained, unclear, said } = cells[r][c];
-        const td = make("td", { tabIndex: -1 }, value === null ? "" : short(value));
+        const td = make("td", { tabIndex: -1 }, value === null ? "" : (spec.format || short)(value));
         td.setAttribute("role", "gridcell");
         if (value === null) td.className = "none";
         else {

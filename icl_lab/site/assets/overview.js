@@ -30,7 +30,8 @@
   const boxes = [...document.querySelectorAll("[data-filter]")], search = document.getElementById("search");
   const from = document.getElementById("from"), to = document.getElementById("to");
   const heads = [...list.querySelectorAll("[data-sort]")];
-  let order = "", down = false;
+  const FEW = 60, more = document.getElementById("more"); // entries that are shown before all are asked for
+  let order = "", down = false, all = false;
 
   function read() {
     const asked = site.asked();
@@ -71,11 +72,6 @@
   }
 
   function show() {
-    let count = 0;
-    for (const row of rows) {
-      row.hidden = !fits(row);
-      count += !row.hidden;
-    }
     const compare = (a, b) => {
       const [x, y] = [key(a), key(b)];
       if (x === null || y === null) return (x === null) - (y === null) || first.get(a) - first.get(b);
@@ -84,6 +80,14 @@
     };
     const sorted = order ? [...rows].sort(compare) : rows;
     body.append(...sorted);
+    let count = 0;
+    for (const row of sorted) {
+      const fit = fits(row);
+      count += fit;
+      row.hidden = !fit || (!all && count > FEW);
+    }
+    more.hidden = all || count <= FEW;
+    more.textContent = `Show all ${count}`;
     for (const head of heads) {
       const here = head.dataset.sort === order;
       head.parentElement.setAttribute("aria-sort", here ? (down ? "descending" : "ascending") : "none");
@@ -99,6 +103,12 @@
       write();
     });
   }
+  more.addEventListener("click", () => {
+    all = true;
+    show();
+    const next = [...body.rows].filter((row) => !row.hidden)[FEW];
+    if (next) next.querySelector("a, td").focus();
+  });
   document.getElementById("clear").addEventListener("click", () => {
     for (const box of [search, from, to, ...boxes]) box.value = "";
     [order, down] = ["", false];
