@@ -3,6 +3,7 @@
 project = "icl_lab"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]  # where `make docs` writes
 myst_heading_anchors = 3  # so that links to headings work as they do on a code host
 highlight_language = "bash"  # of blocks that name none: commands
 html_theme = "furo"

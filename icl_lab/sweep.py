@@ -38,7 +38,11 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
             subjects = {run.name: Subject(lambda prompt: torch.full((*prompt.targets.shape, task.outputs), math.nan))}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
         with at_work.told(run.folder, describe(lab.device)) as word:
-            tested = lambda done, total: (word.test(done, total), lab.tested(done, total))  # noqa: E731
+
+            def tested(done: int, total: int) -> None:
+                word.test(done, total)
+                lab.tested(done, total)
+
             measured = measure(subjects, task, spec.test, tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
         grid = Grid.of(measured.cells, [*shifts, "length"], **run.labels)
@@ -65,19 +69,13 @@ def trained(run: Run, lab: Lab) -> GPT2:
     try:
         with at_work.told(run.folder, describe(lab.device), progress.history) as word:
             word.train(progress.step, spec.train.steps)
-            history = train(
-                model,
-                task,
-                spec.train,
-                run.seed,
-                progress,
-                keep=lambda progress: run.keep(model, progress),
-                stopping=lab.stopping,
-                tick=lambda step, loss: (
-                    word.train(step, spec.train.steps, loss),
-                    lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}"),
-                ),
-            )
+
+            def tick(step: int, loss: float) -> None:
+                word.train(step, spec.train.steps, loss)
+                lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}")
+
+            keep = lambda progress: run.keep(model, progress)  # noqa: E731
+            history = train(model, task, spec.train, run.seed, progress, keep, stopping=lab.stopping, tick=tick)
     except Diverged as reason:
         run.keep_divergence(reason, provenance.about(spec, lab.device, lab.command))
         raise

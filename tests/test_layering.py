@@ -24,7 +24,7 @@ FLOORS = (
     ("comparison",),
     ("analyses",),
     ("papers", "bench", "contracts", "torture", "transformers"),
-    ("language",),
+    ("language", "site"),
     ("cli",),
     ("__main__",),
 )
@@ -51,7 +51,7 @@ DOORS = {
     "click": {"cli"},
     "tqdm": {"cli"},
     "entmax": {"normalizers"},
-    "jinja2": {"comparison"},
+    "jinja2": {"comparison", "site"},
     "filelock": {"runs", "evidence"},
     "safetensors": {"runs", "transformers"},
     "transformers": {"bench", "transformers", "language"},

@@ -58,6 +58,8 @@ def train_together(runs: Sequence[Run], lab: Lab) -> None:
             (held.enter_context(at_work.told(run.folder, describe(lab.device), member.progress.history)), member)
             for run, member in members
         ]
+        for word, member in words:
+            word.train(member.progress.step, spec.train.steps)
 
         def tick(step: int, loss: float) -> None:
             for word, member in words:

@@ -26,6 +26,11 @@ WORDS = {
 }
 
 
+def judged(store: Store, files: Path) -> Findings:
+    """What the claims came to; takes seconds where much is stored."""
+    return findings.judged(store, files)
+
+
 @dataclass(frozen=True)
 class Stock:
     """What a site is made of."""
@@ -36,13 +41,13 @@ class Stock:
     findings: Findings
 
     @classmethod
-    def of(cls, store: Store, files: Path, judge: Callable[[Store, Path], Findings] = findings.judged) -> "Stock":
-        """Reads a results folder and the evidence; ``files`` holds the experiments."""
+    def of(cls, store: Store, files: Path, judge: Callable[[Store, Path], Findings] | None = None) -> "Stock":
+        """Reads a results folder and the evidence; ``files`` holds the experiments, ``judge`` their findings."""
         roots = {"own": store.root}
         if store.layer is not None:
             roots["evidence"] = store.layer.root.parent
         runs = list(cards.every(store))
-        return cls(store.root, runs, list(studies.every(roots, files)), judge(store, files))
+        return cls(store.root, runs, list(studies.every(roots, files)), (judge or judged)(store, files))
 
 
 def build(stock: Stock, serving: bool = False) -> Site:

@@ -35,7 +35,7 @@ class Findings:
     @property
     def summary(self) -> str:
         """How many of those to begin with have each verdict, in the order of what they decide."""
-        counts = Counter(entry.finding.verdict for entry in self.first)
+        counts: Counter[str] = Counter(entry.finding.verdict for entry in self.first)
         return ", ".join(f"{counts[verdict]} {verdict}" for verdict in TONES if counts[verdict])
 
     @property

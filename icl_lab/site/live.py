@@ -25,9 +25,9 @@ def told(root: Path, finished: int, built: str, now: float | None = None) -> dic
     now = time.time() if now is None else now
     runs = sorted(_runs(root, now), key=lambda run: (run["order"], run["key"]))
     at = [run for run in runs if run["order"] == 0]
-    processes = {run["process"] for run in at}
+    processes = {run["process"] for run in at} - {None}
     words = f"{len(at)} run{'s' * (len(at) != 1)} in work"
-    words += f" by {len(processes)} process{'es' * (len(processes) != 1)}" if at else ""
+    words += f" by {len(processes)} process{'es' * (len(processes) != 1)}" if processes else ""
     still = len(runs) - len(at)
     words += f", {still} that stopped or {'are' if still != 1 else 'is'} silent" if still else ""
     clock = datetime.fromtimestamp(now).strftime("%H:%M:%S")
@@ -105,7 +105,7 @@ def _checkpoint(spec: RunSpec, last: Path | None, now: float) -> dict[str, Any]:
         "curve": [[at, number(loss)] for at, loss in losses],
         "device": "",
         "process": None,
-        "state": "in work, as its last checkpoint shows"
+        "state": f"checkpoint {age:.0f} s ago: in work elsewhere, or stopped just now"
         if fresh
         else "stopped; the same command goes on from its checkpoint",
         "order": 0 if fresh else 2,

@@ -155,14 +155,18 @@ def bound(shown: Shown, port: int) -> Server:
 
     Port 0 takes any that is free.
     """
-    handler = type("Here", (Handler,), {"shown": shown, "port": port})
+
+    class Here(Handler):
+        pass
+
+    Here.shown = shown
     try:
-        server = Server((HOST, port), handler)
+        server = Server((HOST, port), Here)
     except OSError as error:
         raise RunFailed(
             f"port {port} of {HOST} cannot be used: {error.strerror or error}; another one: --port {port + 1}"
         ) from None
-    handler.port = server.server_address[1]
+    Here.port = server.server_address[1]
     return server
 
 

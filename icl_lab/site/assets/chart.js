@@ -42,7 +42,7 @@
     const width = Math.max(260, Math.min(box.clientWidth || 800, 900));
     const options = {
       width, height: Math.round(Math.min(360, Math.max(240, width * 0.45))),
-      scales: { x: { time: false, distr: spec.logX ? 3 : 1 }, y: { distr: spec.logY ? 3 : 1, range: spec.logY ? undefined : (_, low, high) => pad(low, high, spec) } },
+      scales: { x: { time: false, distr: spec.logX ? 3 : 1 }, y: { distr: spec.logY ? 3 : 1, range: (_, low, high) => pad(low, high, spec) } },
       axes: [{ ...axis, label: spec.xLabel, values: spec.logX ? logTicks : (_, s) => s.map(tick) },
         { ...axis, size: 56, values: spec.logY ? logTicks : (_, s) => s.map(tick) }],
       series, bands,
@@ -55,6 +55,7 @@
     const plot = new uPlot(options, data, box);
     plot.root.setAttribute("role", "img");
     plot.root.setAttribute("aria-label", `${spec.title || spec.yLabel} against ${spec.xLabel}: ${spec.lines.map((line) => line.label).join(", ")}`);
+    plot.setLegend({ idx: spec.x.length - 1 }); // until somebody points at a place
     // The ends of bands are no curves of their own.
     plot.root.querySelectorAll(".u-series.off").forEach((row) => row.remove());
     if (spec.table !== false) box.append(numbers(spec, open));
@@ -62,7 +63,8 @@
 
   /** Room above and below, from 0 where nothing is below and it is near. */
   function pad(low, high, spec) {
-    if (low === null || high === null) return [0, 1];
+    if (low === null || high === null) return spec.logY ? [0.1, 1] : [0, 1];
+    if (spec.logY) return [low / 1.2, high * 1.2];
     const span = high - low || Math.abs(high) || 1;
     return [low >= 0 && low < span ? 0 : low - 0.05 * span, high + 0.05 * span];
   }

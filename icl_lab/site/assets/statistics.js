@@ -4,8 +4,10 @@
   // 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom.
   const T = [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.306, 2.2622, 2.2281, 2.201, 2.1788, 2.1604, 2.1448,
     2.1314, 2.1199, 2.1098, 2.1009, 2.093, 2.086, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423];
-  // Beyond: the first terms of the expansion in 1 / degrees of freedom (Abramowitz & Stegun 26.7.5).
-  const quantile = (df) => (df <= T.length ? T[df - 1] : 1.959964 + (1.959964 ** 3 + 1.959964) / (4 * df));
+  // Beyond: the first terms of the expansion in 1 / degrees of freedom (Abramowitz & Stegun 26.7.5), z the normal's.
+  const z = 1.959964;
+  const far = (df) => z + (z ** 3 + z) / (4 * df) + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * df ** 2);
+  const quantile = (df) => (df <= T.length ? T[df - 1] : far(df));
 
   /** The mean of some numbers with its 95 % interval; of one number without. */
   function interval(values) {
