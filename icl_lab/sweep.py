@@ -74,8 +74,8 @@ def trained(run: Run, lab: Lab) -> GPT2:
                 word.train(step, spec.train.steps, loss)
                 lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}")
 
-            keep = lambda progress: run.keep(model, progress)  # noqa: E731
-            history = train(model, task, spec.train, run.seed, progress, keep, stopping=lab.stopping, tick=tick)
+            keep = lambda state: run.keep(model, state)  # noqa: E731
+            history = train(model, task, spec.train, run.seed, progress, keep=keep, stopping=lab.stopping, tick=tick)
     except Diverged as reason:
         run.keep_divergence(reason, provenance.about(spec, lab.device, lab.command))
         raise

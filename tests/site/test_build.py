@@ -64,6 +64,14 @@ def test_every_page_has_the_policy_and_asks_nobody_outside(site):
         assert not [found for _, found in page.tags if "style" in found or any(key.startswith("on") for key in found)]
 
 
+def test_the_policy_allows_nothing_but_what_lies_beside_the_pages():
+    parts = dict(part.split(" ", 1) for part in pages.POLICY.split("; "))
+    assert parts["default-src"] == "'none'"
+    assert {word for value in parts.values() for word in value.split()} == {"'none'", "'self'", "file:"}
+    assert {"base-uri", "form-action"} <= parts.keys()  # default-src does not speak of these
+    assert pages.LIVE == f"{pages.POLICY}; connect-src 'self'"
+
+
 def test_no_file_of_ours_names_an_address_that_could_be_asked(site):
     for name, data in site.items():
         if isinstance(data, bytes) and name.endswith((".js", ".css")):
