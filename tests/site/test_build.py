@@ -113,6 +113,15 @@ def test_a_run_is_compared_with_all_seeds_of_the_others(site, store):
     assert rival.count("linear-ssa") == 2
 
 
+def test_a_run_that_was_tested_elsewhere_is_no_rival(store):
+    made.finished(store, "ssa", settings=["test.axes.length=10"])
+    pages_of = html(made.site(store))
+    page = next(page for name, page in pages_of.items() if name.startswith("runs/linear-softmax"))
+    rivals = [link for link in page.links() if "compare.html#" in link and "linear-ssa" in link]
+    assert len(rivals) == 1
+    assert rivals[0].count("linear-ssa") == 2
+
+
 def test_a_study_names_its_runs_and_copies_its_files_under_other_names(site, store):
     (name,) = [name for name in site if name.startswith("studies/")]
     page = Page(site[name])
