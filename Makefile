@@ -26,7 +26,7 @@ override FOUND := $(strip $(foreach v,TASK ATTN RUN SEEDS PRESET DEVICE RESULTS 
 $(foreach v,$(GIVEN) $(FOUND),$(eval override $v := $$(value $v)))
 export $(GIVEN) $(FOUND) GIVEN FOUND
 
-override OWN := help test test-all test-fast check docs site notebooks execute
+override OWN := help test test-all test-fast check docs docs-html notebooks execute
 # Tests at once: as many as cores, and one more for those that wait.
 override AT_ONCE := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN || echo 2) + 1 ))) --maxprocesses 5 --dist worksteal
 # every other target is a command of the program, which says so where it has none of that name: a new file in
@@ -74,9 +74,9 @@ notebooks: ## execute the notebooks of docs/ and keep their outputs in them
 	@$(MAKE) --no-print-directory EXTRAS=dev,notebook execute
 execute: $(READY)
 	@$(PYTHON) docs/notebooks/execute.py
-# The site needs packages that nothing else needs: they are installed beside the usual ones when it is first built.
-docs: ## build the site of docs/ into site/, to be read from disk, with search
-	@$(MAKE) --no-print-directory EXTRAS=dev,docs site
-site: $(READY)
-	@$(PYTHON) -m sphinx -q -W --keep-going docs site
-	@echo "wrote site; next: open site/index.html"
+# The documentation needs packages that nothing else needs: they are installed beside the usual ones when it is first built.
+docs: ## build the documentation into docs/_build/, to be read from disk, with search
+	@$(MAKE) --no-print-directory EXTRAS=dev,docs docs-html
+docs-html: $(READY)
+	@$(PYTHON) -m sphinx -q -W --keep-going docs docs/_build
+	@echo "wrote docs/_build; next: open docs/_build/index.html"

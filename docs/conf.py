@@ -7,6 +7,7 @@ nb_execution_mode = "off"  # their outputs are in them: make notebooks
 nb_render_markdown_format = "myst"
 myst_enable_extensions: list[str] = []  # no mathematics in pages: what would draw it is fetched
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}
+exclude_patterns = ["_build"]  # where `make docs` writes
 myst_heading_anchors = 3  # so that links to headings work as they do on a code host
 highlight_language = "bash"  # of blocks that name none: commands
 html_theme = "furo"

@@ -109,7 +109,6 @@ def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str]
     Of what is there, files called ``ours`` go, and all others stay. Whoever calls this holds the folder against others
     who would. Raises ``RunFailed`` where it cannot be written; then all is as it was.
     """
-    before = _before(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         restore_folder(folder)
@@ -121,14 +120,27 @@ def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str]
             for path in folder.iterdir() if folder.exists() else ():
                 if path.name not in data and path.name not in ours:
                     (shutil.copytree if path.is_dir() else shutil.copy2)(path, whole / path.name)
-            if folder.exists():
-                folder.rename(before)
-            whole.rename(folder)
-        shutil.rmtree(before, ignore_errors=True)
-        _sync(folder.parent)
+            swap_folder(folder, whole)
     except OSError as error:
         restore_folder(folder)
         raise unwritable(folder, error) from error
+
+
+def swap_folder(folder: Path, whole: Path) -> None:
+    """Puts the folder ``whole``, which lies on the same disk, in the place of another one and removes that.
+
+    Where the second move fails or is interrupted, the first one is back; after a kill, ``restore_folder`` does that.
+    """
+    before = _before(folder)
+    try:
+        if folder.exists():
+            folder.rename(before)
+        whole.rename(folder)
+    except BaseException:  # Ctrl-C too
+        restore_folder(folder)
+        raise
+    shutil.rmtree(before, ignore_errors=True)
+    _sync(folder.parent)
 
 
 def restore_folder(folder: Path) -> None:

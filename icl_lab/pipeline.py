@@ -10,7 +10,8 @@ from icl_lab.errors import Diverged
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
-from icl_lab.runs import provenance, reuse
+from icl_lab.runs import at_work, provenance, reuse
+from icl_lab.runs.environment import describe
 from icl_lab.runs.measure import Subject, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -36,7 +37,13 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
         except Diverged:  # without a model it answers nothing, and every cell says so
             subjects = {run.name: Subject(lambda prompt: torch.full((*prompt.targets.shape, task.outputs), math.nan))}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
-        measured = measure(subjects, task, spec.test, lab.tested)
+        with at_work.told(run.folder, describe(lab.device)) as word:
+
+            def tested(done: int, total: int) -> None:
+                word.test(done, total)
+                lab.tested(done, total)
+
+            measured = measure(subjects, task, spec.test, tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
         grid = Grid.of(measured.cells, [*shifts, "length"], **run.labels)
         run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **run.labels), measured.errors)
@@ -60,16 +67,15 @@ def trained(run: Run, lab: Lab) -> GPT2:
     lab.tick("train", progress.step, spec.train.steps, "")  # long before the first row of the history
     began, steps = time.monotonic(), spec.train.steps - progress.step
     try:
-        history = train(
-            model,
-            task,
-            spec.train,
-            run.seed,
-            progress,
-            keep=lambda progress: run.keep(model, progress),
-            stopping=lab.stopping,
-            tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}"),
-        )
+        with at_work.told(run.folder, describe(lab.device), progress.history) as word:
+            word.train(progress.step, spec.train.steps)
+
+            def tick(step: int, loss: float) -> None:
+                word.train(step, spec.train.steps, loss)
+                lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}")
+
+            keep = lambda state: run.keep(model, state)  # noqa: E731
+            history = train(model, task, spec.train, run.seed, progress, keep=keep, stopping=lab.stopping, tick=tick)
     except Diverged as reason:
         run.keep_divergence(reason, provenance.about(spec, lab.device, lab.command))
         raise

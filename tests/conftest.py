@@ -24,6 +24,7 @@ collect_ignore = ["examples"]  # tasks from outside: a test that wants them regi
 RESULTS = (
     *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff", "settle", "learning"),
     "per-position",
+    "site",
     *("theory", "saturation", "probe", "heads", "ablate", "boundary", "attention", "report"),
 )
 

@@ -26,7 +26,7 @@ FLOORS = (
     ("analyses",),
     ("papers", "bench", "contracts", "torture", "transformers"),
     ("language",),
-    ("launch", "prompted"),
+    ("launch", "prompted", "site"),
     ("cli", "python"),
     ("__main__",),
 )
@@ -55,7 +55,7 @@ DOORS = {
     "click": {"cli"},
     "tqdm": {"cli", "python"},
     "entmax": {"normalizers"},
-    "jinja2": {"comparison"},
+    "jinja2": {"comparison", "site"},
     "filelock": {"runs", "evidence", "prompted"},
     "safetensors": {"runs", "transformers"},
     "transformers": {"bench", "transformers", "language", "prompted"},

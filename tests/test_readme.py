@@ -27,6 +27,7 @@ ELSEWHERE = {
     "icl_lab/normalizers/square.py",
     "path/to/file.toml",
     "site/",
+    "docs/_build/",
     "results/runs/",
 }  # files that a reader writes or builds
 # Words that stand for what a reader puts there.

@@ -70,12 +70,12 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(brief(f"icl-lab: {where}{error.strerror or error}."), err=True)
         sys.exit(1)
+    except (KeyboardInterrupt, click.Abort):  # an Abort is a RuntimeError
+        click.echo("icl-lab: stopped.", err=True)
+        sys.exit(130)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
         told, *_ = str(error).splitlines() or [type(error).__name__]
         click.echo(f"icl-lab: there is too little memory: {brief(told)}", err=True)
         sys.exit(1)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("icl-lab: stopped.", err=True)
-        sys.exit(130)

@@ -108,6 +108,11 @@ class Layer:
             raise archive.damaged(f"{inside} has another checksum")
         return data
 
+    def stamp(self, key: str, name: str) -> tuple[int, str]:
+        """Returns the size and the SHA-256 that a file of a run has once it is put together."""
+        entry = _open(self.archive_of(key)).entries[f"{key.split('/', 2)[2]}/{name}"]
+        return entry.size, entry.sha256
+
     def size(self, kept: Kept) -> int:
         """Returns the bytes that a run takes in its archive."""
         archive, inside = _open(kept.path), kept.key.split("/", 2)[2]

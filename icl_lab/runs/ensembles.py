@@ -14,7 +14,8 @@ from icl_lab.errors import BadValue, Diverged
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.rng import stream
-from icl_lab.runs import provenance, reuse
+from icl_lab.runs import at_work, provenance, reuse
+from icl_lab.runs.environment import describe
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
@@ -53,12 +54,21 @@ def train_together(runs: Sequence[Run], lab: Lab) -> None:
         spec, began = runs[0].spec, time.monotonic()
         starts = [member.progress.step for _, member in members]
         lab.tick("train", min(starts), spec.train.steps, "")
+        words = [
+            (held.enter_context(at_work.told(run.folder, describe(lab.device), member.progress.history)), member)
+            for run, member in members
+        ]
+        for word, member in words:
+            word.train(member.progress.step, spec.train.steps)
+
+        def tick(step: int, loss: float) -> None:
+            for word, member in words:
+                if member.progress.step == step:  # those that are trained together now
+                    word.train(step, spec.train.steps, member.progress.history[-1]["loss"])
+            lab.tick("train", step, spec.train.steps, f"mean loss {loss:.4g}")
+
         lockstep.train(
-            [member for _, member in members],
-            tasks.build(spec.task),
-            spec.train,
-            stopping=lab.stopping,
-            tick=lambda step, loss: lab.tick("train", step, spec.train.steps, f"mean loss {loss:.4g}"),
+            [member for _, member in members], tasks.build(spec.task), spec.train, stopping=lab.stopping, tick=tick
         )
         env = provenance.about(spec, lab.device, lab.command)
         env |= {"seconds": round(time.monotonic() - began, 1), "stacked": len(members)}

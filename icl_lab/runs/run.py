@@ -35,7 +35,7 @@ from icl_lab.files import publish, writing
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.registry import filename
-from icl_lab.runs import checkpoints, checks, hold, manifest
+from icl_lab.runs import at_work, checkpoints, checks, hold, manifest
 from icl_lab.runs.hold import Say
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.measure import Errors
@@ -125,7 +125,9 @@ class Run:
             return
         with hold.held(self.folder, say, stopping, needless=self.trained) as sure:
             if sure:
-                hold.sweep_out(self.folder, (SPEC, *TRAINED, *MEASURED, manifest.NAME, *checkpoints.NAMES), UNSAVED)
+                written = (SPEC, *TRAINED, *MEASURED, manifest.NAME, *checkpoints.NAMES, at_work.NAME)
+                hold.sweep_out(self.folder, written, UNSAVED)
+                (self.folder / at_work.NAME).unlink(missing_ok=True)  # of a process that was killed
             yield
 
     def begin(self) -> None:

@@ -1,0 +1,100 @@
+"use strict";
+// What every page shares: data that scripts hand over, numbers in words, colours, and the search box above.
+const site = (() => {
+  const held = new Map(), waiting = new Map();
+  const root = document.documentElement.dataset.root || "";
+
+  /** Called by the files in data/: keeps what they bring. */
+  function put(kind, name, value) {
+    held.set(`${kind}/${name}`, value);
+  }
+
+  /** Returns what a file in data/ brought, once it is there. Its name comes from the list of runs, never from a link. */
+  function load(kind, name) {
+    const key = `${kind}/${name}`;
+    if (held.has(key)) return Promise.resolve(held.get(key));
+    if (!waiting.has(key)) {
+      waiting.set(key, new Promise((done, failed) => {
+        const script = document.createElement("script");
+        script.src = `${root}data/${encodeURIComponent(name)}.js`;
+        script.onload = () => (held.has(key) ? done(held.get(key)) : failed(new Error(`${name} holds no data`)));
+        script.onerror = () => failed(new Error(`the data of ${name} is missing`));
+        document.head.append(script);
+      }));
+    }
+    return waiting.get(key);
+  }
+
+  /** Makes an element: properties, then children; text is text, never markup. */
+  function make(tag, properties = {}, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties)) {
+      if (name in element && name !== "list") element[name] = value;
+      else element.setAttribute(name, value);
+    }
+    element.append(...children);
+    return element;
+  }
+
+  /** Two digits that fit a cell: 0.0083, 0.12, 3.4, 56, 1.2k. */
+  function short(value) {
+    if (value === null || value === undefined || Number.isNaN(value)) return "";
+    if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+    const size = Math.abs(value), sign = value < 0 ? "−" : "";
+    if (value === 0) return "0";
+    if (size < 0.00995) return sign + size.toExponential(1).replace("e-", "e−");
+    if (size < 0.995) return sign + String(Number(size.toPrecision(2)));
+    if (size < 9.95) return sign + size.toFixed(1);
+    if (size < 999.5) return sign + size.toFixed(0);
+    if (size < 999500) return sign + (size / 1000).toFixed(size < 9950 ? 1 : 0) + "k";
+    return sign + size.toExponential(1);
+  }
+
+  /** Four digits, for what is read one at a time. */
+  const plain = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(4))) : short(value));
+
+  /** A value of a data file: numbers that have no end come as text. */
+  const number = (value) => (value === "inf" ? Infinity : value === "-inf" ? -Infinity : value);
+
+  // Viridis and the red-blue scale of ColorBrewer, at equal steps; between them straight lines.
+  const RAMPS = {
+    plain: ["440154", "472c7a", "3b518b", "2c718e", "21908d", "27ad81", "5cc863", "aadc32", "fde725"],
+    signed: ["053061", "2166ac", "4393c3", "92c5de", "f7f7f7", "f4a582", "d6604d", "b2182b", "67001f"],
+  };
+  /** The colour at a share from 0 to 1 of a ramp, as [red, green, blue]. */
+  function color(ramp, share) {
+    const stops = RAMPS[ramp], at = Math.min(1, Math.max(0, share)) * (stops.length - 1);
+    const low = Math.min(stops.length - 2, Math.floor(at)), part = at - low;
+    const rgb = (text) => [0, 2, 4].map((i) => parseInt(text.slice(i, i + 2), 16));
+    const [a, b] = [rgb(stops[low]), rgb(stops[low + 1])];
+    return a.map((value, i) => Math.round(value + part * (b[i] - value)));
+  }
+  const css = (rgb) => `rgb(${rgb.join(" ")})`;
+  /** Black or white, whichever is read more easily on a colour. */
+  function ink(rgb) {
+    const [r, g, b] = rgb.map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
+  }
+
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  /** A rule's colour as it can be seen on this paper. */
+  function seen(hex) {
+    if (!scheme.matches) return hex;
+    const rgb = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+    const light = (0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2]) / 255;
+    const share = light < 0.1 ? 0.9 : light < 0.5 ? 0.5 * (1 - light) : 0;
+    return "#" + rgb.map((v) => Math.round(v + share * (255 - v)).toString(16).padStart(2, "0")).join("");
+  }
+
+  /** What stands after # as name=value. */
+  const asked = () => new URLSearchParams(location.hash.slice(1));
+
+  document.addEventListener("submit", (event) => {
+    if (!event.target.matches(".find")) return;
+    event.preventDefault();
+    const words = new URLSearchParams({ q: event.target.elements.q.value });
+    location.href = `${root}index.html#${words}`;
+  });
+
+  return { put, load, make, short, plain, number, color, css, ink, seen, scheme, asked, held };
+})();

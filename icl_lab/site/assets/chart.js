@@ -1,0 +1,92 @@
+"use strict";
+// Curves by uPlot, with the same numbers as a table below for those who do not see or point.
+(() => {
+  const { make, plain, short, seen, scheme } = site;
+  const drawn = new Map(); // box -> what redraws it
+
+  /** The colours of the page as they stand now. */
+  const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  /** A number on an axis: no more digits than it has. */
+  const tick = (value) => (value === null ? "" : Math.abs(value) >= 10000 ? `${Number((value / 1000).toPrecision(4))}k` : String(Number(value.toPrecision(4))).replace("-", "−"));
+  const faint = (hex, share) => hex + Math.round(255 * share).toString(16).padStart(2, "0");
+
+  /**
+   * Draws curves into a box.
+   * spec: x, lines [{label, y, color, dash, low, high, width}], xLabel, yLabel, logX, logY, table (false: none), title.
+   */
+  function chart(box, spec) {
+    box.classList.add("chart");
+    drawn.set(box, spec);
+    draw(box, spec);
+  }
+
+  function draw(box, spec) {
+    const clean = (values) => values.map((v) => (v === null || v === undefined || !Number.isFinite(v) || (spec.logY && v <= 0) ? null : v));
+    const data = [spec.x], series = [{ label: spec.xLabel, value: (_, v) => (v === null ? "–" : plain(v)) }], bands = [];
+    for (const line of spec.lines) {
+      const color = seen(line.color);
+      data.push(clean(line.y));
+      series.push({ label: line.label, stroke: color, width: line.width || 2, dash: line.dash && line.dash.length ? line.dash : undefined,
+        points: { show: spec.x.length < 30 ? undefined : false, size: 5 }, value: (_, v) => (v === null ? "–" : plain(v)), spanGaps: Boolean(line.gaps) });
+      if (line.low) {
+        const at = data.length;
+        data.push(clean(line.high), clean(line.low));
+        for (const end of ["high", "low"]) {
+          series.push({ label: `${line.label}, ${end} end`, stroke: "transparent", points: { show: false }, width: 0, class: "off" });
+        }
+        bands.push({ series: [at, at + 1], fill: faint(color, 0.18) });
+      }
+    }
+    const axis = { stroke: ink("--soft"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 22 };
+    const logTicks = (_, splits) => splits.map((v) => (v > 0 && Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? tick(v) : splits.length < 12 ? tick(v) : ""));
+    const width = Math.max(260, Math.min(box.clientWidth || 800, 900));
+    const options = {
+      width, height: Math.round(Math.min(360, Math.max(240, width * 0.45))),
+      scales: { x: { time: false, distr: spec.logX ? 3 : 1 }, y: { distr: spec.logY ? 3 : 1, range: (_, low, high) => pad(low, high, spec) } },
+      axes: [{ ...axis, label: spec.xLabel, values: spec.logX ? logTicks : (_, s) => s.map(tick) },
+        { ...axis, size: 56, values: spec.logY ? logTicks : (_, s) => s.map(tick) }],
+      series, bands,
+      legend: { live: true, isolate: false },
+      cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
+    };
+    const before = box.querySelector("details");
+    const open = before && before.open;
+    box.replaceChildren(make("p", { className: "soft across" }, `${spec.yLabel} ↑`));
+    const plot = new uPlot(options, data, box);
+    plot.root.setAttribute("role", "img");
+    plot.root.setAttribute("aria-label", `${spec.title || spec.yLabel} against ${spec.xLabel}: ${spec.lines.map((line) => line.label).join(", ")}`);
+    plot.setLegend({ idx: spec.x.length - 1 }); // until somebody points at a place
+    // The ends of bands are no curves of their own.
+    plot.root.querySelectorAll(".u-series.off").forEach((row) => row.remove());
+    if (spec.table !== false) box.append(numbers(spec, open));
+  }
+
+  /** Room above and below, from 0 where nothing is below and it is near. */
+  function pad(low, high, spec) {
+    if (low === null || high === null) return spec.logY ? [0.1, 1] : [0, 1];
+    if (spec.logY) return [low / 1.2, high * 1.2];
+    const span = high - low || Math.abs(high) || 1;
+    return [low >= 0 && low < span ? 0 : low - 0.05 * span, high + 0.05 * span];
+  }
+
+  function numbers(spec, open) {
+    const head = make("tr", {}, make("th", { scope: "col" }, spec.xLabel), ...spec.lines.map((line) => make("th", { scope: "col" }, line.label)));
+    const stride = Math.max(1, Math.ceil(spec.x.length / 60));
+    const rows = spec.x.map((x, i) => [x, i]).filter(([, i]) => i % stride === 0 || i === spec.x.length - 1);
+    const body = rows.map(([x, i]) => make("tr", {}, make("th", { scope: "row" }, plain(x)), ...spec.lines.map((line) => {
+      const value = line.y[i], low = line.low && line.low[i], high = line.high && line.high[i];
+      const interval = Number.isFinite(low) && Number.isFinite(high) && low !== null ? ` [${plain(low)}, ${plain(high)}]` : "";
+      return make("td", {}, value === null || value === undefined ? "" : plain(value) + interval);
+    })));
+    const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
+    const region = make("div", { className: "wide", tabIndex: 0, role: "region", "aria-label": "Numbers of the curves" }, table);
+    return make("details", { open: Boolean(open) }, make("summary", {}, "As a table"), region);
+  }
+
+  const again = () => drawn.forEach((spec, box) => { if (box.isConnected) draw(box, spec); });
+  scheme.addEventListener("change", again);
+  let last = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== last) { last = innerWidth; again(); } });
+
+  Object.assign(site, { chart });
+})();

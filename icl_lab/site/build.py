@@ -1,0 +1,171 @@
+"""The whole site: every page and file by its path. Nothing is written here."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any
+
+from icl_lab.figures.thumbnail import thumbnail
+from icl_lab.runs import environment
+from icl_lab.runs.store import Store
+from icl_lab.site import cards, findings, pages, rows, studies
+from icl_lab.site.cards import Card
+from icl_lab.site.findings import Findings
+from icl_lab.site.names import script
+from icl_lab.site.studies import MOST_ROWS, Study
+
+Site = dict[str, bytes | Path]  # path in the site -> what is there, or the file that it is a copy of
+PAGES = (("index.html", "Overview"), ("findings.html", "Findings"), ("compare.html", "Compare"))
+LIVE = ("live.html", "Live")
+WORDS = {
+    "finished": "Trained and tested here.",
+    "evidence": "Read from the repository's evidence.",
+    "damaged": "Something of it is damaged.",
+    "diverged": "Its training diverged: every cell counts as wrong.",
+}
+
+
+def judged(store: Store, files: Path) -> Findings:
+    """What the claims came to; takes seconds where much is stored."""
+    return findings.judged(store, files)
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What a site is made of."""
+
+    results: Path
+    cards: Sequence[Card]
+    studies: Sequence[Study]
+    findings: Findings
+
+    @classmethod
+    def of(cls, store: Store, files: Path, judge: Callable[[Store, Path], Findings] | None = None) -> "Stock":
+        """Reads a results folder and the evidence; ``files`` holds the experiments, ``judge`` their findings."""
+        roots = {"own": store.root}
+        if store.layer is not None:
+            roots["evidence"] = store.layer.root.parent
+        runs = list(cards.every(store))
+        return cls(store.root, runs, list(studies.every(roots, files)), (judge or judged)(store, files))
+
+
+def build(stock: Stock, serving: bool = False) -> Site:
+    """Returns the site; ``serving`` adds the page of runs in work, which a server must answer."""
+    common = {
+        "pages": [*PAGES, *([LIVE] if serving else [])],
+        "origin": environment.origin(),
+    }
+    known = {card.id: card for card in stock.cards}
+    places = {
+        (study.place.split("/")[-1].removesuffix(f"-{preset}"), preset): f"studies/{study.id}.html"
+        for study in stock.studies
+        if study.kind == "experiment" and study.record and study.record.runs
+        for preset in [study.record.runs[0].preset]
+    }
+    site: Site = dict(_assets())
+    site |= _thumbnails(stock.studies)
+    site["index.html"] = pages.render(
+        "index.html",
+        root="",
+        here="index.html",
+        **rows.overview(stock.results, stock.cards, stock.studies, stock.findings, set(site)),
+        places=places,
+        **common,
+    )
+    site["findings.html"] = pages.render(
+        "findings.html",
+        root="",
+        here="findings.html",
+        findings=stock.findings,
+        verdicts=list(dict.fromkeys(entry.finding.verdict for entry in stock.findings.all)),
+        tone=findings.tone,
+        places=places,
+        **common,
+    )
+    site["compare.html"] = pages.render("compare.html", root="", here="compare.html", **common)
+    site["data/runs.js"] = script("runs", "runs", rows.comparable(stock.cards))
+    used = rows.used(stock.cards, stock.studies)
+    for card in known.values():
+        if card.data:
+            site[f"data/{card.id}.js"] = script("run", card.id, card.data | {"look": cards.look(card.name)})
+        if card.name and card.task:
+            site[f"runs/{card.id}.html"] = _run(card, stock, used, common)
+    for study in stock.studies:
+        site[f"studies/{study.id}.html"] = _study(study, stock, common)
+        for file in study.files:
+            site[f"files/{study.id}/{file.name}"] = file.source
+    if serving:
+        site["live.html"] = pages.live(root="", here="live.html", results=stock.results, **common)
+    return site
+
+
+def _run(card: Card, stock: Stock, used: Mapping[str, Sequence[Study]], common: Mapping[str, Any]) -> bytes:
+    alike = [other for other in stock.cards if other.group == card.group and other.key != card.key and other.data]
+    about = used.get(card.id, [])
+    told = ("commit", "finished", "device", "machine", "seconds", "python", "threads")
+    env = [(name, str(card.env[name])) for name in told if name in card.env]
+    versions = card.env.get("versions")
+    if isinstance(versions, dict):
+        env.append(("versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
+    return pages.render(
+        "run.html",
+        root="../",
+        here="",
+        card=card,
+        state=WORDS.get(card.state, f"Not finished: {card.state}."),
+        others=alike,
+        rivals=rows.rivals(card, stock.cards),
+        attention=[(s.title, f"../studies/{s.id}.html") for s in about if s.kind == "attention"],
+        studies=[(s.title, f"../studies/{s.id}.html") for s in about if s.kind != "attention"],
+        env=env,
+        again=rows.again(card),
+        **common,
+    )
+
+
+def _study(study: Study, stock: Stock, common: Mapping[str, Any]) -> bytes:
+    entries = [
+        entry
+        for entry in stock.findings.all
+        if study.kind == "experiment" and study.place.split("/")[-1] == f"{entry.experiment}-{entry.preset}"
+    ]
+    record = study.record
+    setup = [("kind", study.kind)]
+    if record is not None:
+        setup += [(name, value) for name, value in (("commit", record.commit), ("machine", record.machine)) if value]
+        setup += [(name, rows.words(value)) for name, value in record.options.items() if value not in ("", [], None)]
+    members = rows.members(study, stock.cards)
+    return pages.render(
+        "study.html",
+        root="../",
+        here="",
+        study=study,
+        entries=entries,
+        tone=findings.tone,
+        runs=[(label, task, preset, seeds) for label, task, preset, seeds, _ in members],
+        compare=rows.beside([card for *_, cards in members for card in cards]),
+        setup=setup,
+        most=MOST_ROWS,
+        **common,
+    )
+
+
+def _assets() -> Site:
+    """Scripts, styles and libraries, as they lie in the package."""
+    found: Site = {}
+    for folder in ("assets", "vendor"):
+        for file in sorted(package_files("icl_lab.site").joinpath(folder).iterdir(), key=lambda each: each.name):
+            found[f"{folder}/{file.name}"] = file.read_bytes()
+    return found
+
+
+def _thumbnails(chosen: Sequence[Study]) -> Site:
+    """A small picture for each study that has one."""
+    found: Site = {}
+    for study in chosen:
+        first = next(iter(study.ends(".png")), None)
+        small = thumbnail(first.source) if first is not None else None
+        if small is not None:
+            found[f"small/{study.id}.png"] = small
+    return found

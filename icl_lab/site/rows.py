@@ -1,0 +1,192 @@
+"""What lists and links of the site hold: the rows of the overview, who is compared with whom, who is used where."""
+
+import shlex
+from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from icl_lab import tasks
+from icl_lab.site import findings
+from icl_lab.site.cards import Card
+from icl_lab.site.findings import Findings
+from icl_lab.site.studies import Study
+
+COLUMNS = (
+    ("name", "What"),
+    ("task", "Task"),
+    ("preset", "Preset"),
+    ("seed", "Seed"),
+    ("kind", "Kind"),
+    ("number", "In training conditions"),
+    ("date", "Date"),
+    ("state", "State"),
+)
+FILTERS = (("kind", "Kind"), ("task", "Task"), ("rule", "Rule"), ("preset", "Preset"))
+LEAGUE = "league-"
+
+
+def overview(
+    results: Path, cards: Sequence[Card], studies: Sequence[Study], found: Findings, there: Container[str]
+) -> dict[str, Any]:
+    """Returns what the first page shows; ``there`` names the files that the site has already."""
+    dates = {card.id: card.date for card in cards}
+    used = {
+        study.id: [dates[each.id] for *_, each_of in members(study, cards) for each in each_of] for study in studies
+    }
+    listed = [
+        *(_study(study, max(used[study.id], default=""), f"small/{study.id}.png" in there) for study in studies),
+        *map(_run, cards),
+    ]
+    return {
+        "results": results,
+        "first": next(iter(tasks.names()), "TASK"),
+        "rows": listed,
+        "columns": COLUMNS,
+        "filters": [(name, label, sorted({row[name] for row in listed} - {""})) for name, label in FILTERS],
+        "findings": found,
+        "tones": [findings.tone(entry) for entry in found.first],
+        "leagues": [
+            (study, [part for part in study.sections if part.table.head and part.title.startswith("Mean rank")])
+            for study in studies
+            if study.place.startswith(LEAGUE)
+        ],
+    }
+
+
+def _run(card: Card) -> dict[str, Any]:
+    page = bool(card.name and card.task)
+    return {
+        "kind": "test with another rule" if card.kind == "swap" else card.kind,
+        "name": card.name,
+        "told": card.damage or "; ".join(card.notes),
+        "task": card.task,
+        "rule": card.rule,
+        "preset": card.preset,
+        "seed": card.seed if page else "",
+        "date": card.date,
+        "number": _number(card.at_home),
+        "value": card.at_home,
+        "metric": card.metric,
+        "more": f"{card.key} {card.env.get('commit', '')}",
+        "state": card.state,
+        "link": f"runs/{card.id}.html" if page else "",
+        "picture": card.picture,
+        "image": "",
+    }
+
+
+def _number(text: str) -> str:
+    """What a short number is ordered by."""
+    plain = text.replace("−", "-").replace("∞", "inf")
+    return f"{float(plain[:-1]) * 1000:g}" if plain.endswith("k") else plain and f"{float(plain):g}"
+
+
+def _study(study: Study, date: str, small: bool) -> dict[str, Any]:
+    members = study.record.runs if study.record is not None else []
+    tested, presets = ({getattr(each, name) for each in members} for name in ("task", "preset"))
+    return {
+        "kind": study.kind if study.kind == "experiment" else "study",
+        "name": study.title,
+        "told": study.damage or study.finding,
+        "task": next(iter(tested)) if len(tested) == 1 else "",
+        "rule": "",
+        "preset": next(iter(presets)) if len(presets) == 1 else "",
+        "seed": "",
+        "date": date,
+        "number": "",
+        "value": "",
+        "metric": "",
+        "more": f"{study.place} {study.paper} {' '.join(sorted({each.attn for each in members} | tested))}",
+        "state": "damaged" if study.damage else "",
+        "link": f"studies/{study.id}.html",
+        "picture": "",
+        "image": f"small/{study.id}.png" if small else "",
+    }
+
+
+def comparable(cards: Sequence[Card]) -> list[dict[str, Any]]:
+    """Returns the runs that can be set beside others, as the page that does it reads them."""
+    return [
+        {
+            "id": card.id,
+            "task": card.task,
+            "name": card.name,
+            "preset": card.preset,
+            "spec": card.spec,
+            "seed": card.seed,
+            "swap": card.swap,
+            "group": "/".join(card.group),
+            "differs": card.differs,
+        }
+        for card in cards
+        if card.data.get("axes")
+    ]
+
+
+def rivals(card: Card, cards: Sequence[Card], most: int = 40) -> list[tuple[str, str, int]]:
+    """Returns (rule, link, seeds) of each other specification of the same task and preset with the same test."""
+    test = [(name, value) for name, value in card.fields if name.startswith("test.")]
+    groups: dict[tuple[str, ...], list[Card]] = defaultdict(list)
+    own = []
+    for other in cards:
+        if other.data.get("axes") and (other.task, other.preset) == (card.task, card.preset):
+            if other.group == card.group:
+                own.append(other)
+            elif [(name, value) for name, value in other.fields if name.startswith("test.")] == test:
+                groups[other.group].append(other)
+    made = []
+    for members in groups.values():
+        differs = f" ({members[0].differs})" if members[0].differs else ""
+        made.append((f"{members[0].name}{differs}", f"../{beside([*own, *members], root='')}", len(members)))
+    return made[:most] if own else []
+
+
+def beside(cards: Sequence[Card], root: str = "../") -> str:
+    """Returns the link that sets runs side by side; empty where fewer than two can be, or of several tasks."""
+    shown = list(dict.fromkeys(card.id for card in cards if card.data.get("axes")))
+    if len(shown) < 2 or len({card.task for card in cards}) > 1:
+        return ""
+    return f"{root}compare.html#runs={','.join(shown)}"
+
+
+Members = list[tuple[str, str, str, list[tuple[int, str]], list[Card]]]
+
+
+def members(study: Study, cards: Sequence[Card]) -> Members:
+    """Returns (label, task, preset, seeds with the links of their runs, the runs that are here) of a study's groups."""
+    known = _known(cards)
+    groups: dict[tuple[str, str, str], tuple[list[tuple[int, str]], list[Card]]] = {}
+    for each in study.record.runs if study.record is not None else []:
+        found = known.get((each.task, each.attn, each.spec, each.seed, each.swap))
+        seeds, here = groups.setdefault((each.label, each.task, each.preset), ([], []))
+        seeds.append((each.seed, f"../runs/{found.id}.html" if found else ""))
+        here += [found] if found else []
+    return [(*group, seeds, here) for group, (seeds, here) in groups.items()]
+
+
+def _known(cards: Sequence[Card]) -> Mapping[tuple[str, str, str, int, str], Card]:
+    return {(card.task, card.name.partition("->")[0], card.spec, card.seed, card.swap): card for card in cards}
+
+
+def used(cards: Sequence[Card], studies: Sequence[Study]) -> dict[str, list[Study]]:
+    """Returns for each run, by its id, the studies that it is in."""
+    found: dict[str, list[Study]] = defaultdict(list)
+    for study in studies:
+        for *_, here in members(study, cards):
+            for card in here:
+                if study not in found[card.id]:
+                    found[card.id].append(study)
+    return found
+
+
+def again(card: Card) -> str:
+    """Returns the command that makes a run, or reads it where it is there."""
+    asked = ["icl-lab", "sweep", "--task", card.task, "--attn", card.name.partition("->")[0], "--preset", card.preset]
+    asked += [word for field in card.differs.split() if "=" in field for word in ("--set", field)]
+    return shlex.join([*asked, *(["--swap", card.swap] if card.swap else []), "--seeds", str(card.seed + 1)])
+
+
+def words(value: Any) -> str:
+    """An option's value in words."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

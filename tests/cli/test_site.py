@@ -1,0 +1,115 @@
+"""icl-lab site: where it writes, what it refuses, in one line each."""
+
+import pytest
+
+from icl_lab.site import place, serve
+from tests.site import made
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr("icl_lab.site.findings.judged", made.none)
+    monkeypatch.chdir(tmp_path)
+    store = made.store(tmp_path)
+    made.finished(store, "ssa")
+    return tmp_path
+
+
+def test_it_writes_a_site_and_says_where(run, results):
+    code, out, _ = run("site")
+    assert code == 0
+    assert "1 runs, 0 studies" in out
+    assert "next: open site/index.html" in out
+    assert (results / "site" / "index.html").exists()
+    assert run("site", "--out", "elsewhere")[0] == 0
+    assert (results / "elsewhere" / "vendor" / "uPlot.LICENSE.txt").exists()
+
+
+def test_damage_is_said_and_is_no_reason_to_stop(run, results):
+    for grid in (results / "results").rglob("grid.csv"):
+        grid.write_text("x")
+    code, _, err = run("site")
+    assert code == 0
+    assert "1 of them is damaged" in err
+
+
+def test_an_empty_or_missing_folder_gives_a_page(run, results):
+    code, _, _ = run("site", results=results / "nothing")
+    assert code == 0
+    assert "icl-lab sweep" in (results / "site" / "index.html").read_text()
+    assert not (results / "nothing").exists()
+
+
+def test_a_folder_of_something_else_is_refused_before_anything_is_read(run, results, monkeypatch):
+    (results / "mine").mkdir()
+    (results / "mine" / "thesis.tex").write_text("mine")
+    monkeypatch.setattr("icl_lab.site.cards.every", lambda store: pytest.fail("read"))
+    code, _, err = run("site", "--out", "mine")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "thesis.tex" in err
+
+
+def test_force_keeps_what_is_there(run, results):
+    (results / "mine").mkdir()
+    (results / "mine" / "thesis.tex").write_text("mine")
+    assert run("site", "--out", "mine", "--force")[0] == 0
+    assert (results / "mine" / "thesis.tex").read_text() == "mine"
+    assert (results / "mine" / "index.html").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_line(run, results):
+    (results / "file").write_text("x")
+    code, _, err = run("site", "--out", "file/site")
+    assert code == 2 or code == 1
+    assert err.strip().count("\n") <= 3  # the form of a wrong option, or one line
+    assert "file" in err
+
+
+def test_ctrl_c_while_it_is_built_leaves_the_old_site(run, results, monkeypatch):
+    assert run("site")[0] == 0
+    before = (results / "site" / "index.html").read_bytes()
+    made.finished(made.store(results), "softmax")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, "swap_folder", stop)
+    assert run("site")[0] == 130
+    assert (results / "site" / "index.html").read_bytes() == before
+    assert sorted(path.name for path in results.iterdir()) == ["results", "site"]
+
+
+@pytest.mark.parametrize("words", [("--serve", "--out", "x"), ("--serve", "--force"), ("--port", "8000")])
+def test_options_that_do_not_go_together_are_refused(run, results, words):
+    code, _, err = run("site", *words)
+    assert code == 2
+    assert "--serve" in err
+
+
+def test_a_port_in_use_is_one_line_and_exit_1(run, results):
+    server = serve.bound(serve.Shown(made.store(results), results), 0)
+    try:
+        code, _, err = run("site", "--serve", "--port", str(server.server_address[1]))
+    finally:
+        server.server_close()
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "--port" in err
+
+
+def test_served_it_says_where_and_writes_nothing(run, results, monkeypatch):
+    before, refresh, looks = sorted(results.rglob("*")), serve.Shown.refresh, []
+
+    def look(shown):
+        looks.append(shown)
+        if len(looks) > 1:
+            raise KeyboardInterrupt
+        return refresh(shown)
+
+    monkeypatch.setattr(serve.Shown, "refresh", look)
+    monkeypatch.setattr(serve, "LOOK", 0.0)
+    code, _, err = run("site", "--serve", "--port", "18421")
+    assert code == 130
+    assert "http://127.0.0.1:18421/ (1 runs)" in err
+    assert sorted(results.rglob("*")) == before

@@ -1,0 +1,118 @@
+"""A run says where it stands while it is in work, and leaves nothing of that behind."""
+
+import pytest
+from icl_lab.sweep import sweep
+
+from icl_lab.errors import Diverged, Stopped
+from icl_lab.runs import at_work, manifest
+from icl_lab.runs.at_work import AtWork, heard, thinned, told
+from icl_lab.runs.verify import everything
+
+
+@pytest.fixture
+def words(monkeypatch):
+    """All that runs say, in order; nothing is too early to be said."""
+    monkeypatch.setattr(at_work, "EVERY", 0.0)
+    before, said = at_work.publish, []
+
+    def publish(path, data):
+        before(path, data)
+        said.append(heard(path.parent))
+
+    monkeypatch.setattr(at_work, "publish", publish)
+    return said
+
+
+@pytest.mark.slow
+def test_a_training_and_its_test_are_told_and_nothing_is_left(tiny, lab, words):
+    run = lab.store.run(tiny(), 0)
+    sweep(run.spec, 0, lab)
+    train, test = ([word for word in words if word.stage == stage] for stage in ("train", "test"))
+    assert [word.done for word in train] == [0, 50, 60]
+    assert train[-1].total == 60
+    rows = [(int(row["step"]), row["loss"]) for row in run.history()]
+    assert train[-1].losses == rows
+    assert test[-1].done == test[-1].total
+    assert not (run.folder / at_work.NAME).exists()
+    assert at_work.NAME not in manifest.read(run.folder)
+    assert [finding.state for finding in everything(lab.store.root)] == ["whole"]
+
+
+@pytest.mark.slow
+def test_one_that_is_stopped_leaves_no_word_and_goes_on_with_its_curve(tiny, lab, words):
+    spec, run = tiny("linear", "softmax", "train.steps=120"), None
+    run = lab.store.run(spec, 0)
+    object.__setattr__(lab, "stopping", lambda: bool(words) and words[-1].done >= 50)
+    with pytest.raises(Stopped):
+        sweep(spec, 0, lab)
+    assert not (run.folder / at_work.NAME).exists()
+    words.clear()
+    object.__setattr__(lab, "stopping", lambda: False)
+    sweep(spec, 0, lab)
+    assert words[0].since >= 50
+    assert words[0].losses[0][0] == 50  # of before it was stopped
+
+
+def test_words_come_no_closer_than_they_should_but_each_stage_begins_with_one(tmp_path):
+    word = AtWork(tmp_path, "cpu")
+    for step in range(5):
+        word.train(step, 10, 1.0)
+    assert heard(tmp_path).done == 0
+    word.test(0, 3)
+    assert heard(tmp_path).stage == "test"
+    assert len(heard(tmp_path).losses) == 5
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Diverged, OSError])
+def test_the_word_goes_however_the_work_ends(tmp_path, error):
+    def work():
+        with told(tmp_path, "cpu") as word:
+            word.train(0, 10)
+            assert heard(tmp_path).done == 0
+            raise error("enough")
+
+    with pytest.raises(error, match="enough"):
+        work()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_goes_when_the_run_is_taken_up(tiny, lab):
+    run = lab.store.run(tiny(), 0)
+    run.begin()
+    AtWork(run.folder, "cpu").train(10, 60)
+    (run.folder / f".{at_work.NAME}-x1").write_text("half")
+    with run.locked(lab.say):
+        assert [path.name for path in run.folder.iterdir() if "at-work" in path.name] == []
+
+
+def test_a_word_of_another_version_is_none(tmp_path):
+    assert heard(tmp_path) is None
+    (tmp_path / at_work.NAME).write_text('{"stage": "dance"}')
+    assert heard(tmp_path) is None
+
+
+def test_a_curve_is_thinned_to_its_end():
+    rows = [(step, 1.0) for step in range(1, 1004)]
+    assert len(thinned(rows)) <= at_work.MOST
+    assert thinned(rows)[-1] == rows[-1]
+    assert thinned([]) == []
+
+
+def test_losses_that_are_no_finite_numbers_are_left_out(tmp_path):
+    word = AtWork(tmp_path, "cpu")
+    word.train(50, 100, float("nan"))
+    assert heard(tmp_path).losses == []
+
+
+@pytest.mark.slow
+def test_seeds_that_are_trained_as_one_stack_each_say_where_they_stand(tiny, lab, words):
+    from icl_lab.runs.ensembles import train_together
+
+    runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
+    train_together(runs, lab)
+    last = [word for word in words if word.done == 60]
+    assert len(last) == 2
+    ends = sorted(run.history()[-1]["loss"] for run in runs)
+    assert sorted(word.losses[-1][1] for word in last) == pytest.approx(ends)
+    assert {word.since for word in words} == {0}
+    assert not any((run.folder / at_work.NAME).exists() for run in runs)

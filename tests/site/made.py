@@ -1,0 +1,110 @@
+"""Runs that nobody trained, with all files that a run leaves: enough for pages that read what is stored."""
+
+import io
+import json
+import math
+from itertools import product
+from pathlib import Path
+
+import msgspec
+from PIL import Image
+
+from icl_lab import tasks
+from icl_lab.grid import Grid
+from icl_lab.papers.experiment import Claim, Quantity
+from icl_lab.papers.ledger import Entry
+from icl_lab.papers.verdicts import Finding
+from icl_lab.runs.measure import Errors
+from icl_lab.runs.run import _table
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
+from icl_lab.runs.study_folder import Member, StudyRecord, publish
+from icl_lab.site.build import Stock, build
+from icl_lab.site.findings import Findings
+
+SMALL = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+ENV = {
+    "command": "icl-lab sweep --task x",
+    "commit": "abc123",
+    "finished": "2026-11-21T10:00:00+00:00",
+    "device": "cpu",
+}
+
+
+def spec_of(attn="softmax", task="linear", *settings):
+    return resolve(task, attn, "smoke", [*SMALL, *settings])
+
+
+def store(root, layer=None):
+    return Store(root / "results", layer)
+
+
+def trained(run, losses=(3.0, 2.0, 1.0), finished="2026-11-21", learned=None):
+    """Publishes a history, an environment and weights."""
+    history = [{"step": 20.0 * (i + 1), "loss": loss, "length": 12.0, "rate": 1e-3} for i, loss in enumerate(losses)]
+    history = [row | (learned or {}) for row in history]
+    env = json.dumps({**ENV, "finished": f"{finished}T10:00:00+00:00"}).encode()
+    run.publish_trained({"history.csv": _table(history), "env.json": env, "model.safetensors": b"weights"})
+    return run
+
+
+def grid_of(run, factor=1.0, drop=()):
+    """A grid whose error is the product of the axis values, times ``factor``; the cells of ``drop`` are left out."""
+    task, axes = tasks.build("linear" if run.spec.task not in tasks.names() else run.spec.task), run.spec.test.axes
+    shifts = [axis for axis in axes if axis != "length"]
+    rows = []
+    for place in product(*(axes[axis] for axis in [*shifts, "length"])):
+        where = dict(zip([*shifts, "length"], place, strict=True))
+        for name, times in ((run.name, factor), ("reference:zero", 3.0), ("reference:least-squares", 1e-9)):
+            value = {"value": math.prod(place) * times, "stderr": 0.1, "count": 64}
+            rows += [] if place in drop else [{**where, **value, "attn": name, "metric": task.headline}]
+    return Grid.of(rows, [*shifts, "length"], **run.labels)
+
+
+def measured(run, factor=1.0):
+    """Publishes a grid."""
+    axes = [axis for axis in run.spec.test.axes if axis != "length"]
+    run.finish(grid_of(run, factor), Grid.of([], [*axes, "index"], **run.labels), Errors([*axes, "length"]))
+    return run
+
+
+def finished(store, attn="softmax", seed=0, factor=1.0, task="linear", settings=(), **how):
+    run = store.run(spec_of(attn, task, *settings), seed)
+    return measured(trained(run, **how), factor)
+
+
+def called(store, attn, seed=0):
+    """A finished run of a rule that is not here, under any name."""
+    spec = msgspec.structs.replace(spec_of(), attn=attn)
+    return measured(trained(store.run(spec, seed)))
+
+
+def study(root, name, table="", kind="compare", members=(), command="icl-lab compare", files=None):
+    """A folder with a record, a table and a picture."""
+    runs = [
+        Member("group", run.spec.task, run.spec.attn, run.spec.preset, run.spec.hash, run.seed, run.swap)
+        for run in members
+    ]
+    record = StudyRecord(kind, {"baseline": "softmax"}, runs, command, "abc123", "a machine")
+    folder = root / name
+    publish(record, folder, {"table.md": table, **(files or {})}, {})
+    with io.BytesIO() as picture:
+        Image.new("RGB", (400, 300), "red").save(picture, "png")
+        (folder / "forest.png").write_bytes(picture.getvalue())
+    return folder
+
+
+def none(store, files):
+    """In place of the ledger, which takes seconds."""
+    return Findings(why_none="No claim was judged.")
+
+
+def site(store, judge=none, files=Path("no-experiments"), **how):
+    return build(Stock.of(store, files, judge), **how)
+
+
+def entry(statement, verdict, experiment="made", preset="smoke", words="ratio 0.5 [0.4, 0.6], seeds 0 to 2"):
+    """A line of the ledger."""
+    left = Quantity("ssa")
+    claim = Claim(statement, "everywhere", left, "below", Quantity("softmax"))
+    return Entry(experiment, "A paper, 2025", preset, Finding(claim, verdict, note=words))

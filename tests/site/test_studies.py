@@ -1,0 +1,87 @@
+"""Studies as they lie in folders: titles, findings, which files are copied."""
+
+import pytest
+
+from icl_lab.site import studies
+from tests.site import made
+
+
+def read(root, **more):
+    return {study.place: study for study in studies.every({"own": root, **more}, root / "no-experiments")}
+
+
+def test_what_is_no_study_is_left_out(tmp_path):
+    made.study(tmp_path, "compare-x", "Found.")
+    for name in ("runs/a", "evidence/b", "plain", ".hidden"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "notes.txt").write_text("x")
+    (tmp_path / ".hidden" / "table.md").write_text("x")
+    assert list(read(tmp_path)) == ["compare-x"]
+
+
+def test_ones_own_study_stands_before_the_repositorys_of_that_name(tmp_path):
+    made.study(tmp_path / "mine", "compare-x", "Mine.")
+    made.study(tmp_path / "theirs", "compare-x", "Theirs.")
+    made.study(tmp_path / "theirs", "compare-y", "Theirs too.")
+    found = read(tmp_path / "mine", evidence=tmp_path / "theirs")
+    assert {place: study.finding for place, study in found.items()} == {
+        "compare-x": "Mine.",
+        "compare-y": "Theirs too.",
+    }
+
+
+def test_an_experiment_has_the_title_of_its_file(tmp_path):
+    run = made.finished(made.store(tmp_path), "softmax")
+    made.study(tmp_path / "results", "experiments/made-smoke", "# Heading\n\nFound.", members=[run])
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "made.toml").write_text(
+        'title = "What it asks"\npaper = "Somebody, 2025"\ntask = "linear"\nbaseline = "softmax"\nconditions = "none"\n'
+        'variants = [{name = "softmax", attn = "softmax"}]\nclaims = []\n'
+    )
+    (study,) = studies.every({"own": tmp_path / "results"}, files)
+    assert (study.kind, study.title, study.paper) == ("experiment", "What it asks", "Somebody, 2025")
+
+
+def test_links_and_large_files_are_not_copied_and_it_says_so(tmp_path, monkeypatch):
+    folder = made.study(tmp_path, "compare-x", "Found.")
+    (tmp_path / "secret.csv").write_text("secret")
+    (folder / "link.csv").symlink_to(tmp_path / "secret.csv")
+    (folder / "weights.safetensors").write_bytes(b"x")
+    monkeypatch.setattr(studies, "LARGEST", 100)
+    (folder / "large.csv").write_text("x" * 101)
+    study = read(tmp_path)["compare-x"]
+    assert {file.name for file in study.files} == {"table.md"} | {f.name for f in study.files if f.size <= 100}
+    assert "link.csv" not in {file.source.name for file in study.files}
+    assert any(why.startswith("link.csv: a link") for why in study.left_out)
+    assert any(why.startswith("large.csv") for why in study.left_out)
+    assert "weights.safetensors" not in str(study.files)
+
+
+def test_a_link_to_a_folder_is_not_followed(tmp_path):
+    made.study(tmp_path / "elsewhere", "inside", "Secret.")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "link").symlink_to(tmp_path / "elsewhere" / "inside")
+    assert read(tmp_path / "results") == {}
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"{", b"[]"])
+def test_a_damaged_record_keeps_the_rest_of_the_study(tmp_path, data):
+    folder = made.study(tmp_path, "compare-x", "Found.")
+    (folder / "study.json").write_bytes(data)
+    study = read(tmp_path)["compare-x"]
+    assert "study.json" in study.damage
+    assert study.finding == "Found."
+
+
+def test_a_table_that_is_no_text_is_damage(tmp_path):
+    folder = made.study(tmp_path, "compare-x", "Found.")
+    (folder / "table.md").write_bytes(b"\xff\xff")
+    assert "table.md" in read(tmp_path)["compare-x"].damage
+
+
+def test_a_picture_that_cannot_be_read_has_no_small_one(tmp_path):
+    folder = made.study(tmp_path / "results", "compare-x", "Found.")
+    (folder / "forest.png").write_bytes(b"no picture")
+    site = made.site(made.store(tmp_path))
+    assert not [name for name in site if name.startswith("small/")]
