@@ -129,3 +129,37 @@ def _drawn(task):
     built = tasks.build(task)
     prompt = built.sample(stream(0, "x"), 2, max(built.speech.worked, 8))
     return built.errors(torch.zeros(*prompt.targets.shape, built.outputs), prompt), prompt
+
+
+def after_first(words):
+    """What stood right after the last word where it stood first."""
+    return words[words.index(words[-1]) + 1]
+
+
+def items(told):
+    return [*(item for item, _ in told.shown), told.query]
+
+
+def last_written(words):
+    return [bit for word, bit in zip(words[::2], words[1::2], strict=False) if word == "w"][-1]
+
+
+READERS = {
+    "recall": lambda told: after_first(told.query.split()),
+    "needle": lambda told: after_first(told.query.split()),
+    "flip-flop": lambda told: last_written(told.query.split()),
+    "maximum": lambda told: max(items(told), key=lambda item: float(item.split()[1])).split()[0],
+    "every": lambda told: str(all(float(x) > 0 for x in items(told))),
+    "some": lambda told: str(any(float(x) > 0 for x in items(told))),
+}
+
+
+@pytest.mark.parametrize("task", READERS)
+def test_who_reads_the_words_as_they_are_meant_answers_right(task):
+    built = tasks.build(task)
+    prompt = built.sample(stream(0, "x"), 32, max(built.speech.worked, 8))
+    for number in range(32):
+        one = type(prompt)(*(p[number : number + 1] for p in (prompt.tokens, prompt.targets, prompt.scored)))
+        t = int(one.scored[0].nonzero().max())
+        told = built.tell(one, t, lambda value: f"{value:.9f}")
+        assert READERS[task](told) == built.right(one, t, str)
