@@ -69,7 +69,7 @@ def test_the_policy_allows_nothing_but_what_lies_beside_the_pages():
     assert parts["default-src"] == "'none'"
     assert {word for value in parts.values() for word in value.split()} == {"'none'", "'self'", "file:"}
     assert {"base-uri", "form-action"} <= parts.keys()  # default-src does not speak of these
-    assert pages.LIVE == f"{pages.POLICY}; connect-src 'self'"
+    assert f"{pages.POLICY}; connect-src 'self'" == pages.LIVE
 
 
 def test_no_file_of_ours_names_an_address_that_could_be_asked(site):
