@@ -57,6 +57,8 @@ def test_seeds_are_a_sequence(swept):
     assert isinstance(runs[:1], icl.Runs)
     assert len(runs.grid.frame) == 2 * len(runs[0].grid.frame)
     assert swept(seed=1).folder == runs[1].folder
+    root = runs[0].lab.store.root
+    assert icl.find(f"linear/ssa/smoke-{runs[0].hash}", seed=1, results=root).folder == runs[1].folder
 
 
 def test_settings_may_be_a_mapping(swept):
