@@ -100,6 +100,7 @@ def test_a_model_reads_tensors(swept):
     run = swept()
     prompt = run.prompts(3, length=7, sigma_f=2)
     assert prompt.tokens.shape == (3, 14, 1)
+    torch.testing.assert_close(prompt.targets, 2 * run.prompts(3, length=7).targets)  # the same, twice as steep
     answers = run.model(prompt.tokens)
     assert answers.shape == (3, 14, 1)
     assert answers.requires_grad
