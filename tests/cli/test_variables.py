@@ -104,6 +104,7 @@ def test_help_names_every_command():
         "test-fast",
         "check",
         "docs",
+        "notebooks",
     }
 
 

@@ -57,6 +57,8 @@ def test_seeds_are_a_sequence(swept):
     assert isinstance(runs[:1], icl.Runs)
     assert len(runs.grid.frame) == 2 * len(runs[0].grid.frame)
     assert swept(seed=1).folder == runs[1].folder
+    root = runs[0].lab.store.root
+    assert icl.find(f"linear/ssa/smoke-{runs[0].hash}", seed=1, results=root).folder == runs[1].folder
 
 
 def test_settings_may_be_a_mapping(swept):
@@ -98,6 +100,7 @@ def test_a_model_reads_tensors(swept):
     run = swept()
     prompt = run.prompts(3, length=7, sigma_f=2)
     assert prompt.tokens.shape == (3, 14, 1)
+    torch.testing.assert_close(prompt.targets, 2 * run.prompts(3, length=7).targets)  # the same, twice as steep
     answers = run.model(prompt.tokens)
     assert answers.shape == (3, 14, 1)
     assert answers.requires_grad
