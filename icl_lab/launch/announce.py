@@ -1,14 +1,16 @@
 """What will be trained and about how long it takes, said before the first step."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
+
+from icl_lab.errors import Stopped
 
 if TYPE_CHECKING:
     import torch
 
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
+    from icl_lab.runs.spec import RunSpec
 
 Say = Callable[[str], object]
 
@@ -16,13 +18,17 @@ Say = Callable[[str], object]
 class Clock:
     """Times trainings by a few steps of each specification, measured once.
 
-    A run is done once it is ``tested``, or where only models are wanted once it is trained.
+    Where there are many, those that differ from a measured one by their rule alone are taken to be as fast: a league of
+    a hundred trainings is announced within a minute. A run is done once it is ``tested``, or where only models are
+    wanted once it is trained. Raises ``Stopped`` between two measurements when ``stopping``.
     """
 
-    def __init__(self, device: "torch.device", tested: bool = True) -> None:
-        self._device, self.tested = device, tested
-        self._measured = cache(self._measure)
-        self._runs: dict[str, Run] = {}
+    MEASURED = 16  # specifications, before rules count as equally fast
+
+    def __init__(self, device: "torch.device", tested: bool = True, stopping: Callable[[], bool] = bool) -> None:
+        self._device, self.tested, self._stopping = device, tested, stopping
+        self._measured: dict[str, tuple[float, int]] = {}
+        self._alike: dict[object, tuple[float, int]] = {}
 
     def __call__(self, run: "Run") -> tuple[float, int, int]:
         """Returns the seconds of training that are left of a run, its parameters, and the step of its checkpoint."""
@@ -30,8 +36,7 @@ class Clock:
 
         if self.done(run) or run.trained or run.diverged:
             return 0.0, 0, 0
-        self._runs.setdefault(run.spec.hash, run)
-        seconds, parameters = self._measured(run.spec.hash)
+        seconds, parameters = self._measure(run.spec)
         since = standing(run)
         return seconds * examples(run.spec.train, since) / examples(run.spec.train), parameters, since
 
@@ -39,10 +44,18 @@ class Clock:
         """Whether nothing is left to do of a run."""
         return run.finished if self.tested else run.trained or bool(run.diverged)
 
-    def _measure(self, which: str) -> tuple[float, int]:
+    def _measure(self, spec: "RunSpec") -> tuple[float, int]:
         from icl_lab.runs.estimate import estimate
 
-        return estimate(self._runs[which].spec, self._device)
+        alike = repr((spec.task, spec.preset, spec.model, spec.train))
+        if len(self._measured) >= self.MEASURED and alike in self._alike:
+            return self._measured.get(spec.hash, self._alike[alike])
+        if spec.hash not in self._measured:
+            if self._stopping():
+                raise Stopped("stopped before anything was begun.")
+            self._measured[spec.hash] = estimate(spec, self._device)
+            self._alike.setdefault(alike, self._measured[spec.hash])
+        return self._measured[spec.hash]
 
 
 def title(run: "Run") -> str:

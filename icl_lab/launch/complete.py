@@ -76,7 +76,7 @@ def complete(
         lab = replace(lab, store=replace(lab.store, layer=None))
         runs = [replace(run, layer=None) for run in runs]
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
-    clock = Clock(lab.device, tested)
+    clock = Clock(lab.device, tested, lab.stopping)
     if not tested:
         mine = [run for run in mine if not clock.done(run)]
     else:

@@ -115,6 +115,22 @@ def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
     assert len(asked) == 1
 
 
+def test_of_many_specifications_those_alike_but_for_the_rule_are_as_fast(tiny, lab, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Clock, "MEASURED", 3)
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device: asked.append(spec.attn) or (len(asked), 1))
+    clock = Clock(lab.device)
+    seconds = [clock(lab.store.run(tiny("linear", rule), 0))[0] for rule in ("softmax", "ssa", "lssa", "log-n", "ssa")]
+    assert (asked, seconds) == (["softmax", "ssa", "lssa"], [1, 2, 3, 1, 2])
+    assert clock(lab.store.run(tiny("every", "log-n"), 0))[0] == 4  # another task is measured
+
+
+def test_a_stop_while_trainings_are_timed_is_heard(tiny, lab, second_each):
+    clock = Clock(lab.device, stopping=lambda: True)
+    with pytest.raises(Stopped, match="before anything was begun"):
+        announce_all([lab.store.run(tiny(), seed) for seed in (0, 1)], clock, lab.say)
+
+
 @pytest.mark.slow
 def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     """A scheduler that wants its machine back starts the same command again, --force and all."""

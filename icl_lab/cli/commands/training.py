@@ -83,7 +83,7 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
 
     evidence = bool(where.pop("evidence")) and not force
     runs, lab = resolve_runs(task, attns, seeds, evidence=evidence, **where)
-    clock, failed = Clock(lab.device), 0
+    clock, failed = Clock(lab.device, stopping=lab.stopping), 0
     check_sizes(runs, lab, tested=False)
     announce_all(runs, clock, say)
     for run in runs:
