@@ -355,3 +355,23 @@ def test_a_run_in_work_is_watched_as_it_goes(opened, tmp_path, monkeypatch):
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
+    """From 0.0097 to 256 uPlot would look for marks for ever unless both ends are marks; errors of 1e-25 are rounding."""
+    tab, _, complaints = opened(page_of(place, "linear-softmax"))
+    for low, high in ((0.0097125, 256.4), (1e-25, 10), (0.0117, 213.69), (3, 3), (1e-30, 1e-28), (99.9, 1e6)):
+        drawn = tab.evaluate(
+            """([low, high]) => {
+                 const box = document.createElement("div");
+                 document.body.append(box);
+                 const line = { label: "a", y: [low, high], color: "#000000" };
+                 site.chart(box, { x: [1, 2], lines: [line], xLabel: "x", yLabel: "y", logY: true });
+                 return [...box.querySelectorAll("canvas")].map((canvas) => canvas.height);
+               }""",
+            [low, high],
+        )
+        assert drawn, (low, high)
+        assert min(drawn) > 100
+    tab.wait_for_timeout(100)
+    assert complaints == []

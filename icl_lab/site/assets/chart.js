@@ -61,10 +61,13 @@
     if (spec.table !== false) box.append(numbers(spec, open));
   }
 
+  const DECADES = 9; // what lies further below the greatest value is cut: the rounding of an exact answer, say
+
   /** Room above and below, from 0 where nothing is below and it is near. */
   function pad(low, high, spec) {
     if (low === null || high === null) return spec.logY ? [0.1, 1] : [0, 1];
-    if (spec.logY) return [low / 1.2, high * 1.2];
+    // Ends between two marks (0.0097) or below 1e-16 would make uPlot look for marks for ever.
+    if (spec.logY) return uPlot.rangeLog(Math.max(low, high * 10 ** -DECADES, 1e-14), Math.max(high, 1e-13), 10, false);
     const span = high - low || Math.abs(high) || 1;
     return [low >= 0 && low < span ? 0 : low - 0.05 * span, high + 0.05 * span];
   }
