@@ -358,7 +358,7 @@ def test_a_run_in_work_is_watched_as_it_goes(opened, tmp_path, monkeypatch):
 
 
 def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
-    """From 0.0097 to 256 uPlot would look for marks for ever unless both ends are marks; errors of 1e-25 are rounding."""
+    """From 0.0097 to 256 uPlot would look for marks for ever, unless both ends are marks."""
     tab, _, complaints = opened(page_of(place, "linear-softmax"))
     for low, high in ((0.0097125, 256.4), (1e-25, 10), (0.0117, 213.69), (3, 3), (1e-30, 1e-28), (99.9, 1e6)):
         drawn = tab.evaluate(
