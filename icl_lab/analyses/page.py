@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 from icl_lab import markdown as md
 from icl_lab.analyses.frame import Analysis, Groups, titled
@@ -26,17 +27,48 @@ def page(
     Everything is written as text, never markup.
     """
     title = titled(analysis, next(iter(groups.values()))[0].spec)
+    question = (type(analysis).__doc__ or "").partition("\n")[0]
+    return document(title, question, finding, list(_setup(study, analysis, groups)), lines, figures, study.command)
+
+
+def document(
+    title: str,
+    question: str,
+    finding: str,
+    setup: Sequence[tuple[str, str]],
+    lines: Iterable[str],
+    figures: Mapping[str, bytes],
+    command: str,
+) -> str:
+    """Returns a page of lines of Markdown and PNG figures, with a box of what was asked."""
     return render(
         "analysis.html",
         title=title,
-        question=(type(analysis).__doc__ or "").partition("\n")[0],
+        question=question,
         finding=finding.replace("`", ""),
-        setup=list(_setup(study, analysis, groups)),
+        setup=setup,
         figures=[_figure(name, png, title) for name, png in figures.items()],
         sections=sections(lines),
-        command=study.command,
+        command=command,
         origin=environment.origin(),
     )
+
+
+def asked(options: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yields the options of a study as they are written in that box."""
+    for name, value in options.items():
+        yield name.replace("_", " ").capitalize(), _written(value) or "the usual"
+
+
+def _written(value: Any) -> str:
+    """A value as one reads it: yes and no, items with commas, names before what belongs to them."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name} {_written(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_written, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def sections(lines: Iterable[str]) -> list[Section]:
@@ -82,9 +114,7 @@ def _setup(study: StudyRecord, analysis: Analysis, groups: Groups) -> Iterable[t
         yield "Training", f"{spec.train.steps:,} steps of {spec.train.batch} prompts, {examples}"
     else:
         yield "Draws", seeds
-    for name, value in study.options.items():
-        several = isinstance(value, list | tuple)
-        yield name.capitalize(), (", ".join(map(str, value)) if several else str(value)) or "the usual"
+    yield from asked(study.options)
 
 
 def _figure(name: str, png: bytes, title: str) -> dict[str, str]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icl_lab import tasks
+from icl_lab.analyses import page
 from icl_lab.errors import BadValue, RunFailed, Stopped
+from icl_lab.figures.base import encode
 from icl_lab.prompted import along, beside, measurement, pictures, report
 from icl_lab.prompted.asking import Asking, Outcome
 from icl_lab.prompted.budget import Budget, about_tokens
@@ -246,7 +248,17 @@ def written(
         "record.jsonl": record.lines(keys),
         "table.md": text,
     }
-    return Written(text, files, pictures.figures(plan, grid, facts))
+    figures = pictures.figures(plan, grid, facts)
+    files["report.html"] = page.document(
+        f"{ask.name} on {study.spec.task}",
+        "A language model that reads the test prompts of trained models as text.",
+        "",
+        list(page.asked(study.options)),
+        text.partition("\n")[2].splitlines()[:-1],
+        {name: encode(figure, "png") for name, figure in figures.items()},
+        command,
+    )
+    return Written(text, files, figures)
 
 
 def spoken() -> list[str]:

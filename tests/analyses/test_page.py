@@ -4,7 +4,7 @@ import pytest
 
 from icl_lab.analyses import publish
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.page import page, sections
+from icl_lab.analyses.page import asked, page, sections
 from icl_lab.runs.groups import by_rule
 
 LINES = ["Of two rules.", "", "### Errors", "", "| rule | x1 |", "| --- | --- |", "| `ssa` | **0.1** |"]
@@ -62,3 +62,15 @@ def test_the_page_fits_a_telephone(tiny, lab, tmp_path, browser):
     tab.goto((tmp_path / "report.html").as_uri())
     assert tab.evaluate("document.documentElement.scrollWidth") <= 420
     tab.close()
+
+
+def test_options_are_written_as_one_reads_them():
+    options = {"every_answer": False, "axes": {"sigma": [1.0, 2.5]}, "rate": 1e-4, "attn": "", "shots": [], "seeds": 3}
+    assert dict(asked(options)) == {
+        "Every answer": "no",
+        "Axes": "sigma 1, 2.5",
+        "Rate": "0.0001",
+        "Attn": "the usual",
+        "Shots": "the usual",
+        "Seeds": "3",
+    }

@@ -30,7 +30,16 @@ def test_a_study_is_asked_measured_and_written(ask, stub, folder):
     assert code == 0, complaint
     assert len(stub.requests) == 2 * 4  # two sigmas, four prompts
     names = {path.name for path in folder().iterdir()}
-    assert {"grid.csv", "answers.csv", "record.jsonl", "table.md", "study.json", "heat-map.png", "line.png"} <= names
+    assert {
+        "grid.csv",
+        "answers.csv",
+        "record.jsonl",
+        "table.md",
+        "study.json",
+        "heat-map.png",
+        "line.png",
+        "report.html",
+    } <= names
     grid = Grid.read(folder() / "grid.csv")
     assert {"prompted:stub", "reference:exact-rule"} <= set(grid.values("attn"))
     assert grid.values("task") == ["every"]

@@ -139,7 +139,7 @@ def test_one_of_four_unread_is_a_quarter(tmp_path):
 
 
 def test_references_are_those_of_a_sweep(tiny, lab, tmp_path):
-    from icl_lab.sweep import sweep
+    from icl_lab.pipeline import sweep
 
     grid = sweep(tiny("linear"), 0, lab)
     made = study("linear", prompts=64, shots=[5, 12], settings=["test.axes.length=5,12", "test.axes.sigma_x=3"])
@@ -158,9 +158,8 @@ def test_references_are_those_of_a_sweep(tiny, lab, tmp_path):
 
 
 def test_columns_are_those_of_a_sweep(tiny, lab, tmp_path):
-    from icl_lab.sweep import sweep
-
     from icl_lab.grid import Grid
+    from icl_lab.pipeline import sweep
 
     made = study("some", prompts=4)
     ours = measurement.grid(

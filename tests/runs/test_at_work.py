@@ -1,9 +1,9 @@
 """A run says where it stands while it is in work, and leaves nothing of that behind."""
 
 import pytest
-from icl_lab.sweep import sweep
 
 from icl_lab.errors import Diverged, Stopped
+from icl_lab.pipeline import sweep
 from icl_lab.runs import at_work, manifest
 from icl_lab.runs.at_work import AtWork, heard, thinned, told
 from icl_lab.runs.verify import everything

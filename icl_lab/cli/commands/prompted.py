@@ -161,7 +161,7 @@ def prompted(**given: Any) -> None:
         check(outcome, left, total, given["unanswered"] == "wrong")
         made = written(study, record, store, given["against"], given["price"], typed())
     names = study_folder.publish(record_of, folder, made.files, made.figures)
-    tell(made.text, folder, names, "heat-map.png" if "heat-map.png" in names else "table.md")
+    tell(made.text, folder, names, "report.html")
 
 
 def _study(given: dict[str, Any]) -> "Study":

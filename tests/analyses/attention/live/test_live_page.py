@@ -5,10 +5,10 @@ import copy
 import numpy as np
 import pytest
 import torch
-from icl_lab.sweep import load_or_train
 
 from icl_lab import normalizers
 from icl_lab.analyses import frame
+from icl_lab.pipeline import load_or_train
 from tests.analyses.attention.shown import run_of
 
 pytestmark = pytest.mark.slow

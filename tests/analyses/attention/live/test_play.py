@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from icl_lab.sweep import load_or_train
 
 from icl_lab import normalizers, tasks
 from icl_lab.analyses import frame, publish
@@ -15,6 +14,7 @@ from icl_lab.analyses.attention import Attention, live, page, play
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.seen import Reading
 from icl_lab.analyses.attention.window import Window
+from icl_lab.pipeline import load_or_train
 from icl_lab.tasks.base import plain
 from tests.analyses.attention.shown import run_of
 
