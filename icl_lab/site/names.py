@@ -12,7 +12,7 @@ def address(key: str) -> str:
     """Returns the name of a page about what is called ``key``: readable letters, and a hash so that no two are equal.
 
     >>> address("linear/ssa/lite-0a/seed-0")
-    'linear-ssa-lite-0a-seed-0-acee65'
+    'linear-ssa-lite-0a-seed-0-e8fa39'
     """
     told = re.sub(r"[^A-Za-z0-9._]+", "-", key).strip("-.")[:LONGEST]
     return f"{told}-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:6]}"

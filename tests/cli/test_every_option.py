@@ -155,6 +155,7 @@ def idle(tmp_path, monkeypatch):
     from icl_lab.figures import rules
     from icl_lab.profiles import costs, functions
     from icl_lab.runs import environment, estimate
+    from icl_lab.site import serve
     from icl_lab.torture import rounds
     from icl_lab.training import lockstep, loop
 
@@ -175,6 +176,7 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(rules, "costs", lambda *_: Figure())
     monkeypatch.setattr(verdicts, "verdicts", lambda part: iter(()))
     monkeypatch.setattr(rounds, "rounds", lambda *_: iter(()))
+    monkeypatch.setattr(serve, "serve", lambda *_: None)  # which goes on until somebody stops it
     monkeypatch.setattr(loop, "advance", never)
     monkeypatch.setattr(lockstep, "train", never)
     monkeypatch.setattr(subprocess, "run", never)
@@ -249,8 +251,8 @@ def feed(path, idle, monkeypatch, data):
             complaints = [line for line in err.splitlines() if line.startswith(("icl-lab: ", "Error: "))]
             assert len(complaints) == 1, err
             assert len(complaints[0]) < 3000
-        # A Slurm script is written where the command is typed, to be read before it is submitted.
-        anywhere = option in ("--results", "--to", "--out") or path[-1] == "sweep-slurm"
+        # A Slurm script is written where the command is typed, to be read before it is submitted, and so are pages.
+        anywhere = option in ("--results", "--to", "--out") or path[-1] in ("sweep-slurm", "site")
         below = idle.parent if anywhere else idle / "results"
         for written in WRITTEN.paths:
             assert Path(idle, written).resolve().is_relative_to(below) or any(word in written for word in CACHES), (
