@@ -45,8 +45,11 @@ def _whole(declared: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """The extras, those within one another written out."""
     found = {}
     for extra, needs in declared.items():
-        parts = [(re.fullmatch(r"icl[_-]lab\[([\w-]+)\]", each), each) for each in needs]
-        found[extra] = [line for inside, each in parts for line in (declared.get(inside[1], []) if inside else [each])]
+        found[extra] = []
+        for each in needs:
+            inside = re.fullmatch(r"icl[_-]lab\[([\w,\s-]+)\]", each)
+            names = inside[1].split(",") if inside else []
+            found[extra] += [line for name in names for line in declared.get(name.strip(), [])] if inside else [each]
     return found
 
 
