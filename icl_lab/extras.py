@@ -43,7 +43,7 @@ def missing(needs: list[str]) -> list[str]:
 
 def _whole(declared: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """The extras, those within one another written out."""
-    found = {}
+    found: dict[str, list[str]] = {}
     for extra, needs in declared.items():
         found[extra] = []
         for each in needs:
