@@ -1,6 +1,7 @@
 """The values of options as text (``yes``, ``2.5``, ``short``), read by the type of a constructor's parameter."""
 
 import typing
+from collections.abc import Mapping
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
@@ -56,10 +57,25 @@ def bound(text: str) -> str:
 
 
 def write(value: Any) -> str:
-    """Returns the shortest text that reads back as the same value: 2.0 and 2 are one spelling."""
+    """Returns the shortest text that reads back as the same value: 2.0 and 2 are one spelling; items with commas."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(write, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value)
+
+
+def in_words(value: Any) -> str:
+    """Returns a value as one reads it on a page: numbers short, names before what belongs to them.
+
+    >>> in_words({"sigma": [1.0, 1e6 / 3], "norm": False})
+    'sigma 1, 333333; norm no'
+    """
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name} {in_words(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(in_words, value))
+    return f"{value:g}" if isinstance(value, float) else write(value)
 
 
 def describe(annotation: Any) -> str:

@@ -10,6 +10,7 @@ from icl_lab import markdown as md
 from icl_lab.analyses.frame import Analysis, Groups, titled
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
+from icl_lab.option_values import in_words
 from icl_lab.runs import environment
 from icl_lab.runs.study_folder import StudyRecord
 
@@ -57,18 +58,7 @@ def document(
 def asked(options: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Yields the options of a study as they are written in that box."""
     for name, value in options.items():
-        yield name.replace("_", " ").capitalize(), _written(value) or "the usual"
-
-
-def _written(value: Any) -> str:
-    """A value as one reads it: yes and no, items with commas, names before what belongs to them."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return "; ".join(f"{name} {_written(each)}" for name, each in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_written, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        yield name.replace("_", " ").capitalize(), in_words(value) or "the usual"
 
 
 def sections(lines: Iterable[str]) -> list[Section]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icl_lab.errors import BadValue, LabError, Stopped
+from icl_lab.option_values import write
 from icl_lab.python.progress import Board, Progress, quiet, say
 
 if TYPE_CHECKING:
@@ -149,13 +150,7 @@ def settings_of(settings: object) -> list[str]:
     """
     if not isinstance(settings, dict):
         return words(settings, "settings")
-    return [f"{name}={_text(value)}" for name, value in settings.items()]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return ",".join(map(_text, value))
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return [f"{name}={write(value)}" for name, value in settings.items()]
 
 
 def missing(package: str, what: str, extra: str) -> LabError:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from icl_lab.errors import LabError
+from icl_lab.option_values import write
 from icl_lab.runs.spec import RunSpec, resolve
 
 
@@ -21,12 +22,4 @@ def _different(ours: dict[str, Any], usual: dict[str, Any], path: str = "") -> I
         if isinstance(value, dict) and name != "shift":
             yield from _different(value, usual.get(name, {}), f"{path}{name}.")
         elif value != usual.get(name):
-            yield f"{path}{name}={_text(value)}"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return ",".join(map(_text, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+            yield f"{path}{name}={write(value)}"

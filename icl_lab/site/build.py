@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from icl_lab.figures.thumbnail import thumbnail
+from icl_lab.option_values import in_words
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 from icl_lab.site import cards, findings, pages, rows, studies
@@ -134,7 +135,7 @@ def _study(study: Study, stock: Stock, common: Mapping[str, Any]) -> bytes:
     setup = [("kind", study.kind)]
     if record is not None:
         setup += [(name, value) for name, value in (("commit", record.commit), ("machine", record.machine)) if value]
-        setup += [(name, rows.words(value)) for name, value in record.options.items() if value not in ("", [], None)]
+        setup += [(name, in_words(value)) for name, value in record.options.items() if value not in ("", [], None)]
     members = rows.members(study, stock.cards)
     return pages.render(
         "study.html",

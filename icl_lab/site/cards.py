@@ -9,6 +9,7 @@ from typing import Any
 from icl_lab.errors import LabError, RunFailed
 from icl_lab.figures.base import short
 from icl_lab.figures.styles import styles
+from icl_lab.option_values import in_words
 from icl_lab.runs import manifest
 from icl_lab.runs.changes import differences
 from icl_lab.runs.estimate import standing
@@ -178,10 +179,8 @@ def _flat(fields: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     for name, value in fields.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{path}{name}.")
-        elif isinstance(value, list):
-            yield f"{path}{name}", ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in value)
         else:
-            yield f"{path}{name}", f"{value:g}" if isinstance(value, float) else str(value)
+            yield f"{path}{name}", in_words(value)
 
 
 def look(name: str) -> dict[str, Any]:

@@ -185,8 +185,3 @@ def again(card: Card) -> str:
     asked = ["icl-lab", "sweep", "--task", card.task, "--attn", card.name.partition("->")[0], "--preset", card.preset]
     asked += [word for field in card.differs.split() if "=" in field for word in ("--set", field)]
     return shlex.join([*asked, *(["--swap", card.swap] if card.swap else []), "--seeds", str(card.seed + 1)])
-
-
-def words(value: Any) -> str:
-    """An option's value in words."""
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
