@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 from icl_lab.errors import RunFailed
 from icl_lab.python import show
-from icl_lab.python.command import repeats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,6 +69,8 @@ class Run:
     @property
     def command(self) -> str:
         """What one would type to make this run (and the seeds before it) again."""
+        from icl_lab.runs.command import repeats
+
         return repeats(self.stored, self.lab.store.root)
 
     @property

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from icl_lab.errors import BadValue, RunFailed, UnknownName
-from icl_lab.python import command
 from icl_lab.python.run import Run, Runs
 from icl_lab.python.session import RESULTS, Folder, Here, complete, interruptible, settings_of, whole, words
 from icl_lab.python.study import Study
@@ -94,6 +93,7 @@ def sweep(
     """
     from icl_lab.launch.order import Order
     from icl_lab.launch.wanted import placed, specified
+    from icl_lab.runs import command
 
     if not isinstance(attn, str):
         raise BadValue(f"attn is one rule, got {attn!r}; icl.compare takes several.")
@@ -145,6 +145,7 @@ def compare(
     from icl_lab.launch import study
     from icl_lab.launch.order import Order
     from icl_lab.launch.wanted import placed, specified
+    from icl_lab.runs import command
 
     rules, typed = words(attns, "attns"), settings_of(settings)
     here = Here(results, device, threads, evidence, allow_large, progress)

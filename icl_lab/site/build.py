@@ -120,7 +120,7 @@ def _run(card: Card, stock: Stock, used: Mapping[str, Sequence[Study]], common: 
         attention=[(s.title, f"../studies/{s.id}.html") for s in about if s.kind == "attention"],
         studies=[(s.title, f"../studies/{s.id}.html") for s in about if s.kind != "attention"],
         env=env,
-        again=rows.again(card),
+        again=card.again,
         **common,
     )
 

@@ -12,6 +12,7 @@ from icl_lab.figures.styles import styles
 from icl_lab.option_values import in_words
 from icl_lab.runs import manifest
 from icl_lab.runs.changes import differences
+from icl_lab.runs.command import repeats
 from icl_lab.runs.estimate import standing
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
@@ -35,6 +36,7 @@ class Card:
     seed: int = 0
     swap: str = ""
     differs: str = ""  # the fields in which it is not its preset
+    again: str = ""  # the command that makes it, or reads it where it is there
     state: str = "finished"
     damage: str = ""
     date: str = ""
@@ -110,6 +112,7 @@ def read(run: Run) -> Card:
         swap=run.swap,
         # Of a rule that is not here, or does not fit the preset as it is, nobody can say.
         differs=" ".join(field for field in differences(run.spec) if not field.startswith("(")),
+        again=repeats(run),
         fields=tuple(_flat(run.spec.whole())),
     )
     try:

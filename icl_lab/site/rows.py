@@ -1,6 +1,5 @@
 """What lists and links of the site hold: the rows of the overview, who is compared with whom, who is used where."""
 
-import shlex
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
@@ -178,10 +177,3 @@ def used(cards: Sequence[Card], studies: Sequence[Study]) -> dict[str, list[Stud
                 if study not in found[card.id]:
                     found[card.id].append(study)
     return found
-
-
-def again(card: Card) -> str:
-    """Returns the command that makes a run, or reads it where it is there."""
-    asked = ["icl-lab", "sweep", "--task", card.task, "--attn", card.name.partition("->")[0], "--preset", card.preset]
-    asked += [word for field in card.differs.split() if "=" in field for word in ("--set", field)]
-    return shlex.join([*asked, *(["--swap", card.swap] if card.swap else []), "--seeds", str(card.seed + 1)])

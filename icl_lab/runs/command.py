@@ -1,0 +1,57 @@
+"""What one would type on the command line to train a run."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+from icl_lab.runs.changes import differences
+from icl_lab.runs.run import Run
+
+RESULTS = "results"  # the folder of a command that names none
+Folder = str | PathLike[str]
+
+
+def trains(
+    verb: str,
+    task: str,
+    attns: Sequence[str],
+    preset: str,
+    settings: Sequence[str],
+    seeds: int,
+    results: Folder = RESULTS,
+    **more: str | bool,
+) -> str:
+    """Returns the command that trains: ``icl-lab sweep --task linear --attn ssa --preset smoke``."""
+    words = ["--task", task, *(word for attn in attns for word in ("--attn", attn)), "--preset", preset]
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += ["--seeds", str(seeds)] if seeds > 1 else []
+    return joined(verb, [*words, *options(more)], results)
+
+
+def repeats(run: Run, results: Folder = RESULTS) -> str:
+    """Returns the command that makes a run again (and the seeds before it), whatever made it."""
+    spec = run.spec
+    more = {"swap": run.swap, "draws": spec.test.draws if spec.test.draws != "ours" else ""}
+    # Of a rule that is not here, or does not fit the preset as it is, nobody can say what differs.
+    settings = [field for field in differences(spec) if not field.startswith("(")]
+    return trains("sweep", spec.task, [spec.attn], spec.preset, settings, run.seed + 1, results, **more)
+
+
+def options(values: Mapping[str, Any]) -> list[str]:
+    """Returns the words of options by name: of a flag its name alone, of one that is not given nothing."""
+    words = []
+    for name, value in values.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [option] if value else []
+        elif value not in ("", None):
+            text = str(value)
+            words += [f"{option}={text}"] if text.startswith("-") else [option, text]
+    return words
+
+
+def joined(verb: str, words: Sequence[str], results: Folder = RESULTS) -> str:
+    """Returns a command as a shell takes it."""
+    place = [] if str(results) == RESULTS else ["--results", str(results)]
+    return shlex.join(["icl-lab", verb, *words, *place])
