@@ -38,7 +38,16 @@ def requirements() -> dict[str, list[str]]:
 
 def missing(needs: list[str]) -> list[str]:
     """Returns those of these packages that are not installed."""
-    return [each for each in needs if not _installed(_name(each))]
+    return [each for each in needs if not installed(_name(each))]
+
+
+def installed(name: str) -> bool:
+    """Whether a package is installed, under the name that it is installed by."""
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _whole(declared: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -55,11 +64,3 @@ def _whole(declared: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 def _name(requirement: str) -> str:
     return re.split(r"[\s<>=!~;\[(]", requirement.strip(), maxsplit=1)[0]
-
-
-def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True

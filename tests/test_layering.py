@@ -15,7 +15,7 @@ FLOORS = (
     ("import_target", "option_values"),
     ("outside",),
     ("rng", "registry", "published", "markdown", "grid", "texts"),
-    ("tables", "citations"),
+    ("tables", "citations", "learned"),
     ("tasks", "normalizers", "figures"),
     ("files", "model"),
     ("training", "evidence"),
@@ -65,7 +65,7 @@ DOORS = {
 }
 WITHOUT_TORCH = {
     *("errors", "outside", "import_target", "option_values", "registry", "grid", "figures", "published", "markdown"),
-    "tables",
+    *("tables", "learned"),
     *("files", "evidence"),
 }
 STATISTICS = ROOT / "comparison" / "statistics.py"

@@ -23,6 +23,7 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import NAMES, short
 from icl_lab.grid import Grid
+from icl_lab.learned import places
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.run import Run
@@ -201,12 +202,11 @@ def curves(grid: Grid) -> list[list[tuple[float, float]]]:
 
 def parameters(model: GPT2) -> list[dict[str, Any]]:
     """The learned numbers of each layer's rule, by the names of the formula; one that heads share stands once."""
-    rows = []
-    for key, value in model.learned().items():
-        name, place = key.split(" ")
-        layer, head = (int(number) for number in place.split("."))
-        rows.append({"layer": layer, "head": head, "metric": name, "value": value, "stderr": None, "count": 1})
-    return rows
+    found = model.learned()
+    return [
+        {"layer": layer, "head": head, "metric": name, "value": found[key], "stderr": None, "count": 1}
+        for key, (name, layer, head) in places(found)
+    ]
 
 
 def _can(spec: RunSpec, length: int) -> bool:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from icl_lab.figures.axes import NARROW, WIDE, headline, legend, log_ticks, wrapped
 from icl_lab.figures.base import INKS
 from icl_lab.figures.styles import Style, styles
+from icl_lab.learned import places
 
 History = Sequence[Mapping[str, float]]
 # A training loss beside a tested error looks wrong until one knows what it is a mean of.
@@ -45,15 +46,16 @@ def learning_curve(
 
 def learned(history: History, *, title: str) -> Figure | None:
     """Draws each learned number of the rules against the step, a panel a name, a colour a layer; None without any."""
-    names = list(dict.fromkeys(key for row in history for key in row if " " in key))
-    kinds = list(dict.fromkeys(name.split(" ")[0] for name in names))
+    found = dict(places(key for row in history for key in row))
+    kinds = list(dict.fromkeys(place.name for place in found.values()))
     if not kinds:
         return None
     figure = Figure(figsize=(3.4 * len(kinds) + 0.8, 3.0), layout="constrained", dpi=150)
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
-        for name in [name for name in names if name.split(" ")[0] == kind]:
-            layer, head = (int(number) for number in name.split(" ")[1].split("."))
-            known = [(row["step"], row[name]) for row in history if name in row]
+        for key, (name, layer, head) in found.items():
+            if name != kind:
+                continue
+            known = [(row["step"], row[key]) for row in history if key in row]
             label = f"layer {layer}" if head == 0 else None
             axes.plot(*zip(*known, strict=True), color=INKS[layer % len(INKS)], linewidth=1, label=label)
         axes.set(xlabel="step", ylabel=kind)

@@ -66,8 +66,8 @@ def complete(
     """Finishes the runs of this shard; returns whether all runs are finished, so that something can be made of them.
 
     Unless ``tested``, a run is finished as soon as it is trained. ``after`` is called with each run as it is there, and
-    whether it was there already. ``board`` shows where
-    runs by workers stand; ``out`` is told the folder of each run in a dry run.
+    whether it was there already. ``board`` shows where runs by workers stand; ``out`` is told the folder of each run in
+    a dry run.
 
     Raises ``RunFailed`` when runs failed, once the others are finished.
     """

@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from icl_lab.runs.run import Run
 
 
@@ -35,11 +37,17 @@ def draw(run: "Run", afresh: bool) -> None:
 def draw_history(run: "Run") -> None:
     """Draws the learning curve of a trained run, and what its rules learned on the way."""
     from icl_lab.figures.base import encode
-    from icl_lab.figures.training import learned, learning_curve
     from icl_lab.files import write
 
+    for name, figure in history_figures(run).items():
+        write(run.folder / f"{name}.png", encode(figure, "png"))
+
+
+def history_figures(run: "Run") -> dict[str, "Figure"]:
+    """Returns the learning curve of a trained run, and what its rules learned on the way where they learn numbers."""
+    from icl_lab.figures import training
+
     title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
-    figure = learning_curve({run.spec.attn: history}, title=title, label="training loss")
-    write(run.folder / "learning-curve.png", encode(figure, "png"))
-    if (numbers := learned(history, title=title)) is not None:
-        write(run.folder / "learned.png", encode(numbers, "png"))
+    curve = training.learning_curve({run.spec.attn: history}, title=title, label="training loss")
+    learned = training.learned(history, title=title)
+    return {"learning-curve": curve} | ({"learned": learned} if learned is not None else {})

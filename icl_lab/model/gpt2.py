@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
+from icl_lab.learned import Place
 from icl_lab.model import positions
 from icl_lab.model.blocks import Attention, Block, Shape, norm, plainly
 from icl_lab.normalizers.base import Normalizer, causal
@@ -207,7 +208,7 @@ class GPT2(nn.Module):
             for name in rule.learned:
                 if name not in rule.shared:
                     values = cast(Tensor, getattr(rule, name)).detach().reshape(-1).tolist()
-                    found |= {f"{name} {layer}.{head}": value for head, value in enumerate(values)}
+                    found |= {str(Place(name, layer, head)): value for head, value in enumerate(values)}
         return found
 
     def matrices(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.python import command, show
 from icl_lab.python.run import Run
-from icl_lab.python.session import RESULTS, Folder, Here, complete, interruptible, whole, words
+from icl_lab.python.session import RESULTS, Folder, Here, finisher, interruptible, whole, words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,12 +129,7 @@ def analyse(
     line = command.asks(question, analysis, stored, here.results, **more)
     order = Order(jobs=whole(jobs, "jobs", 1, 1024), fleet=here.fleet)
     with interruptible(here.lab(line)) as lab:
-
-        def finish(wanted: Sequence["Stored"], tested: bool) -> bool:
-            complete(wanted, lab, order, tested)
-            return True
-
-        made = study.analyse(question, analysis, stored, lab, finish, name=name, force=force)
+        made = study.analyse(question, analysis, stored, lab, finisher(lab, order), name=name, force=force)
     if made is None:
         raise RunFailed("the runs of the analysis are not all finished.")
     return Answer(question, made.asked, made, frame.titled(analysis, stored[0].spec))

@@ -60,7 +60,7 @@ def list_runs(results: Folder = RESULTS) -> "pd.DataFrame":
 
     lab = Here(results, "cpu").lab("")
     rows = [
-        {"name": f"{run.spec.task}/{run.spec.attn}/{run.spec.preset}-{run.spec.hash}", "seed": run.seed}
+        {"name": run.spec.name, "seed": run.seed}
         | {"finished": run.finished, "weights": run.trained, "evidence": run.kept is not None}
         for run in lab.store.runs(lab.say)
     ]

@@ -94,14 +94,10 @@ class Run:
     def learned(self) -> "pd.DataFrame":
         """The numbers that the rule has learned at the end of training: a row for each name, layer and head."""
         from icl_lab.grid import frame_of
+        from icl_lab.learned import places
 
         last = self.stored.history()[-1]
-        rows = []
-        for key, value in last.items():
-            name, _, place = key.partition(" ")
-            if place:
-                layer, _, head = place.partition(".")
-                rows.append({"name": name, "layer": int(layer), "head": int(head or 0), "value": value})
+        rows = [place._asdict() | {"value": last[key]} for key, place in places(last)]
         return frame_of(rows, columns=("name", "layer", "head", "value"))
 
     @cached_property
@@ -165,22 +161,18 @@ class Run:
         ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``.
         """
         from icl_lab.errors import LabError, UnknownName
-        from icl_lab.figures import paper, training
+        from icl_lab.figures import paper
+        from icl_lab.launch.draw import history_figures
         from icl_lab.runs import summary
 
         if name not in self.figures:
             raise UnknownName("figure of a run", name, self.figures)
         if name == "heat-map":
             return paper.styled(summary.heat_map(self.grid, self._task, self.spec), style, columns)
-        title, history = f"{self.task}, {self.spec.attn}, {self.preset}, seed {self.seed}", self.stored.history()
-        drawn = (
-            training.learned(history, title=title)
-            if name == "learned"
-            else training.learning_curve({self.spec.attn: history}, title=title, label="training loss")
-        )
-        if drawn is None:
+        drawn = history_figures(self.stored)
+        if name not in drawn:
             raise LabError(f"{self.spec.attn} learns no numbers of its own.")
-        return paper.styled(drawn, style, columns)
+        return paper.styled(drawn[name], style, columns)
 
     def heat_map(self, style: str = "screen", columns: int = 0) -> "Figure":
         """Draws the headline error over the task's two main axes, as the command line does."""
@@ -207,7 +199,9 @@ class Run:
 
     @property
     def _title(self) -> str:
-        return f"{self.task} | {self.attn} | {self.preset} | seed {self.seed}"
+        from icl_lab.launch.announce import title
+
+        return title(self.stored)
 
     @cached_property
     def _task(self) -> "Task":

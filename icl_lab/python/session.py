@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -111,6 +111,16 @@ def complete(runs: Sequence["Run"], lab: "Lab", order: "Order", tested: bool = T
     for sentence in told:
         lab.say(sentence)
     launching.complete(runs, lab, order, board=Board if lab.say is say else Board.quiet, out=lab.say, tested=tested)
+
+
+def finisher(lab: "Lab", order: "Order") -> Callable[[Sequence["Run"], bool], bool]:
+    """Returns what a study calls to have its runs finished; nothing is left to others, so they all are."""
+
+    def finish(runs: Sequence["Run"], tested: bool) -> bool:
+        complete(runs, lab, order, tested)
+        return True
+
+    return finish
 
 
 def importable(run: "Run") -> None:

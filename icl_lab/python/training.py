@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 from icl_lab.errors import BadValue, RunFailed, UnknownName
 from icl_lab.python.run import Run, Runs
-from icl_lab.python.session import RESULTS, Folder, Here, complete, interruptible, settings_of, whole, words
+from icl_lab.python.session import RESULTS, Folder, Here, complete, finisher, interruptible, settings_of, whole, words
 from icl_lab.python.study import Study
 
 if TYPE_CHECKING:
@@ -159,12 +159,7 @@ def compare(
     order = Order(jobs=whole(jobs, "jobs", 1, 1024), force=force, fleet=here.fleet)
     with interruptible(here.lab(line)) as lab:
         runs = placed(specs, tests, range(seeds), lab.store)
-
-        def finish(wanted: Sequence["Stored"], tested: bool) -> bool:
-            complete(wanted, lab, order, tested)
-            return True
-
-        made = study.compare(runs, lab, baseline, finish, name=name, force=force)
+        made = study.compare(runs, lab, baseline, finisher(lab, order), name=name, force=force)
     if made is None:  # of an order without shards and rehearsals all runs are finished
         raise RunFailed("the runs of the comparison are not all finished.")
     return Study(made, [Run(run, lab) for run in runs])
@@ -206,9 +201,7 @@ def _stored(task: str, attn: str, size: str, seed: int, lab: "Lab") -> "Stored":
     chosen = digits or resolve(task, attn, preset).hash
     found = [run for run in there if run.spec.hash == chosen] or ([] if digits or len(there) > 1 else there)
     if not found:
-        known = {
-            f"{run.spec.task}/{run.spec.attn}/{run.spec.preset}-{run.spec.hash}" for run in lab.store.runs(lab.say)
-        }
+        known = {run.spec.name for run in lab.store.runs(lab.say)}
         same = {each for each in known if each.startswith(f"{asked[0]}/{asked[1]}/")}
         near = same or {each for each in known if each.startswith(f"{asked[0]}/")} or known
         raise UnknownName("stored run", f"{task}/{attn}/{size}, seed {seed}", near)

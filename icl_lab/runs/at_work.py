@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ MOST = 400  # points of the loss curve that are written
 SILENCE = 60.0  # seconds of silence after which a run counts as silent, or five times its usual pause
 
 Stage = Literal["train", "test"]
+Point = TypeVar("Point")
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -106,7 +107,7 @@ def heard(folder: Path) -> Word | None:
         return None
 
 
-def thinned(rows: Sequence[tuple[int, float]], most: int = MOST) -> list[tuple[int, float]]:
-    """Returns at most ``most`` of the points of a curve, at even distances, the last one always."""
+def thinned(rows: Sequence[Point], most: int = MOST) -> list[Point]:
+    """Returns at most ``most`` points of a curve (or rows of a history), at even distances, the last one always."""
     stride = max(1, -(-len(rows) // most))
     return list(rows[(len(rows) - 1) % stride :: stride]) if rows else []

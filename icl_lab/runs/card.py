@@ -16,7 +16,6 @@ def text(run: Run) -> str:
     spec, env, task = run.spec, run.env(), tasks.build(run.spec.task)
     model, train = spec.model, spec.train
     rule, about = _entry(normalizers.registry, spec.attn.partition("+")[0]), _entry(tasks.registry, spec.task)
-    name = f"{spec.task}/{spec.attn}/{spec.preset}-{spec.hash}"
     rows = [
         ("task", f"{md.code(spec.task)}: {about.line}"),
         ("rule", f"{md.code(spec.attn)}: {rule.line} {md.code(rule.formula) if rule.formula else ''}"),
@@ -28,7 +27,7 @@ def text(run: Run) -> str:
         ("weights (sha256)", md.code(str(env.get("model_sha256", "")))),
     ]  # fmt: skip
     lines = ["---", "license: mit", "library_name: icl_lab", "tags: [in-context-learning, attention]", "---", ""]
-    lines += [f"# {md.escaped(name)}, seed {run.seed}", "", *md.head(["", ""]), *(md.row(row) for row in rows), ""]
+    lines += [f"# {md.escaped(spec.name)}, seed {run.seed}", "", *md.head(["", ""]), *(md.row(row) for row in rows), ""]
     if run.finished:
         found = summary.at_home([run.grid()], task, spec)
         lines += [f"## {task.metric_label(task.headline)}, in training conditions", ""]
@@ -40,7 +39,7 @@ def text(run: Run) -> str:
         "```python",
         "import icl_lab as icl",
         "",
-        f'run = icl.find("{name}", seed={run.seed})',
+        f'run = icl.find("{spec.name}", seed={run.seed})',
         "answers = run.model(run.prompts(4).tokens)",
         "```",
         "",

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from icl_lab.errors import BadValue
+from icl_lab.extras import installed
 from icl_lab.version import commit as commit
 
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "msgspec", "entmax")
@@ -68,8 +69,8 @@ def origin() -> str:
 
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that compute, and of the laboratory."""
-    found = {"icl_lab": importlib.metadata.version("icl_lab") if _installed("icl_lab") else "not installed"}
-    return found | {name: importlib.metadata.version(name) for name in PACKAGES if _installed(name)}
+    found = {"icl_lab": importlib.metadata.version("icl_lab") if installed("icl_lab") else "not installed"}
+    return found | {name: importlib.metadata.version(name) for name in PACKAGES if installed(name)}
 
 
 def machine_class() -> str:
@@ -80,11 +81,3 @@ def machine_class() -> str:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True

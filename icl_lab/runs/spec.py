@@ -44,6 +44,11 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         fields = {name: value for name, value in _told(self).items() if name != "preset"}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
 
+    @property
+    def name(self) -> str:
+        """What a run is called and found by: ``task/rule/preset-hash``."""
+        return f"{self.task}/{self.attn}/{self.preset}-{self.hash}"
+
     def whole(self) -> dict[str, Any]:
         """Returns every field, those with their default included: what is written, and what can be changed."""
         return dict(_whole(self))

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from icl_lab.grid import Grid, model_name
+from icl_lab.learned import places
+from icl_lab.runs.at_work import thinned
 from icl_lab.runs.measure import NOT_FINITE
 from icl_lab.site.subject import Subject
 
 LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 MISSING, WITHOUT_END = ".", "!"  # in the small picture: no cell, and an infinite error
 MOST_ROWS = 400  # of a history
-TOLD = ("step", "loss", "length", "rate")  # columns of a history that are no learned parameter
 
 
 def arrays(grid: Grid, subject: Subject) -> dict[str, Any]:
@@ -109,22 +110,17 @@ def _letter(value: float, low: float, span: float) -> str:
 
 def training(history: Sequence[dict[str, float]]) -> dict[str, Any]:
     """Returns the columns of a history, thinned to at most ``MOST_ROWS`` rows, the last one always there."""
-    stride = max(1, -(-len(history) // MOST_ROWS))
-    rows = [*history[stride - 1 :: stride]]
-    if rows and rows[-1] is not history[-1]:
-        rows.append(history[-1])
+    rows = thinned(history, MOST_ROWS)
     columns = dict.fromkeys(name for row in rows for name in row)
     return {name: [number(row.get(name, math.nan)) for row in rows] for name in columns}
 
 
 def learned(history: Sequence[dict[str, float]]) -> list[tuple[str, list[str], list[tuple[str, list[str]]]]]:
     """Returns (parameter, its heads, rows of (layer, value of each head)) of what the rules had learned at the end."""
+    last = history[-1] if history else {}
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for name, value in (history[-1] if history else {}).items():
-        parameter, _, place = name.rpartition(" ")
-        layer, dot, head = place.partition(".")
-        if name not in TOLD and parameter and dot:
-            found.setdefault(parameter, {}).setdefault(layer, {})[head] = value
+    for key, (name, layer, head) in places(last):
+        found.setdefault(name, {}).setdefault(str(layer), {})[str(head)] = last[key]
     made = []
     for parameter, layers in found.items():
         heads = list(dict.fromkeys(head for values in layers.values() for head in values))
