@@ -48,6 +48,7 @@ DOORS = {
         "papers",
         "contracts",
         "language",
+        "launch",
         "python",
         "prompted",
     },  # others name the type they return

@@ -64,13 +64,14 @@ def build(stock: Stock, serving: bool = False) -> Site:
         if study.kind == "experiment" and study.record and study.record.runs
         for preset in [study.record.runs[0].preset]
     }
+    groups = rows.members(stock.studies, stock.cards)
     site: Site = dict(_assets())
     site |= _thumbnails(stock.studies)
     site["index.html"] = pages.render(
         "index.html",
         root="",
         here="index.html",
-        **rows.overview(stock.results, stock.cards, stock.studies, stock.findings, set(site)),
+        **rows.overview(stock.results, stock.cards, stock.studies, groups, stock.findings, set(site)),
         places=places,
         **common,
     )
@@ -86,14 +87,14 @@ def build(stock: Stock, serving: bool = False) -> Site:
     )
     site["compare.html"] = pages.render("compare.html", root="", here="compare.html", **common)
     site["data/runs.js"] = script("runs", "runs", rows.comparable(stock.cards))
-    used = rows.used(stock.cards, stock.studies)
+    used = rows.used(stock.studies, groups)
     for card in known.values():
         if card.data:
             site[f"data/{card.id}.js"] = script("run", card.id, card.data | {"look": cards.look(card.name)})
         if card.name and card.task:
             site[f"runs/{card.id}.html"] = _run(card, stock, used, common)
     for study in stock.studies:
-        site[f"studies/{study.id}.html"] = _study(study, stock, common)
+        site[f"studies/{study.id}.html"] = _study(study, stock, groups[study.id], common)
         for file in study.files:
             site[f"files/{study.id}/{file.name}"] = file.source
     if serving:
@@ -125,7 +126,7 @@ def _run(card: Card, stock: Stock, used: Mapping[str, Sequence[Study]], common: 
     )
 
 
-def _study(study: Study, stock: Stock, common: Mapping[str, Any]) -> bytes:
+def _study(study: Study, stock: Stock, members: rows.Members, common: Mapping[str, Any]) -> bytes:
     entries = [
         entry
         for entry in stock.findings.all
@@ -136,7 +137,6 @@ def _study(study: Study, stock: Stock, common: Mapping[str, Any]) -> bytes:
     if record is not None:
         setup += [(name, value) for name, value in (("commit", record.commit), ("machine", record.machine)) if value]
         setup += [(name, in_words(value)) for name, value in record.options.items() if value not in ("", [], None)]
-    members = rows.members(study, stock.cards)
     return pages.render(
         "study.html",
         root="../",

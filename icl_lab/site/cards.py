@@ -2,8 +2,9 @@
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from icl_lab.errors import LabError, RunFailed
@@ -59,6 +60,11 @@ class Card:
     def rule(self) -> str:
         """The rule without its options, to filter by."""
         return re.split(r"[:+]|->", self.name)[0]
+
+    @cached_property
+    def test(self) -> Sequence[tuple[str, str]]:
+        """The fields of its test: runs with the same can be compared."""
+        return [(name, value) for name, value in self.fields if name.startswith("test.")]
 
     @property
     def group(self) -> tuple[str, str, str, str]:

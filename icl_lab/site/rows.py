@@ -24,17 +24,23 @@ COLUMNS = (
 FILTERS = (("kind", "Kind"), ("task", "Task"), ("rule", "Rule"), ("preset", "Preset"))
 LEAGUE = "league-"
 
+Members = list[tuple[str, str, str, list[tuple[int, str]], list[Card]]]
+
 
 def overview(
-    results: Path, cards: Sequence[Card], studies: Sequence[Study], found: Findings, there: Container[str]
+    results: Path,
+    cards: Sequence[Card],
+    studies: Sequence[Study],
+    groups: Mapping[str, Members],
+    found: Findings,
+    there: Container[str],
 ) -> dict[str, Any]:
-    """Returns what the first page shows; ``there`` names the files that the site has already."""
-    dates = {card.id: card.date for card in cards}
-    used = {
-        study.id: [dates[each.id] for *_, each_of in members(study, cards) for each in each_of] for study in studies
+    """Returns what the first page shows; ``groups`` as by ``members``, ``there`` the files that there are."""
+    dates = {
+        study.id: max((card.date for *_, here in groups[study.id] for card in here), default="") for study in studies
     }
     listed = [
-        *(_study(study, max(used[study.id], default=""), f"small/{study.id}.png" in there) for study in studies),
+        *(_study(study, dates[study.id], f"small/{study.id}.png" in there) for study in studies),
         *map(_run, cards),
     ]
     return {
@@ -125,14 +131,13 @@ def comparable(cards: Sequence[Card]) -> list[dict[str, Any]]:
 
 def rivals(card: Card, cards: Sequence[Card], most: int = 40) -> list[tuple[str, str, int]]:
     """Returns (rule, link, seeds) of each other specification of the same task and preset with the same test."""
-    test = [(name, value) for name, value in card.fields if name.startswith("test.")]
     groups: dict[tuple[str, ...], list[Card]] = defaultdict(list)
     own = []
     for other in cards:
         if other.data.get("axes") and (other.task, other.preset) == (card.task, card.preset):
             if other.group == card.group:
                 own.append(other)
-            elif [(name, value) for name, value in other.fields if name.startswith("test.")] == test:
+            elif other.test == card.test:
                 groups[other.group].append(other)
     made = []
     for members in groups.values():
@@ -149,12 +154,16 @@ def beside(cards: Sequence[Card], root: str = "../") -> str:
     return f"{root}compare.html#runs={','.join(shown)}"
 
 
-Members = list[tuple[str, str, str, list[tuple[int, str]], list[Card]]]
+def members(studies: Sequence[Study], cards: Sequence[Card]) -> dict[str, Members]:
+    """Returns, for each study by its id, the groups of its runs.
+
+    Of a group: (label, task, preset, seeds with the links of their runs, the runs that are here).
+    """
+    known = {(card.task, card.name.partition("->")[0], card.spec, card.seed, card.swap): card for card in cards}
+    return {study.id: _members(study, known) for study in studies}
 
 
-def members(study: Study, cards: Sequence[Card]) -> Members:
-    """Returns (label, task, preset, seeds with the links of their runs, the runs that are here) of a study's groups."""
-    known = _known(cards)
+def _members(study: Study, known: Mapping[tuple[str, str, str, int, str], Card]) -> Members:
     groups: dict[tuple[str, str, str], tuple[list[tuple[int, str]], list[Card]]] = {}
     for each in study.record.runs if study.record is not None else []:
         found = known.get((each.task, each.attn, each.spec, each.seed, each.swap))
@@ -164,15 +173,11 @@ def members(study: Study, cards: Sequence[Card]) -> Members:
     return [(*group, seeds, here) for group, (seeds, here) in groups.items()]
 
 
-def _known(cards: Sequence[Card]) -> Mapping[tuple[str, str, str, int, str], Card]:
-    return {(card.task, card.name.partition("->")[0], card.spec, card.seed, card.swap): card for card in cards}
-
-
-def used(cards: Sequence[Card], studies: Sequence[Study]) -> dict[str, list[Study]]:
+def used(studies: Sequence[Study], groups: Mapping[str, Members]) -> dict[str, list[Study]]:
     """Returns for each run, by its id, the studies that it is in."""
     found: dict[str, list[Study]] = defaultdict(list)
     for study in studies:
-        for *_, here in members(study, cards):
+        for *_, here in groups[study.id]:
             for card in here:
                 if study not in found[card.id]:
                     found[card.id].append(study)
