@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from icl_lab.errors import BadValue
-
-MADE_BY = "a folder that save_pretrained has written, or a .gguf file"
+from icl_lab.language.disk import MADE_BY, OnDisk
 
 
 @dataclass(frozen=True)
@@ -98,23 +97,20 @@ def read(place: str, device: torch.device) -> LanguageModel:
     except ImportError:
         raise BadValue("language models are read by transformers: pip install 'icl_lab[hf]'.") from None
 
-    path = Path(place)
-    packed = path.suffix == ".gguf"
-    if not (path.is_file() if packed else (path / "config.json").is_file()):
+    disk = OnDisk(Path(place))
+    if not disk.there:
         raise BadValue(f"There is no model '{place}' here; name {MADE_BY}.")
-    folder = path.parent if packed else path
-    more = {"gguf_file": path.name} if packed else {}
-    told = {} if packed else json.loads((path / "config.json").read_text())
+    told = {} if disk.packed else json.loads((disk.place / "config.json").read_text())
     silence: Any = transformers.utils.logging
     silence.set_verbosity_error()
     silence.disable_progress_bar()
     auto: Any = transformers.AutoModelForCausalLM
     try:
         if told.get(KEY):
-            model, missing = load(auto, folder, dtype=torch.float32), []
+            model, missing = load(auto, disk.folder, dtype=torch.float32), []
         else:
             model, found = auto.from_pretrained(
-                folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, **more
+                disk.folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, **disk.more
             )
             missing = sorted(found["missing_keys"])
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
@@ -126,8 +122,7 @@ def read(place: str, device: torch.device) -> LanguageModel:
         )
     trained = getattr(model.config, "max_position_embeddings", None) or 1024
     attn = str(told[KEY]["attn"]) if told.get(KEY) else "softmax"
-    name = (path.stem if packed else path.resolve().name) or "model"
-    return LanguageModel(name, model.to(device).eval(), _tokenizer(folder, more), attn, int(trained), _limit(model))
+    return LanguageModel(disk.name, model.to(device).eval(), _tokenizer(disk), attn, int(trained), _limit(model))
 
 
 def windows_of(tokens: Tensor, start: list[int]) -> Tensor:
@@ -137,17 +132,18 @@ def windows_of(tokens: Tensor, start: list[int]) -> Tensor:
     return torch.cat((torch.full((len(tokens), 1), start[0], dtype=tokens.dtype), tokens), 1)
 
 
-def _tokenizer(folder: Path, more: dict[str, str]) -> Any:
+def _tokenizer(disk: OnDisk) -> Any:
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
-    if (folder / "tokenizer.json").is_file() and not more:
+    folder = disk.folder
+    if (folder / "tokenizer.json").is_file() and not disk.packed:
         try:
             return Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises Exception itself
             raise BadValue(f"{folder / 'tokenizer.json'} cannot be read: {error}.") from None
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, **more).backend_tokenizer
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, **disk.more).backend_tokenizer
     except Exception as error:  # of many kinds, and all mean that there is none
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadValue(f"{folder} has no tokenizer that can be read: {line}") from None

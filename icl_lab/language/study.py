@@ -15,6 +15,7 @@ from icl_lab.analyses.attention.maps import Maps
 from icl_lab.analyses.attention.seen import Shown
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.language import attention, needle
+from icl_lab.language.disk import OnDisk
 from icl_lab.language.finetune import Recipe, tune
 from icl_lab.language.heads import followed
 from icl_lab.language.loss import losses
@@ -62,18 +63,23 @@ class Question:
     follow: bool = False  # also what every head attends to as the text grows
 
     @property
+    def disk(self) -> OnDisk:
+        """Where the model lies."""
+        return OnDisk(Path(self.model))
+
+    @property
     def short(self) -> str:
         """What the model is called: its folder, or its file."""
-        return Path(self.model).resolve().name.removesuffix(".gguf") or "model"
+        return self.disk.name
 
     def tuned(self, corpus: Corpus) -> str:
         """The folder of fine-tunings of this model by this recipe on this text, whatever is measured afterwards."""
-        asked = (str(Path(self.model).resolve()), corpus.sha, self.near, self.recipe)
+        asked = (str(Path(self.model).resolve()), self.disk.fingerprint, corpus.sha, self.near, self.recipe)
         return f"{self.short}-{hashlib.sha256(repr(asked).encode()).hexdigest()[:8]}"
 
     def options(self, corpus: Corpus) -> dict[str, Any]:
-        """What the record of the study says was asked; the text by its hash too."""
-        return {**asdict(self), "text": f"{corpus.name} {corpus.sha[:12]}"}
+        """What the record of the study says was asked; the text and the weights by their hashes too."""
+        return {**asdict(self), "text": f"{corpus.name} {corpus.sha[:12]}", "weights": self.disk.fingerprint}
 
 
 @dataclass

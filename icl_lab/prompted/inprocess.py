@@ -1,6 +1,5 @@
 """A language model on disk: choices are scored by their log-probability, numbers are decoded token by token."""
 
-import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +9,13 @@ import torch
 from torch import Tensor
 
 from icl_lab.errors import BadValue
+from icl_lab.language.disk import OnDisk
 from icl_lab.language.model import LanguageModel
 from icl_lab.prompted.budget import most_tokens
 from icl_lab.prompted.engine import Failure
 from icl_lab.prompted.formats import Sent
 from icl_lab.prompted.question import Question
 from icl_lab.prompted.record import Reply
-
-END = 2**20  # bytes from the end of a file of weights that tell it from others
 
 
 class InProcess:
@@ -130,10 +128,9 @@ def chat_tokenizer(place: Path) -> Any:
     """Returns the tokenizer that writes conversations; raises ``BadValue`` where it has no form for them."""
     from transformers import AutoTokenizer
 
-    packed = place.suffix == ".gguf"
-    more = {"gguf_file": place.name} if packed else {}
+    disk = OnDisk(place)
     try:
-        made = AutoTokenizer.from_pretrained(place.parent if packed else place, local_files_only=True, **more)
+        made = AutoTokenizer.from_pretrained(disk.folder, local_files_only=True, **disk.more)
     except Exception as error:  # of many kinds, and all mean that there is none
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadValue(f"{place} has no tokenizer that writes conversations: {line}") from None
@@ -147,16 +144,3 @@ def shown(sent: Sent) -> dict[str, Any]:
     if sent.completion:
         return {"prompt": sent.completion}
     return {"messages": [{"role": role, "content": content} for role, content in sent.messages]}
-
-
-def fingerprint(place: Path) -> str:
-    """Returns what tells the weights of one model on disk from another's: names, sizes and last bytes, as a hash."""
-    files = [place] if place.is_file() else sorted(place.glob("*.safetensors")) + sorted(place.glob("*.bin"))
-    digest = hashlib.sha256()
-    for path in files:
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}".encode())
-        with path.open("rb") as file:
-            file.seek(max(0, size - END))
-            digest.update(file.read())
-    return digest.hexdigest()[:12]

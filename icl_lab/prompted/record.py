@@ -6,7 +6,7 @@ the file is opened; a line that is damaged otherwise is an error. One process at
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -195,9 +195,3 @@ class Record:
             self._file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
-
-
-def replies(record: Record, questions: Iterator[Question]) -> Iterator[tuple[Question, Reply | None]]:
-    """Yields each question with its answer."""
-    for question in questions:
-        yield question, record.answer(question)

@@ -10,6 +10,7 @@ from icl_lab import tasks
 from icl_lab.analyses import page
 from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.figures.base import encode
+from icl_lab.language.disk import OnDisk
 from icl_lab.prompted import along, beside, measurement, pictures, report
 from icl_lab.prompted.asking import Asking, Outcome
 from icl_lab.prompted.budget import Budget, about_tokens
@@ -57,7 +58,7 @@ class Ask:
         """What the model is called: its name, or its folder or file."""
         if self.engine == "openai":
             return self.model
-        return Path(self.model).resolve().name.removesuffix(".gguf") or "model"
+        return OnDisk(Path(self.model)).name
 
     @property
     def name(self) -> str:

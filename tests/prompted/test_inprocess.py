@@ -13,8 +13,9 @@ from icl_lab.prompted.question import Cell, Question
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from icl_lab.language.disk import OnDisk
 from icl_lab.language.model import read
-from icl_lab.prompted.inprocess import InProcess, fingerprint
+from icl_lab.prompted.inprocess import InProcess
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<bot>"
 
@@ -128,10 +129,10 @@ def test_conversations_take_the_template_of_the_model(language, gpt2, tmp_path):
 def test_weights_have_a_fingerprint(gpt2, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(gpt2, folder)
-    assert fingerprint(folder) == fingerprint(gpt2)
+    assert OnDisk(folder).fingerprint == OnDisk(gpt2).fingerprint
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert fingerprint(folder) != fingerprint(gpt2)
+    assert OnDisk(folder).fingerprint != OnDisk(gpt2).fingerprint
 
 
 @pytest.fixture

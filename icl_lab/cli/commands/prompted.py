@@ -182,12 +182,12 @@ def _study(given: dict[str, Any]) -> "Study":
             raise BadValue(f"no server is named: set {WHERE}, such as http://127.0.0.1:8000/v1, or give --base-url.")
         server = address(url) if url else ""
     else:
-        from icl_lab.prompted.inprocess import fingerprint
+        from icl_lab.language.disk import OnDisk
 
-        place = Path(given["model"])
-        if not (place.is_file() or (place / "config.json").is_file()):
+        disk = OnDisk(Path(given["model"]))
+        if not disk.there:
             raise BadValue(f"There is no model '{given['model']}' here; name a folder or a .gguf file.")
-        server = fingerprint(place)
+        server = disk.fingerprint
     names = ("task", "model", "engine", "preset", "settings", "shots", "prompts", "digits", "samples", "temperature")
     return Study(
         Ask(
