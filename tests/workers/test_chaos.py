@@ -161,6 +161,7 @@ def test_a_closed_terminal_keeps_checkpoints(tmp_path, jobs):
     words = [*SWEEP, *LONG, "--attn", "softmax", "--seeds", "2", "--jobs", str(jobs), "--results", str(tmp_path)]
     child, terminal = pty.fork()
     if child == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which a suite under nohup would hand on as ignored
         os.environ["PYTHONPATH"] = str(ROOT)
         os.execv(sys.executable, [sys.executable, "-m", "icl_lab", *words])
     os.set_blocking(terminal, False)
