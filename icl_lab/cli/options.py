@@ -25,6 +25,9 @@ caught: list[int] = []  # the signals that asked this process to stop
 
 
 results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
+beside_option = click.option(
+    "--beside", multiple=True, type=Folder(there=True), help="Folder of a prompted model, as a line beside the rules."
+)
 read_option = click.option("--results", default="results", show_default=True, type=Folder(there=True), help="Folder.")
 experiments_option = click.option(
     "--experiments", "files", default="experiments", type=Folder(there=True), help="Folder of files."

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from icl_lab.comparison.outside import Outside
     from icl_lab.comparison.page import Section
     from icl_lab.comparison.study import Study
     from icl_lab.runs.run import Run
     from icl_lab.runs.study_folder import StudyRecord
 
 
-def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "Study":
+def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequence["Outside"] = ()) -> "Study":
     """Builds the study of finished runs, one group of seeds a rule; raises ``BadValue`` where they do not fit."""
     from icl_lab import tasks
     from icl_lab.comparison.study import Study
@@ -25,16 +26,22 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "Study":
     complete = all(len(known[name]) == len(grids[name]) for name in groups)
     spec = next(iter(groups[baseline])).spec
     task = tasks.build(spec.task)
-    return Study(task, grids, baseline, summary.training_cell(task, spec), known if complete else {})
+    return Study(task, grids, baseline, summary.training_cell(task, spec), known if complete else {}, outside)
 
 
 def described(
-    groups: Mapping[str, Sequence["Run"]], baseline: str, command: str, title: str = "", kind: str = "compare"
+    groups: Mapping[str, Sequence["Run"]],
+    baseline: str,
+    command: str,
+    title: str = "",
+    kind: str = "compare",
+    outside: Sequence["Outside"] = (),
 ) -> "StudyRecord":
     """Describes a comparison of these runs, finished or not."""
+    from icl_lab.comparison.outside import options
     from icl_lab.runs.study_folder import StudyRecord
 
-    return StudyRecord.of(kind, {"baseline": baseline, "title": title}, groups, command)
+    return StudyRecord.of(kind, {"baseline": baseline, "title": title, **options(outside)}, groups, command)
 
 
 def publish(

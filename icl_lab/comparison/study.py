@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from icl_lab.comparison.family import Family, place
+from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.statistics import (
     Array,
     ClipFit,
@@ -41,7 +42,8 @@ class Study:
 
     ``grids`` holds one grid a seed for each rule, references included in each (they are the same in all, because every
     run meets the same prompts). ``training`` is the cell of training. ``errors`` holds what each prompt adds, one a
-    seed for each rule, where all runs have kept it: intervals then include the luck of the prompts.
+    seed for each rule, where all runs have kept it: intervals then include the luck of the prompts. ``outside`` are
+    models that were not trained here, such as prompted ones.
     """
 
     task: Task
@@ -49,6 +51,7 @@ class Study:
     baseline: str
     training: Labels
     errors: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
+    outside: Sequence[Outside] = ()
 
     def __post_init__(self) -> None:
         if len(self.grids) < 2:
@@ -102,6 +105,16 @@ class Study:
         """The metric of a reference predictor, which is the same in every run."""
         return self._mean(self.grids[self.baseline][0], name, cell)
 
+    def beside(self, other: Outside, cell: Labels) -> tuple[float, float]:
+        """The metric of a model that was not trained here, and its standard error; NaN where it was not asked."""
+        return other.at(self.metric, self._facets(cell), cell)
+
+    def behind(self, line: Sequence[Labels]) -> dict[str, list[float]]:
+        """What is drawn behind the rules along a line: references, and models that were not trained here."""
+        return {name: [self.reference(name, cell) for cell in line] for name in self.references()} | {
+            other.name: [self.beside(other, cell)[0] for cell in line] for other in self.outside
+        }
+
     def references(self) -> list[str]:
         """The names of the reference predictors, ``reference:`` in front."""
         return [name for name in self.grids[self.baseline][0].values("attn") if name.startswith("reference:")]
@@ -121,9 +134,13 @@ class Study:
 
     def _mean(self, grid: Grid, name: str, cell: Labels) -> float:
         values = grid.where(attn=name, metric=self.metric, **cell).frame["value"]
-        if len(values) != math.prod(n for facet, n in self.averaged.items() if facet not in cell):
+        if len(values) != self._facets(cell):
             raise KeyError(f"{len(values)} cells of {name} have {cell}")
         return float(values.mean(skipna=False))
+
+    def _facets(self, cell: Labels) -> int:
+        """How many rows a value in a cell is the mean of."""
+        return math.prod(n for facet, n in self.averaged.items() if facet not in cell)
 
     def map(self, rule: str) -> Map:
         """The mean over seeds in every cell of the task's two main axes, everything else as in training."""

@@ -28,8 +28,8 @@ def rivals(
 ) -> Figure:
     """Draws each rule's mean over its seeds along one axis, every seed as a dot in a band.
 
-    References are dashed and grey. ``rules`` holds, for each rule, the values of the seeds at every place of ``where``.
-    ``mark`` is a place that is dotted, on an axis that is then logarithmic.
+    References are dashed and grey; NaN where one is not known. ``rules`` holds, for each rule, the values of the seeds
+    at every place of ``where``. ``mark`` is a place that is dotted, on an axis that is then logarithmic.
     """
     narrow = width <= NARROW
     figure = Figure(figsize=(width, 4.4 + 0.14 * len(rules) if narrow else 4.8), layout="constrained", dpi=150)
@@ -47,9 +47,11 @@ def rivals(
     shown = [v for values in rules.values() for seeds in values for v in seeds if math.isfinite(v)]
     floor = min((v for v in shown if v > 0), default=1e-3) / 3
     # A reference far below every rule (least squares: rounding) would squeeze what there is to see.
-    drawn = {name: line for name, line in references.items() if not log or max(line) > floor}
-    for line in drawn.values():
-        axes.plot(where, line, color=REFERENCE, linewidth=1, linestyle=(0, (4, 2)), zorder=1)
+    known = {name: [v for v in line if not math.isnan(v)] for name, line in references.items()}
+    drawn = {name: line for name, line in references.items() if known[name] and (not log or max(known[name]) > floor)}
+    for name, line in drawn.items():
+        dots = "" if len(known[name]) == len(line) else "."  # a value without neighbours is no line
+        axes.plot(where, line, color=REFERENCE, linewidth=1, linestyle=(0, (4, 2)), marker=dots, zorder=1)
     if log:
         axes.set(yscale="log", ylim=(floor, None))
     if (value := constant(shown)) is not None:
@@ -68,7 +70,7 @@ def rivals(
         ends = where[0] - room / 4 * (where[-1] - where[0]), where[-1] + room * (where[-1] - where[0])
     axes.set_xlim(*ends)
     ticks(axes.xaxis, where)
-    for height, words in _together({name: line[-1] for name, line in drawn.items()}, log):
+    for height, words in _together({name: known[name][-1] for name in drawn}, log):
         axes.annotate(
             words, (where[-1], height), (5, 0), textcoords="offset points", fontsize=7, color="0.4", va="center"
         )

@@ -29,13 +29,23 @@ class Made:
 
 
 def compare(
-    runs: Sequence["Run"], lab: "Lab", baseline: str, finish: Finish, *, name: str = "", force: bool = False
+    runs: Sequence["Run"],
+    lab: "Lab",
+    baseline: str,
+    finish: Finish,
+    *,
+    name: str = "",
+    force: bool = False,
+    beside: Sequence[str | Path] = (),
 ) -> Made | None:
     """Compares the rules of runs with one of them, paired over seeds; None where ``finish`` left runs to others.
 
-    Raises ``BadValue`` before anything is trained where there is nothing to compare.
+    ``beside`` are folders of prompted models, which become lines of the table and of the curves.
+
+    Raises ``BadValue`` before anything is trained where there is nothing to compare, or no such model.
     """
     from icl_lab import normalizers
+    from icl_lab.comparison import outside
     from icl_lab.comparison.gather import described, gather, publish
     from icl_lab.runs import study_folder
     from icl_lab.runs.groups import by_rule
@@ -47,11 +57,12 @@ def compare(
     if chosen not in rules:
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(rules)}.")
     groups = by_rule(runs)
-    made = described(groups, chosen, lab.command)
+    others = outside.read(beside, runs[0].spec.task)
+    made = described(groups, chosen, lab.command, outside=others)
     folder = study_folder.place(made, lab.store.root, name, force=force)
     if not finish(runs, True):
         return None
-    study: Study = gather(groups, chosen)
+    study: Study = gather(groups, chosen, others)
     text, files = publish(study, groups, folder, made)
     return Made(study, text, folder, files)
 

@@ -12,8 +12,10 @@ import msgspec
 from icl_lab import tasks
 from icl_lab.analyses import frame
 from icl_lab.analyses import publish as publishing
+from icl_lab.comparison import outside
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.gather import publish as publish_study
+from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.page import Row, Section, Table, markdown_rows
 from icl_lab.errors import BadValue
 from icl_lab.figures.base import writer
@@ -40,12 +42,16 @@ def groups(
 
 @dataclass(frozen=True)
 class Order:
-    """An experiment as it was asked for: its file, the preset, further settings, and whether to move doubtful rows."""
+    """An experiment as it was asked for: its file, the preset, further settings, whether to move doubtful rows.
+
+    ``beside`` are models that were not trained here; claims are not judged by them.
+    """
 
     name: str
     preset: str
     settings: Sequence[str] = ()
     overlay: bool = False
+    beside: Sequence[Outside] = ()
 
 
 def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], command: str) -> StudyRecord:
@@ -60,6 +66,7 @@ def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[
         "experiment": order.name,
         "settings": list(order.settings),
         "overlay": order.overlay,
+        **outside.options(order.beside),
     }
     return msgspec.structs.replace(StudyRecord.of("experiment", options, members, command), source=experiment.sha256)
 
@@ -69,7 +76,8 @@ def rebuild(
 ) -> Sequence[str]:
     """Judges the claims of a comparison of an experiment anew and writes its page; returns the names of the files."""
     options = made.options
-    order = Order(options["experiment"], made.runs[0].preset, options["settings"], options["overlay"])
+    beside = outside.again(options, made.runs[0].task)
+    order = Order(options["experiment"], made.runs[0].preset, options["settings"], options["overlay"], beside)
     publish(experiments.load(order.name, files), order, members, replace(lab, command=made.command), place)
     return publishing.written(place)
 
@@ -196,7 +204,7 @@ def publish(experiment: Experiment, order: Order, members: Mapping[str, Sequence
         notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
         ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
         return publishing.publish(made, analysis, found, members, place, "\n".join(ledger))
-    study = gather(members, experiment.baseline)
+    study = gather(members, experiment.baseline, order.beside)
     judged = findings(experiment, lab.store, order.preset, place, order.settings)
     sections = [claims_section(judged, order.preset)]
     if experiment.printed is not None:

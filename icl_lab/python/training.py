@@ -1,6 +1,7 @@
 """Train and test, compare, find what is stored: what the commands of these names do, from Python."""
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -118,6 +119,7 @@ def compare(
     *,
     seeds: int = 3,
     baseline: str = "softmax",
+    beside: Sequence[Folder] = (),
     draws: str = "ours",
     name: str = "",
     jobs: int = 1,
@@ -130,6 +132,8 @@ def compare(
     progress: bool = True,
 ) -> Study:
     """Compares rules, paired over training seeds, and trains what is missing: ``icl-lab compare``.
+
+    ``beside`` are folders of ``icl-lab prompted``, whose models become lines of the table and of the curves.
 
     Raises ``LabError`` with the line that the command line prints.
 
@@ -150,16 +154,17 @@ def compare(
     rules, typed = words(attns, "attns"), settings_of(settings)
     here = Here(results, device, threads, evidence, allow_large, progress)
     specs, tests = specified(task, rules, preset, typed, draws, Path(results))
-    said: dict[str, str | bool] = {
+    places = [Path(folder) for folder in ([beside] if isinstance(beside, str | PathLike) else beside)]
+    said: dict[str, str | bool | list[str]] = {
         "baseline": "" if baseline == "softmax" else baseline,
         "draws": "" if draws == "ours" else draws,
     }
-    said |= {"name": name, "force": force}
+    said |= {"beside": list(map(str, places)), "name": name, "force": force}
     line = command.trains("compare", task, rules, preset, typed, whole(seeds, "seeds", 1, SEEDS), results, **said)
     order = Order(jobs=whole(jobs, "jobs", 1, 1024), force=force, fleet=here.fleet)
     with interruptible(here.lab(line)) as lab:
         runs = placed(specs, tests, range(seeds), lab.store)
-        made = study.compare(runs, lab, baseline, finisher(lab, order), name=name, force=force)
+        made = study.compare(runs, lab, baseline, finisher(lab, order), name=name, force=force, beside=places)
     if made is None:  # of an order without shards and rehearsals all runs are finished
         raise RunFailed("the runs of the comparison are not all finished.")
     return Study(made, [Run(run, lab) for run in runs])

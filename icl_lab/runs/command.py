@@ -20,7 +20,7 @@ def trains(
     settings: Sequence[str],
     seeds: int,
     results: Folder = RESULTS,
-    **more: str | bool,
+    **more: str | bool | Sequence[str],
 ) -> str:
     """Returns the command that trains: ``icl-lab sweep --task linear --attn ssa --preset smoke``."""
     words = ["--task", task, *(word for attn in attns for word in ("--attn", attn)), "--preset", preset]
@@ -39,12 +39,18 @@ def repeats(run: Run, results: Folder = RESULTS) -> str:
 
 
 def options(values: Mapping[str, Any]) -> list[str]:
-    """Returns the words of options by name: of a flag its name alone, of one that is not given nothing."""
-    words = []
+    """Returns the words of options by name: of a flag its name alone, of one that is not given nothing.
+
+    >>> options({"force": True, "name": "", "beside": ["a", "b"]})
+    ['--force', '--beside', 'a', '--beside', 'b']
+    """
+    words: list[str] = []
     for name, value in values.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
             words += [option] if value else []
+        elif isinstance(value, list | tuple):
+            words += [word for each in value for word in options({name: each})]
         elif value not in ("", None):
             text = str(value)
             words += [f"{option}={text}"] if text.startswith("-") else [option, text]

@@ -7,6 +7,9 @@ import sys
 import pytest
 
 from icl_lab.cli.main import main
+from icl_lab.grid import Grid
+from icl_lab.runs import study_folder
+from icl_lab.runs.study_folder import StudyRecord
 
 SMALL = ["--set", "train.steps=60", "--set", "train.batch=8", "--set", "model.width=16", "--set", "test.prompts=64"]
 SMALL += ["--set", "test.axes.length=5,12", "--set", "test.axes.sigma_f=1,2,4,10"]
@@ -51,6 +54,42 @@ def test_a_page_is_built_again_as_it_was(run, made):
     for name in ("table.md", "comparison.csv", "study.json"):
         assert (made / name).read_bytes() == before[name], name
     assert numbers((made / "report.html").read_text()) == numbers(before["report.html"].decode())
+
+
+@pytest.fixture
+def prompted(made):
+    """A folder of a prompted model beside the comparison, which was asked in two of its cells."""
+    rows = [
+        {"attn": "prompted:big", "sigma_x": 1.0, "sigma_f": s, "length": 12.0, "value": s, "stderr": 0.5}
+        for s in (1.0, 4.0)
+    ]
+    who = {"task": "linear", "preset": "smoke", "spec": "0", "seed": 0, "metric": "mse-code", "count": 4}
+    grid = Grid.of(rows, ["sigma_x", "sigma_f", "length"], **who)
+    record = StudyRecord.of("prompted", {"task": "linear"}, {}, "icl-lab prompted")
+    study_folder.publish(record, made.parent / "prompted-big", {"grid.csv": grid.csv()}, {})
+    return made.parent / "prompted-big"
+
+
+@pytest.mark.slow
+def test_a_prompted_model_stands_beside_trained_rules_and_on_the_page_built_again(run, made, prompted, tmp_path):
+    words = [*compare("--seeds", "2"), "--results", str(made.parent), "--name", "beside"]
+    code, out, err = run(*words, "--beside", str(prompted))
+    assert code == 0, err
+    assert "| prompted:big | 1.0 ± 0.5 |  | 4.0 ± 0.5 |" in out
+    folder = made.parent / "beside"
+    (folder / "table.md").unlink()
+    (folder / "report.html").unlink()
+    code, _, err = run("report", str(folder))
+    assert code == 0, err
+    assert "prompted:big" in (folder / "table.md").read_text()
+    assert "prompted:big" in (folder / "report.html").read_text()
+    shutil.rmtree(prompted)
+    code, _, err = run("report", str(folder))
+    assert code != 0
+    assert "it holds no study" in err
+    code, _, err = run(*words, "--beside", str(made))
+    assert code != 0
+    assert "a study of the kind compare, not one of icl-lab prompted" in err
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import click
 from icl_lab.cli.hints import then
 from icl_lab.cli.launch import Order, complete, laboratory
 from icl_lab.cli.options import (
+    beside_option,
     crowd_options,
     experiments_option,
     read_option,
@@ -21,6 +22,7 @@ from icl_lab.cli.options import (
 )
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
+from icl_lab.errors import BadValue
 from icl_lab.launch.complete import check_asked
 
 
@@ -30,6 +32,7 @@ from icl_lab.launch.complete import check_asked
 @crowd_options
 @seeds_option
 @click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
+@beside_option
 @experiments_option
 @click.option("--force", is_flag=True, help="Repeat runs that are finished.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
@@ -44,11 +47,13 @@ def experiment(
     allow_large: bool,
     seeds: int,
     overlay: bool,
+    beside: tuple[Path, ...],
     files: Path,
     **order: Any,
 ) -> None:
     """Do a published table or figure again: train what is missing, and write ours beside the printed numbers."""
     from icl_lab.analyses.publish import written
+    from icl_lab.comparison import outside
     from icl_lab.papers import claims, experiment
 
     how = Order.of(order | {"device": device, "threads": threads})
@@ -60,7 +65,12 @@ def experiment(
     runs = [run for group in groups.values() for run in group]
     if (question := chosen.question()) is not None:
         check_asked(question, runs, lab)
-    asked = claims.Order(Path(name).stem, preset, settings, overlay)
+        if beside:
+            raise BadValue(
+                f"--beside: {name} asks its models with {chosen.analysis}, which prompted models have not met."
+            )
+    others = outside.read(beside, runs[0].spec.task) if beside else []
+    asked = claims.Order(Path(name).stem, preset, settings, overlay, others)
     study = claims.record(chosen, asked, groups, lab.command)
     folder = claims.destination(name, lab.store, preset, study)
     if not complete(chosen.lacking(runs), lab, how, tested=chosen.tested):

@@ -50,6 +50,7 @@ def rebuild(folder: Path, place: Path, lab: "Lab", files: Path) -> list[str]:
 
     Raises ``LabError`` where the folder holds no record of a comparison, or where a run is not stored.
     """
+    from icl_lab.comparison import outside
     from icl_lab.comparison.gather import gather, publish
     from icl_lab.papers import claims
     from icl_lab.runs import study_folder
@@ -62,4 +63,5 @@ def rebuild(folder: Path, place: Path, lab: "Lab", files: Path) -> list[str]:
     groups = study_folder.runs_of(known, lab.store)
     if known.kind == "experiment":
         return list(claims.rebuild(known, groups, lab, place, files))
-    return publish(gather(groups, str(known.options["baseline"])), groups, place, known)[1]
+    others = outside.again(known.options, known.runs[0].task)
+    return publish(gather(groups, str(known.options["baseline"]), others), groups, place, known)[1]

@@ -1,12 +1,13 @@
 """Commands that train, test and compare."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from icl_lab.cli.hints import then
 from icl_lab.cli.launch import Order, complete, resolve_runs
-from icl_lab.cli.options import catch_signals, crowd_options, run_options, tell
+from icl_lab.cli.options import beside_option, catch_signals, crowd_options, run_options, tell
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.cli.show import close, show, tell_repeat, warn
@@ -49,8 +50,11 @@ def sweep(task: str, attns: tuple[str, ...], seeds: int, swap: str, **where: Any
 @run_options
 @crowd_options
 @click.option("--baseline", default="softmax", show_default=True, help="What the others are compared with.")
+@beside_option
 @click.option("--name", default="", help="Folder in the results folder.  [default: named by what is compared]")
-def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: str, **where: Any) -> None:
+def compare(
+    task: str, attns: tuple[str, ...], seeds: int, baseline: str, beside: tuple[Path, ...], name: str, **where: Any
+) -> None:
     """Compare normalizers, paired over training seeds; trains what is missing."""
     from icl_lab import normalizers
     from icl_lab.comparison.verdict import sentence
@@ -64,7 +68,7 @@ def compare(task: str, attns: tuple[str, ...], seeds: int, baseline: str, name: 
         # Said before anything is trained for it.
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(attns)}.")
     finish = lambda runs, tested: complete(runs, lab, order, tested=tested)  # noqa: E731
-    made = study.compare(runs, lab, baseline, finish, name=name, force=order.force)
+    made = study.compare(runs, lab, baseline, finish, name=name, force=order.force, beside=beside)
     if made is None:
         return
     out(made.text)

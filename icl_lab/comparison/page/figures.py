@@ -108,11 +108,12 @@ def _curves(study: Study) -> Picture:
     line = study.line(axis)
     return Picture(
         "Along the shift",
-        "Each line is the mean over the seeds, each dot one seed, the band all; references dashed and grey.",
+        "Each line is the mean over the seeds, each dot one seed, the band all; references"
+        f"{' and models that were not trained here' if study.outside else ''} dashed and grey.",
         lambda width: lines.rivals(
             [cell[axis] for cell in line],
             {rule: [study.values(rule, cell) for cell in line] for rule in study.grids},
-            {name: [study.reference(name, cell) for cell in line] for name in study.references()},
+            study.behind(line),
             axis=study.task.axis_words[axis],
             title=words.fixed(study),
             label=words.metric_words(study),
@@ -131,7 +132,7 @@ def _ranking(study: Study) -> Picture:
     panels = {
         words.cell_words(study, line[place][axis]): ranking.Panel(
             {rule: _dot(study, rule, line[place]) for rule in study.grids},
-            {name: study.reference(name, line[place]) for name in study.references()},
+            {name: values[0] for name, values in study.behind([line[place]]).items()},
         )
         for place in chosen
     }

@@ -76,6 +76,10 @@ def table(study: Study, spec: RunSpec) -> Table:
     for name in study.references():
         values = [written(study.reference(name, cell)) for cell in line]
         rows.append(Row([name, *values, *[""] * (1 + clips)], reference=True))
+    for other in study.outside:
+        found = [study.beside(other, cell) for cell in line]
+        values = ["" if math.isnan(value) else f"{written(value)} ± {short(error)}" for value, error in found]
+        rows.append(Row([other.name, *values, *[""] * (1 + clips)], reference=True))
     head = [
         "rule",
         *(words.cell_words(study, cell[axis]) for cell in line),
@@ -85,6 +89,8 @@ def table(study: Study, spec: RunSpec) -> Table:
     note = f"Summary: {words.summary_words(study)}. {words.correction(study)} {BOLD}"
     if study.task.rates:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
+    for other in study.outside:
+        note += f" {other.name} was not trained here ({other.folder}): ± is the standard error over its own prompts."
     return Table(head, rows, note, axis)
 
 
