@@ -227,6 +227,15 @@ def test_no_option_of_any_command_is_answered_by_a_traceback(path, idle, monkeyp
 @pytest.mark.slow
 @pytest.mark.parametrize("path", COMMANDS, ids="-".join)
 @given(data=st.data())
+@tried(6)
+def test_nor_are_more_words(path, idle, monkeypatch, data):
+    feed(path, idle, monkeypatch, data)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", COMMANDS, ids="-".join)
+@given(data=st.data())
 @tried(20)
 def test_nor_are_many_more_words(path, idle, monkeypatch, data):
     feed(path, idle, monkeypatch, data)

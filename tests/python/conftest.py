@@ -1,5 +1,7 @@
 """A laboratory of a second: five steps, a grid of four cells, a folder of its own."""
 
+import shutil
+
 import pytest
 
 import icl_lab as icl
@@ -13,6 +15,20 @@ SMALL = [
 @pytest.fixture
 def place(tmp_path):
     return tmp_path / "results"
+
+
+@pytest.fixture(scope="session")
+def stock(tmp_path_factory):
+    """Two seeds of two rules and their comparison, trained once."""
+    place = tmp_path_factory.mktemp("stock") / "results"
+    icl.compare("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=2, results=place, progress=False)
+    return place
+
+
+@pytest.fixture
+def stocked(stock, place):
+    """The test's own folder, with these runs in it: for tests of what is made of runs."""
+    shutil.copytree(stock, place)
 
 
 @pytest.fixture

@@ -42,11 +42,14 @@ def test_a_comparison_is_that_of_the_command_line(compared, typed, tmp_path):
     assert study.verdict in out
 
 
+@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_workers_make_the_same(compared, place, tmp_path):
     alone, together = compared(), compared(results=tmp_path / "other", jobs=2)
     assert alone.effects().equals(together.effects())
 
 
+@pytest.mark.usefixtures("stocked")
 def test_the_table_of_a_comparison(compared):
     study = compared()
     table = study.table()
@@ -75,6 +78,7 @@ def test_a_comparison_that_cannot_be_is_refused_before_anything_is_trained(compa
     assert not list(place.rglob("model.safetensors"))
 
 
+@pytest.mark.usefixtures("stocked")
 def test_figures_by_name(compared):
     study = compared()
     assert set(study.figures) == {"forest", "curves", "ratios", "maps", "learning"}
@@ -84,6 +88,7 @@ def test_figures_by_name(compared):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("stocked")
 def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
     run = swept()
     answer = icl.deviant(run, prompts=64, progress=False)
@@ -99,6 +104,7 @@ def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
     assert answer.page().path.name == "report.html"
 
 
+@pytest.mark.usefixtures("stocked")
 def test_attention_shows_itself_in_a_frame(swept):
     run = swept()
     answer = icl.attention(run, prompt=[1, -2, 3, 70], function=[1, 0], means=0, progress=False)
@@ -122,6 +128,7 @@ def test_attention_shows_itself_in_a_frame(swept):
         ("theory", ["sssa"], {}, "No normalizer is called 'sssa'"),
     ],
 )
+@pytest.mark.usefixtures("stocked")
 def test_questions_that_make_no_sense(swept, place, name, asked, how, said):
     with pytest.raises(LabError, match=re.escape(said)):
         icl.analyse(name, swept() if asked is None else asked, results=place, progress=False, **how)
@@ -162,6 +169,7 @@ def test_markdown_is_shown_as_text():
     assert "<b>&lt;img" in html
 
 
+@pytest.mark.usefixtures("stocked")
 def test_plain_reprs_are_one_line(swept, compared):
     run, study = swept(), compared()
     answer = icl.deviant(run, prompts=64, progress=False)
@@ -171,6 +179,7 @@ def test_plain_reprs_are_one_line(swept, compared):
     assert len(repr(study.runs).splitlines()) == 4
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_grid_in_xarray(swept):
     pytest.importorskip("xarray", reason="xarray is not installed: pip install 'icl_lab[notebook]'")
     run = swept()
@@ -185,6 +194,7 @@ def test_a_grid_in_xarray(swept):
     assert list(joined["seed"].values) == [0, 1]
 
 
+@pytest.mark.usefixtures("stocked")
 def test_without_xarray_it_is_said(swept, monkeypatch):
     import sys
 

@@ -51,6 +51,7 @@ def test_a_finished_run_is_read_and_not_trained_again(swept, monkeypatch):
     assert again.folder == first.folder
 
 
+@pytest.mark.usefixtures("stocked")
 def test_seeds_are_a_sequence(swept):
     runs = swept(seeds=2)
     assert [run.seed for run in runs] == [0, 1]
@@ -66,6 +67,7 @@ def test_settings_may_be_a_mapping(swept):
     assert swept(settings=told).hash == swept().hash
 
 
+@pytest.mark.usefixtures("stocked")
 def test_what_the_run_says_of_itself(swept):
     run = swept()
     assert run.command == icl.find(f"linear/ssa/smoke-{run.hash}", results=run.lab.store.root).command
@@ -89,6 +91,7 @@ def test_the_command_makes_the_run_again(swept, typed, tmp_path):
     assert f"smoke-{run.hash}/seed-1" in out
 
 
+@pytest.mark.usefixtures("stocked")
 def test_another_rule_in_the_model(swept):
     run = swept(swap="ssmax:s=swap")
     assert run.attn == "ssa->ssmax:s=swap"
@@ -96,6 +99,7 @@ def test_another_rule_in_the_model(swept):
     assert not torch.equal(run.model(run.prompts(2).tokens), swept().model(run.prompts(2).tokens))
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_model_reads_tensors(swept):
     run = swept()
     prompt = run.prompts(3, length=7, sigma_f=2)
@@ -179,6 +183,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_is_ctrl_c(swept, monkeypatch):
     assert again.grid.csv() == whole.grid.csv()
 
 
+@pytest.mark.usefixtures("stocked")
 def test_without_weights_there_is_no_model(swept):
     run = swept()
     (run.folder / "model.safetensors").unlink()
