@@ -1,7 +1,7 @@
 """What will be trained and about how long it takes, said before the first step."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from icl_lab.errors import Stopped
 
@@ -15,47 +15,82 @@ if TYPE_CHECKING:
 Say = Callable[[str], object]
 
 
-class Clock:
-    """Times trainings by a few steps of each specification, measured once.
+class Took(NamedTuple):
+    """What was measured of a specification: seconds of its training and of its test, and its parameters."""
 
-    Where there are many, those that differ from a measured one by their rule alone are taken to be as fast: a league of
-    a hundred trainings is announced within a minute. A run is done once it is ``tested``, or where only models are
+    training: float
+    test: float
+    parameters: int
+
+
+class Clock:
+    """Times trainings and tests by a few steps and a few prompts of each specification, measured once.
+
+    Where there are many, those that differ from a measured one by their rule alone are reckoned from it: a league of a
+    hundred trainings is announced within a minute. A run is done once it is ``tested``, or where only models are
     wanted once it is trained. Raises ``Stopped`` between two measurements when ``stopping``.
     """
 
-    MEASURED = 16  # specifications, before rules count as equally fast
+    MEASURED = 16  # specifications, before the others are reckoned from them
 
     def __init__(self, device: "torch.device", tested: bool = True, stopping: Callable[[], bool] = bool) -> None:
         self._device, self.tested, self._stopping = device, tested, stopping
-        self._measured: dict[str, tuple[float, int]] = {}
-        self._alike: dict[object, tuple[float, int]] = {}
+        self._measured: dict[str, Took] = {}
+        self._rules: dict[str, dict[str, Took]] = {}  # by all that a specification says but its rule
 
     def __call__(self, run: "Run") -> tuple[float, int, int]:
-        """Returns the seconds of training that are left of a run, its parameters, and the step of its checkpoint."""
-        from icl_lab.runs.estimate import examples, standing
+        """Returns the seconds that are left of a run, its parameters, and the step of its checkpoint."""
+        from icl_lab.runs.estimate import standing
 
-        if self.done(run) or run.trained or run.diverged:
+        if self.done(run) or run.diverged:
             return 0.0, 0, 0
-        seconds, parameters = self._measure(run.spec)
-        since = standing(run)
-        return seconds * examples(run.spec.train, since) / examples(run.spec.train), parameters, since
+        if run.trained:
+            return self.test(run), 0, 0
+        return self.training(run) + self.test(run), self._took(run.spec).parameters, standing(run)
 
     def done(self, run: "Run") -> bool:
         """Whether nothing is left to do of a run."""
         return run.finished if self.tested else run.trained or bool(run.diverged)
 
-    def _measure(self, spec: "RunSpec") -> tuple[float, int]:
-        from icl_lab.runs.estimate import estimate
+    def training(self, run: "Run") -> float:
+        """The seconds of training that are left of a run."""
+        from icl_lab.runs.estimate import examples, standing
 
-        alike = repr((spec.task, spec.preset, spec.model, spec.train))
-        if len(self._measured) >= self.MEASURED and alike in self._alike:
-            return self._measured.get(spec.hash, self._alike[alike])
-        if spec.hash not in self._measured:
-            if self._stopping():
-                raise Stopped("stopped before anything was begun.")
-            self._measured[spec.hash] = estimate(spec, self._device)
-            self._alike.setdefault(alike, self._measured[spec.hash])
-        return self._measured[spec.hash]
+        if self.done(run) or run.trained or run.diverged:
+            return 0.0
+        left = examples(run.spec.train, standing(run)) / examples(run.spec.train)
+        return self._took(run.spec).training * left
+
+    def test(self, run: "Run") -> float:
+        """The seconds that the test of a run takes, where it is left to do."""
+        return 0.0 if self.done(run) or run.diverged else self._took(run.spec).test
+
+    def _took(self, spec: "RunSpec") -> Took:
+        from icl_lab.runs.estimate import estimate, testing
+
+        known = self._rules.setdefault(repr((spec.task, spec.preset, spec.model, spec.train)), {})
+        if spec.hash in self._measured:
+            return self._measured[spec.hash]
+        if known and len(self._measured) >= self.MEASURED:
+            return self._reckoned(spec.attn, known)
+        if self._stopping():
+            raise Stopped("stopped before anything was begun.")
+        training, parameters = estimate(spec, self._device)
+        test = testing(spec, self._device) if self.tested else 0.0
+        known[spec.attn] = self._measured[spec.hash] = Took(training, test, parameters)
+        return known[spec.attn]
+
+    def _reckoned(self, attn: str, known: Mapping[str, Took]) -> Took:
+        """What a rule takes beside others that are known: as many times as much as elsewhere, or else as much."""
+        if attn in known:
+            return known[attn]
+        for elsewhere in self._rules.values():
+            both = [rule for rule in known if rule in elsewhere]
+            if both and attn in elsewhere:
+                here, there, own = known[both[0]], elsewhere[both[0]], elsewhere[attn]
+                training = here.training * own.training / there.training
+                return Took(training, here.test * own.test / there.test if there.test else 0.0, here.parameters)
+        return next(iter(known.values()))
 
 
 def title(run: "Run") -> str:
@@ -75,7 +110,7 @@ def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None)
         f"{spec.train.steps - since:,} of {spec.train.steps:,} steps left" if since else f"{spec.train.steps:,} steps"
     )
     state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
-    state = "trained already, to be tested" if run.trained else state
+    state = f"trained already, to be tested: about {duration(seconds)}" if run.trained else state
     state = ("finished already" if clock.tested else "trained already") if clock.done(run) else state
     lab.say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if rehearsal else ''}")
     for sentence in provenance.changed(spec, run.folder):
@@ -88,14 +123,16 @@ def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None)
 def announce_all(runs: Sequence["Run"], clock: Clock, say: Say, jobs: int = 1) -> None:
     """Says, where runs are several, how many there are, how many are done, and how long the rest takes in total.
 
-    Seeds and tests of one training count once.
+    A training that is tested several times counts once.
     """
     if len(runs) < 2:
         return
     done = sum(clock.done(run) for run in runs)
-    trainings = {run.folder: run for run in runs if not (clock.done(run) or run.trained)}
-    seconds = sum(clock(run)[0] for run in trainings.values()) / max(1, min(jobs, len(trainings)))
-    rest = f"; about {duration(seconds)} of training in total{f', {jobs} at once' * (jobs > 1)}" if trainings else ""
+    left = {run.place: run for run in runs if not clock.done(run)}
+    trainings = {run.folder: run for run in left.values()}
+    work = sum(map(clock.training, trainings.values())) + sum(map(clock.test, left.values()))
+    seconds = work / max(1, min(jobs, len(trainings)))
+    rest = f"; about {duration(seconds)} in total{f', {jobs} at once' * (jobs > 1)}" if left else ""
     say(f"{len(runs)} runs, {done} of them finished{rest}")
 
 

@@ -1,4 +1,4 @@
-"""How long a training will take here, before it is begun, and where one that was stopped stands."""
+"""How long training and test of a run will take here, before it is begun, and where one that was stopped stands."""
 
 import time
 
@@ -13,6 +13,7 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.training import engines
 from icl_lab.training.recipe import TrainSpec
 
+FEW = 2_000_000  # of the weights of a head, over all prompts of the pass that a test is estimated by
 COUNTED = 20_000  # steps whose lengths are looked up; of more, as many are
 
 
@@ -35,6 +36,30 @@ def estimate(spec: RunSpec, device: torch.device, since: int = 0) -> tuple[float
     step()  # the first one pays for what is built once
     # The fastest of three: a machine that others use is slow now and then.
     return min(step() for _ in range(3)) * examples(spec.train, since) / spec.train.longest, model.parameter_count()
+
+
+@torch.no_grad()
+def testing(spec: RunSpec, device: torch.device) -> float:
+    """Returns the seconds that the test of a model will take here, by a few prompts of the greatest length.
+
+    That is the greater part of it; references come on top, and rules without a pass for all lengths take less than is
+    told where the lengths differ much.
+    """
+    task = tasks.build(spec.task)
+    model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device).eval()
+    lengths = spec.test.lengths
+    few = max(1, min(spec.test.prompts, FEW // task.tokens(lengths[-1]) ** 2))
+    tokens = task.sample(stream(0, "estimate"), few, lengths[-1]).to(device).tokens
+
+    def one() -> float:
+        began = time.monotonic()
+        model(tokens, answers=task.answers).cpu()
+        return time.monotonic() - began
+
+    one()
+    passes = 1.0 if task.prefixes and model.prefix_consistent else sum(lengths) / lengths[-1]
+    sets = len(spec.test.shifts()) * (len(task.suites()) if spec.test.draws == "ours" else 1)
+    return min(one() for _ in range(2)) * sets * passes * spec.test.prompts / few
 
 
 def examples(spec: TrainSpec, since: int = 0) -> float:

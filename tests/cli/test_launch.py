@@ -25,8 +25,9 @@ RUN = ["--task", "linear", "--preset", "smoke", *SMALL]
 
 @pytest.fixture
 def second_each(monkeypatch):
-    """Every run is estimated to take a second a step at full length."""
+    """Every run is estimated to take a second a step at full length, and its test none."""
     monkeypatch.setattr(estimate, "estimate", lambda spec, device, since=0: (float(spec.train.steps), 1234))
+    monkeypatch.setattr(estimate, "testing", lambda spec, device: 0.0)
 
 
 def fails(monkeypatch, *seeds):
@@ -82,9 +83,9 @@ def test_several_runs_are_announced_in_total(tiny, lab, second_each):
     said = lab.said
     said.clear()
     announce_all(runs, Clock(lab.device), lab.say)
-    assert said.pop() == "6 runs, 1 of them finished; about 5 min of training in total"
+    assert said.pop() == "6 runs, 1 of them finished; about 5 min in total"
     announce_all(runs, Clock(lab.device), lab.say, jobs=2)
-    assert said.pop().endswith("about 2 min of training in total, 2 at once")
+    assert said.pop().endswith("about 2 min in total, 2 at once")
     announce_all(runs[:1], Clock(lab.device), lab.say)
     assert said == []
     announce_all([runs[0], runs[0]], Clock(lab.device), lab.say)
@@ -94,7 +95,7 @@ def test_several_runs_are_announced_in_total(tiny, lab, second_each):
 def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each):
     runs = [lab.store.run(tiny(), 0), lab.store.run(tiny(), 0, "ssmax")]
     announce_all(runs, Clock(lab.device), lab.say)
-    assert "about 60 s of training in total" in lab.said[-1]
+    assert "about 60 s in total" in lab.said[-1]
 
 
 def test_what_is_left_after_a_stop_is_announced(tiny, lab, second_each):
@@ -119,10 +120,39 @@ def test_of_many_specifications_those_alike_but_for_the_rule_are_as_fast(tiny, l
     asked = []
     monkeypatch.setattr(Clock, "MEASURED", 3)
     monkeypatch.setattr(estimate, "estimate", lambda spec, device: asked.append(spec.attn) or (len(asked), 1))
+    monkeypatch.setattr(estimate, "testing", lambda spec, device: 0.0)
     clock = Clock(lab.device)
     seconds = [clock(lab.store.run(tiny("linear", rule), 0))[0] for rule in ("softmax", "ssa", "lssa", "log-n", "ssa")]
     assert (asked, seconds) == (["softmax", "ssa", "lssa"], [1, 2, 3, 1, 2])
     assert clock(lab.store.run(tiny("every", "log-n"), 0))[0] == 4  # another task is measured
+
+
+def test_a_rule_is_as_much_slower_on_one_task_as_on_another(tiny, lab, monkeypatch):
+    """Of its training and of its test: a rule without a fast pass may be tested for longer than it is trained."""
+    rules = {"softmax": (1.0, 10.0), "ssa": (2.0, 70.0)}
+    times = {"linear": 1, "every": 5}
+    monkeypatch.setattr(Clock, "MEASURED", 3)
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device: (rules[spec.attn][0] * times[spec.task], 1))
+    monkeypatch.setattr(estimate, "testing", lambda spec, device: rules[spec.attn][1] * times[spec.task])
+    clock = Clock(lab.device)
+    asked = [("linear", "softmax"), ("linear", "ssa"), ("every", "softmax"), ("every", "ssa"), ("every", "log-n")]
+    seconds = [clock(lab.store.run(tiny(task, rule), 0))[0] for task, rule in asked]
+    assert seconds == [11, 72, 55, 2 * 5 + 7 * 50, 55]  # of a rule that is known nowhere: as the first
+
+
+def test_the_test_of_a_trained_run_is_what_is_left(tiny, lab, monkeypatch):
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device: (100.0, 1))
+    monkeypatch.setattr(estimate, "testing", lambda spec, device: 7.0)
+    run = lab.store.run(tiny(), 0)
+    assert Clock(lab.device)(run)[0] == 107
+    assert Clock(lab.device, tested=False)(run)[0] == 100
+    runs = [run, run.swapped("ssa"), lab.store.run(tiny("linear", "ssa"), 0)]
+    announce_all(runs, Clock(lab.device), lab.say)
+    assert lab.said[-1].endswith("about 4 min in total")  # two trainings, three tests: 221 s
+    trained(run, lab)
+    assert Clock(lab.device)(run) == (7.0, 0, 0)
+    announce(run, lab, Clock(lab.device))
+    assert "trained already, to be tested: about 7 s" in lab.said[-1]
 
 
 def test_a_stop_while_trainings_are_timed_is_heard(tiny, lab, second_each):

@@ -58,3 +58,21 @@ def test_an_estimate_shrinks_with_what_is_done(monkeypatch):
     left, _ = estimate.estimate(spec, torch.device("cpu"), 200)
     assert seconds == estimate.examples(spec.train) / spec.train.longest
     assert left == estimate.examples(spec.train, 200) / spec.train.longest
+
+
+def test_a_test_is_estimated_by_its_prompts_its_cells_and_its_passes(monkeypatch):
+    now = iter(range(1000))
+    monkeypatch.setattr(estimate.time, "monotonic", lambda: float(next(now)))  # every measured pass takes 1 s
+    cells = ["test.prompts=64", "test.axes.sigma_x=1,2", "test.axes.sigma_f=1,2,4", "test.axes.length=10,30,40"]
+
+    def seconds(attn="softmax", task="linear", more=cells):
+        return estimate.testing(resolve(task, attn, "smoke", more), torch.device("cpu"))
+
+    monkeypatch.setattr(estimate, "FEW", 16 * 80**2)  # 40 examples are 80 tokens: 16 prompts at once
+    assert seconds() == 6 * 64 / 16
+    # One pass a length:
+    assert seconds("cosformer:horizon=current") == 6 * 64 / 16 * (10 + 30 + 40) / 40
+    monkeypatch.setattr(estimate, "FEW", 1)  # one prompt at the least
+    assert seconds() == 6 * 64
+    monkeypatch.setattr(estimate, "FEW", 10**9)  # no more prompts than the test has
+    assert seconds() == 6
