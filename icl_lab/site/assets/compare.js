@@ -1,7 +1,7 @@
 "use strict";
 // Any runs of one task beside each other, chosen here; the chosen ones stand in the address.
 (() => {
-  const { make, plain, number, heatmap, fit, bar, key, chart, mean, effect } = site;
+  const { make, plain, number, heatmap, fit, bar, key, chart, wide, HUES, grey, mean, effect } = site;
   const index = site.held.get("runs/runs");
   const get = (id) => document.getElementById(id);
   if (!index || !index.length) {
@@ -16,7 +16,6 @@
   }
   const chosen = new Set();
   let task = "", baseline = "", state = null, turn = 0;
-  const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a51a3", "#882255"];
 
   function read() {
     chosen.clear();
@@ -223,14 +222,13 @@
     const { data } = loaded[0];
     const least = Math.min(...drawn.flatMap((line) => line.y).filter((v) => v > 0)) / 1000;
     const references = data.who.filter((name) => name !== data.model && data.values[name][state.metric]).map((name, i) => ({
-      label: name, color: "#808080", width: 1.2, dash: [[2, 3], [6, 3], [10, 4], [1, 4], [8, 2, 2, 2]][i % 5],
+      label: name, ...grey(i),
       y: axis.values.map((value) => {
         const flat = data.axes.reduce((sum, each) => sum * each.values.length + each.values.indexOf(each.name === axis.name ? value : state.at[each.name]), 0);
         return number(data.values[name][state.metric].v[flat]);
       }),
     })).filter((line) => !state.log || line.y.some((v) => v > least));
-    const wide = axis.values.length > 3 && axis.values[0] > 0 && axis.values[axis.values.length - 1] / axis.values[0] > 20;
-    chart(get("curve"), { title: label, x: axis.values, xLabel: axis.label, yLabel: label, logY: state.log, logX: wide, lines: [...drawn, ...references] });
+    chart(get("curve"), { title: label, x: axis.values, xLabel: axis.label, yLabel: label, logY: state.log, logX: wide(axis.values), lines: [...drawn, ...references] });
     get("curve").append(make("p", { className: "soft" }, `At ${others(axes, axis.name) || "all there is"}. Bands: 95 % over the seeds (none with one seed). References are grey.`));
   }
 

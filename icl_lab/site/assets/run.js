@@ -1,7 +1,7 @@
 "use strict";
 // The page of one run: its grid under shift with sliders for the axes that are not drawn, a curve, its training.
 (() => {
-  const { make, plain, number, heatmap, fit, key, chart } = site;
+  const { make, plain, number, heatmap, key, chart, wide, HUES, grey } = site;
   const name = location.pathname.split("/").pop().replace(/\.html$/, "");
   const data = site.held.get(`run/${decodeURIComponent(name)}`);
   if (!data) return;
@@ -89,11 +89,10 @@
       document.getElementById("map").append(key(["trained", "as in training"], ["hatch", "not measured"]));
       const line = axis[along];
       const flats = line.values.map((_, i) => index({ ...at, [along]: i }));
-      const grey = "#808080", dashes = [[2, 3], [6, 3], [10, 4], [1, 4], [8, 2, 2, 2], [12, 2]];
       let count = 0;
       const lines = data.who.filter((each) => cells(each)).map((each) => {
         const model = each === data.model, y = flats.map((flat) => number(cells(each).v[flat]));
-        return { label: each, y, color: model ? data.look.color : grey, dash: model ? data.look.dash : dashes[count++ % dashes.length], width: model ? 2.5 : 1.2 };
+        return { label: each, y, ...(model ? { ...data.look, width: 2.5 } : grey(count++)) };
       });
       const model = lines.filter((each) => each.label === data.model).flatMap((each) => each.y).filter((v) => v > 0);
       const positive = lines.flatMap((each) => each.y).filter(Number.isFinite).every((v) => v > 0) && model.length > 0;
@@ -109,11 +108,6 @@
     show();
   }
 
-  /** Whether values span so much that a logarithmic axis shows them better. */
-  function wide(values) {
-    return values.length > 3 && values[0] > 0 && values[values.length - 1] / values[0] > 20;
-  }
-
   function training() {
     const { history } = data, x = history.step;
     const positive = history.loss.every((v) => v === null || number(v) > 0);
@@ -121,8 +115,8 @@
     const names = Object.keys(history).filter((each) => !["step", "loss", "length", "rate"].includes(each));
     const box = document.getElementById("parameters");
     if (!box || !names.length) return;
-    const few = names.slice(0, 24), hues = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a51a3", "#882255"];
-    chart(box, { title: "learned parameters", x, xLabel: "step", yLabel: "value", lines: few.map((each, i) => ({ label: each, y: history[each].map(number), color: hues[i % hues.length], dash: i >= hues.length ? [5, 3] : [], width: 1.4 })) });
+    const few = names.slice(0, 24);
+    chart(box, { title: "learned parameters", x, xLabel: "step", yLabel: "value", lines: few.map((each, i) => ({ label: each, y: history[each].map(number), color: HUES[i % HUES.length], dash: i >= HUES.length ? [5, 3] : [], width: 1.4 })) });
     if (names.length > few.length) box.append(make("p", { className: "soft" }, `The first ${few.length} of ${names.length} are drawn.`));
   }
 })();
