@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from icl_lab.allocator import keep_freed
 from icl_lab.errors import BadValue
 from icl_lab.extras import installed
 from icl_lab.version import commit as commit
@@ -18,7 +19,11 @@ PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "m
 
 
 def device(name: str) -> torch.device:
-    """Returns the device called ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; raises ``BadValue`` if absent."""
+    """Returns the device called ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; raises ``BadValue`` if absent.
+
+    Whoever asks is about to compute: from here on the process keeps the memory that tensors give back.
+    """
+    keep_freed()
     there = ["cpu"]
     if torch.cuda.is_available():
         there += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
