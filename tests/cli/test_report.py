@@ -7,9 +7,7 @@ import sys
 import pytest
 
 from icl_lab.cli.main import main
-from icl_lab.grid import Grid
-from icl_lab.runs import study_folder
-from icl_lab.runs.study_folder import StudyRecord
+from tests.comparison.made import prompted as prompted_folder
 
 SMALL = ["--set", "train.steps=60", "--set", "train.batch=8", "--set", "model.width=16", "--set", "test.prompts=64"]
 SMALL += ["--set", "test.axes.length=5,12", "--set", "test.axes.sigma_f=1,2,4,10"]
@@ -59,15 +57,7 @@ def test_a_page_is_built_again_as_it_was(run, made):
 @pytest.fixture
 def prompted(made):
     """A folder of a prompted model beside the comparison, which was asked in two of its cells."""
-    rows = [
-        {"attn": "prompted:big", "sigma_x": 1.0, "sigma_f": s, "length": 12.0, "value": s, "stderr": 0.5}
-        for s in (1.0, 4.0)
-    ]
-    who = {"task": "linear", "preset": "smoke", "spec": "0", "seed": 0, "metric": "mse-code", "count": 4}
-    grid = Grid.of(rows, ["sigma_x", "sigma_f", "length"], **who)
-    record = StudyRecord.of("prompted", {"task": "linear"}, {}, "icl-lab prompted")
-    study_folder.publish(record, made.parent / "prompted-big", {"grid.csv": grid.csv()}, {})
-    return made.parent / "prompted-big"
+    return prompted_folder(made.parent, sigmas=(1.0, 4.0), folder="prompted-big", length=12.0)
 
 
 @pytest.mark.slow
@@ -75,7 +65,7 @@ def test_a_prompted_model_stands_beside_trained_rules_and_on_the_page_built_agai
     words = [*compare("--seeds", "2"), "--results", str(made.parent), "--name", "beside"]
     code, out, err = run(*words, "--beside", str(prompted))
     assert code == 0, err
-    assert "| prompted:big | 1.0 ± 0.5 |  | 4.0 ± 0.5 |" in out
+    assert "| prompted:big | 3.0 ± 0.3 |  | 12 ± 1.2 |" in out
     folder = made.parent / "beside"
     (folder / "table.md").unlink()
     (folder / "report.html").unlink()

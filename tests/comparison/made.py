@@ -4,7 +4,9 @@ from icl_lab import tasks
 from icl_lab.comparison.page import Facts
 from icl_lab.comparison.study import Study
 from icl_lab.grid import Grid
+from icl_lab.runs import study_folder
 from icl_lab.runs.spec import resolve
+from icl_lab.runs.study_folder import StudyRecord
 
 SIGMAS = (1.0, 2.0, 4.0, 6.0, 10.0)
 SPEC = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
@@ -40,3 +42,19 @@ def facts(made):
         rule: [Facts(resolve("linear", rule), seed, "", env, history) for seed in range(made.seeds)]
         for rule in made.grids
     }
+
+
+def prompted(root, task="linear", sigmas=(1.0, 4.0), digits=(), metric="mse-code", folder="big", length=40.0):
+    """A folder as ``icl-lab prompted`` leaves it: an error of 3 sigma_f, known to a tenth of it."""
+    rows = [
+        {"attn": who, "sigma_x": 1.0, "sigma_f": s, "length": length, "value": value + d, "stderr": value / 10}
+        | ({"digits": d} if digits else {})
+        for s in sigmas
+        for d in digits or (0.0,)
+        for who, value in (("prompted:big", 3 * s), ("reference:zero", 2 * s * s))
+    ]
+    axes = [*(["digits"] if digits else []), "sigma_x", "sigma_f", "length"]
+    grid = Grid.of(rows, axes, task=task, preset="lite", spec="0", seed=0, metric=metric, count=64)
+    record = StudyRecord.of("prompted", {"task": task}, {}, "icl-lab prompted")
+    study_folder.publish(record, root / folder, {"grid.csv": grid.csv(), "table.md": "x"}, {})
+    return root / folder

@@ -7,29 +7,10 @@ import pytest
 
 from icl_lab.comparison import outside, page
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.grid import Grid
 from icl_lab.runs import study_folder
 from icl_lab.runs.study_folder import StudyRecord
 
 from . import made
-
-AXES = ["sigma_x", "sigma_f", "length"]
-
-
-def prompted(root, name="prompted:big", task="linear", sigmas=(1.0, 4.0), digits=(), metric="mse-code", folder="big"):
-    """A folder as ``icl-lab prompted`` leaves it: an error of 3 sigma_f, known to a tenth of it."""
-    rows = [
-        {"attn": who, "sigma_x": 1.0, "sigma_f": s, "length": 40.0, "value": value + d, "stderr": value / 10}
-        | ({"digits": d} if digits else {})
-        for s in sigmas
-        for d in digits or (0.0,)
-        for who, value in ((name, 3 * s), ("reference:zero", 2 * s * s))
-    ]
-    axes = [*(["digits"] if digits else []), *AXES]
-    grid = Grid.of(rows, axes, task=task, preset="lite", spec="0", seed=0, metric=metric, count=64)
-    record = StudyRecord.of("prompted", {"task": task}, {}, "icl-lab prompted")
-    study_folder.publish(record, root / folder, {"grid.csv": grid.csv(), "table.md": "x"}, {})
-    return root / folder
 
 
 def beside(*folders):
@@ -38,7 +19,7 @@ def beside(*folders):
 
 
 def test_a_prompted_model_is_a_line_where_it_was_asked(tmp_path):
-    study = beside(prompted(tmp_path))
+    study = beside(made.prompted(tmp_path))
     (other,) = study.outside
     line = study.line("sigma_f")
     found = [study.beside(other, cell) for cell in line]
@@ -54,7 +35,7 @@ def test_a_prompted_model_is_a_line_where_it_was_asked(tmp_path):
 
 
 def test_facets_are_averaged_with_their_errors(tmp_path):
-    folder = prompted(tmp_path, sigmas=(1.0, 4.0))
+    folder = made.prompted(tmp_path, sigmas=(1.0, 4.0))
     (other,) = outside.read([folder], "linear")
     value, error = other.at("mse-code", 2, {"sigma_x": 1.0, "length": 40.0})
     assert value == pytest.approx((3 + 12) / 2)
@@ -64,7 +45,7 @@ def test_facets_are_averaged_with_their_errors(tmp_path):
 
 
 def test_each_number_of_decimals_is_a_model(tmp_path):
-    found = outside.read([prompted(tmp_path, digits=(1.0, 2.0))], "linear")
+    found = outside.read([made.prompted(tmp_path, digits=(1.0, 2.0))], "linear")
     assert [each.name for each in found] == ["prompted:big, 1 decimal", "prompted:big, 2 decimals"]
     assert [each.at("mse-code", 1, {"sigma_f": 1.0})[0] for each in found] == [4.0, 5.0]
     assert len(outside.options(found)["beside"]) == 1
@@ -73,7 +54,7 @@ def test_each_number_of_decimals_is_a_model(tmp_path):
 def test_the_rules_of_a_comparison_are_judged_without_it(tmp_path):
     from icl_lab.comparison.study import compare, tidy
 
-    with_it = beside(prompted(tmp_path))
+    with_it = beside(made.prompted(tmp_path))
     alone = replace(with_it, outside=())
     assert tidy(with_it, compare(with_it)) == tidy(alone, compare(alone))
 
@@ -85,21 +66,21 @@ def test_what_cannot_stand_beside_is_refused(tmp_path):
     refused = {
         "it holds no study, not one of icl-lab prompted": [tmp_path / "empty"],
         "it holds a study of the kind compare": [tmp_path / "compare"],
-        "about the task every, not linear": [prompted(tmp_path, task="every", folder="every")],
-        "its prompts settle no mse-code": [prompted(tmp_path, metric="mse", folder="mse")],
-        "prompted:big is in several": [prompted(tmp_path), prompted(tmp_path, folder="twice")],
+        "about the task every, not linear": [made.prompted(tmp_path, task="every", folder="every")],
+        "its prompts settle no mse-code": [made.prompted(tmp_path, metric="mse", folder="mse")],
+        "prompted:big is in several": [made.prompted(tmp_path), made.prompted(tmp_path, folder="twice")],
     }
     for words, folders in refused.items():
         with pytest.raises(BadValue, match=words):
             outside.read(folders, "linear")
-    folder = prompted(tmp_path)
+    folder = made.prompted(tmp_path)
     (folder / "grid.csv").write_text((folder / "grid.csv").read_text().replace("12.0", "1.0"))
     with pytest.raises(RunFailed, match="damaged or edited"):
         outside.read([folder], "linear")
 
 
 def test_a_record_finds_what_stood_beside_it_and_nothing_else(tmp_path):
-    folder = prompted(tmp_path)
+    folder = made.prompted(tmp_path)
     told = outside.options(outside.read([folder], "linear"))
     (again,) = outside.again(told, "linear")
     assert again.name == "prompted:big"

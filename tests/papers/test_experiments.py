@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from icl_lab import published
+from icl_lab.comparison import outside
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
@@ -24,6 +25,7 @@ from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import StudyRecord
+from tests.comparison.made import prompted
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -235,7 +237,7 @@ def test_what_is_wrong_with_a_file_is_said(small):
 
 
 @pytest.mark.slow
-def test_from_runs_to_verdicts_and_a_page(small, lab):
+def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     from icl_lab.pipeline import sweep
 
     made = experiment.load("small", small)
@@ -266,6 +268,15 @@ def test_from_runs_to_verdicts_and_a_page(small, lab):
     assert "NOT LEARNED" in page
     assert "<h1>A title (A paper)</h1>" in page
     assert "one column too far right" in page
+    # A prompted model stands beside, on the page that is built again too, and no claim is about it.
+    folder = prompted(lab.store.root, sigmas=(1.0, 10.0), length=12.0)
+    order = claims.Order("small", "smoke", overlay=True, beside=outside.read([folder], "linear"))
+    told = claims.publish(made, order, groups, lab, place.with_name("beside"))
+    assert "| prompted:big | 3.0 ± 0.3 |" in told
+    assert told.partition("Claims")[2].partition("Made by")[0] == text.partition("Claims")[2].partition("Made by")[0]
+    record = study_folder.read(place.with_name("beside"))
+    claims.rebuild(record, groups, lab, tmp_path / "again", small)
+    assert "| prompted:big | 3.0 ± 0.3 |" in (tmp_path / "again" / "table.md").read_text()
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
     sweep(run.spec, 2, lab)
