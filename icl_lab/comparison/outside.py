@@ -5,16 +5,18 @@ the curves, with the standard error over their own prompts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import present
 from icl_lab.grid import Grid
 from icl_lab.runs import study_folder
+from icl_lab.runs.measure import Errors
 
+ERRORS = "errors.safetensors"
 KIND = "prompted"  # of the studies that can stand beside trained rules
 DIGITS = "digits"  # the axis that trained models do not have: the decimals of the numbers in a prompt
 
@@ -27,6 +29,8 @@ class Outside:
     grid: Grid
     folder: str
     study: str  # the hash of the study in that folder
+    errors: Errors | None = None  # what each of its prompts adds to the headline, where that was kept
+    fixed: Mapping[str, float] = field(default_factory=dict)  # the number of decimals, where it is an axis
 
     def at(self, metric: str, facets: int, cell: Mapping[str, float]) -> tuple[float, float]:
         """Returns the metric in a cell with its standard error, the mean over ``facets`` rows; NaN where not asked."""
@@ -61,15 +65,17 @@ def read(folders: Sequence[str | Path], task: str) -> list[Outside]:
         if record.options["task"] != task:
             raise BadValue(f"--beside {folder}: it is about the task {record.options['task']}, not {task}.")
         study_folder.verify(folder)
-        path = present(folder / "grid.csv")
+        path, kept = present(folder / "grid.csv"), folder / ERRORS
         assert path is not None  # which verify has found
-        for name, grid in _by_digits(Grid.read(path)):
+        errors = Errors.decoded(kept.read_bytes()) if kept.exists() else None
+        for name, grid, fixed in _by_digits(Grid.read(path)):
             if metric not in grid.values("metric"):
                 raise BadValue(f"--beside {folder}: its prompts settle no {metric}; ask for it with --every-answer.")
-            found.append(Outside(name, grid, str(folder), record.hash))
+            found.append(Outside(name, grid, str(folder), record.hash, errors, fixed))
     twice = [each.name for each in found if sum(other.name == each.name for other in found) > 1]
     if twice:
-        raise BadValue(f"--beside: {twice[0]} is in several of these folders; name one of them.")
+        places = ", ".join(each.folder for each in found if each.name == twice[0])
+        raise BadValue(f"{twice[0]} has several studies of {task}: {places}; only one can be meant.")
     return found
 
 
@@ -83,12 +89,28 @@ def again(told_of: Mapping[str, Any], task: str) -> list[Outside]:
     return found
 
 
-def _by_digits(grid: Grid) -> Iterator[tuple[str, Grid]]:
+def stored(root: Path, task: str) -> dict[str, Outside]:
+    """Returns the prompted models of a task in a results folder, by name.
+
+    Raises ``BadValue`` where one has several studies there: what is said of it would hang on which of them is read.
+    """
+    places = []
+    for place in study_folder.folders(root, "task"):
+        try:
+            record = study_folder.read(place)
+        except RunFailed:  # what a damaged folder was about nobody knows; icl-lab verify names it
+            continue
+        if record is not None and record.kind == KIND and record.options["task"] == task:
+            places.append(place)
+    return {each.name: each for each in read(places, task)}
+
+
+def _by_digits(grid: Grid) -> Iterator[tuple[str, Grid, dict[str, float]]]:
     """Yields the model of a grid, for each number of decimals where there are several."""
     (name,) = (str(name) for name in grid.values("attn") if not str(name).startswith("reference:"))
     own = grid.where(attn=name)
     if DIGITS not in grid.axes:
-        yield name, own
+        yield name, own, {}
         return
     for digits in own.values(DIGITS):
-        yield f"{name}, {digits:g} decimal{'s' * (digits != 1)}", own.where(digits=digits)
+        yield f"{name}, {digits:g} decimal{'s' * (digits != 1)}", own.where(digits=digits), {DIGITS: digits}

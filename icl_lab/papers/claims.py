@@ -44,7 +44,7 @@ def groups(
 class Order:
     """An experiment as it was asked for: its file, the preset, further settings, whether to move doubtful rows.
 
-    ``beside`` are models that were not trained here; claims are not judged by them.
+    ``beside`` are models that were not trained here, shown on the page.
     """
 
     name: str

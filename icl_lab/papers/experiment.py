@@ -23,6 +23,7 @@ from icl_lab.runs.spec import RunSpec, check_swap, resolve
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
 COMPARE = "compare"  # the grids of finished runs, without a further analysis
+PROMPTED = "prompted:"  # before the name of a language model that was asked by its prompts
 PRINTED = "printed:"  # before the name of a variant: its printed row
 BYTES = 1_000_000  # of a file
 # What pictures take for mathematics, tables for code or a new cell, is no part of a name.
@@ -50,6 +51,7 @@ class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The error of a variant (or ``reference:...``) over cells: the mean, or the mean logarithm for ratios.
 
     ``printed:NAME`` is what the paper prints for that variant; its cells name the printed axis and no other.
+    ``prompted:MODEL`` is a language model that was asked by ``icl-lab prompted``, the same beside every seed.
     """
 
     of: str
@@ -232,6 +234,8 @@ def load(name: str, folder: Path) -> Experiment:
             cells.check(side.cells, axes, f"{path.name}: {claim.statement}")
             if question is None and side.of.startswith(PRINTED):
                 printed_numbers(made, side)  # a number that is not printed is said here
+            elif question is None and side.of.startswith(PROMPTED):
+                continue  # whether there is such a study is known where the claim is judged
             elif side.of not in known and not side.of.startswith("reference:"):
                 raise UnknownName(f"variant of {path.name}", side.of, known)
     if made.baseline not in names_of:

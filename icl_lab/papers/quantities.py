@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,10 +12,21 @@ import numpy as np
 
 from icl_lab import normalizers, tasks
 from icl_lab.analyses.frame import Analysis
+from icl_lab.comparison import outside
+from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.statistics import Array, Evaluation, Scale, evaluation, resampled
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid, model_name
-from icl_lab.papers.experiment import PRINTED, Claim, Experiment, Quantity, Variant, combinations, printed_numbers
+from icl_lab.papers.experiment import (
+    PRINTED,
+    PROMPTED,
+    Claim,
+    Experiment,
+    Quantity,
+    Variant,
+    combinations,
+    printed_numbers,
+)
 from icl_lab.runs import study_folder, summary
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import RunSpec
@@ -76,14 +88,29 @@ class Finished:
         """Returns the specification of a variant."""
         return self.specs[self.variant(of).name]
 
+    @cached_property
+    def prompted(self) -> dict[str, Outside]:
+        """The prompted models of the task that are stored."""
+        return outside.stored(self.store.root, next(iter(self.specs.values())).task)
+
     def seeds(self, of: str) -> set[int]:
-        """Returns the training seeds of which a variant has a finished run."""
+        """Returns the training seeds of which a variant has a finished run; of what has none, those of the baseline."""
+        if of.startswith(PROMPTED) and of not in self.prompted:
+            return set()
         spec, swap = self.spec(of), rule(self.variant(of))
         return {seed for seed in self.store.seeds(spec) if self.store.run(spec, seed, swap).finished}
 
     def measured(self, of: str, seed: int) -> tuple[Grid, Errors | None]:
         """Returns the grid of a run and what each prompt adds to it, where that is kept."""
         return self._measured(self.spec(of), seed, rule(self.variant(of)))
+
+    def errors(self, of: str, seed: int) -> Errors | None:
+        """Returns what each prompt adds to the headline of a variant or a prompted model, where that is kept."""
+        return self.prompted[of].errors if of.startswith(PROMPTED) else self.measured(of, seed)[1]
+
+    def fixed(self, of: str) -> Mapping[str, float]:
+        """Returns the labels that stand beside those of the task's own axes."""
+        return self.prompted[of].fixed if of.startswith(PROMPTED) else {}
 
     def own(self, of: str, seed: int) -> Grid | None:
         """Returns the grid of a trained model with the rule that it was trained with; None where there is none."""
@@ -106,21 +133,29 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
     def read(side: Quantity, metric: str, seed: int) -> float:
         if side.of.startswith(PRINTED):
             return _mean(printed_numbers(experiment, side), task.log_scale)
-        grid, _ = finished.measured(side.of, seed)
-        name = side.of if side.of.startswith("reference:") else model_name(grid)
+        if side.of.startswith(PROMPTED):
+            grid = finished.prompted[side.of].grid
+            name = str(grid.values("attn")[0])
+        else:
+            grid, _ = finished.measured(side.of, seed)
+            name = side.of if side.of.startswith("reference:") else model_name(grid)
         cells = combinations(side.cells, {axis: value for axis, value in training.items() if axis not in task.facets})
         found = [grid.where(attn=name, metric=metric or task.headline, **cell).frame["value"] for cell in cells]
         return _mean([value for values in found for value in values], task.log_scale)
 
     def noise(count: int) -> Evaluation | None:
         # Errors of single prompts are kept of the headline, and not of references or printed numbers.
-        if claim.metric not in ("", task.headline) or not all(experiment.variant(side.of) for side in sides):
+        told = [side.of.startswith(PROMPTED) or experiment.variant(side.of) for side in sides]
+        if claim.metric not in ("", task.headline) or not all(told):
             return None
-        kept = [[finished.measured(side.of, seed)[1] for seed in seeds[:count]] for side in sides]
+        kept = [[finished.errors(side.of, seed) for seed in seeds[:count]] for side in sides]
         known = [[each for each in of if each is not None] for of in kept]
         if [len(of) for of in known] != [count, count]:
             return None
-        left, right = (_resampled(side, of, training, task) for side, of in zip(sides, known, strict=True))
+        left, right = (
+            _resampled(side, of, {**training, **finished.fixed(side.of)}, task)
+            for side, of in zip(sides, known, strict=True)
+        )
         return evaluation(left - right, scale(experiment, claim))
 
     if scale(experiment, claim) == "log-ratio" or not seeds:

@@ -247,6 +247,7 @@ def written(
         "grid.csv": grid.csv(),
         "answers.csv": measurement.answers(found),
         "record.jsonl": record.lines(keys),
+        **({"errors.safetensors": found.errors.encoded()} if found.errors.cells else {}),
         "table.md": text,
     }
     figures = pictures.figures(plan, grid, facts)

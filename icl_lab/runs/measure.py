@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 import torch
 from msgspec import Meta
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from icl_lab.option_values import GREATEST
@@ -109,19 +111,24 @@ class Errors:
         kept = shares(values).double().view(-1, share).mean(1)
         self.cells[tuple(float(cell[axis]) for axis in self.axes)] = kept.float()
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Returns one tensor of shares (cells b), and one of labels (cells) for each axis."""
+    def encoded(self) -> bytes:
+        """Returns ``errors.safetensors``: a tensor of shares (cells b), and one of labels (cells) for each axis."""
         labels = torch.tensor(list(self.cells), dtype=torch.float64).reshape(len(self.cells), len(self.axes))
         columns = {f"axis {number} {axis}": labels[:, number].clone() for number, axis in enumerate(self.axes)}
-        return {"errors": torch.stack(list(self.cells.values())), **columns}
+        return save({"errors": torch.stack(list(self.cells.values())), **columns})
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """Reads what ``tensors`` returned."""
+    def decoded(cls, data: bytes) -> Self:
+        """Reads such a file; raises ``ValueError`` where it is none."""
+        try:
+            tensors = load(data)
+            shares = tensors["errors"]
+        except (SafetensorError, KeyError) as error:
+            raise ValueError(str(error)) from error
         columns = sorted(name for name in tensors if name.startswith("axis "))
         made = cls([name.split(" ", 2)[2] for name in columns])
         labels = zip(*(tensors[name].tolist() for name in columns), strict=True)
-        made.cells = dict(zip(labels, tensors["errors"], strict=True))
+        made.cells = dict(zip(labels, shares, strict=True))
         return made
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 from safetensors import SafetensorError
-from safetensors.torch import load, save, save_model
+from safetensors.torch import load, save_model
 
 from icl_lab import tasks
 from icl_lab.errors import Diverged, LabError, RunFailed
@@ -240,7 +240,7 @@ class Run:
 
     def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
-        kept = {"errors.safetensors": save(errors.tensors())} if errors.cells else {}
+        kept = {"errors.safetensors": errors.encoded()} if errors.cells else {}
         files = {**kept, "positions.csv": positions.csv().encode(), "grid.csv": grid.csv().encode()}
         with writing(self.folder):
             self._describe()  # where the model came from the evidence, or the folder vanished meanwhile
@@ -266,8 +266,8 @@ class Run:
                 manifest.check(self.place, "errors.safetensors", None)
             return None
         try:
-            return Errors.of(load(self.read("errors.safetensors", self.place)))
-        except (SafetensorError, KeyError, ValueError) as error:
+            return Errors.decoded(self.read("errors.safetensors", self.place))
+        except ValueError as error:
             raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
 
     def measured(self) -> tuple[Grid, Errors | None]:

@@ -1,10 +1,13 @@
 """Studies made of numbers, for the tests of pages."""
 
+import torch
+
 from icl_lab import tasks
 from icl_lab.comparison.page import Facts
 from icl_lab.comparison.study import Study
 from icl_lab.grid import Grid
 from icl_lab.runs import study_folder
+from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.study_folder import StudyRecord
 
@@ -56,5 +59,11 @@ def prompted(root, task="linear", sigmas=(1.0, 4.0), digits=(), metric="mse-code
     axes = [*(["digits"] if digits else []), "sigma_x", "sigma_f", "length"]
     grid = Grid.of(rows, axes, task=task, preset="lite", spec="0", seed=0, metric=metric, count=64)
     record = StudyRecord.of("prompted", {"task": task}, {}, "icl-lab prompted")
-    study_folder.publish(record, root / folder, {"grid.csv": grid.csv(), "table.md": "x"}, {})
+    errors = Errors(grid.axes)
+    for s in sigmas:
+        for d in digits or (0.0,):  # 64 prompts, half of them a tenth below and half above
+            spread = torch.tensor([0.9, 1.1] * 32) * 3 * s + d
+            errors.add({"digits": d, "sigma_x": 1.0, "sigma_f": s, "length": length}, spread)
+    files = {"grid.csv": grid.csv(), "table.md": "x", "errors.safetensors": errors.encoded()}
+    study_folder.publish(record, root / folder, files, {})
     return root / folder

@@ -63,12 +63,13 @@ def test_what_cannot_stand_beside_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     other = StudyRecord.of("compare", {"baseline": "softmax"}, {}, "icl-lab compare")
     study_folder.publish(other, tmp_path / "compare", {"table.md": "x"}, {})
+    twice = [made.prompted(tmp_path), made.prompted(tmp_path, folder="twice")]
     refused = {
         "it holds no study, not one of icl-lab prompted": [tmp_path / "empty"],
         "it holds a study of the kind compare": [tmp_path / "compare"],
         "about the task every, not linear": [made.prompted(tmp_path, task="every", folder="every")],
         "its prompts settle no mse-code": [made.prompted(tmp_path, metric="mse", folder="mse")],
-        "prompted:big is in several": [made.prompted(tmp_path), made.prompted(tmp_path, folder="twice")],
+        "prompted:big has several studies of linear": twice,
     }
     for words, folders in refused.items():
         with pytest.raises(BadValue, match=words):

@@ -236,6 +236,18 @@ def test_what_is_wrong_with_a_file_is_said(small):
             experiment.load("bad", small)
 
 
+CELL = {"attn": "softmax", "metric": "mse-code", "sigma_x": 1, "sigma_f": 10, "length": 12}
+ASKED = """
+[[claims]]
+statement = "A large language model errs less far from training"
+where = "here"
+left = { of = "prompted:big", cells = { sigma_f = [10] } }
+is = "below"
+right = { of = "softmax", cells = { sigma_f = [10] } }
+ungated = "the model was trained for sixty steps"
+"""
+
+
 @pytest.mark.slow
 def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     from icl_lab.pipeline import sweep
@@ -277,6 +289,17 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     record = study_folder.read(place.with_name("beside"))
     claims.rebuild(record, groups, lab, tmp_path / "again", small)
     assert "| prompted:big | 3.0 ± 0.3 |" in (tmp_path / "again" / "table.md").read_text()
+    # It can be claimed about, from where it is stored.
+    (small / "asked.toml").write_text(SMALL + ASKED)
+    asked = experiment.load("asked", small)
+    (finding,) = claims.findings(asked, lab.store, "smoke", place)[-1:]
+    assert finding.found.seeds == 2
+    own = [groups["softmax"][seed].grid().at(**CELL) for seed in (0, 1)]
+    assert finding.found.ratio[0] == pytest.approx(30 / (own[0] * own[1]) ** 0.5)
+    source = from_grids(Finished(asked, lab.store, "smoke"), asked.claims[-1])
+    assert source.noise(2) is not None
+    shutil.rmtree(folder)
+    assert claims.findings(asked, lab.store, "smoke", place)[-1].verdict == "not run"
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
     sweep(run.spec, 2, lab)

@@ -120,7 +120,7 @@ def test_each_prompt_is_kept_and_their_mean_is_the_cell(choice):
     measured = measure({"x": Subject(lambda prompt: model(prompt.tokens))}, task, spec)
     rows = [row for row in measured.cells if row["metric"] == task.headline]
     assert len(rows) == len(measured.errors.cells) == 2 * 2 ** len(task.training)
-    read = Errors.of(measured.errors.tensors())
+    read = Errors.decoded(measured.errors.encoded())
     assert read.axes == [*task.training, "length"]
     for row in rows:
         kept = read.at({axis: row[axis] for axis in read.axes})
@@ -210,7 +210,7 @@ def test_the_published_set_keeps_an_error_for_each_function():
         assert len(kept) == 100
         row = next(r for r in measured.cells if r["metric"] == "mse-code" and r["sigma_f"] == sigma)
         assert kept.double().mean().item() == pytest.approx(row["value"], rel=1e-6)
-    assert Errors.of(measured.errors.tensors()).cells.keys() == measured.errors.cells.keys()
+    assert Errors.decoded(measured.errors.encoded()).cells.keys() == measured.errors.cells.keys()
     own = Errors(["length"])
     own.add({"length": 4}, torch.tensor([1.0, 3.0, 5.0, 7.0]), 2)
     assert own.at({"length": 4}).tolist() == [2.0, 6.0]
