@@ -118,7 +118,7 @@ def findings(
         else:
             source = quantities.from_analysis(analysis, found, claim, quantities.scale(experiment, claim))
         if not source.seeds:
-            judged.append(Finding(claim, "not run"))
+            judged.append(Finding(claim, "not run", note=finished.lacking(claim)))
             continue
         try:
             left, right = (

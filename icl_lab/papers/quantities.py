@@ -104,6 +104,13 @@ class Finished:
         """Returns the grid of a run and what each prompt adds to it, where that is kept."""
         return self._measured(self.spec(of), seed, rule(self.variant(of)))
 
+    def lacking(self, claim: Claim) -> str:
+        """Says which prompted model of a claim is not stored; empty where there is none to wait for."""
+        asked = [side.of for side in (claim.left, claim.right) if side.of.startswith(PROMPTED)]
+        return "; ".join(
+            f"no study of {of} is stored here (icl-lab prompted)" for of in asked if of not in self.prompted
+        )
+
     def errors(self, of: str, seed: int) -> Errors | None:
         """Returns what each prompt adds to the headline of a variant or a prompted model, where that is kept."""
         return self.prompted[of].errors if of.startswith(PROMPTED) else self.measured(of, seed)[1]

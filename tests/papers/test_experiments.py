@@ -299,7 +299,9 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     source = from_grids(Finished(asked, lab.store, "smoke"), asked.claims[-1])
     assert source.noise(2) is not None
     shutil.rmtree(folder)
-    assert claims.findings(asked, lab.store, "smoke", place)[-1].verdict == "not run"
+    lacks = claims.findings(asked, lab.store, "smoke", place)[-1]
+    assert lacks.verdict == "not run"
+    assert "no study of prompted:big is stored here" in lacks.words
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
     sweep(run.spec, 2, lab)
