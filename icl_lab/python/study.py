@@ -63,10 +63,8 @@ class Study:
         for rule, summary in summaries(study).items():
             means = {name: words.mean(study.values(rule, cell)) for name, cell in line.items()}
             rows.append({"rule": rule, **means, "summary": summary})
-        rows += [
-            {"rule": reference, **{name: study.reference(reference, cell) for name, cell in line.items()}}
-            for reference in study.references()
-        ]
+        for behind, values in study.behind(list(line.values())).items():
+            rows.append({"rule": behind, **dict(zip(line, values, strict=True))})
         return frame_of(rows, columns=("rule", *line, "summary")).set_index("rule")
 
     def effects(self) -> "pd.DataFrame":
