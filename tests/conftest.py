@@ -12,6 +12,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ["OPENAI_BASE_URL"] = os.environ["OPENAI_API_KEY"] = ""  # no test asks the server of whoever runs it
 os.environ["ICL_LAB_EVIDENCE"] = ""  # tests train what they ask for; those about the evidence name theirs
+for name in (*os.environ.get("GIVEN", "").split(), "GIVEN", "FOUND", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"):
+    os.environ.pop(name, None)  # of `make test ARGS=..`: the makes that tests start are told none of it
 
 import pytest
 import torch
