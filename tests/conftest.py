@@ -12,13 +12,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ["OPENAI_BASE_URL"] = os.environ["OPENAI_API_KEY"] = ""  # no test asks the server of whoever runs it
 os.environ["ICL_LAB_EVIDENCE"] = ""  # tests train what they ask for; those about the evidence name theirs
-for name in (*os.environ.get("GIVEN", "").split(), "GIVEN", "FOUND", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"):
-    os.environ.pop(name, None)  # of `make test ARGS=..`: the makes that tests start are told none of it
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# Of `make test ARGS=..`: the makes that tests start are told none of it.
+for name in ("GIVEN FOUND MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL " + os.environ.get("GIVEN", "")).split():
+    os.environ.pop(name, None)
 
 collect_ignore = ["examples"]  # tasks from outside: a test that wants them registers them
 

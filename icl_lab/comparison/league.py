@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from icl_lab import markdown as md
 from icl_lab import tasks
@@ -102,35 +103,28 @@ class League:
         """The mean rank of each rule that is whole, 1 the best; ties share a rank.
 
         The interval resamples tasks, and within each the seeds of every rule: it is that of other tasks like these and
-        of other trainings, and is wide with few tasks.
+        of other trainings, and is wide with few tasks. A task without skill in this part, because its test has no cell
+        there, ranks nobody.
         """
-        if len(self.whole) < 2:
-            return {}
         values = [[self.skills[rule, task].values(part) for rule in self.whole] for task in self.tasks]
+        values = [rules for rules in values if not any(math.isnan(value) for seeds in rules for value in seeds)]
+        if len(self.whole) < 2 or not values:
+            return {}
         rng = np.random.default_rng(int(stream(0, "league").initial_seed()))
-        drawn = []
-        for _ in range(DRAWS):
-            chosen = rng.integers(len(values), size=len(values))
-            drawn.append(
-                np.mean(
-                    [ranks([fmean(rng.choice(seeds, len(seeds))) for seeds in values[task]]) for task in chosen], axis=0
-                )
-            )
-        mean = np.mean([ranks([fmean(seeds) for seeds in task]) for task in values], axis=0)
-        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+        chosen = rng.integers(len(values), size=(DRAWS, len(values)))
+        drawn = np.array([[_resampled(seeds, chosen.shape, rng) for seeds in rules] for rules in values])
+        drawn = np.take_along_axis(drawn, chosen[None, None], axis=0)[0]  # rule, draw, place among the chosen tasks
+        low, high = np.quantile(rankdata(-drawn, axis=0).mean(axis=-1), [0.025, 0.975], axis=-1)
+        mean = rankdata([[-fmean(seeds) for seeds in rules] for rules in values], axis=1).mean(axis=0)
         found = zip(self.whole, mean.tolist(), low.tolist(), high.tolist(), strict=True)
         made = {rule: Standing(*numbers) for rule, *numbers in found}
         return dict(sorted(made.items(), key=lambda item: item[1].mean))
 
 
-def ranks(values: Sequence[float]) -> list[float]:
-    """Returns the rank of each value, 1 for the greatest; equal ones share the mean of theirs.
-
-    >>> ranks([0.5, 0.9, 0.5])
-    [2.5, 1.0, 2.5]
-    """
-    return [1 + sum(other > value for other in values) + (sum(other == value for other in values) - 1) / 2
-            for value in values]  # fmt: skip
+def _resampled(values: Sequence[float], shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Means of values that are drawn with replacement, as many of them as this shape has places."""
+    means: np.ndarray = np.asarray(values)[rng.integers(len(values), size=(*shape, len(values)))].mean(axis=-1)
+    return means
 
 
 def gather(runs: Sequence[Run], baseline: str) -> League:

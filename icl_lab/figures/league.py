@@ -56,19 +56,19 @@ def matrix(
 
 def near_and_far(points: Mapping[str, tuple[Span, Span]], *, title: str) -> Figure:
     """Draws each rule's mean rank in training conditions against that beyond them, with intervals; 1 is the best."""
-    figure = Figure(figsize=(7.6, 5.6), layout="constrained", dpi=150)
+    figure = Figure(figsize=(8.6, 5.4), layout="constrained", dpi=150)
     axes = figure.subplots()
     looks = styles(points)
     for rule, ((x, left, right), (y, low, high)) in points.items():
         hue = looks[rule].color
         axes.plot([left, right], [y, y], color=hue, linewidth=1, alpha=0.5)
         axes.plot([x, x], [low, high], color=hue, linewidth=1, alpha=0.5)
-        axes.plot(x, y, looks[rule].marker, color=hue, markersize=6)
-        axes.annotate(rule, (x, y), (6, 5), textcoords="offset points", fontsize=7.5, color=hue)
+        axes.plot(x, y, looks[rule].marker, color=hue, markersize=6, label=rule)
     axes.set(xlabel="mean rank in training conditions", ylabel="mean rank beyond them")
     axes.invert_xaxis()
     axes.invert_yaxis()  # the better corner is above on the right
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", fontsize=8, frameon=False)  # names beside the points would overlap
     headline(figure, title)
     return figure

@@ -1,44 +1,74 @@
-"""Rules as points between two scores."""
+"""Rules as points between scores."""
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from icl_lab.figures.axes import headline, log_ticks
-from icl_lab.figures.styles import styles
+from icl_lab.figures.axes import headline, log_ticks, wrapped
+from icl_lab.figures.styles import Style, styles
 
 Span = tuple[float, float, float]  # middle, low and high; the last two NaN where there is no interval
 
 
-def scatter(points: Mapping[str, tuple[Span, Span, int]], *, across: str, down: str, title: str) -> Figure:
-    """Draws each rule with its intervals, its name beside it; hollow where one seed has no interval.
+class Scale(NamedTuple):
+    """How a score is drawn: its label, and whether it spans decades; one that does not is a share, from 0 to 1."""
 
-    The better corner is below on the right: found more, erred less. ``down`` is on a logarithmic scale.
+    label: str
+    decades: bool
+
+
+def pairs(points: Mapping[str, Mapping[str, Span]], scales: Mapping[str, Scale], *, title: str) -> Figure:
+    """Draws each rule with its intervals, a panel for every two scores; hollow where one seed has no interval.
+
+    Panels stand in a triangle, with the names of the rules in the empty corner.
     """
-    figure = Figure(figsize=(8.4, 5.6), layout="constrained", dpi=150)
-    axes = figure.subplots()
-    taken: list[tuple[float, float]] = []
-    logs = [math.log(y) for _, (y, _, _), _ in points.values()]
-    reach = max(max(logs) - min(logs), 0.1)
-    looks = styles(points)
-    for rule, ((x, left, right), (y, low, high), _) in points.items():
-        hue = looks[rule].color
-        if not math.isnan(left):
-            axes.plot([max(left, 0), min(right, 1)], [y, y], color=hue, linewidth=1, alpha=0.6)
-        if not math.isnan(low):
-            axes.plot([x, x], [low, high], color=hue, linewidth=1, alpha=0.6)
-        hollow = math.isnan(left) or math.isnan(low)
-        axes.plot(x, y, looks[rule].marker, color=hue, markersize=6, fillstyle="none" if hollow else "full")
-        # Names that would lie on one another climb.
-        here = (x, math.log(y) / reach)
-        lift = sum(abs(here[0] - other[0]) < 0.14 and abs(here[1] - other[1]) < 0.04 for other in taken)
-        taken.append(here)
-        axes.annotate(rule, (x, y), (7, 4 + 9 * lift), textcoords="offset points", fontsize=7.5, color=hue)
-    axes.set(xlim=(-0.03, 1.15), yscale="log", xlabel=across, ylabel=down)
-    log_ticks(axes.yaxis)
+    first, second, *more = scales
+    rows, columns = [second, *more], [first, *reversed(more)]
+    figure = Figure(figsize=(4.6 * len(columns) + 0.6, 4 * len(rows) + 0.6), layout="constrained", dpi=150)
     headline(figure, title)
-    axes.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    axes.grid(alpha=0.3, which="both")
-    axes.spines[["top", "right"]].set_visible(False)
+    places = figure.subplots(len(rows), len(columns), squeeze=False, sharex="col", sharey="row")
+    looks = styles(points)
+    for row, down in enumerate(rows):
+        for column, across in enumerate(columns):
+            axes, lowest = places[row][column], len(columns) - 1 - column
+            if row > lowest:
+                axes.set_axis_off()
+                continue
+            for rule, spans in points.items():
+                _draw(axes, spans[across], spans[down], looks[rule])
+            axes.grid(alpha=0.3)
+            axes.spines[["top", "right"]].set_visible(False)
+            _scale(axes, "x", scales[across], 4.0 if row == lowest else 0)
+            _scale(axes, "y", scales[down], 3.4 if column == 0 else 0)
+            axes.tick_params(labelbottom=row == lowest)
+    names = [
+        Line2D([], [], linestyle="", color=looks[rule].color, marker=looks[rule].marker, label=rule)
+        for rule in points
+    ]  # fmt: skip
+    places[-1][-1].legend(
+        handles=names, loc="center", fontsize=9, frameon=False, title="hollow: one seed, no interval", title_fontsize=8
+    )
     return figure
+
+
+def _draw(axes: Axes, across: Span, down: Span, look: Style) -> None:
+    (x, left, right), (y, low, high) = across, down
+    axes.plot([left, right], [y, y], color=look.color, linewidth=1, alpha=0.6)
+    axes.plot([x, x], [low, high], color=look.color, linewidth=1, alpha=0.6)
+    fill = "none" if math.isnan(left) or math.isnan(low) else "full"
+    axes.plot(x, y, look.marker, color=look.color, markersize=6, fillstyle=fill)
+
+
+def _scale(axes: Axes, side: str, scale: Scale, inches: float) -> None:
+    """Sets the scale of the axis x or y; its label, no longer than ``inches``, stands where there are any."""
+    if scale.decades:
+        axes.set(**{f"{side}scale": "log"})
+        log_ticks(axes.xaxis if side == "x" else axes.yaxis)
+    else:
+        axes.set(**{f"{side}lim": (-0.03, 1.03)})
+    if inches:
+        axes.set(**{f"{side}label": wrapped(scale.label, inches, 8.5)})

@@ -1,16 +1,21 @@
-"""Far retrieval against robustness: does a rule that finds the needle pay for it when one number goes astray?
+"""Far retrieval, robustness and precision: does a rule that finds the needle pay for it when one number goes astray?
 
 Scalable softmax sharpens with the length, which finds needles and should saturate on a deviant; signed averaging does
 the opposite. The two lines of papers (arXiv 2501.19399, arXiv 2508.14685) predict opposite orders of the same rules.
+The error without a deviant stands beside both: who withstands because nothing was learned withstands little.
 """
 
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
+
+from scipy import stats
 
 from icl_lab import markdown as md
 from icl_lab import tasks
@@ -24,35 +29,59 @@ from icl_lab.runs import provenance, study_folder
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
-FACTORS = (10.0, 100.0)  # a deviant is one of the factors from here to there
-LABELS = {
-    "needle": f"needle found at {STRETCH} times the training length (share of prompts, mean over depths)",
-    "deviant": f"squared error after one deviant input, x{FACTORS[0]:g} to x{FACTORS[1]:g} (geometric mean)",
+
+class Side(NamedTuple):
+    """One of the numbers that are set against each other."""
+
+    words: str  # of the table's head and the correlations
+    label: str  # of the axis: what exactly is measured
+    factors: tuple[float, float] = (math.nan, math.nan)  # of the deviant, first to last: the mean is over these
+
+    @property
+    def shown(self) -> Callable[[float], float]:
+        """From the mean over seeds to the number that is shown: errors are averaged as logarithms."""
+        return float if math.isnan(self.factors[0]) else math.exp
+
+
+SIDES = {
+    "needle": Side(
+        "needles found", f"needle found at {STRETCH} times the training length (share of prompts, mean over depths)"
+    ),
+    "deviant": Side(
+        "error after a deviant", "squared error after one deviant input, x10 to x100 (geometric mean)", (10.0, 100.0)
+    ),
+    "trained": Side("error without a deviant", "squared error on the same prompts without a deviant", (1.0, 1.0)),
 }
 
 
 @dataclass(frozen=True)
 class Point:
-    """A rule: the share of needles it finds far out, and the mean logarithm of its error after a deviant."""
+    """A rule: the mean of each side over training seeds, against 0."""
 
     rule: str
-    needle: Effect  # against 0, over training seeds
-    deviant: Effect
+    sides: Mapping[str, Effect]
+
+    def span(self, side: str) -> tuple[float, float, float]:
+        """Mean, low and high in the units that are shown; low and high are NaN with one seed."""
+        found, shown = self.sides[side], SIDES[side].shown
+        return shown(found.effect), shown(found.low), shown(found.high)
 
 
 def gather(store: Store, preset: str, task: str = "linear") -> list[Point]:
-    """Returns a point for each rule of which both sides are stored; trains nothing.
+    """Returns a point for each rule of which all sides are stored; trains nothing.
 
     Raises ``BadValue`` with the commands that make what is missing, where no rule has both.
     """
-    found, struck = retrieval(store, preset), robustness(store, preset, task)
-    both = [rule for rule in found if rule in struck]
+    found = {name: robustness(store, preset, task, side.factors) for name, side in SIDES.items() if name != "needle"}
+    found = {"needle": retrieval(store, preset), **found}
+    needle, struck = found["needle"], [rule for rule in found["deviant"] if rule in found["trained"]]
+    both = [rule for rule in needle if rule in struck]
     if not both:
         raise BadValue(
-            f"no rule has both: {len(found)} have needle runs (icl-lab sweep --task needle --attn ...), {len(struck)} "
+            f"no rule has both: {len(needle)} have needle runs (icl-lab sweep --task needle --attn ...), {len(struck)} "
             f"have met a deviant (icl-lab deviant --task {task} --attn ...), at preset {preset}."
         )
-    return [Point(rule, _mean(found[rule]), _mean([math.log(value) for value in struck[rule]])) for rule in both]
+    return [Point(rule, {side: _mean(values[rule]) for side, values in found.items()}) for rule in both]
 
 
 def retrieval(store: Store, preset: str) -> dict[str, list[float]]:
@@ -72,8 +101,11 @@ def retrieval(store: Store, preset: str) -> dict[str, list[float]]:
     return found
 
 
-def robustness(store: Store, preset: str, task: str) -> dict[str, list[float]]:
-    """Rule -> the geometric mean error after a deviant, one number a seed, from the studies of deviants there are."""
+def robustness(store: Store, preset: str, task: str, factors: tuple[float, float]) -> dict[str, list[float]]:
+    """Rule -> the mean logarithm of the error, one number a seed, from the studies of deviants there are.
+
+    Of deviants whose factor is at least the first and at most the second of ``factors``; factor 1 is no deviant.
+    """
     kept: dict[tuple[str, int], float] = {}
     for path in sorted(store.root.glob("deviant-*/deviant.csv")):
         study_folder.verify(path.parent)
@@ -81,11 +113,11 @@ def robustness(store: Store, preset: str, task: str) -> dict[str, list[float]]:
         if grid.values("task") != [task] or grid.values("preset") != [preset] or "mse" not in grid.values("metric"):
             continue
         frame = grid.where(metric="mse").frame
-        frame = frame[frame["factor"].between(*FACTORS) & (frame["position"] == 0)]
+        frame = frame[frame["factor"].between(*factors) & (frame["position"] == 0)]
         for _, part in frame.groupby(["attn", "seed"], sort=False):
             rule, seed = str(part["attn"].iloc[0]), int(part["seed"].iloc[0])
             if not rule.startswith("reference:"):
-                kept[rule, seed] = math.exp(fmean(map(math.log, part["value"])))
+                kept[rule, seed] = fmean(map(math.log, part["value"]))
     found: dict[str, list[float]] = {}
     for (rule, _), value in sorted(kept.items(), key=lambda item: item[0][1]):
         found.setdefault(rule, []).append(value)
@@ -94,64 +126,61 @@ def robustness(store: Store, preset: str, task: str) -> dict[str, list[float]]:
 
 def publish(points: Sequence[Point], folder: Path, preset: str, task: str, command: str) -> tuple[str, list[str]]:
     """Writes the points, a table and the figure; returns the table as text and the names of the files."""
-    rows = [_row(point) for point in sorted(points, key=lambda point: -point.needle.effect)]
+    rows = [_row(point) for point in _best_first(points)]
     table = io.StringIO()
     writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     text = markdown(points, preset, task, command)
-    drawn = scatter.scatter(
-        {point.rule: (_span(point.needle), _span(point.deviant, math.exp), point.needle.seeds) for point in points},
-        across=LABELS["needle"],
-        down=LABELS["deviant"],
-        title=f"Needle far out against one deviant in {task}, preset {preset}",
+    drawn = scatter.pairs(
+        {point.rule: {side: point.span(side) for side in SIDES} for point in points},
+        {name: scatter.Scale(side.label, decades=name != "needle") for name, side in SIDES.items()},
+        title=f"Needle far out, one deviant in {task}, and no deviant; preset {preset}",
     )
     files = {"tradeoff.csv": table.getvalue(), "table.md": text}
     return text, save(folder, files, {"tradeoff": drawn})
 
 
 def markdown(points: Sequence[Point], preset: str, task: str, command: str) -> str:
-    """Returns the points as a table, best retrieval first, and the rank correlation of the two sides."""
+    """Returns the points as a table, best retrieval first, and the rank correlations of the sides."""
     text = [
-        f"Preset {preset}. {LABELS['needle'].capitalize()}; {LABELS['deviant']}, task {task}. 95 % intervals over "
-        "training seeds; one seed has none.",
+        f"Preset {preset}, task {task} beside the needle. "
+        f"{'; '.join(f'{side.words}: {side.label}' for side in SIDES.values())}. 95 % intervals over training seeds; "
+        "one seed has none.",
         "",
-        *md.head(["rule", "needles found", "error after a deviant", "seeds"]),
+        *md.head(["rule", *(side.words for side in SIDES.values()), "seeds"]),
     ]
-    for point in sorted(points, key=lambda point: -point.needle.effect):
-        cells = [_words(_span(point.needle)), _words(_span(point.deviant, math.exp))]
-        text.append(md.row([f"`{point.rule}`", *cells, f"{point.needle.seeds}, {point.deviant.seeds}"]))
+    for point in _best_first(points):
+        cells = [_words(point.span(side)) for side in SIDES]
+        text.append(md.row([f"`{point.rule}`", *cells, ", ".join(str(point.sides[side].seeds) for side in SIDES)]))
     if len(points) > 2:
-        rho = correlation(points)
+        text += ["", f"Spearman's correlation over {len(points)} rules:", ""]
+        text += [
+            f"* {SIDES[one].words} and {SIDES[other].words}: {correlation(points, one, other):.2f}"
+            for one, other in combinations(SIDES, 2)
+        ]
         text += [
             "",
-            f"Spearman's correlation over {len(points)} rules between needles found and error after a deviant: "
-            f"{rho:.2f} (1: who finds the needle suffers from the deviant; -1: who finds it also withstands).",
+            "Above 0 between needles found and an error: who finds the needle errs more; below 0: errs less.",
         ]
     return "\n".join([*text, "", f"Made by {md.code(command)}.", ""])
 
 
-def correlation(points: Sequence[Point]) -> float:
-    """Spearman's rank correlation of the two sides over the rules."""
-    sides = [_ranks([point.needle.effect for point in points]), _ranks([point.deviant.effect for point in points])]
-    x, y = ([rank - fmean(side) for rank in side] for side in sides)
-    spread = math.sqrt(sum(a * a for a in x) * sum(b * b for b in y))
-    return sum(a * b for a, b in zip(x, y, strict=True)) / spread if spread else math.nan
+def correlation(points: Sequence[Point], one: str, other: str) -> float:
+    """Spearman's rank correlation of two sides over the rules; NaN where one of them does not vary."""
+    sides = [[point.sides[side].effect for point in points] for side in (one, other)]
+    if any(len(set(side)) == 1 for side in sides):
+        return math.nan
+    return float(stats.spearmanr(*sides).statistic)
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1; equal values share their mean rank."""
-    return [sum(v < value for v in values) + (sum(v == value for v in values) + 1) / 2 for value in values]
+def _best_first(points: Sequence[Point]) -> list[Point]:
+    return sorted(points, key=lambda point: -point.sides["needle"].effect)
 
 
 def _mean(values: Sequence[float]) -> Effect:
     """The mean over seeds with Student's interval."""
     return paired([0.0] * len(values), list(values), "difference")
-
-
-def _span(found: Effect, turn: Callable[[float], float] = float) -> tuple[float, float, float]:
-    """Middle, low and high, in the units that are shown; NaN where there is no interval."""
-    return turn(found.effect), turn(found.low), turn(found.high)
 
 
 def _words(span: tuple[float, float, float]) -> str:
@@ -160,15 +189,9 @@ def _words(span: tuple[float, float, float]) -> str:
 
 
 def _row(point: Point) -> dict[str, str | float]:
-    sides = {"needle": _span(point.needle), "deviant": _span(point.deviant, math.exp)}
     cells = {
         f"{side}_{name}": value
-        for side, span in sides.items()
-        for name, value in zip(("mean", "low", "high"), span, strict=True)
+        for side in SIDES
+        for name, value in zip(("mean", "low", "high"), point.span(side), strict=True)
     }
-    return {
-        "attn": point.rule,
-        **cells,
-        "needle_seeds": point.needle.seeds,
-        "deviant_seeds": point.deviant.seeds,
-    }
+    return {"attn": point.rule, **cells, **{f"{side}_seeds": point.sides[side].seeds for side in SIDES}}

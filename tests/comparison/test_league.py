@@ -68,6 +68,20 @@ def test_mean_ranks_by_hand():
     assert (standings["softmax"].low, standings["softmax"].high) == (1.0, 2.0)  # which task is drawn decides
 
 
+def test_ties_share_a_rank_and_an_interval_is_that_of_the_seeds_too():
+    """On one task, so that only seeds are drawn: ssa is at 0.6 with one of its two seeds, the others are alike."""
+    standings = made(softmax={"x": [0.5]}, lssa={"x": [0.5]}, ssa={"x": [0.1, 0.6]}).standings("near")
+    assert {rule: each.mean for rule, each in standings.items()} == {"softmax": 1.5, "lssa": 1.5, "ssa": 3.0}
+    assert (standings["ssa"].low, standings["ssa"].high) == (1.0, 3.0)
+    assert (standings["softmax"].low, standings["softmax"].high) == (1.5, 2.5)
+
+
+def test_a_task_without_skill_in_a_part_ranks_nobody():
+    found = made(softmax={"x": [0.9], "y": [math.nan]}, ssa={"x": [0.8], "y": [math.nan]})
+    assert {rule: each.mean for rule, each in found.standings("far").items()} == {"softmax": 1.0, "ssa": 2.0}
+    assert made(softmax={"y": [math.nan]}, ssa={"y": [math.nan]}).standings("far") == {}
+
+
 def test_a_rule_that_lacks_a_task_has_no_rank():
     found = made(softmax={"x": [0.9], "y": [0.5]}, ssa={"x": [0.8], "y": [0.6]}, sink={"x": [1.0]}, lone={"z": [1.0]})
     assert found.tasks == ["x", "y"]

@@ -8,6 +8,7 @@ import pytest
 
 from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
+from icl_lab.figures.scatter import Scale, pairs
 from icl_lab.grid import Grid
 from icl_lab.papers import tradeoff
 from icl_lab.runs import study_folder
@@ -15,25 +16,44 @@ from icl_lab.runs.spec import resolve
 from icl_lab.runs.study_folder import StudyRecord
 
 
-def point(rule, needle, error, seeds=3):
+def point(rule, needle, error, before=0.01, seeds=3):
     wobble = np.linspace(-0.01, 0.01, seeds) if seeds > 1 else np.zeros(1)
+    means = {"needle": needle, "deviant": math.log(error), "trained": math.log(before)}
     return tradeoff.Point(
-        rule,
-        paired([0.0] * seeds, needle + wobble, "difference"),
-        paired([0.0] * seeds, np.log(error) + wobble, "difference"),
+        rule, {side: paired([0.0] * seeds, mean + wobble, "difference") for side, mean in means.items()}
     )
 
 
 def test_table_is_ordered_and_correlated(tmp_path):
-    points = [point("softmax", 0.5, 1.0), point("ssmax", 0.9, 4.0), point("ssa", 0.1, 0.25, seeds=1)]
-    assert tradeoff.correlation(points) == pytest.approx(1)
-    assert tradeoff.correlation([*points, point("best", 0.95, 0.1)]) == pytest.approx(-0.2)  # 1 - 6 * 12 / (4 * 15)
+    points = [point("softmax", 0.5, 1.0), point("ssmax", 0.9, 4.0), point("ssa", 0.1, 0.25, 0.02, seeds=1)]
+    assert tradeoff.correlation(points, "needle", "deviant") == pytest.approx(1)
+    four = [*points, point("best", 0.95, 0.1)]
+    assert tradeoff.correlation(four, "needle", "deviant") == pytest.approx(-0.2)  # 1 - 6 * 12 / (4 * 15)
+    assert math.isnan(tradeoff.correlation(points[:2], "needle", "trained"))  # one of them does not vary
     text, files = tradeoff.publish(points, tmp_path, "lite", "linear", "icl-lab tradeoff")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == ["ssmax", "softmax", "ssa"]
-    assert "0.9 [0.875, 0.925]" in rows[0]
-    assert "| 0.1 | 0.25 | 1, 1 |" in rows[2]
+    assert "0.9 [0.875, 0.925] | 4 [" in rows[0]
+    assert "| 0.1 | 0.25 | 0.02 | 1, 1, 1 |" in rows[2]
+    assert "* needles found and error without a deviant: -0.87" in text  # ranks 3 2 1 and 1.5 1.5 3
     assert set(files) == {"tradeoff.csv", "table.md", "tradeoff.png", "tradeoff.svg"}
+    first = (tmp_path / "tradeoff.csv").read_text().splitlines()[0]
+    assert first.startswith("attn,needle_mean,needle_low,needle_high,deviant_mean")
+
+
+def test_a_panel_for_every_two_scores():
+    spans = {"a": (0.5, 0.4, 0.6), "b": (2.0, 1.0, 4.0), "c": (0.01, math.nan, math.nan)}
+    scales = {name: Scale(f"the score {name}", decades=name != "a") for name in spans}
+    drawn = pairs({"softmax": spans, "ssa": spans}, scales, title="three scores")
+    places = [axes for axes in drawn.axes if axes.axison]
+    assert [axes.get_xscale() for axes in places] == ["linear", "log", "linear"]
+    assert {axes.get_yscale() for axes in places} == {"log"}
+    assert [axes.get_ylabel() for axes in places] == ["the score b", "", "the score c"]
+    assert [axes.get_xlabel() for axes in places] == ["", "the score c", "the score a"]
+    fills = [line.get_fillstyle() for axes in places for line in axes.lines if line.get_marker() != "None"]
+    assert fills == ["full", "full", "none", "none", "none", "none"]  # the third has no interval
+    (legend,) = [axes.get_legend() for axes in drawn.axes if axes.get_legend()]
+    assert [text.get_text() for text in legend.get_texts()] == ["softmax", "ssa"]
 
 
 def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
@@ -49,11 +69,12 @@ def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
         who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0}
         tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
         study_folder.publish(StudyRecord("deviant", {}, []), lab.store.root / name, tables, {})
-    assert tradeoff.robustness(lab.store, "lite", "linear") == {
-        "softmax": [pytest.approx(2)],
-        "ssa": [pytest.approx(8)],
+    assert tradeoff.robustness(lab.store, "lite", "linear", (10, 100)) == {
+        "softmax": [pytest.approx(math.log(2))],
+        "ssa": [pytest.approx(math.log(8))],
     }
-    assert tradeoff.robustness(lab.store, "smoke", "linear") == {}
+    assert tradeoff.robustness(lab.store, "lite", "linear", (1, 1))["ssa"] == [pytest.approx(math.log(0.001))]
+    assert tradeoff.robustness(lab.store, "smoke", "linear", (10, 100)) == {}
     plain, other = resolve("needle", "ssa", "lite"), resolve("needle", "softmax", "lite", ["train.rate=0.001"])
     for spec in (plain, other):  # only the plain one counts
         cells = product(spec.test.axes["depth"], spec.test.axes["length"])
@@ -68,8 +89,9 @@ def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
         (run.folder / "grid.csv").write_text(grid.csv())
     assert tradeoff.retrieval(lab.store, "lite") == {"ssa": [pytest.approx(0.5)]}
     (only,) = tradeoff.gather(lab.store, "lite")
-    assert (only.rule, only.needle.effect, only.deviant.effect) == (
-        "ssa",
+    assert only.rule == "ssa"
+    assert [only.span(side)[0] for side in ("needle", "deviant", "trained")] == [
         pytest.approx(0.5),
-        pytest.approx(math.log(8)),
-    )
+        pytest.approx(8),
+        pytest.approx(0.001),
+    ]
