@@ -9,7 +9,6 @@ from icl_lab import tasks
 from icl_lab.errors import Diverged
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.rng import stream
 from icl_lab.runs import at_work, provenance, reuse
 from icl_lab.runs.environment import describe
 from icl_lab.runs.measure import Subject, measure
@@ -53,7 +52,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
 def trained(run: Run, lab: Lab) -> GPT2:
     """Returns the run's model: loaded if it is there, else trained from its last checkpoint or from the start."""
     spec, task = run.spec, tasks.build(run.spec.task)
-    model = GPT2(spec.model, spec.reading(task), spec.attn, stream(run.seed, "init"))
+    model = spec.untrained(task, run.seed)
     run.begin()
     if not run.trained:
         reuse.weights(run, lab.say)

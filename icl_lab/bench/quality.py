@@ -10,9 +10,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.bench.base import Bench, Row
 from icl_lab.errors import Stopped
-from icl_lab.model.gpt2 import GPT2
 from icl_lab.pipeline import subject
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.measure import measure as cells
 from icl_lab.runs.spec import RunSpec, resolve
@@ -58,7 +56,7 @@ class Attempt:
     def __init__(self, goal: Goal, spec: RunSpec, device: torch.device) -> None:
         self.goal, self.spec, self.recipe, self.device = goal, spec, spec.train, device
         self.task = tasks.build(goal.task)
-        self.model = GPT2(spec.model, spec.reading(self.task), spec.attn, stream(0, "init")).to(device)
+        self.model = spec.untrained(self.task, 0).to(device)
         self.progress = Progress()
         self.seconds, self.before = 0.0, 0.0  # of training: up to the last look, and up to the one before it
         self.worst = math.inf

@@ -11,7 +11,6 @@ from torch.func import vmap
 
 from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, Diverged
-from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.rng import stream
 from icl_lab.runs import at_work, provenance, reuse
@@ -87,7 +86,7 @@ def _member(run: Run, lab: Lab) -> Member | None:
         reuse.weights(run, lab.say)
     if run.trained:
         return None
-    model = GPT2(run.spec.model, run.spec.reading(task), run.spec.attn, stream(run.seed, "init"))
+    model = run.spec.untrained(task, run.seed)
     progress = run.resume(model, lambda text: lab.say(f"seed {run.seed}: {text}"))
     return Member(run.seed, model.to(lab.device).train(), progress, lambda progress: run.keep(model, progress))
 

@@ -5,7 +5,6 @@ import time
 import torch
 
 from icl_lab import tasks
-from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs import checkpoints
 from icl_lab.runs.run import Run
@@ -25,7 +24,7 @@ def estimate(spec: RunSpec, device: torch.device, since: int = 0) -> tuple[float
     """
     engines.check(spec.train.engine, device, spec.train.optimizer)
     task = tasks.build(spec.task)
-    model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device)
+    model = spec.untrained(task, 0).to(device)
     prompt = task.sample(stream(0, "estimate"), spec.train.batch, spec.train.longest).to(device)
 
     def step() -> float:
@@ -46,7 +45,7 @@ def testing(spec: RunSpec, device: torch.device) -> float:
     told where the lengths differ much.
     """
     task = tasks.build(spec.task)
-    model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).to(device).eval()
+    model = spec.untrained(task, 0).to(device).eval()
     lengths = spec.test.lengths
     few = max(1, min(spec.test.prompts, FEW // task.tokens(lengths[-1]) ** 2))
     tokens = task.sample(stream(0, "estimate"), few, lengths[-1]).to(device).tokens

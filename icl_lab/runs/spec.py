@@ -15,7 +15,8 @@ import torch
 from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, UnknownName, UnknownOption
 from icl_lab.model import positions
-from icl_lab.model.gpt2 import ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.presets import PRESETS
 from icl_lab.tasks.base import Task
@@ -52,6 +53,10 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def whole(self) -> dict[str, Any]:
         """Returns every field, those with their default included: what is written, and what can be changed."""
         return dict(_whole(self))
+
+    def untrained(self, task: Task, seed: int) -> GPT2:
+        """Returns the model before its first step, on the CPU: its weights are drawn from the training seed."""
+        return GPT2(self.model, self.reading(task), self.attn, stream(seed, "init"))
 
     def reading(self, task: Task) -> Reading:
         """What the task asks of the model; the longest training prompt is the last that the curriculum reaches."""

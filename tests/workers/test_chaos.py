@@ -146,10 +146,12 @@ def begun(folder, count):
 def test_workers_of_a_driver_that_died_stop_with_a_checkpoint(tmp_path):
     words = [*SWEEP, *LONG, "--attn", "softmax", "--seeds", "2", "--jobs", "2", "--results", str(tmp_path)]
     with icl_lab(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
-        until(lambda: begun(tmp_path, 2))
-        workers = workers_of(driver.pid)
-        assert len(workers) == 2
-        driver.kill()
+        try:
+            until(lambda: begun(tmp_path, 2))
+            workers = workers_of(driver.pid)
+            assert len(workers) == 2
+        finally:
+            driver.kill()  # and what is left does not train on where the test fails
     until(lambda: not any(Path(f"/proc/{number}").exists() for number in workers), seconds=60)
     assert len(list(tmp_path.rglob("checkpoint.pt"))) == 2
 
@@ -171,8 +173,10 @@ def test_a_closed_terminal_keeps_checkpoints(tmp_path, jobs):
             os.read(terminal, 1 << 16)
         return begun(tmp_path, jobs)
 
-    until(ready)
-    os.close(terminal)
+    try:
+        until(ready)
+    finally:
+        os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 75
     assert len(list(tmp_path.rglob("checkpoint.pt"))) == jobs
 
