@@ -1,5 +1,6 @@
 """What is released: versions and commits, extras, citations, the changelog."""
 
+import json
 import os
 import re
 import shutil
@@ -260,15 +261,34 @@ def test_a_wheel_of_a_source_distribution_knows_its_commit_and_its_experiments(i
     assert command(installed, tmp_path, "-c", line).startswith("False ['dev', 'docs', 'hf'")
 
 
+# Types commands one after another in one process: torch is imported once.
+TYPED = """
+import json, sys
+from icl_lab.cli.main import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["icl-lab", *words]
+    try:
+        main()
+    except SystemExit as left:
+        assert not left.code, (words, left.code)
+"""
+
+
+def typed(installed, folder, *commands):
+    """Types commands in a folder where nothing but the installed package is; each must end well."""
+    return command(installed, folder, "-c", TYPED, json.dumps(commands))
+
+
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.timeout(1500)  # some twenty processes, each of which imports torch
+@pytest.mark.timeout(900)
 def test_an_installed_package_works_in_an_empty_folder(installed, tmp_path):
     lab = ["-m", "icl_lab"]
-    for what in ("normalizers", "runs"):
-        command(installed, tmp_path, *lab, "list", what)
+    typed(installed, tmp_path, ["list", "normalizers"], ["list", "runs"])
     assert list(tmp_path.iterdir()) == []
-    for words in (
+    typed(
+        installed,
+        tmp_path,
         ["sweep", "--attn", "ssa", *TASK],
         ["compare", "--attn", "softmax", "--attn", "ssa", "--seeds", "2", "--jobs", "2", *TASK],
         ["attention", "--attn", "ssa", "--prompt", "1,2,3", "--means", "0", *TASK],
@@ -278,8 +298,7 @@ def test_an_installed_package_works_in_an_empty_folder(installed, tmp_path):
         ["check-part", "ssa"],
         ["cite", "ssa"],
         ["doctor"],
-    ):
-        command(installed, tmp_path, *lab, *words)
+    )
     (run,) = (tmp_path / "results").glob("runs/linear/ssa/smoke-*/seed-0")
     (study,) = (tmp_path / "results").glob("compare-*")
     assert "toprule" in command(installed, tmp_path, *lab, "export", str(study.relative_to(tmp_path)))
