@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 import icl_lab
-from icl_lab import analyses, normalizers, published
+from icl_lab import analyses, normalizers, published, tasks
 from icl_lab.analyses import frame
 from icl_lab.comparison.sequential import Relation
 from icl_lab.errors import BadValue, LabError, UnknownName
@@ -238,9 +238,23 @@ def load(name: str, folder: Path) -> Experiment:
                 continue  # whether there is such a study is known where the claim is judged
             elif side.of not in known and not side.of.startswith("reference:"):
                 raise UnknownName(f"variant of {path.name}", side.of, known)
+            elif question is None and side.of.startswith("reference:"):
+                _beside(made, claim, side, path.name)
     if made.baseline not in names_of:
         raise UnknownName(f"variant of {path.name}", made.baseline, names_of)
     return msgspec.structs.replace(made, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> None:
+    """Raises ``BadValue`` where grids hold no number of a reference in the metric of a claim: it could never be judged.
+
+    With the papers' draws references stand in every metric.
+    """
+    task = tasks.build(experiment.task)
+    stored = task.beside or (task.headline,)
+    metric = claim.metric or task.headline
+    if experiment.draws == "ours" and metric not in stored:
+        raise BadValue(f"{file}: {claim.statement}: grids hold '{side.of}' in {', '.join(stored)}, not in {metric}.")
 
 
 def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:

@@ -230,6 +230,11 @@ def test_what_is_wrong_with_a_file_is_said(small):
         ('left = { of = "wide"', 'left = { of = "wdie"', "Did you mean 'wide'"),
         ('is = "above"', 'is = "over"', "Invalid enum value"),
         ('title = "A title"', 'titel = "A title"', "titel"),
+        (
+            'is = "above"\nright = { of = "wide"',
+            'is = "above"\nmetric = "mse-all"\nright = { of = "wide"',
+            "grids hold 'reference:least-squares' in mse-code, median-code, not in mse-all",
+        ),
     ):
         (small / "bad.toml").write_text(SMALL.replace(old, new, 1))
         with pytest.raises((BadValue, UnknownName), match=complaint):
