@@ -27,6 +27,15 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "ssmax-figure6": ("SSMax finds more needles than softmax far beyond the training length",),
     "needle-positions": ("With the raised base SSMax finds more needles far out than softmax",),
     "lssa-reweight": ("Re-weighting softmax with p = 3, without training, finds more needles far out",),
+    "maximum-dispersion": (
+        "With more items than in training softmax errs more",
+        "The adaptive temperature at test lessens it",
+    ),
+    "flip-flop-glitches": ("Softmax errs more where 98 in 100 instructions are ignored than in training, at 80",),
+    "text-recency": (
+        "Beyond the training length stick-breaking attention has a lower loss than softmax",
+        "Beyond the training length a forgetting transformer has a lower loss than softmax",
+    ),
     "poster-task3": ("SSMax finds more letters than softmax at eight times the training length",),
 }
 
