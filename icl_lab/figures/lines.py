@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from icl_lab.figures.axes import NARROW, constant, finish, headline, legend, log_ticks, remark, ticks, wrapped
@@ -70,7 +71,7 @@ def rivals(
         ends = where[0] - room / 4 * (where[-1] - where[0]), where[-1] + room * (where[-1] - where[0])
     axes.set_xlim(*ends)
     ticks(axes.xaxis, where)
-    for height, words in _together({name: known[name][-1] for name in drawn}, log):
+    for height, words in _together({name: known[name][-1] for name in drawn}, axes):
         axes.annotate(
             words, (where[-1], height), (5, 0), textcoords="offset points", fontsize=7, color="0.4", va="center"
         )
@@ -112,9 +113,6 @@ def disturbance(
         drawn = {name: values for name, values in references.items() if not log or max(values) > floor}
         for values in drawn.values():
             axes.plot(factors, values, color=REFERENCE, linewidth=1, linestyle=(0, (4, 2)), zorder=1)
-        for height, words in _together({name: values[-1] for name, values in drawn.items()}, log):
-            axes.annotate(words, (factors[-1], height), (5, 0), textcoords="offset points",
-                          fontsize=6.5, color="0.4", va="center")  # fmt: skip
         if (value := constant(shown)) is not None:
             remark(axes, f"every rule: {value:g} at every factor")
         axes.set(xscale="log", xlabel="factor of the deviant number")
@@ -124,25 +122,36 @@ def disturbance(
             log_ticks(axes.yaxis)
         axes.set_xlim(factors[0] * 0.85, factors[-1] * (factors[-1] / factors[0]) ** 0.4)
         ticks(axes.xaxis, factors)
+        for height, words in _together({name: values[-1] for name, values in drawn.items()}, axes):
+            axes.annotate(words, (factors[-1], height), (5, 0), textcoords="offset points",
+                          fontsize=6.5, color="0.4", va="center")  # fmt: skip
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     legend(figure, places[0], below=False)
     return figure
 
 
-def _together(ends: Mapping[str, float], log: bool) -> list[tuple[float, str]]:
-    """Joins the names of lines that end at about the same height, so that none is written over another."""
-    heights = {name: float(np.log10(max(value, 1e-12))) if log else value for name, value in ends.items()}
-    near = 0.05 * (max(heights.values(), default=0.0) - min(heights.values(), default=0.0))
+def _together(ends: Mapping[str, float], axes: Axes) -> list[tuple[float, str]]:
+    """Joins the names of lines that end at about the same height, so that none is written over another.
+
+    Names stand in the order of the ends, the highest above, at their middle.
+    """
+    log = axes.get_yscale() == "log"
+    turn, back = (lambda y: float(np.log10(max(y, 1e-12))), lambda y: 10.0**y) if log else (float, float)
+    heights = {name: turn(value) for name, value in ends.items()}
+    low, high = map(turn, axes.get_ylim())
     groups: list[list[str]] = []
-    for name in sorted(heights, key=lambda name: heights[name]):
-        if groups and heights[name] - heights[groups[-1][0]] <= near:
+    for name in sorted(heights, key=lambda name: -heights[name]):
+        if groups and heights[groups[-1][-1]] - heights[name] <= 0.045 * (high - low):  # a line of text, about
             groups[-1].append(name)
         else:
             groups.append([name])
     words = [[name.removeprefix("reference:") for name in group] for group in groups]
     return [
-        (ends[group[0]], "\n".join(names) if len(names) < 3 else f"{names[0]}\nand {len(names) - 1} more")
+        (
+            back((heights[group[0]] + heights[group[-1]]) / 2),
+            "\n".join(names) if len(names) < 4 else f"{names[0]}\nand {len(names) - 1} more",
+        )
         for group, names in zip(groups, words, strict=True)
     ]
 

@@ -1,5 +1,6 @@
 """Pictures say what the grid says: numbers, labels, scales and marks, read back from the figure."""
 
+import math
 import subprocess
 import sys
 
@@ -119,6 +120,16 @@ def test_rivals_show_means_seeds_and_references():
     assert drawn["ssa"] == [2, 5]
     assert [text.get_text() for text in axes.texts] == ["zero"], "rounding errors would squeeze what there is to see"
     assert axes.get_ylim()[0] > 1e-3
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_names_of_references_stand_in_the_order_of_their_ends(log):
+    """Two that end close by share a place between them, the upper one above; a rule that rises sets the scale."""
+    ends = {"a": 2.0, "b": 2.06, "c": 3.0, "d": 10.0}
+    references = {f"reference:{name}": [1.0, end] for name, end in ends.items()}
+    axes = rivals([1, 10], {"softmax": [[1.0], [10.0]]}, references, axis="n", title="t", label="e", log=log).axes[0]
+    assert texts(axes) == ["d", "c", "b\na"]
+    assert axes.texts[-1].xy[1] == pytest.approx(math.sqrt(2.0 * 2.06) if log else 2.03)
 
 
 def test_learning_curves_show_loss_and_length():
