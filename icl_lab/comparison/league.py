@@ -187,8 +187,9 @@ def table(league: League, missing: int) -> list[str]:
     seeds = sorted({len(skill.near) for skill in league.skills.values()})
     counts = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     text = [
-        f"{len(league.rules)} rules, {len(league.tasks)} tasks, {counts} training seeds each; {missing} runs are "
-        "missing. Skill: 0 is the best trivial reference of the task, 1 its best reference of all, in the same cell; "
+        f"{len(league.rules)} rules, {len(league.tasks)} tasks, training seeds of each: {counts}; runs that are "
+        f"missing: {missing}. Skill: 0 is the best trivial reference of the task, 1 its best reference of all, in the "
+        "same cell; "
         f"what is below {WORST:g} counts as {WORST:g}. In training conditions, and the mean beyond them along the axis "
         "of the task's summary.",
     ]

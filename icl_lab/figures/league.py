@@ -13,6 +13,8 @@ from icl_lab.figures.styles import styles
 Cell = tuple[str, str]  # rule, task
 Span = tuple[float, float, float]  # middle, low, high
 
+ABREAST = 6  # tasks of a panel that stands beside another
+
 
 def matrix(
     panels: Mapping[str, Mapping[Cell, float]],
@@ -24,12 +26,15 @@ def matrix(
 ) -> Figure:
     """Draws a panel for each part: rules down, tasks across, skill as colour from 0 to 1 and as number.
 
-    Cells that are missing are crossed; those in ``unclear`` (not told from the baseline) are hatched.
+    Cells that are missing are crossed; those in ``unclear`` (not told from the baseline) are hatched. Panels of many
+    tasks stand above one another.
     """
-    width = 0.62 * len(tasks) + 0.5
-    figure = Figure(figsize=(len(panels) * width + 2.6, 0.3 * len(rules) + 2.4), layout="constrained", dpi=150)
+    down = len(panels) if len(tasks) > ABREAST else 1
+    across = 1 if down > 1 else len(panels)
+    width, height = 0.62 * len(tasks) + 0.5, 0.3 * len(rules) + 0.4
+    figure = Figure(figsize=(across * width + 2.6, down * height + 2), layout="constrained", dpi=150)
     headline(figure, title)
-    places = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    places = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).flatten()
     for axes, (part, cells) in zip(places, panels.items(), strict=True):
         values = np.array([[cells.get((rule, task), np.nan) for task in tasks] for rule in rules])
         image = axes.imshow(values, cmap=MAP, vmin=0, vmax=1, aspect="auto")

@@ -89,7 +89,7 @@ def test_a_rule_that_lacks_a_task_has_no_rank():
     text = "\n".join(league.table(found, 3))
     assert "Without a rank, because a task is missing: `sink`, `lone`." in text
     assert "| `sink` | 1.00 | missing |" in text
-    assert "3 runs are missing" in text
+    assert "runs that are missing: 3." in text
 
 
 def test_only_a_difference_over_seeds_is_marked():
