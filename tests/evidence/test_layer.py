@@ -1,6 +1,7 @@
 """Runs in the evidence: read where the user has none, taken in once checked, written out as they were."""
 
 import hashlib
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -394,3 +395,15 @@ def test_a_changed_file_of_the_evidence_is_read_again(own, held):
     held.archive_of(own.key).write_bytes(b"")
     with pytest.raises(RunFailed, match="damaged"):
         held.run(own.key)
+
+
+def test_every_table_that_a_stored_study_names_is_stored_with_it():
+    """Pages and pictures are drawn again from tables; a table that stayed on the machine where it was made is lost."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "results"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert listed
+    for record in (name for name in listed if name.endswith("/study.json")):
+        for name in json.loads((ROOT / record).read_text())["files"]:
+            table = record.replace("study.json", name)
+            assert not name.endswith((".csv", ".md")) or {table, f"{table}.xz"} & set(listed), table
