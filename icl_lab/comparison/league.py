@@ -189,9 +189,8 @@ def table(league: League, missing: int) -> list[str]:
     text = [
         f"{len(league.rules)} rules, {len(league.tasks)} tasks, training seeds of each: {counts}; runs that are "
         f"missing: {missing}. Skill: 0 is the best trivial reference of the task, 1 its best reference of all, in the "
-        "same cell; "
-        f"what is below {WORST:g} counts as {WORST:g}. In training conditions, and the mean beyond them along the axis "
-        "of the task's summary.",
+        f"same cell; what is below {WORST:g} counts as {WORST:g}. In training conditions, and the mean beyond them "
+        "along the axis of the task's summary.",
     ]
     for part in PARTS:
         standings = league.standings(part)

@@ -8,10 +8,10 @@ from matplotlib.patches import Rectangle
 
 from icl_lab.figures.axes import headline
 from icl_lab.figures.base import MAP
+from icl_lab.figures.scatter import Span, cross
 from icl_lab.figures.styles import styles
 
 Cell = tuple[str, str]  # rule, task
-Span = tuple[float, float, float]  # middle, low, high
 
 ABREAST = 6  # tasks of a panel that stands beside another
 
@@ -64,11 +64,8 @@ def near_and_far(points: Mapping[str, tuple[Span, Span]], *, title: str) -> Figu
     figure = Figure(figsize=(8.6, 5.4), layout="constrained", dpi=150)
     axes = figure.subplots()
     looks = styles(points)
-    for rule, ((x, left, right), (y, low, high)) in points.items():
-        hue = looks[rule].color
-        axes.plot([left, right], [y, y], color=hue, linewidth=1, alpha=0.5)
-        axes.plot([x, x], [low, high], color=hue, linewidth=1, alpha=0.5)
-        axes.plot(x, y, looks[rule].marker, color=hue, markersize=6, label=rule)
+    for rule, (near, far) in points.items():
+        cross(axes, near, far, looks[rule], rule)
     axes.set(xlabel="mean rank in training conditions", ylabel="mean rank beyond them")
     axes.invert_xaxis()
     axes.invert_yaxis()  # the better corner is above on the right

@@ -71,10 +71,7 @@ def rivals(
         ends = where[0] - room / 4 * (where[-1] - where[0]), where[-1] + room * (where[-1] - where[0])
     axes.set_xlim(*ends)
     ticks(axes.xaxis, where)
-    for height, words in _together({name: known[name][-1] for name in drawn}, axes):
-        axes.annotate(
-            words, (where[-1], height), (5, 0), textcoords="offset points", fontsize=7, color="0.4", va="center"
-        )
+    _name_ends(axes, {name: known[name][-1] for name in drawn}, where[-1], 7)
     legend(figure, axes, below=narrow)
     return figure
 
@@ -122,13 +119,19 @@ def disturbance(
             log_ticks(axes.yaxis)
         axes.set_xlim(factors[0] * 0.85, factors[-1] * (factors[-1] / factors[0]) ** 0.4)
         ticks(axes.xaxis, factors)
-        for height, words in _together({name: values[-1] for name, values in drawn.items()}, axes):
-            axes.annotate(words, (factors[-1], height), (5, 0), textcoords="offset points",
-                          fontsize=6.5, color="0.4", va="center")  # fmt: skip
+        _name_ends(axes, {name: values[-1] for name, values in drawn.items()}, factors[-1], 6.5)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     legend(figure, places[0], below=False)
     return figure
+
+
+def _name_ends(axes: Axes, ends: Mapping[str, float], where: float, size: float) -> None:
+    """Writes the names of references beside the ends of their lines, once the scale of the axes stands."""
+    for height, words in _together(ends, axes):
+        axes.annotate(
+            words, (where, height), (5, 0), textcoords="offset points", fontsize=size, color="0.4", va="center"
+        )
 
 
 def _together(ends: Mapping[str, float], axes: Axes) -> list[tuple[float, str]]:

@@ -39,7 +39,7 @@ def pairs(points: Mapping[str, Mapping[str, Span]], scales: Mapping[str, Scale],
                 axes.set_axis_off()
                 continue
             for rule, spans in points.items():
-                _draw(axes, spans[across], spans[down], looks[rule])
+                cross(axes, spans[across], spans[down], looks[rule])
             axes.grid(alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
             _scale(axes, "x", scales[across], 4.0 if row == lowest else 0)
@@ -55,12 +55,13 @@ def pairs(points: Mapping[str, Mapping[str, Span]], scales: Mapping[str, Scale],
     return figure
 
 
-def _draw(axes: Axes, across: Span, down: Span, look: Style) -> None:
+def cross(axes: Axes, across: Span, down: Span, look: Style, label: str = "") -> None:
+    """Draws a point with its intervals across and down; hollow where it lacks one of them."""
     (x, left, right), (y, low, high) = across, down
     axes.plot([left, right], [y, y], color=look.color, linewidth=1, alpha=0.6)
     axes.plot([x, x], [low, high], color=look.color, linewidth=1, alpha=0.6)
     fill = "none" if math.isnan(left) or math.isnan(low) else "full"
-    axes.plot(x, y, look.marker, color=look.color, markersize=6, fillstyle=fill)
+    axes.plot(x, y, look.marker, color=look.color, markersize=6, fillstyle=fill, label=label or None)
 
 
 def _scale(axes: Axes, side: str, scale: Scale, inches: float) -> None:

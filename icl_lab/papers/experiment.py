@@ -251,8 +251,7 @@ def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> 
     With the papers' draws references stand in every metric.
     """
     task = tasks.build(experiment.task)
-    stored = task.beside or (task.headline,)
-    metric = claim.metric or task.headline
+    stored, metric = task.metrics_of_references, claim.metric or task.headline
     if experiment.draws == "ours" and metric not in stored:
         raise BadValue(f"{file}: {claim.statement}: grids hold '{side.of}' in {', '.join(stored)}, not in {metric}.")
 

@@ -72,13 +72,16 @@ def gather(store: Store, preset: str, task: str = "linear") -> list[Point]:
 
     Raises ``BadValue`` with the commands that make what is missing, where no rule has both.
     """
-    found = {name: robustness(store, preset, task, side.factors) for name, side in SIDES.items() if name != "needle"}
-    found = {"needle": retrieval(store, preset), **found}
-    needle, struck = found["needle"], [rule for rule in found["deviant"] if rule in found["trained"]]
-    both = [rule for rule in needle if rule in struck]
+    struck = deviants(store, preset, task)
+    found = {
+        name: retrieval(store, preset) if name == "needle" else robustness(struck, side.factors)
+        for name, side in SIDES.items()
+    }
+    needle, met = found["needle"], [rule for rule in found["deviant"] if rule in found["trained"]]
+    both = [rule for rule in needle if rule in met]
     if not both:
         raise BadValue(
-            f"no rule has both: {len(needle)} have needle runs (icl-lab sweep --task needle --attn ...), {len(struck)} "
+            f"no rule has both: {len(needle)} have needle runs (icl-lab sweep --task needle --attn ...), {len(met)} "
             f"have met a deviant (icl-lab deviant --task {task} --attn ...), at preset {preset}."
         )
     return [Point(rule, {side: _mean(values[rule]) for side, values in found.items()}) for rule in both]
@@ -101,18 +104,27 @@ def retrieval(store: Store, preset: str) -> dict[str, list[float]]:
     return found
 
 
-def robustness(store: Store, preset: str, task: str, factors: tuple[float, float]) -> dict[str, list[float]]:
-    """Rule -> the mean logarithm of the error, one number a seed, from the studies of deviants there are.
-
-    Of deviants whose factor is at least the first and at most the second of ``factors``; factor 1 is no deviant.
-    """
-    kept: dict[tuple[str, int], float] = {}
+def deviants(store: Store, preset: str, task: str) -> list[Grid]:
+    """The squared errors of the studies of deviants there are."""
+    struck = []
     for path in sorted(store.root.glob("deviant-*/deviant.csv")):
         study_folder.verify(path.parent)
         grid = Grid.read(path)
         if grid.values("task") != [task] or grid.values("preset") != [preset] or "mse" not in grid.values("metric"):
             continue
-        frame = grid.where(metric="mse").frame
+        struck.append(grid.where(metric="mse"))
+    return struck
+
+
+def robustness(struck: Sequence[Grid], factors: tuple[float, float]) -> dict[str, list[float]]:
+    """Rule -> the mean logarithm of the error, one number a seed; of a seed in several studies the last counts.
+
+    Of deviants at the first example whose factor is at least the first and at most the second of ``factors``; factor
+    1 is no deviant.
+    """
+    kept: dict[tuple[str, int], float] = {}
+    for grid in struck:
+        frame = grid.frame
         frame = frame[frame["factor"].between(*factors) & (frame["position"] == 0)]
         for _, part in frame.groupby(["attn", "seed"], sort=False):
             rule, seed = str(part["attn"].iloc[0]), int(part["seed"].iloc[0])

@@ -171,7 +171,7 @@ def measure(
                         result.cells.append(row | summary(lost.double()))
                     for metric, values in views.items():
                         # A median over prompts that share their functions would be one of few numbers.
-                        asked = name == first or test.draws == "paper" or metric in (task.beside or (task.headline,))
+                        asked = name == first or test.draws == "paper" or metric in task.metrics_of_references
                         if asked and metric.startswith(prefix) and (test.draws == "ours" or metric not in task.medians):
                             row = {"attn": name, **shift, "length": length, "metric": metric}
                             result.cells.append(row | summary(values, median=metric in task.medians))

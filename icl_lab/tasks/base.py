@@ -57,7 +57,7 @@ class Task(Speaker, ABC):
     published_share: ClassVar[int] = 1  # prompts in a row of the published evaluation set that share their function
     worst: ClassVar[float] = torch.inf  # the error of an answer that is no finite number; 1 where errors are rates
     headline: ClassVar[str]  # the metric that is shown first
-    beside: ClassVar[tuple[str, ...]] = ()  # metrics in which references stand beside a model in every grid
+    beside: ClassVar[tuple[str, ...]] = ()  # metrics in which references stand beside a model; none: the headline
     medians: ClassVar[tuple[str, ...]] = ()  # metrics that are summarised by their median over prompts, not their mean
     log_scale: ClassVar[bool] = False  # whether the headline spans decades
     usual: ClassVar[Mapping[str, str]] = {}  # fields in which every preset is changed for this task
@@ -253,6 +253,11 @@ class Task(Speaker, ABC):
         if self.outputs != 1 or self.width != 1 or self.vocabulary:
             raise BadValue(f"{self.name} has no words for its answers; give the task a method `words` that names them.")
         return plain(outputs[0, t, 0].item()), plain(prompt.targets[0, t].item())
+
+    @property
+    def metrics_of_references(self) -> tuple[str, ...]:
+        """The metrics in which references stand beside a model in every grid."""
+        return self.beside or (self.headline,)
 
     def axis_label(self, axis: str) -> Label:
         """Returns what an axis is called; its name where the task does not say."""

@@ -69,12 +69,13 @@ def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
         who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0}
         tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
         study_folder.publish(StudyRecord("deviant", {}, []), lab.store.root / name, tables, {})
-    assert tradeoff.robustness(lab.store, "lite", "linear", (10, 100)) == {
+    struck = tradeoff.deviants(lab.store, "lite", "linear")
+    assert tradeoff.robustness(struck, (10, 100)) == {
         "softmax": [pytest.approx(math.log(2))],
         "ssa": [pytest.approx(math.log(8))],
     }
-    assert tradeoff.robustness(lab.store, "lite", "linear", (1, 1))["ssa"] == [pytest.approx(math.log(0.001))]
-    assert tradeoff.robustness(lab.store, "smoke", "linear", (10, 100)) == {}
+    assert tradeoff.robustness(struck, (1, 1))["ssa"] == [pytest.approx(math.log(0.001))]
+    assert tradeoff.robustness(tradeoff.deviants(lab.store, "smoke", "linear"), (10, 100)) == {}
     plain, other = resolve("needle", "ssa", "lite"), resolve("needle", "softmax", "lite", ["train.rate=0.001"])
     for spec in (plain, other):  # only the plain one counts
         cells = product(spec.test.axes["depth"], spec.test.axes["length"])
