@@ -98,8 +98,8 @@ def title(run: "Run") -> str:
     return f"{run.spec.task} | {run.name} | {run.spec.preset} | seed {run.seed}"
 
 
-def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None) -> float:
-    """Says what will be trained, on what, and how long it will take; returns the seconds of training.
+def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None) -> None:
+    """Says what will be trained, on what, and how long it will take.
 
     In a ``rehearsal`` that is told the run's folder, and nothing will be done.
     """
@@ -117,23 +117,23 @@ def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None)
         lab.say(sentence)
     if rehearsal:
         rehearsal(f"{'done' if clock.done(run) else 'to do'}  {run.place}")
-    return seconds
 
 
 def announce_all(runs: Sequence["Run"], clock: Clock, say: Say, jobs: int = 1) -> None:
-    """Says, where runs are several, how many there are, how many are done, and how long the rest takes in total.
-
-    A training that is tested several times counts once.
-    """
+    """Says, where runs are several, how many there are, how many are done, and how long the rest takes in total."""
     if len(runs) < 2:
         return
-    done = sum(clock.done(run) for run in runs)
+    left = [run for run in runs if not clock.done(run)]
+    seconds = remaining(left, clock) / max(1, min(jobs, len({run.folder for run in left})))
+    rest = f"; about {duration(seconds)} in total{f', {jobs} at once' * (jobs > 1)}" if left else ""
+    say(f"{len(runs)} runs, {len(runs) - len(left)} of them finished{rest}")
+
+
+def remaining(runs: Sequence["Run"], clock: Clock) -> float:
+    """The seconds that runs take one after another; a training that is tested several times counts once."""
     left = {run.place: run for run in runs if not clock.done(run)}
     trainings = {run.folder: run for run in left.values()}
-    work = sum(map(clock.training, trainings.values())) + sum(map(clock.test, left.values()))
-    seconds = work / max(1, min(jobs, len(trainings)))
-    rest = f"; about {duration(seconds)} in total{f', {jobs} at once' * (jobs > 1)}" if left else ""
-    say(f"{len(runs)} runs, {done} of them finished{rest}")
+    return sum(map(clock.training, trainings.values())) + sum(map(clock.test, left.values()))
 
 
 def duration(seconds: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from icl_lab.errors import Diverged, RunFailed
-from icl_lab.launch.announce import Clock, Say, announce, announce_all, duration, title
+from icl_lab.launch.announce import Clock, Say, announce, announce_all, duration, remaining, title
 from icl_lab.launch.crowd import Board, at_once, shared_threads
 from icl_lab.launch.draw import draw
 from icl_lab.launch.order import Order
@@ -135,7 +135,9 @@ def complete(
 
 def rehearse(runs: Sequence["Run"], lab: "Lab", clock: Clock, stacked: bool, out: Say) -> None:
     """Says what would be done, run by run, and how long it would take."""
-    seconds = sum(announce(run, lab, clock, out) for run in runs)
+    for run in runs:
+        announce(run, lab, clock, out)
+    seconds = remaining(runs, clock)
     done = sum(clock.done(run) for run in runs)
     lab.say(f"{done} of {len(runs)} runs are there; the rest would take about {duration(seconds)} one after another.")
     if stacked:
