@@ -18,7 +18,7 @@ from icl_lab.runs.summary import training_cell
 from icl_lab.training.loop import Progress, train
 
 PART = "quality"
-BOUT = 5.0  # seconds of training between two looks
+FIRST, BOUT = 0.5, 5.0  # seconds of training between two looks: a tenth of what went before, within these bounds
 PROMPTS = 1024
 # The same small model by each recipe: a preset, and what makes its model that of lite.
 RECIPES: dict[str, tuple[str, list[str]]] = {
@@ -109,7 +109,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         }
         while going := [a for a in attempts.values() if not (a.good or a.over or a.seconds >= cap)]:
             for attempt in going:
-                attempt.bout(min(BOUT, cap - attempt.seconds))
+                attempt.bout(min(BOUT, max(FIRST, attempt.seconds / 10), cap - attempt.seconds))
             done = min(cap, max(attempt.seconds for attempt in attempts.values()))
             bench.tick(PART, int(done), int(cap) + 1, str(goal))
         for name, attempt in attempts.items():
@@ -134,11 +134,13 @@ def sooner(goal: Goal, quick: tuple[str, Attempt], slow: tuple[str, Attempt], be
     """How much sooner the first recipe is there: a bound where only it was, and nothing where it was not."""
     (name, first), (other, second) = quick, slow
     row: dict[str, str | float] = {"seconds": first.seconds}
+    ratio = second.seconds / first.seconds
     if not first.good:
-        row["note"] = f"no ratio: the {name} had too little time (--minutes)"
+        row["note"], ratio = f"no ratio: the {name} had too little time (--minutes)", math.nan
     elif not second.good:
         row["bound"] = ">="
+    elif not first.before:  # good at its first look: nobody knows since when
+        row["bound"], ratio = ">=", second.before / first.seconds
     else:
-        row |= {"low": second.before / first.seconds, "high": second.seconds / max(first.before, 1e-9)}
-    ratio = second.seconds / first.seconds if first.good else math.nan
+        row |= {"low": second.before / first.seconds, "high": second.seconds / first.before}
     return bench.row(PART, f"{goal}: {name}", other, ratio, "x as soon", **row)

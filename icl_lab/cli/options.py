@@ -1,6 +1,5 @@
 """What the command line shares: options with their bounds, lists of numbers, signals."""
 
-import math
 import os
 import shlex
 import signal
@@ -19,7 +18,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PAIRS = 1000  # of timed runs
 THREADS = 1024  # more than any machine of today offers; ten times as many, and the pool of threads ends the process
 SEEDS = 10_000
-LONGEST = 10**9  # a whole number in a list
 PREEMPTED = 75  # stopped at a checkpoint by a scheduler: run the same command again
 caught: list[int] = []  # the signals that asked this process to stop
 
@@ -140,30 +138,9 @@ def model_options(command: Command) -> Command:
     return command
 
 
-def wholes(text: str, option: str, least: int = 1) -> list[int]:
-    """Reads a list of whole numbers from ``least`` on, such as ``64,128``; none from an empty text."""
-    words = [word.strip() for word in text.split(",")] if text else []
-    if not all(_digits(word) and least <= int(word) <= LONGEST for word in words):
-        raise click.BadParameter(
-            f"'{text}' is not a list of whole numbers from {least} on, such as 256,1024.", param_hint=option
-        )
-    return [int(word) for word in words]
-
-
-def numbers(text: str, option: str) -> list[float]:
-    """Reads a list of finite numbers such as ``1,10,100``."""
-    try:
-        values = [float(word) for word in text.split(",")]
-    except ValueError:
-        values = [math.nan]
-    if not all(map(math.isfinite, values)):
-        raise click.BadParameter(f"'{text}' is not a list of numbers such as 1,10,100.", param_hint=option) from None
-    return values
-
-
 def _digits(word: str) -> bool:
-    """Whether these are ten digits or fewer, of those that people count with here (not the raised 2)."""
-    return word.isascii() and word.isdigit() and len(word) <= len(str(LONGEST))
+    """Whether these are nine digits or fewer, of those that people count with here (not the raised 2)."""
+    return word.isascii() and word.isdigit() and len(word) < 10
 
 
 def typed() -> str:

@@ -5,6 +5,7 @@ A number has a greatest value as well as a least, and a path is looked at, befor
 
 import math
 import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -85,3 +86,42 @@ class Finite(click.FloatRange):
         if math.isnan(found):
             self.fail(f"'{value}' is not a finite number.", param, ctx)
         return found
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # no generic type before click 8.2
+    """Numbers of one kind with commas between, each within bounds, each once; an empty text is none where ``empty``."""
+
+    name = "numbers"
+
+    def __init__(self, kind: type[int] | type[float], least: float, most: float, *, empty: bool = False) -> None:
+        self.kind, self.least, self.most, self.empty = kind, least, most, empty
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuses the list as a whole, and says what is meant."""
+        text = str(value)
+        if isinstance(value, tuple) or (self.empty and not text):
+            return value or ()
+        try:
+            found = tuple(dict.fromkeys(self._read(word) for word in text.split(",")))
+        except ValueError:
+            words = "whole numbers" if self.kind is int else "numbers"
+            self.fail(
+                f"'{text}' is not a list of {words} from {self.least:,.15g} to {self.most:,.15g} with commas between.",
+                param,
+                ctx,
+            )
+        return found
+
+    def _read(self, word: str) -> float:
+        """Only what people write here: Python reads 1_000 as well, and the digits of other scripts."""
+        if not word.isascii() or "_" in word:
+            raise ValueError(word)
+        number = self.kind(word)
+        if not self.least <= number <= self.most:  # NaN lies nowhere
+            raise ValueError(word)
+        return number
+
+
+def several_rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Reads rules in a row: ``softmax,ssmax:s=swap,log-n``. A comma before ``name=`` is inside one of them."""
+    return tuple(rule.strip() for text in given for rule in re.split(r",(?![\w-]+=)", text) if rule.strip())

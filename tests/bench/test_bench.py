@@ -288,6 +288,7 @@ class Learner:
     ("lite", "paper", "ratio", "bound"),
     [
         ([0.5, 0.005], [1.0] * 6 + [0.01], 3.5, ""),
+        ([0.005], [1.0] * 3 + [0.01], 3.0, ">="),
         ([0.5, 0.005], [1.0] * 20, 6.0, ">="),
         ([1.0] * 20, [1.0] * 20, math.nan, ""),
     ],
@@ -298,13 +299,28 @@ def test_time_to_quality_is_a_ratio_or_a_bound_or_nothing(monkeypatch, lite, pap
     monkeypatch.setattr(quality, "RECIPES", {"lite recipe": ("lite", []), "paper recipe": ("small", [])})
     monkeypatch.setattr(quality, "PAIRS", quality.PAIRS[2:])
     monkeypatch.setattr(quality, "GOALS", quality.GOALS[:1])
+    monkeypatch.setattr(quality, "FIRST", 5.0)
     rows = list(quality.measure(Bench(CPU, minutes=1.0)))
     assert rows[-1].ratio == pytest.approx(ratio, nan_ok=True)
     assert rows[-1].bound == bound
     assert [row.bound for row in rows[:2]] == ["" if 0.005 in lite else ">=", "" if 0.01 in paper else ">="]
     assert ("too little time" in rows[-1].note) == math.isnan(ratio)
     if 0.005 in lite:
-        assert (rows[0].low, rows[0].ratio) == pytest.approx((5 / 60, 10 / 60))
+        assert (rows[0].low, rows[0].ratio) == pytest.approx((5 * (len(lite) - 1) / 60, 5 * len(lite) / 60))
+
+
+def test_looks_are_apart_by_a_tenth_of_the_time_that_it_took(monkeypatch):
+    learner = Learner([1.0] * 200, bout=math.inf)
+    asked = []
+    monkeypatch.setattr(learner, "bout", lambda seconds: asked.append(seconds) or Learner.bout(learner, seconds))
+    monkeypatch.setattr(quality, "Attempt", lambda goal, spec, device: learner)
+    monkeypatch.setattr(quality, "RECIPES", {"lite recipe": ("lite", [])})
+    monkeypatch.setattr(quality, "PAIRS", ())
+    monkeypatch.setattr(quality, "GOALS", quality.GOALS[:1])
+    list(quality.measure(Bench(CPU, minutes=1.5)))
+    assert asked[:12] == pytest.approx([0.5] * 11 + [0.55])  # from 5 seconds on a tenth
+    assert max(asked) == 5.0
+    assert sum(asked) == pytest.approx(90)
 
 
 def test_an_attempt_goes_on_where_it_stopped(monkeypatch):

@@ -1,8 +1,9 @@
 """Options out of bounds are one line each, before anything is loaded or trained."""
 
+import click
 import pytest
 
-from icl_lab.cli.options import numbers, wholes
+from icl_lab.cli.values import Numbers, several_rules
 
 SWEEP = ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]
 
@@ -20,7 +21,7 @@ SWEEP = ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]
         (["functions", "--results", ""], "'' names no folder"),
         (["costs", "--results", " "], "' ' names no folder"),
         (["list", "runs", "--results", ""], "'' names no folder"),
-        (["costs", "--lengths", ""], "--lengths: name at least one length"),
+        (["costs", "--lengths", ""], "'' is not a list of whole numbers from 1 to 1,000,000,000"),
         (["costs", "--lengths", "²,3"], "'²,3' is not a list of whole numbers"),
         (["costs", "--lengths", "0,3"], "'0,3' is not a list of whole numbers"),
         (["costs", "--lengths", "64,,128"], "'64,,128' is not a list of whole numbers"),
@@ -42,13 +43,24 @@ def test_results_that_are_no_folder_are_refused_by_commands_that_train(run):
     assert "'' names no folder" in err
 
 
-@pytest.mark.parametrize("text", ["nan", "1,inf", "-inf", "1e999", "1,,2", "", "1,two"])
-def test_a_list_of_numbers_holds_finite_ones(text):
-    with pytest.raises(Exception, match="is not a list of numbers such as"):
-        numbers(text, "--factors")
+@pytest.mark.parametrize("text", ["nan", "1,inf", "-inf", "1e999", "1,,2", "", "1,two", "1_0", "\u0663", "5,101"])
+def test_a_list_of_numbers_holds_finite_ones_within_its_bounds(text):
+    with pytest.raises(click.BadParameter, match="is not a list of numbers from -5 to 100 with commas between"):
+        Numbers(float, -5, 100)(text)
+
+
+@pytest.mark.parametrize("text", ["1.5", "1e2", "0", "2,11", "\u00b2"])
+def test_a_list_of_whole_numbers_holds_whole_ones(text):
+    with pytest.raises(click.BadParameter, match="is not a list of whole numbers from 1 to 10 with commas between"):
+        Numbers(int, 1, 10)(text)
 
 
 def test_lists_are_read():
-    assert numbers("1,-2.5, 3e2", "--factors") == [1.0, -2.5, 300.0]
-    assert wholes("64, 128", "--lengths") == [64, 128]
-    assert wholes("", "--lengths") == []
+    assert Numbers(float, -5, 1000)("1,-2.5, 3e2,1") == (1.0, -2.5, 300.0)
+    assert Numbers(int, 1, 1000)("64, 128") == (64, 128)
+    assert Numbers(int, 1, 1000, empty=True)("") == ()
+
+
+def test_a_comma_inside_a_rule_does_not_end_it():
+    given = ("softmax,ssmax:s=swap , log-n", "llama4:scale=0.1,floor=8192")
+    assert several_rules(None, None, given) == ("softmax", "ssmax:s=swap", "log-n", "llama4:scale=0.1,floor=8192")

@@ -251,7 +251,7 @@ def test_a_saved_model_is_asked_with_the_rule_it_was_saved_with(folders, book, t
         (["{llama}", "--attn", "softmaxx"], "No normalizer is called 'softmaxx'"),
         (["{llama}", "--attn", "cosformer:horizon=current"], "not served inside models"),
         (["{llama}", "--attn", "sima", "--needle", "--contexts", "120"], "sima"),
-        (["{llama}", "--contexts", "1,x"], "'x' is not among whole numbers"),
+        (["{llama}", "--contexts", "1,x"], "'1,x' is not a list of whole numbers"),
         (["{llama}", "--finetune", "5", "--learn", "rule"], "has no numbers to learn"),
         (["{llama}", "--prompt", "T"], "a prompt has at least two tokens"),
         (["{llama}", "--prompt", "It does", "--layers", "7"], "there is no layer '7'"),

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from icl_lab.cli.launch import Order, complete, models, resolve_runs
-from icl_lab.cli.options import SEEDS, crowd_options, model_options, numbers, results_option, style_option, tell, wholes
+from icl_lab.cli.options import SEEDS, crowd_options, model_options, results_option, style_option, tell
 from icl_lab.cli.progress import say
-from icl_lab.cli.values import Finite
+from icl_lab.cli.values import Finite, Numbers
 
 FOLDER = Path(__file__).parents[2] / "analyses"
 
@@ -97,11 +97,7 @@ def _ask(name: str, part: Any, words: dict[str, Any]) -> None:
     from icl_lab import tasks
     from icl_lab.launch import study
 
-    hints = typing.get_type_hints(part)
-    options = {
-        field.name: _value(words.pop(field.name), hints[field.name], field.name) for field in dataclasses.fields(part)
-    }
-    analysis = part(**options)
+    analysis = part(**{field.name: words.pop(field.name) for field in dataclasses.fields(part)})
     folder, force, order = words.pop("name"), words.pop("force"), Order.of(words)
     words["attns"] = words["attns"] or tuple(analysis.usual_rules)
     if analysis.trains:
@@ -149,12 +145,13 @@ def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..
         return click.option(
             f"{names[0]}/--no-{names[0][2:]}", field.name, default=default, show_default=True, **settings
         )
+    least, most = frame.bounds(field, kind) if kind in (int, float) else (0, 0)
     if many:
         shown = ",".join(f"{value:g}" for value in default)
-        return click.option(*names, field.name, default=shown, show_default=bool(shown), **settings)
+        row = Numbers(kind, max(0, least) if kind is int else least, most, empty=True)
+        return click.option(*names, field.name, type=row, default=shown, show_default=bool(shown), **settings)
     if default is not None:
         settings |= {"default": default, "show_default": default != ""}
-    least, most = frame.bounds(field, kind) if kind in (int, float) else (0, 0)
     bounded: dict[type, Any] = {int: click.IntRange(int(least), int(most)), float: Finite(least, most)}
     return click.option(*names, field.name, type=bounded.get(kind, kind), **settings)
 
@@ -166,16 +163,3 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 def _optional(hint: Any) -> bool:
     return type(None) in typing.get_args(hint)
-
-
-def _value(given: Any, hint: Any, name: str) -> Any:
-    """What the user typed as the value of a field."""
-    from icl_lab.analyses import frame
-
-    kind, many = frame.kind_of(hint)
-    if not many:
-        return given
-    option = f"--{name.replace('_', '-')}"
-    if not given:
-        return ()
-    return tuple(wholes(given, option, least=0) if kind is int else numbers(given, option))

@@ -1,6 +1,5 @@
 """The command that asks pretrained language models."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -8,39 +7,15 @@ import click
 
 from icl_lab.cli.options import catch_signals, device_option, results_option, threads_option, typed
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Finite
+from icl_lab.cli.values import Finite, Numbers, several_rules
 
 LONG = 1_000_000  # tokens
-
-
-def _rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Rules, also several in a row: ``softmax,ssmax:s=swap,log-n``. A comma before ``name=`` is inside one."""
-    return tuple(rule for text in given for rule in re.split(r",(?![\w-]+=)", text) if rule.strip())
-
-
-def _numbers(kind: type, least: float, most: float) -> Any:
-    """Reads numbers in a row, each within its bounds."""
-
-    def read(context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
-        found = []
-        for word in text.split(","):
-            try:
-                value = kind(word)
-            except ValueError:
-                value = None
-            if value is None or not least <= value <= most:
-                words = "whole numbers" if kind is int else "numbers"
-                raise click.BadParameter(f"'{word}' is not among {words} from {least:g} to {most:,g} with commas.")
-            found.append(value)
-        return tuple(dict.fromkeys(found))
-
-    return read
 
 
 @click.command()
 @click.argument("model")
 @click.option(
-    "--attn", "attns", multiple=True, required=True, callback=_rules, help="Rules; the first is the baseline."
+    "--attn", "attns", multiple=True, required=True, callback=several_rules, help="Rules; the first is the baseline."
 )
 @click.option("--text", default="", help="A file of text.  [default: the help texts that come with Python]")
 @click.option("--length", type=click.IntRange(2, LONG), help="Tokens of a window.  [default: up to 1,024]")
@@ -49,10 +24,8 @@ def _numbers(kind: type, least: float, most: float) -> Any:
     "--train-tokens", type=click.IntRange(1, LONG), help="What rules take for the training length.  [the model's own]"
 )
 @click.option("--needle", is_flag=True, help="Also hide numbers in texts and ask for them.")
-@click.option("--contexts", default="256,512", show_default=True, callback=_numbers(int, 1, LONG), help="Tokens.")
-@click.option(
-    "--depths", default="10,30,50,70,90", show_default=True, callback=_numbers(float, 0, 100), help="In percent."
-)
+@click.option("--contexts", default="256,512", show_default=True, type=Numbers(int, 1, LONG), help="Tokens.")
+@click.option("--depths", default="10,30,50,70,90", show_default=True, type=Numbers(float, 0, 100), help="In percent.")
 @click.option("--samples", default=10, show_default=True, type=click.IntRange(2, 100_000), help="Needles in a cell.")
 @click.option("--follow", is_flag=True, help="Also what every head attends to as the text grows, and hidden states.")
 @click.option("--prompt", default="", help="A text whose attention maps are shown, of the first two rules, as a page.")

@@ -9,13 +9,14 @@ import click
 
 from icl_lab.cli.options import catch_signals, device_option, results_option, tell, threads_option, typed
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Finite
+from icl_lab.cli.values import Finite, Numbers, several_rules
 from icl_lab.errors import BadValue
 
 if TYPE_CHECKING:
     from icl_lab.prompted.study import Study
 
 MANY = 10**9
+SHOTS, DIGITS = Numbers(int, 1, 10_000, empty=True), Numbers(int, 0, 12, empty=True)
 MOST_TOKENS = 10**12
 BUDGET = (1000, 10**7)  # requests and tokens, where nothing is said: about what somebody can pay by mistake
 SHOWN = 2  # questions that a dry run shows as they would be sent
@@ -23,31 +24,16 @@ WHERE = "OPENAI_BASE_URL"
 KEY = "OPENAI_API_KEY"
 
 
-def _wholes(least: int, most: int) -> Any:
-    """Reads whole numbers in a row, each within its bounds."""
-
-    def read(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
-        words = [word.strip() for word in text.split(",")] if text else []
-        if not all(
-            word.isascii() and word.isdigit() and len(word) < 10 and least <= int(word) <= most for word in words
-        ):
-            raise click.BadParameter(f"'{text}' is no list of whole numbers from {least} to {most:,} such as 10,40.")
-        return tuple(map(int, words))
-
-    return read
-
-
 def _price(context: click.Context, option: click.Parameter, text: str) -> tuple[float, float] | None:
     """Reads ``0.5`` or ``0.5,1.5``: what a million tokens cost that are read, and that are written."""
-    if not text:
-        return None
+    refused = click.BadParameter(f"'{text}' is no price such as 0.5 or 0.5,1.5 (a million tokens read, written).")
     try:
-        values = [float(word) for word in text.split(",")]
-    except ValueError:
-        values = []
-    if not (1 <= len(values) <= 2 and all(0 <= value <= MANY for value in values)):
-        raise click.BadParameter(f"'{text}' is no price such as 0.5 or 0.5,1.5 (a million tokens read, written).")
-    return values[0], values[-1]
+        values = Numbers(float, 0, MANY, empty=True)(text)
+    except click.BadParameter:
+        raise refused from None
+    if len(values) > 2:
+        raise refused
+    return (values[0], values[-1]) if values else None
 
 
 def _body(context: click.Context, option: click.Parameter, text: str) -> dict[str, Any]:
@@ -61,10 +47,6 @@ def _body(context: click.Context, option: click.Parameter, text: str) -> dict[st
     return found
 
 
-def _rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(rule.strip() for text in given for rule in text.split(",") if rule.strip())
-
-
 @click.command()
 @click.option("--task", required=True, help="See: icl-lab list tasks.")
 @click.option("--model", required=True, help="Name at the server; or a folder or .gguf file on disk.")
@@ -76,7 +58,10 @@ def _rules(context: click.Context, option: click.Parameter, given: tuple[str, ..
 @click.option("--preset", default="lite", show_default=True, help="Whose grid of cells is asked about.")
 @click.option("--set", "settings", multiple=True, metavar="A.B=V", help="Cells, e.g. test.axes.length=10,40.")
 @click.option(
-    "--shots", default="", callback=_wholes(1, 10_000), help="Examples of a prompt.  [default: as in training]"
+    "--shots",
+    default="",
+    type=Numbers(int, 1, 10_000, empty=True),
+    help="Examples of a prompt.  [default: as in training]",
 )
 @click.option("--prompts", default=64, show_default=True, type=click.IntRange(2, 10_000), help="In each cell.")
 @click.option(
@@ -84,7 +69,10 @@ def _rules(context: click.Context, option: click.Parameter, given: tuple[str, ..
     help="How a prompt is written.  [default: chat; of a model on disk plain]",
 )  # fmt: skip
 @click.option(
-    "--digits", default="", callback=_wholes(0, 12), help="Decimals of numbers; several: an axis.  [default: 2]"
+    "--digits",
+    default="",
+    type=Numbers(int, 0, 12, empty=True),
+    help="Decimals of numbers; several: an axis.  [default: 2]",
 )
 @click.option("--samples", default=1, show_default=True, type=click.IntRange(1, 1000), help="Answers to each question.")
 @click.option("--temperature", default=0.0, show_default=True, type=Finite(0, 100), help="0: the likeliest answer.")
@@ -115,7 +103,7 @@ def _rules(context: click.Context, option: click.Parameter, given: tuple[str, ..
 @click.option("--price", default="", callback=_price, help="Of a million tokens: read, or read,written.")
 @click.option("--body", default="", callback=_body, help="More fields of a request, as JSON; null leaves one out.")
 @click.option("--attn", default="", help="Another rule in the model's attention (transformers only).")
-@click.option("--against", multiple=True, callback=_rules, help="Trained rules beside it, from stored runs.")
+@click.option("--against", multiple=True, callback=several_rules, help="Trained rules beside it, from stored runs.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and its cost; send and write nothing.")
 @results_option
 @device_option

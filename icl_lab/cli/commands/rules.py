@@ -5,9 +5,12 @@ from pathlib import Path
 import click
 
 from icl_lab.cli.hints import then
-from icl_lab.cli.options import PAIRS, device_option, results_option, threads_option, typed, wholes
+from icl_lab.cli.options import PAIRS, device_option, results_option, threads_option, typed
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import Bar
+from icl_lab.cli.values import Numbers
+
+LENGTHS = Numbers(int, 1, 10**9)
 
 
 @click.command()
@@ -32,13 +35,21 @@ def functions(results: Path) -> None:
 
 
 @click.command()
-@click.option("--lengths", default="256,512,1024,2048,4096", show_default=True, help="Tokens of a prompt.")
+@click.option(
+    "--lengths",
+    default="256,512,1024,2048,4096",
+    show_default=True,
+    type=Numbers(int, 1, 10**9),
+    help="Tokens of a prompt.",
+)
 @click.option("--attn", "attns", multiple=True, help="Only this normalizer; may be given again.  [default: all]")
 @click.option("--pairs", default=5, show_default=True, type=click.IntRange(1, PAIRS), help="Timed pairs with softmax.")
 @results_option
 @device_option
 @threads_option
-def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, device: str, threads: int | None) -> None:
+def costs(
+    lengths: tuple[int, ...], attns: tuple[str, ...], pairs: int, results: Path, device: str, threads: int | None
+) -> None:
     """Count operations as the poster does, and measure time and memory of each normalizer beside softmax."""
     import json
 
@@ -50,17 +61,14 @@ def costs(lengths: str, attns: tuple[str, ...], pairs: int, results: Path, devic
     from icl_lab.profiles import costs as analysis
     from icl_lab.runs import environment
 
-    tokens = wholes(lengths, "--lengths")
-    if not tokens:
-        raise click.BadParameter("name at least one length, such as 256,1024.", param_hint="--lengths")
-    analysis.check(tokens)
+    analysis.check(lengths)
     if threads is not None:
         torch.set_num_threads(threads)
     here = environment.device(device)
     attns = tuple(map(normalizers.canonical, attns))
     folder = made(results / "costs")
     counted = analysis.operations()
-    measured = analysis.measure(tokens, attns or None, pairs=pairs, device=here, tick=Bar())
+    measured = analysis.measure(lengths, attns or None, pairs=pairs, device=here, tick=Bar())
     printed = analysis.printed_times()
     beside = ["", "printed by the poster:", *analysis.table(printed), "", "here:", *analysis.table(measured)]
     out("\n".join([*analysis.counts(counted), *beside]))
