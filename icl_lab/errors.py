@@ -10,6 +10,10 @@ class LabError(Exception):
     exit_code = 2
 
 
+class Undefined(KeyError):
+    """What was asked for was measured and has no value there; the sentence says why."""
+
+
 class UnknownName(LabError):
     """A name that nothing is registered under; the message lists what is, or says ``where`` it came from."""
 

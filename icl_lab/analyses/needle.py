@@ -17,7 +17,7 @@ from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
 from icl_lab.analyses.observe import attention_rows, shares
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures import ranks
 from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
@@ -179,12 +179,12 @@ def auc(scores: Sequence[float], right: Sequence[bool]) -> float:
 
     Formula: the share of pairs of a success and a failure in which the success scores more, a tie counting half
 
-    Raises ``KeyError`` without a success or without a failure.
+    Raises ``Undefined`` without a success or without a failure.
     """
     high = np.array([score for score, success in zip(scores, right, strict=True) if success])
     low = np.array([score for score, success in zip(scores, right, strict=True) if not success])
     if not len(high) or not len(low):
-        raise KeyError(f"{len(high)} of {len(right)} trials are all right: the score has nothing to tell apart")
+        raise Undefined(f"{len(high)} of {len(right)} trials are all right: the score has nothing to tell apart")
     above = high[:, None] > low[None, :]
     return float((above + 0.5 * (high[:, None] == low[None, :])).mean())
 

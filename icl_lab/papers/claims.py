@@ -17,7 +17,7 @@ from icl_lab.comparison.gather import gather
 from icl_lab.comparison.gather import publish as publish_study
 from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.page import Row, Section, Table, markdown_rows
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures.base import writer
 from icl_lab.papers import cost, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
@@ -124,6 +124,9 @@ def findings(
             left, right = (
                 [source.read(side, claim.metric, seed) for seed in source.seeds] for side in (claim.left, claim.right)
             )
+        except Undefined as reason:
+            judged.append(Finding(claim, "nothing to judge", note=str(reason.args[0])))
+            continue
         except KeyError as reason:  # the preset's test grid has no such cell
             judged.append(Finding(claim, "not run", note=str(reason.args[0])))
             continue
@@ -245,11 +248,11 @@ def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[st
     """The ledger's lines of one experiment, for the terminal."""
     lines = [f"{name}: {experiment.title}"]
     for finding in found:
-        lines.append(f"  {finding.verdict.upper():13} {_say(finding.claim)}")
+        lines.append(f"  {finding.verdict.upper():17}{_say(finding.claim)}")
         if finding.words:
-            lines.append(f"  {'':13} here {finding.words}{_beside(finding.claim)}")
+            lines.append(f"  {'':17}here {finding.words}{_beside(finding.claim)}")
         if finding.outlook:
-            lines.append(f"  {'':13} {finding.outlook} would decide it")
+            lines.append(f"  {'':17}{finding.outlook} would decide it")
     return lines
 
 

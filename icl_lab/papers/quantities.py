@@ -15,7 +15,7 @@ from icl_lab.analyses.frame import Analysis
 from icl_lab.comparison import outside
 from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.statistics import Array, Evaluation, Scale, evaluation, resampled
-from icl_lab.errors import LabError
+from icl_lab.errors import LabError, Undefined
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers.experiment import (
     PRINTED,
@@ -211,5 +211,5 @@ def stored(analysis: Analysis, folder: Path) -> Any:
 
 def _mean(values: Sequence[float], decades: bool) -> float:
     if decades and min(values) <= 0:  # printed with too few digits
-        raise KeyError("a number of 0 has no logarithm, so that no ratio can be taken")
+        raise Undefined("a number of 0 has no logarithm, so that no ratio can be taken")
     return fmean(math.log(value) for value in values) if decades else fmean(values)

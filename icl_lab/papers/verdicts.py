@@ -14,7 +14,16 @@ from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
 from icl_lab.papers.experiment import Claim
 from icl_lab.registry import require
 
-Verdict = Literal["supported", "contradicted", "no difference", "inconclusive", "one seed", "not learned", "not run"]
+Verdict = Literal[
+    "supported",
+    "contradicted",
+    "no difference",
+    "inconclusive",
+    "one seed",
+    "not learned",
+    "nothing to judge",
+    "not run",
+]
 DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "no difference")
 assert set(get_args(Outcome)) <= set(get_args(Verdict))
 
@@ -25,7 +34,8 @@ RULE = (
     "16, 24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are so wide (99 % "
     "up to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Not learned: in training "
     "conditions a model errs at least a quarter as much as the best reference that reads no example, so that nothing "
-    "far out is judged. A verdict holds at its scale and says nothing about another one."
+    "far out is judged. Nothing to judge: what the claim is about did not occur. A verdict holds at its scale and says "
+    "nothing about another one."
 )
 
 

@@ -19,6 +19,7 @@ TONES = {
     "inconclusive": "open",
     "one seed": "open",
     "not learned": "open",
+    "nothing to judge": "none",
     "not run": "none",
 }
 FEW = 12  # claims that the first page shows where none of the headline ones was tested

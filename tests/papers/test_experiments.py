@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from icl_lab import published
+from icl_lab.analyses.saturation import Saturation
 from icl_lab.comparison import outside
-from icl_lab.errors import BadValue, UnknownName
+from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.papers import claims, experiment
@@ -459,3 +460,20 @@ def test_a_table_without_an_axis_stands_at_one_value():
     ]
     with pytest.raises(ValueError, match="either a column or the value"):
         experiment.Printed(table="t", row="r", axis="length", value="v", column="c", at=1)
+
+
+def test_what_has_no_value_is_nothing_to_judge_and_what_is_not_there_is_not_run(monkeypatch, tmp_path):
+    """A growing number that changes no answer leaves nothing to heal; another cell was never measured."""
+    made = experiment.load("saturation-every", FOLDER)
+    said = {"recovered": Undefined("it changed no answer"), "largest": KeyError("no such cell")}
+
+    def value(self, found, of, cells, metric, seed):
+        raise said.get(metric, KeyError("elsewhere"))
+
+    monkeypatch.setattr(Saturation, "value", value)
+    monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
+    found = claims.findings(made, Store(tmp_path), "nano", tmp_path, found=object())
+    judged = {each.claim.metric: (each.verdict, each.words) for each in found}
+    assert judged["recovered"] == ("nothing to judge", "it changed no answer")
+    assert judged["largest"] == ("not run", "no such cell")
+    assert "NOTHING TO JUDGE " in "\n".join(claims.text("saturation-every", made, found))

@@ -18,7 +18,7 @@ from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
 from icl_lab.analyses.probe.readings import OUTPUT, readings
 from icl_lab.analyses.stretch import FACTORS, check_growth, factors_of, with_undisturbed
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
 from icl_lab.rng import stream
@@ -143,7 +143,7 @@ class Probe(Analysis):
         where = {axis: list(values) for axis, values in cells.items()} | {"factor": factors_of(cells)}
         value = fmean(grid.where(metric=metric, **where | {"layer": list(layers)}).frame["value"])
         if math.isnan(value):
-            raise KeyError("the prompts are all of one class, so there is no mean over the classes")
+            raise Undefined("the prompts are all of one class, so there is no mean over the classes")
         return value
 
 

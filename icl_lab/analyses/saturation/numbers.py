@@ -9,6 +9,7 @@ from icl_lab.analyses.saturation.attention import AGAINST, METRICS, saturation_p
 from icl_lab.analyses.saturation.patching import ALL
 from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
 from icl_lab.analyses.stretch import factors_of
+from icl_lab.errors import Undefined
 
 NOTHING = "reference:nothing"  # of claims: that something is more than nothing
 SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
@@ -110,7 +111,7 @@ def quantity(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric
         return float(values.map(math.log).mean())
     value = float(values.mean())
     if math.isnan(value):
-        raise KeyError("the growing number changed no answer, so there is nothing to recover")
+        raise Undefined("the growing number changed no answer, so there is nothing to recover")
     return value
 
 
