@@ -1,13 +1,15 @@
 """One look a rule: its colour, dash and marker are the same in every figure, whatever stands beside it.
 
 Rules of one family share a hue and differ in lightness. A rule with options, a swapped or re-weighted one, and any name
-that begins with a rule's (a variant of an experiment) are shades of that rule, dashed. A name that is not listed gets
-a look from its hash. Only where two names of one figure would look the same does the later one in the alphabet move on.
+that begins with a rule's (a variant of an experiment) are shades of that rule, dashed; those of softmax, whose black
+has no shades to tell apart, have hues of their own. A name that is not listed gets a look from its hash. Only where two
+names of one figure would have the same colour, or two variants of one rule the same dash, does the later one in the
+alphabet move on.
 """
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +33,8 @@ HUES: dict[str, tuple[str, ...]] = {
 SHADES = (0.0, 0.4, -0.35, -0.62)  # of the rules of a family: the share of white, or of black below 0
 VARIANTS = (0.3, -0.3, 0.5, -0.5, 0.15, 0.65)  # of what begins with a rule's name
 SPARE = ("#332288", "#44aa99", "#aa4499", "#b8860b", "#6699cc", "#661100", "#5b8c2a", "#d6604d", "#4d4d4d", "#9970ab")
-DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
+Dash = str | tuple[int, tuple[int, ...]]
+DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 
 KNOWN = {rule: (hue, shade) for hue, rules in HUES.items() for rule, shade in zip(rules, SHADES, strict=False)}
@@ -42,7 +45,7 @@ class Style:
     """How a name is drawn: an RGB colour in hexadecimal digits, a line style and a marker."""
 
     color: str
-    dash: str | tuple[int, tuple[int, ...]]
+    dash: Dash
     marker: str
 
     @property
@@ -64,13 +67,16 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     """
     wanted = list(dict.fromkeys(map(str, names)))
     found: dict[str, Style] = {}
-    taken: set[str] = set()
+    taken, dashed = set[str](), set[tuple[str, Dash]]()
     for name in sorted(wanted):
         color = next((each for each in _colors(name) if each not in taken), None)
         if color is None:
             raise ValueError(f"{len(wanted)} names are more than there are colours for")
+        base, dashes = _base(name), _dashes(name)
+        dash = next((each for each in dashes if (base, each) not in dashed), dashes[0])
         taken.add(color)
-        found[name] = Style(color, _dash(name), MARKERS[_marker(name) % len(MARKERS)])
+        dashed.add((base, dash))
+        found[name] = Style(color, dash, MARKERS[_marker(name) % len(MARKERS)])
     return {name: found[name] for name in wanted}
 
 
@@ -87,11 +93,9 @@ def _colors(name: str) -> list[str]:
         return [mixed(*KNOWN[name])]
     if base in KNOWN:
         hue, shade = KNOWN[base]
-        start = _number(name)
-        # Black has no darker shades, and the grey half-way is that of references.
-        tries = VARIANTS if hue != "#000000" else (0.4, 0.3, 0.6, 0.2, 0.35, 0.66)
-        near = [mixed(mixed(hue, shade), tries[(start + n) % len(tries)]) for n in range(len(tries))]
-        return [*near, *_spare(name)]
+        start = _number(name) % len(VARIANTS)
+        tries = (*VARIANTS[start:], *VARIANTS[:start]) if base != "softmax" else ()
+        return [*(mixed(mixed(hue, shade), share) for share in tries), *_spare(name)]
     return _spare(name)
 
 
@@ -105,9 +109,12 @@ def _spare(name: str) -> list[str]:
     return [*turned, *(mixed(hue, shade) for hue in SPARE for shade in (0.25, 0.55, -0.2, -0.5))]
 
 
-def _dash(name: str) -> str | tuple[int, tuple[int, ...]]:
-    """Rules by their own name are solid; what is made of them is not."""
-    return DASHES[0] if name in KNOWN or _base(name) not in KNOWN else DASHES[1 + _number(name) % (len(DASHES) - 1)]
+def _dashes(name: str) -> Sequence[Dash]:
+    """The dashes that a name may have, its own first: rules are solid, what is made of them is not."""
+    if name in KNOWN or _base(name) not in KNOWN:
+        return DASHES[:1]
+    start = _number(name) % (len(DASHES) - 1)
+    return [*DASHES[1 + start :], *DASHES[1 : 1 + start]]
 
 
 def _marker(name: str) -> int:

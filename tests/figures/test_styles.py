@@ -50,6 +50,15 @@ def test_a_name_with_a_suffix_is_a_dashed_shade_of_its_rule():
         assert blue > green > red, "a shade of blue"
 
 
+def test_variants_of_softmax_are_told_apart():
+    """Shades of grey would not be; up to four variants of a rule have dashes of their own."""
+    parts = ("no norm", "no norm but after the read-in", "norm of q and k", "attention only")
+    found = styles(["softmax", *(f"softmax, {part}" for part in parts)])
+    assert len({look.dash for look in found.values()}) == 5
+    for one, other in combinations(found.values(), 2):
+        assert sum(abs(a - b) for a, b in zip(to_rgb(one.color), to_rgb(other.color), strict=True)) > 0.4
+
+
 def test_a_name_that_only_starts_alike_is_no_variant():
     assert styles(["ssabc"])["ssabc"].color in SPARE
     assert styles(["ssa-two"])["ssa-two"].color in SPARE
