@@ -259,6 +259,11 @@ class Analysis(ABC):
             return None
         return Stored({name: Grid.read(path) for name, path in paths.items()})
 
+    def again(self, folder: Path, spec: RunSpec) -> Any:
+        """Returns what was found, from its folder; None where less is kept there than the pictures are drawn from."""
+        found = self.read(folder)
+        return Found(spec, found.grids) if isinstance(found, Stored) else found
+
     def log_scale(self, task: Task) -> bool:
         """Whether the quantities of claims span decades, so that they are compared as ratios."""
         return False

@@ -82,6 +82,31 @@ def rebuild(
     return publishing.written(place)
 
 
+def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -> Sequence[str]:
+    """Judges the claims of an experiment's analysis anew, draws its figures and writes its page, in ``place``.
+
+    From the numbers that its folder ``kept`` holds; no model is asked. Returns the names of the files. Raises
+    ``BadValue`` where the experiment's file has changed since, or where numbers are not kept.
+    """
+    study_folder.verify(kept)
+    refused = BadValue(f"{kept} cannot be drawn from what it holds; repeat its command: {known.command}")
+    named = [name for name in experiments.names(files) if experiments.load(name, files).sha256 == known.source]
+    if not named:
+        raise refused
+    made, first = experiments.load(named[0], files), known.runs[0]
+    seeds = max(member.seed for member in known.runs) + 1
+    members = groups(made, lab.store, first.preset, seeds, ())
+    order, analysis = Order(named[0], first.preset), made.question()
+    if analysis is None or record(made, order, members, known.command).hash != known.hash:
+        raise refused
+    analysis = frame.checked(analysis, members)
+    found = analysis.again(kept, next(iter(members.values()))[0].spec)
+    if found is None:
+        raise refused
+    _publish_analysis(known, made, order, analysis, found, members, lab, place)
+    return publishing.written(place)
+
+
 def folder(experiment_name: str, store: Store, preset: str) -> Path:
     """Returns the folder that the claims of an experiment are read from: of those there are, the one of most runs."""
     usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
@@ -201,12 +226,7 @@ def publish(experiment: Experiment, order: Order, members: Mapping[str, Sequence
     if analysis is not None:
         analysis = frame.checked(analysis, members)
         found = frame.ask(analysis, members, lab)
-        section = claims_section(
-            findings(experiment, lab.store, order.preset, place, order.settings, found), order.preset
-        )
-        notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
-        ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
-        return publishing.publish(made, analysis, found, members, place, "\n".join(ledger))
+        return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
     study = gather(members, experiment.baseline, order.beside)
     judged = findings(experiment, lab.store, order.preset, place, order.settings)
     sections = [claims_section(judged, order.preset)]
@@ -217,6 +237,23 @@ def publish(experiment: Experiment, order: Order, members: Mapping[str, Sequence
         beside = printed_section(experiment, ours, order.overlay)
         sections = [beside, *sections] if beside else sections
     return publish_study(study, members, place, made, sections)[0]
+
+
+def _publish_analysis(
+    made: StudyRecord,
+    experiment: Experiment,
+    order: Order,
+    analysis: frame.Analysis,
+    found: Any,
+    members: Mapping[str, Sequence[Run]],
+    lab: Lab,
+    place: Path,
+) -> str:
+    judged = findings(experiment, lab.store, order.preset, place, order.settings, found)
+    section = claims_section(judged, order.preset)
+    notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
+    ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
+    return publishing.publish(made, analysis, found, members, place, "\n".join(ledger))
 
 
 def card(name: str, experiment: Experiment, store: Store) -> list[str]:

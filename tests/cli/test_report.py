@@ -1,5 +1,6 @@
 """Pages of comparisons are built again from stored runs, by their record."""
 
+import json
 import re
 import shutil
 import sys
@@ -131,3 +132,69 @@ def test_results_without_pages_are_said_to_have_none(run, tmp_path):
     code, _, err = run("report")
     assert code == 2
     assert "holds no comparison" in err
+
+
+ANALYSED = """
+title = "A deviant"
+paper = "A paper"
+task = "linear"
+analysis = "deviant"
+baseline = "softmax"
+conditions = "Tiny."
+set = ["train.steps=30", "train.batch=8", "model.width=16"]
+
+[options]
+prompts = 16
+factors = [1, 10]
+
+[[variants]]
+name = "softmax"
+attn = "softmax"
+
+[[claims]]
+statement = "A deviant raises the error"
+where = "nowhere"
+left = { of = "softmax", cells = { factor = [10] } }
+is = "above"
+right = { of = "softmax", cells = { factor = [1] } }
+ungated = "the model was trained for thirty steps"
+"""
+
+
+@pytest.mark.slow
+def test_an_analysis_of_an_experiment_is_drawn_again_from_its_numbers(run, tmp_path):
+    """Without its runs: they are not asked. Numbers and record stay; a changed file or number is refused."""
+    files = tmp_path / "experiments"
+    files.mkdir()
+    (files / "tiny.toml").write_text(ANALYSED)
+    here = ("--results", str(tmp_path / "results"))
+    code, _, err = run("experiment", "tiny", "--preset", "smoke", "--seeds", "2", "--experiments", str(files), *here)
+    assert code == 0, err
+    place = tmp_path / "results" / "experiments" / "tiny-smoke"
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    assert {"deviant.csv", "deviant.png", "report.html"} <= set(before)
+    shutil.rmtree(tmp_path / "results" / "runs")
+    for name in ("deviant.png", "report.html"):
+        (place / name).unlink()
+    words = ("report", str(place), "--experiments", str(files))
+    code, out, err = run(*words)
+    assert code == 0, err
+    assert f"wrote {place}" in out
+    after = {path.name: path.read_bytes() for path in place.iterdir()}
+    assert set(after) == set(before)
+    assert after["deviant.csv"] == before["deviant.csv"]
+    assert b"A deviant raises the error" in after["table.md"]
+    was, now = (json.loads(each["study.json"]) for each in (before, after))
+    assert [now[field] for field in ("command", "commit", "runs")] == [was[f] for f in ("command", "commit", "runs")]
+    assert run("report", str(place), "--experiments", str(files), "--out", str(tmp_path / "x"))[0] == 0
+
+    (files / "tiny.toml").write_text(ANALYSED.replace("A deviant raises", "It raises"))
+    code, _, err = run(*words)
+    assert code == 2
+    assert "cannot be drawn from what it holds; repeat its command: icl-lab experiment tiny" in err
+    (files / "tiny.toml").write_text(ANALYSED)
+    (place / "deviant.csv").write_bytes(after["deviant.csv"].replace(b"softmax", b"SOFTMAX", 1))
+    code, _, err = run(*words)
+    assert code == 1
+    assert "damaged or edited" in err
+    assert "Traceback" not in err

@@ -1,4 +1,4 @@
-"""The command that builds pages of comparisons again, from stored runs."""
+"""The command that builds pages again, of comparisons from stored runs and of analyses from stored numbers."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @experiments_option
 @style_option
 def report(folders: tuple[Path, ...], results: Path, elsewhere: Path | None, files: Path) -> None:
-    """Build the pages of comparisons again from stored runs, without training: FOLDERS, or all in the results."""
+    """Build pages again without training: FOLDERS, or all comparisons in the results.
+
+    Comparisons are made from stored runs; the analysis of an experiment from the numbers in its folder.
+    """
     from icl_lab.runs import study_folder
 
     lab = laboratory(results, "cpu", None)
@@ -46,9 +49,9 @@ def report(folders: tuple[Path, ...], results: Path, elsewhere: Path | None, fil
 
 
 def rebuild(folder: Path, place: Path, lab: "Lab", files: Path) -> list[str]:
-    """Builds one comparison of ``folder`` again in ``place``; returns the names of the files.
+    """Builds the study of ``folder`` again in ``place``; returns the names of the files.
 
-    Raises ``LabError`` where the folder holds no record of a comparison, or where a run is not stored.
+    Raises ``LabError`` where the folder holds no record of such a study, or where a run is not stored.
     """
     from icl_lab.comparison import outside
     from icl_lab.comparison.gather import gather, publish
@@ -58,6 +61,8 @@ def rebuild(folder: Path, place: Path, lab: "Lab", files: Path) -> list[str]:
     known = study_folder.read(folder)
     if known is None:
         raise BadValue(f"{folder} holds no study: it has no {study_folder.RECORD}.")
+    if known.source and known.kind != "experiment":
+        return list(claims.redraw(known, folder, lab, place, files))
     if "baseline" not in known.options:
         raise BadValue(f"{folder} holds a study of the kind {known.kind}; repeat its command: {known.command}")
     groups = study_folder.runs_of(known, lab.store)
