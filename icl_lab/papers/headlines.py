@@ -17,6 +17,7 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "saturation-linear": (
         "The changed attention causes the error: putting the calm attention back heals softmax in part",
     ),
+    "saturation-norm-in": ("With a norm after the read-in a large query turns fewer of softmax's answers wrong",),
     "ssa-table6": ("Two layers with four heads err as much as printed, at sigma 10",),
     "ssa-figure1": (
         "Softmax has boundary values: its answers to 9x and 10x stop below those of least squares",
@@ -30,6 +31,9 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "maximum-dispersion": (
         "With more items than in training softmax errs more",
         "The adaptive temperature at test lessens it",
+    ),
+    "temperature-inputs": (
+        "In inputs three and ten times as wide as in training a temperature of 2 errs less than that of training",
     ),
     "flip-flop-glitches": ("Softmax errs more where 98 in 100 instructions are ignored than in training, at 80",),
     "text-recency": (
