@@ -260,9 +260,11 @@ class Analysis(ABC):
         return Stored({name: Grid.read(path) for name, path in paths.items()})
 
     def again(self, folder: Path, spec: RunSpec) -> Any:
-        """Returns what was found, from its folder; None where less is kept there than the pictures are drawn from."""
+        """Returns what ``collect`` had made, from its folder; None where the folder does not hold all of that."""
         found = self.read(folder)
-        return Found(spec, found.grids) if isinstance(found, Stored) else found
+        if not isinstance(found, Stored):
+            return found
+        return Found(spec, found.grids) if type(self).collect is Analysis.collect else None
 
     def log_scale(self, task: Task) -> bool:
         """Whether the quantities of claims span decades, so that they are compared as ratios."""

@@ -1,0 +1,19 @@
+"""What an analysis found is put together again from its folder, where the folder holds all of it."""
+
+from icl_lab.analyses import boundary, saturation
+from icl_lab.analyses.frame import Found, Stored
+from icl_lab.runs.spec import resolve
+
+
+def test_grids_are_enough_where_nothing_else_was_collected(monkeypatch, tmp_path):
+    """Bounds hold the sweep of a clipped model as well, which no table keeps."""
+    grids = {"heads": object()}
+    spec = resolve("linear", "softmax", "smoke")
+    for made in (saturation.Saturation(), boundary.Boundary()):
+        monkeypatch.setattr(type(made), "read", lambda self, folder: Stored(grids))
+    assert saturation.Saturation().again(tmp_path, spec) == Found(spec, grids)
+    assert boundary.Boundary().again(tmp_path, spec) is None
+
+
+def test_nothing_is_put_together_from_an_empty_folder(tmp_path):
+    assert saturation.Saturation().again(tmp_path, resolve("linear", "softmax", "smoke")) is None
