@@ -7,7 +7,7 @@ What is missing or impossible is an error or a NaN with its reason in ``notes``,
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -224,10 +224,17 @@ def resampled(errors: ArrayLike, *, seed: int, resamples: int = 2000) -> Array:
     x = np.asarray(errors, dtype=float)
     prompts = x.shape[-1]
     require(prompts > 1, "a bootstrap needs at least 2 prompts", prompts)
-    # How often each prompt is drawn is all that a mean needs to know: one matrix product serves all rows.
-    counts = np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), size=resamples)
-    means = counts @ x.reshape(-1, prompts).T / prompts
+    means = _drawn(seed, prompts, resamples) @ x.reshape(-1, prompts).T / prompts
     return np.concatenate([x.mean(axis=-1)[None], means.reshape(resamples, *x.shape[:-1])])
+
+
+@lru_cache(maxsize=2)  # a page and a ledger ask for the same draws hundreds of times
+def _drawn(seed: int, prompts: int, resamples: int) -> Array:
+    """How often each prompt is drawn in each resample, (resamples prompts): all that a mean needs to know."""
+    counts = np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), size=resamples)
+    drawn = counts.astype(float)
+    drawn.flags.writeable = False
+    return drawn
 
 
 def evaluation(effects: Array, scale: Scale, confidence: float = 0.95) -> Evaluation:

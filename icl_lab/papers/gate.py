@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from statistics import median
 
-from icl_lab.grid import model_name
 from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.quantities import Finished
 from icl_lab.runs import summary
@@ -40,11 +39,11 @@ def _far(side: Quantity, finished: Finished) -> bool:
 
 def _share(finished: Finished, of: str, seed: int) -> float | None:
     """Where the error in training conditions lies: 0 as the best reference, 1 as the best trivial one; None unknown."""
-    grid, task = finished.own(of, seed), finished.task
-    if grid is None:
+    values, task = finished.at_home(of, seed), finished.task
+    if not values:
         return None
-    values = summary.at_home([grid], task, finished.spec(of))
     trivial = [values[f"reference:{name}"] for name in task.trivial if f"reference:{name}" in values]
     others = {name for name in values if name.startswith("reference:")} - {f"reference:{name}" for name in task.trivial}
     best = min((values[name] for name in others), default=0.0)
-    return (values[model_name(grid)] - best) / (min(trivial) - best) if trivial and min(trivial) > best else None
+    own = values[finished.spec(of).attn]
+    return (own - best) / (min(trivial) - best) if trivial and min(trivial) > best else None

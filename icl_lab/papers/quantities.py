@@ -72,6 +72,7 @@ class Finished:
         self.specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
         self.task = tasks.build(experiment.task)
         self._read: dict[tuple[str, int, str], tuple[Grid, Errors | None]] = {}
+        self._homes: dict[tuple[str, int], dict[str, float]] = {}
 
     def variant(self, of: str) -> Variant:
         """Returns the variant of that name, or whose printed row is named.
@@ -119,10 +120,18 @@ class Finished:
         """Returns the labels that stand beside those of the task's own axes."""
         return self.prompted[of].fixed if of.startswith(PROMPTED) else {}
 
-    def own(self, of: str, seed: int) -> Grid | None:
-        """Returns the grid of a trained model with the rule that it was trained with; None where there is none."""
+    def at_home(self, of: str, seed: int) -> Mapping[str, float]:
+        """Returns the errors in training conditions of a trained model, with its own rule, and of the references.
+
+        Empty where the model has no grid.
+        """
         spec = self.spec(of)
-        return self._measured(spec, seed, "")[0] if self.store.run(spec, seed).finished else None
+        if not self.store.run(spec, seed).finished:
+            return {}
+        key = (spec.hash, seed)
+        if key not in self._homes:
+            self._homes[key] = summary.at_home([self._measured(spec, seed, "")[0]], self.task, spec)
+        return self._homes[key]
 
     def _measured(self, spec: RunSpec, seed: int, swap: str) -> tuple[Grid, Errors | None]:
         key = (spec.hash, seed, swap)
@@ -147,7 +156,8 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
             grid, _ = finished.measured(side.of, seed)
             name = side.of if side.of.startswith("reference:") else model_name(grid)
         cells = combinations(side.cells, {axis: value for axis, value in training.items() if axis not in task.facets})
-        found = [grid.where(attn=name, metric=metric or task.headline, **cell).frame["value"] for cell in cells]
+        rows = grid.where(attn=name, metric=metric or task.headline)
+        found = [rows.where(**cell).frame["value"] for cell in cells]
         return _mean([value for values in found for value in values], task.log_scale)
 
     def noise(count: int) -> Evaluation | None:

@@ -156,12 +156,18 @@ def _whole(part: Any) -> Any:
 def _told(part: msgspec.Struct) -> dict[str, Any]:
     """The fields that do not equal their default (``omit_defaults`` of msgspec asks for the same object instead)."""
     found = {}
-    for field in msgspec.structs.fields(part):
+    for field in _fields(type(part)):
         value = getattr(part, field.name)
         made = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
         if value != made:
             found[field.name] = _told(value) if isinstance(value, msgspec.Struct) else value
     return found
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """The fields of a part; a ledger asks for the hashes of thousands of specifications."""
+    return msgspec.structs.fields(kind)
 
 
 def _pair(setting: str) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from icl_lab.grid import Grid
 from icl_lab.papers import cost, experiment, gate, quantities
 from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.quantities import Finished
@@ -17,17 +16,10 @@ def finished(tmp_path, monkeypatch):
     made = Finished(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
     made.errors = {"softmax": [0.1, 0.1, 1.9], "wide": [0.6, 0.6, 0.1]}
 
-    def own(of, seed):
-        attn = made.spec(of).attn
-        cell = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 12.0, "metric": "mse-code", "count": 9}
-        rows = [
-            {**cell, "attn": attn, "value": made.errors[of][seed]},
-            {**cell, "attn": "reference:zero", "value": 2.0},
-        ]
-        labels = {"task": "linear", "preset": "smoke", "spec": "0", "seed": seed}
-        return Grid.of(rows, ["sigma_x", "sigma_f", "length"], **labels)
+    def at_home(of, seed):
+        return {made.spec(of).attn: made.errors[of][seed], "reference:zero": 2.0}
 
-    monkeypatch.setattr(made, "own", own)
+    monkeypatch.setattr(made, "at_home", at_home)
     return made
 
 
@@ -46,14 +38,8 @@ def test_models_that_err_a_quarter_as_much_as_a_trivial_answer_are_not_judged_fa
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
     """1.6 where the best reference has 1.5 and the trivial one 2: a fifth of the way, though 0.8 of the loss."""
-    plain = finished.own
-
-    def own(of, seed):
-        best = {"task": "linear", "preset": "smoke", "spec": "0", "seed": seed, "attn": "reference:best", "value": 1.5}
-        cell = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 12.0, "metric": "mse-code", "count": 9, "stderr": None}
-        return Grid.join([plain(of, seed), Grid.of([{**best, **cell}], ["sigma_x", "sigma_f", "length"])])
-
-    monkeypatch.setattr(finished, "own", own)
+    plain = finished.at_home
+    monkeypatch.setattr(finished, "at_home", lambda of, seed: {**plain(of, seed), "reference:best": 1.5})
     finished.errors.update(softmax=[1.6, 1.6, 1.6], wide=[1.7, 1.7, 1.7])
     assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
     assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
@@ -65,7 +51,8 @@ def test_training_conditions_are_judged_always_and_a_claim_may_say_why_it_is(fin
 
 
 def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
-    monkeypatch.setattr(finished, "own", lambda of, seed: None)
+    monkeypatch.undo()
+    assert finished.at_home("softmax", 0) == {}
     assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]) == ""
 
 
