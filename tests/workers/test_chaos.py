@@ -15,7 +15,7 @@ from icl_lab import outside
 from tests.workers.compared import contents
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["--set", "train.steps=300", "--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence"]
+SMALL = ["--set", "train.steps=120", "--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence"]
 SMALL += ["--set", "model.width=16", "--set", "model.heads=2"]
 SMALL += ["--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
 SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", *SMALL]
