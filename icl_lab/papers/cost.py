@@ -2,24 +2,36 @@
 
 import math
 from statistics import median
+from typing import TYPE_CHECKING
 
 from icl_lab import tasks
 from icl_lab.papers.experiment import Claim
-from icl_lab.papers.quantities import Finished
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 
+if TYPE_CHECKING:
+    from icl_lab.papers.quantities import Finished
 
-def seconds(finished: Finished, claim: Claim) -> float:
+
+def seconds(finished: "Finished", claim: Claim) -> float:
     """Returns the seconds of training for one more seed of both sides of a claim; NaN where no run tells.
 
-    A specification that both sides share is trained once, and counts once.
+    A specification that both sides share is trained once, and counts once. One of which no run is there takes its
+    operations at the median pace of all runs at this scale.
     """
-    return sum(of_run(finished.store, spec) for spec in needed(finished, claim))
+    taken = [(spec, of_run(finished.store, spec)) for spec in needed(finished, claim)]
+    return sum(operations(spec) * finished.pace if math.isnan(each) else each for spec, each in taken)
 
 
-def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
+def pace(store: Store, preset: str) -> float:
+    """Returns the seconds of one operation, the median over the runs at a scale; NaN where there are none."""
+    runs = store.runs(lambda _: None, preset)
+    found = [seconds / operations(run.spec) for run in runs if (seconds := _taken(run, run.spec)) is not None]
+    return median(found) if found else math.nan
+
+
+def needed(finished: "Finished", claim: Claim) -> list[RunSpec]:
     """Returns the specifications that a claim hangs on, each once: of its sides, or of all variants for an analysis."""
     analysis = finished.experiment.question()
     specs = [finished.spec(side.of) for side in (claim.left, claim.right)]

@@ -17,6 +17,7 @@ from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.statistics import Array, Evaluation, Scale, evaluation, resampled
 from icl_lab.errors import LabError, Undefined
 from icl_lab.grid import Grid, model_name
+from icl_lab.papers import cost
 from icl_lab.papers.experiment import (
     PRINTED,
     PROMPTED,
@@ -93,6 +94,11 @@ class Finished:
     def prompted(self) -> dict[str, Outside]:
         """The prompted models of the task that are stored."""
         return outside.stored(self.store.root, next(iter(self.specs.values())).task)
+
+    @cached_property
+    def pace(self) -> float:
+        """The seconds of one operation in trainings at this scale; NaN where there are none."""
+        return cost.pace(self.store, next(iter(self.specs.values())).preset)
 
     def seeds(self, of: str) -> set[int]:
         """Returns the training seeds of which a variant has a finished run; of what has none, those of the baseline."""

@@ -58,14 +58,15 @@ class Store:
         provenance.require(spec, place)
         return Run(place, spec, seed, layer=self.layer)
 
-    def runs(self, say: Say | None = None) -> Iterator[Run]:
-        """Yields every run that has begun, then those that only the evidence holds.
+    def runs(self, say: Say | None = None, preset: str = "") -> Iterator[Run]:
+        """Yields every run that has begun, of one preset where said, then those that only the evidence holds.
 
         Raises ``RunFailed`` where a specification cannot be read or has another hash than its folder; with ``say`` such
         a folder, or one that is called otherwise, is named and passed over.
         """
         seen = set[str]()
-        for path in sorted(self.root.glob("runs/*/*/*/seed-*/spec.json")):
+        wanted = f"*/*/{preset + '-' if preset else ''}*/seed-*"
+        for path in sorted(self.root.glob(f"runs/{wanted}/spec.json")):
             try:
                 run = self._begun(path)
             except RunFailed as reason:
@@ -76,7 +77,7 @@ class Store:
             seen.add(run.key)
             yield run
         for kept in self.layer.runs() if self.layer is not None else ():
-            if kept.key not in seen:
+            if kept.key not in seen and Path(kept.key).match(wanted):
                 place = self.root / "runs" / kept.key
                 yield Run(place, read_spec(kept.read("spec.json"), kept.path), seed_of(place) or 0, layer=self.layer)
 

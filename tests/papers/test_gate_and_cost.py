@@ -1,5 +1,7 @@
 """What keeps a claim from being judged, and what one more seed of it costs."""
 
+import math
+
 import pytest
 
 from icl_lab.papers import cost, experiment, gate, quantities
@@ -61,6 +63,26 @@ def test_a_training_that_both_sides_share_counts_once(finished, monkeypatch):
     assert cost.seconds(finished, claim("softmax", "softmax", 10.0)) == 10
     assert cost.seconds(finished, claim("softmax", "wide", 10.0)) == 17
     assert cost.seconds(finished, claim("reference:zero", "wide", 10.0)) == 17  # read beside the baseline
+
+
+def test_what_was_never_trained_takes_its_operations_at_the_pace_of_the_scale(finished, monkeypatch):
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": math.nan}[spec.attn])
+    monkeypatch.setattr(cost, "operations", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
+    assert math.isnan(cost.seconds(finished, claim("softmax", "wide", 10.0)))
+    assert cost.seconds(finished, claim("softmax", "softmax", 10.0)) == 10
+    finished.pace = 3.0
+    assert cost.seconds(finished, claim("softmax", "wide", 10.0)) == 10 + 20 * 3
+
+
+def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    monkeypatch.setattr(cost, "_taken", lambda run, spec: {0: 6.0, 1: 8.0, 2: 50.0, 3: None}[run.seed])
+    monkeypatch.setattr(cost, "operations", lambda spec: 2.0)
+    assert math.isnan(cost.pace(store, "smoke"))
+    for seed in range(4):
+        store.run(tiny("linear"), seed).begin()
+    assert cost.pace(store, "smoke") == 4
+    assert math.isnan(cost.pace(store, "nano"))
 
 
 def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
