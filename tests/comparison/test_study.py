@@ -10,6 +10,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.comparison import page
 from icl_lab.comparison.gather import trained_on
+from icl_lab.comparison.page import tables
 from icl_lab.comparison.study import Study, clip_model, compare, tidy
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -354,6 +355,17 @@ def test_a_task_without_a_clip_axis_has_no_clip_column():
     assert "clip" not in page.table(other, spec).note
     with pytest.raises(BadValue, match="take linear"):
         task.clip_targets(made.task.sample(torch.Generator(), 2, 5))
+
+
+def test_without_a_cell_that_the_summary_is_over_no_column_is_called_so():
+    made = study({"softmax": square, "ssa": square})
+    task = type("Other", (type(made.task),), {"summary": Summary("sigma_f", "range", 4, 20)})()
+    other, spec = dataclasses.replace(made, task=task), resolve("linear", "softmax")
+    for table in (page.table(other, spec), tables.seeds_table(other)):
+        assert "summary" not in table.head
+        assert all(len(row.cells) == len(table.head) for row in table.rows)
+    assert page.table(other, spec).note.startswith("Clip B fits sigma_f 4 to 10 best. p values")
+    assert page.table(made, spec).note.startswith("Summary: ")
 
 
 def test_a_page_says_where_runs_were_trained_on_other_threads():

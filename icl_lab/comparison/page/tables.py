@@ -64,29 +64,29 @@ def table(study: Study, spec: RunSpec) -> Table:
     """
     axis = words.along(study)
     line = study.line(axis)
-    clips = study.task.clip is not None
+    clips, sums = study.task.clip is not None, words.summarised(study)
     best = [clear_best(study, cell) for cell in line]
     rows, written = [], writer(study.task.log_scale, study.task.rates)
     for rule, summary in summaries(study).items():
-        cells = [rule, *(_shown(study, rule, cell) for cell in line), words.number(summary)]
+        cells = [rule, *(_shown(study, rule, cell) for cell in line), *[words.number(summary)] * sums]
         if clips:
             clip = clip_model(study, rule, spec.test)
             cells.append(f"{clip.bound:g} ({clip.residual:.2f})" if clip else "")
         rows.append(Row(cells, frozenset(place for place, winner in enumerate(best, 1) if winner == rule)))
     for name in study.references():
         values = [written(study.reference(name, cell)) for cell in line]
-        rows.append(Row([name, *values, *[""] * (1 + clips)], reference=True))
+        rows.append(Row([name, *values, *[""] * (sums + clips)], reference=True))
     for other in study.outside:
         found = [study.beside(other, cell) for cell in line]
         values = ["" if math.isnan(value) else f"{written(value)} ± {short(error)}" for value, error in found]
-        rows.append(Row([other.name, *values, *[""] * (1 + clips)], reference=True))
+        rows.append(Row([other.name, *values, *[""] * (sums + clips)], reference=True))
     head = [
         "rule",
         *(words.cell_words(study, cell[axis]) for cell in line),
-        "summary",
+        *["summary"] * sums,
         *["clip B (residual)"] * clips,
     ]
-    note = f"Summary: {words.summary_words(study)}. {words.correction(study)} {BOLD}"
+    note = " ".join(said for said in (words.summary_words(study), words.correction(study), BOLD) if said)
     if study.task.rates:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
     for other in study.outside:
@@ -101,8 +101,8 @@ def summaries(study: Study) -> dict[str, float]:
 
 
 def seeds_table(study: Study) -> Table:
-    """Returns one row a rule and seed along the shift, in the order of ``table``, the summary last."""
-    axis = words.along(study)
+    """Returns one row a rule and seed along the shift, in the order of ``table``, the summary (if any) last."""
+    axis, sums = words.along(study), words.summarised(study)
     line = study.line(axis)
     names = [int(grid.values("seed")[0]) for grid in study.grids[study.baseline]]
     rows, written = [], writer(study.task.log_scale, study.task.rates)
@@ -110,8 +110,8 @@ def seeds_table(study: Study) -> Table:
         columns = zip(names, zip(*(study.values(rule, cell) for cell in line), strict=True), study.summary(rule),
                       strict=True)  # fmt: skip
         for seed, values, summary in columns:
-            rows.append(Row([f"{rule}, seed {seed}", *map(written, values), words.number(summary)]))
-    head = ["rule and seed", *(words.cell_words(study, cell[axis]) for cell in line), "summary"]
+            rows.append(Row([f"{rule}, seed {seed}", *map(written, values), *[words.number(summary)] * sums]))
+    head = ["rule and seed", *(words.cell_words(study, cell[axis]) for cell in line), *["summary"] * sums]
     return Table(head, rows, "One row a training run: look here before you trust a mean.", axis)
 
 
