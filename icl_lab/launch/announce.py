@@ -53,10 +53,11 @@ class Clock:
         return run.finished if self.tested else run.trained or bool(run.diverged)
 
     def training(self, run: "Run") -> float:
-        """The seconds of training that are left of a run."""
+        """The seconds of training that are left of a run; none where another was trained alike."""
+        from icl_lab.runs import reuse
         from icl_lab.runs.estimate import examples, standing
 
-        if self.done(run) or run.trained or run.diverged:
+        if self.done(run) or run.trained or run.diverged or reuse.there(run):
             return 0.0
         left = examples(run.spec.train, standing(run)) / examples(run.spec.train)
         return self._took(run.spec).training * left
@@ -103,14 +104,15 @@ def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None)
 
     In a ``rehearsal`` that is told the run's folder, and nothing will be done.
     """
-    from icl_lab.runs import environment, provenance
+    from icl_lab.runs import environment, provenance, reuse
 
     spec, (seconds, parameters, since) = run.spec, clock(run)
     steps = (
         f"{spec.train.steps - since:,} of {spec.train.steps:,} steps left" if since else f"{spec.train.steps:,} steps"
     )
     state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
-    state = f"trained already, to be tested: about {duration(seconds)}" if run.trained else state
+    if run.trained or reuse.there(run):
+        state = f"trained already{'' if run.trained else ', as another run'}, to be tested: about {duration(seconds)}"
     state = ("finished already" if clock.tested else "trained already") if clock.done(run) else state
     lab.say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if rehearsal else ''}")
     for sentence in provenance.changed(spec, run.folder):
@@ -130,9 +132,9 @@ def announce_all(runs: Sequence["Run"], clock: Clock, say: Say, jobs: int = 1) -
 
 
 def remaining(runs: Sequence["Run"], clock: Clock) -> float:
-    """The seconds that runs take one after another; a training that is tested several times counts once."""
+    """The seconds that runs take one after another; a training that is tested in several ways counts once."""
     left = {run.place: run for run in runs if not clock.done(run)}
-    trainings = {run.folder: run for run in left.values()}
+    trainings = {(run.spec.training, run.seed): run for run in left.values()}
     return sum(map(clock.training, trainings.values())) + sum(map(clock.test, left.values()))
 
 

@@ -1,5 +1,6 @@
 """Many runs by workers: what is left to do, in orders, and what became of it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from icl_lab.workers.transport import Place
 
 Board = Callable[[], AbstractContextManager[Callable[[Sequence["Standing"]], object]]]  # shows where each run stands
+
+
+def trainings_first(runs: Sequence["Run"]) -> list["Run"]:
+    """The runs, one of each training before all that share it, so that none waits for or repeats what another does."""
+    met = Counter[tuple[str, int]]()
+    order = []
+    for run in runs:
+        order.append(met[run.spec.training, run.seed])
+        met[run.spec.training, run.seed] += 1
+    return [run for _, run in sorted(zip(order, runs, strict=True), key=lambda pair: pair[0])]
 
 
 @contextmanager
@@ -50,9 +61,8 @@ def at_once(
     from icl_lab.workers.run_files import RunFiles
     from icl_lab.workers.supervisor import supervise
 
-    todo = list(
-        {run.place: run for run in runs if not (run.finished if tested else run.trained or run.diverged)}.values()
-    )
+    left = {run.place: run for run in runs if not (run.finished if tested else run.trained or run.diverged)}
+    todo = trainings_first(list(left.values()))
     many = share(places)
     with shared_threads(many) as each:
         orders = {"results": str(lab.store.root), "device": str(lab.device), "threads": each, "command": lab.command}

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 def seconds(finished: "Finished", claim: Claim) -> float:
     """Returns the seconds of training for one more seed of both sides of a claim; NaN where no run tells.
 
-    A specification that both sides share is trained once, and counts once. One of which no run is there takes its
+    A training that both sides share, tested in two ways or one, counts once. One of which no run is there takes its
     operations at the median pace of all runs at this scale.
     """
     taken = [(spec, of_run(finished.store, spec)) for spec in needed(finished, claim)]
-    return sum(operations(spec) * finished.pace if math.isnan(each) else each for spec, each in taken)
+    known = {spec.training: each for spec, each in taken if not math.isnan(each)}
+    return sum(
+        known[training] if training in known else operations(spec) * finished.pace
+        for training, spec in {spec.training: spec for spec, _ in taken}.items()
+    )
 
 
 def pace(store: Store, preset: str) -> float:

@@ -9,6 +9,7 @@ from icl_lab.papers import cost, quantities
 from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.verdicts import Finding
+from icl_lab.runs import reuse
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
@@ -44,8 +45,9 @@ def step(name: str, finished: Finished, findings: Sequence[Finding], seconds: Se
     runs = {run.place: run for chance in now for run in _missing(finished, chance.claim, seeds)}
     if not runs:  # what there is has not been looked at: an analysis was not asked again
         return Step(name, tuple(c.claim.statement for c in now), seeds, (), 0.0, math.inf)
-    # One training, however many rules are swapped in after it.
-    trainings = {run.folder: run.spec for run in runs.values() if not run.trained}
+    # One training, however many rules are swapped in after it, and in however many ways it is tested.
+    left = (run for run in runs.values() if not (run.trained or reuse.there(run)))
+    trainings = {(run.spec.training, run.seed): run.spec for run in left}
     taken = sum(map(seconds, trainings.values()))
     worth = sum(1 / chance.hours if chance.hours else math.inf for chance in now)
     return Step(name, tuple(c.claim.statement for c in now), seeds, tuple(runs.values()), taken, worth)

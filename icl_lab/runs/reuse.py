@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
-
 from icl_lab.errors import RunFailed
 from icl_lab.runs.hold import Say
 from icl_lab.runs.run import SPEC, TRAINED, Run, read_spec
@@ -15,10 +13,7 @@ Reader = Callable[[str], bytes]  # the name of a file -> what it holds
 
 def weights(run: Run, say: Say) -> None:
     """Takes over the model of a finished training that differs in nothing but the test grid, if there is one."""
-    mine = _training(run.spec)
-    for where, other, read in _siblings(run, say):
-        if _training(other) != mine:
-            continue
+    for where, read in _alike(run, say):
         try:
             found = {name: read(name) for name in TRAINED}
         except RunFailed as reason:  # none to take from
@@ -29,9 +24,17 @@ def weights(run: Run, say: Say) -> None:
         return
 
 
-def _training(spec: RunSpec) -> RunSpec:
-    """A specification without what its test is, and what it is called."""
-    return msgspec.structs.replace(spec, test=None, preset="")
+def there(run: Run) -> bool:
+    """Whether there is such a training: the run need not be trained, only tested."""
+    return any(True for _ in _alike(run, lambda _: None))
+
+
+def _alike(run: Run, say: Say) -> Iterator[tuple[Path, Reader]]:
+    """Yields the finished trainings that differ in nothing but the test: where, and what reads a file."""
+    training = run.spec.training
+    for where, spec, read in _siblings(run, say):
+        if spec.training == training:
+            yield where, read
 
 
 def _siblings(run: Run, say: Say) -> Iterator[tuple[Path, RunSpec, Reader]]:

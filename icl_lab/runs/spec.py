@@ -46,6 +46,11 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
+    def training(self) -> str:
+        """Eight hexadecimal digits that name the training: equal for runs that differ in nothing but their test."""
+        return msgspec.structs.replace(self, test=None).hash
+
+    @property
     def name(self) -> str:
         """What a run is called and found by: ``task/rule/preset-hash``."""
         return f"{self.task}/{self.attn}/{self.preset}-{self.hash}"

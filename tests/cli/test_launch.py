@@ -11,6 +11,7 @@ from icl_lab.cli.launch import Order, complete
 from icl_lab.cli.runs import listing
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.launch import complete as launching
+from icl_lab.launch import crowd
 from icl_lab.launch.announce import Clock, announce, announce_all
 from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
@@ -98,6 +99,35 @@ def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each)
     assert "about 60 s in total" in lab.said[-1]
     launching.rehearse(runs, lab, Clock(lab.device), stacked=False, out=lab.said.append)
     assert lab.said[-1] == "0 of 2 runs are there; the rest would take about 60 s one after another."
+
+
+def test_a_training_that_is_tested_in_two_ways_is_one_training(tiny, lab, second_each):
+    runs = [lab.store.run(spec, 0) for spec in (tiny(), tiny("linear", "softmax", "test.prompts=32"))]
+    announce_all(runs, Clock(lab.device), lab.say)
+    assert "about 60 s in total" in lab.said[-1]
+    trained(runs[0], lab)
+    assert [Clock(lab.device)(run)[0] for run in runs] == [0, 0]
+    announce(runs[1], lab, Clock(lab.device))
+    assert "trained already, as another run, to be tested" in lab.said[-1]
+    other = lab.store.run(tiny("linear", "softmax", "train.batch=9"), 0)
+    assert Clock(lab.device)(other)[0] == 60
+
+
+def test_what_shares_a_training_comes_after_all_that_do_not(tiny, lab):
+    """Side by side both would train, or one would wait for the other."""
+    one, two = tiny(), tiny("linear", "softmax", "test.prompts=32")
+    runs = [lab.store.run(spec, seed, rule) for spec in (one, two) for seed in (0, 1) for rule in ("", "ssa")]
+    order = [(run.spec is two, run.seed, run.swap) for run in crowd.trainings_first(runs)]
+    assert order == [
+        (False, 0, ""),
+        (False, 1, ""),
+        (False, 0, "ssa"),
+        (False, 1, "ssa"),
+        (True, 0, ""),
+        (True, 1, ""),
+        (True, 0, "ssa"),
+        (True, 1, "ssa"),
+    ]
 
 
 def test_what_is_left_after_a_stop_is_announced(tiny, lab, second_each):

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from msgspec.structs import replace
 
 from icl_lab.papers import cost, experiment, gate, quantities
 from icl_lab.papers.experiment import Claim, Quantity
@@ -63,6 +64,13 @@ def test_a_training_that_both_sides_share_counts_once(finished, monkeypatch):
     assert cost.seconds(finished, claim("softmax", "softmax", 10.0)) == 10
     assert cost.seconds(finished, claim("softmax", "wide", 10.0)) == 17
     assert cost.seconds(finished, claim("reference:zero", "wide", 10.0)) == 17  # read beside the baseline
+
+
+def test_a_training_that_two_sides_test_differently_counts_once(finished, monkeypatch):
+    ours = finished.specs["softmax"]
+    finished.specs["wide"] = replace(ours, test=replace(ours.test, prompts=32))
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0 if spec.test.prompts == 32 else math.nan)
+    assert cost.seconds(finished, claim("softmax", "wide", 10.0)) == 10
 
 
 def test_what_was_never_trained_takes_its_operations_at_the_pace_of_the_scale(finished, monkeypatch):

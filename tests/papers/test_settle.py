@@ -5,6 +5,7 @@ import io
 import math
 
 import pytest
+from msgspec.structs import replace
 
 from icl_lab.papers import experiment, settle
 from icl_lab.papers.quantities import Finished
@@ -43,6 +44,14 @@ def test_claims_without_seeds_are_brought_to_their_first_look(finished):
     assert step.seconds == 6
     alone = settle.step("small", finished, [Finding(rise, "not run")], second)
     assert [(run.spec.attn, run.seed) for run in alone.runs] == [("softmax", seed) for seed in range(3)]
+
+
+def test_a_training_that_is_tested_in_two_ways_is_reckoned_once(finished):
+    better = finished.experiment.claims[1]
+    ours = finished.specs["softmax"]
+    finished.specs["wide"] = replace(ours, test=replace(ours.test, prompts=32))
+    step = settle.step("small", finished, [Finding(better, "not run")], second)
+    assert (len(step.runs), step.seconds) == (6, 3)
 
 
 def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished, monkeypatch):
