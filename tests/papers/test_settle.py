@@ -1,12 +1,14 @@
 """Spending seeds where they decide soonest: the plan, and the command from nothing to a ledger."""
 
 import csv
+import importlib
 import io
 import math
 
 import pytest
 from msgspec.structs import replace
 
+from icl_lab.errors import Stopped
 from icl_lab.papers import experiment, settle
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.verdicts import Finding, judge
@@ -127,3 +129,22 @@ def test_what_is_no_time_and_no_experiment_is_said(run, tmp_path):
     code, _, err = run("settle", "ssa-tabel1")
     assert code == 2
     assert "Did you mean 'ssa-table1'" in err
+
+
+@pytest.mark.slow
+def test_what_is_finished_when_the_time_is_up_is_judged(run, tmp_path, monkeypatch):
+    """A claim may have all its runs before the others have."""
+    (tmp_path / "small.toml").write_text(SMALL)
+    commanded = importlib.import_module("icl_lab.cli.commands.settle")
+    whole = commanded.complete
+
+    def part(runs, lab, order, **more):
+        whole([run for run in runs if run.spec.attn == "softmax"], lab, order, **more)
+        raise Stopped("the time is up")
+
+    monkeypatch.setattr(commanded, "complete", part)
+    code, out, err = run("settle", "small", "--preset", "smoke", "--experiments", str(tmp_path))
+    assert (code, "the same command goes on" in err) == (0, True)
+    rise, _, other = (line.partition(" small: ")[0].strip() for line in out.splitlines()[:3])
+    assert rise != "NOT RUN"
+    assert other == "NOT RUN"

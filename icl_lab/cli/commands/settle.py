@@ -122,7 +122,7 @@ class Desk:
         self.place = lab.store.root / f"ledger-{preset}{part}.csv"
         self._taken: dict[str, float] = {}
         self._known: dict[str, tuple[Finished, list[Finding]]] = {}
-        self._pace = 0.0  # seconds of one operation, once a training tells
+        self._pace = math.nan  # seconds of one operation, once they were asked for
         self._taken_steps: set[tuple[str, int]] = set()  # what did not open a later look is not taken twice
 
     def step(self, name: str) -> "Step | None":
@@ -136,7 +136,7 @@ class Desk:
         """Trains what the step lacks, asks the analysis of its experiment again, and forgets what it knew of it."""
         from icl_lab.papers import claims
 
-        finished, _ = self._look(step.experiment)
+        finished, _ = self._known.pop(step.experiment)  # looked at again, where it is stopped on the way too
         made = finished.experiment
         if step.runs:
             complete(step.runs, lab, order, tested=made.tested)
@@ -148,7 +148,6 @@ class Desk:
             folder = claims.destination(step.experiment, lab.store, self.preset, study)
             claims.publish(made, asked, groups, replace(lab, command=command), folder)
         self._taken_steps.add((step.experiment, step.seeds))
-        self._known.pop(step.experiment)
 
     def entries(self) -> "list[Entry]":
         """The claims as they stand."""
@@ -186,16 +185,17 @@ class Desk:
         return self._known[name]
 
     def _seconds(self, spec: "RunSpec") -> float:
-        """Seconds of a training: as long as its like have taken, else by its operations at the pace of what has."""
+        """Seconds of a training: as long as its like have taken, else by its operations at the pace of the scale."""
         from icl_lab.papers import cost
 
         if spec.hash not in self._taken:
             taken = cost.of_run(self.lab.store, spec)
             if math.isnan(taken):
-                self._pace = self._pace or self._measured(spec)
+                if math.isnan(self._pace):
+                    self._pace = cost.pace(self.lab.store, self.preset)
+                if math.isnan(self._pace):
+                    self._pace = self._measured(spec)
                 taken = cost.operations(spec) * self._pace
-            else:
-                self._pace = self._pace or taken / cost.operations(spec)
             self._taken[spec.hash] = taken
         return self._taken[spec.hash]
 
