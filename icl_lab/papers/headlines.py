@@ -18,6 +18,8 @@ HEADLINES: dict[str, tuple[str, ...]] = {
         "The changed attention causes the error: putting the calm attention back heals softmax in part",
     ),
     "saturation-norm-in": ("With a norm after the read-in a large query turns fewer of softmax's answers wrong",),
+    "regression-norm-in": ("With a norm after the read-in softmax errs more on wider functions",),
+    "ssa-depth": ("With 6 layers SSA errs less than softmax far from training",),
     "ssa-table6": ("Two layers with four heads err as much as printed, at sigma 10",),
     "ssa-figure1": (
         "Softmax has boundary values: its answers to 9x and 10x stop below those of least squares",
@@ -27,6 +29,9 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "ssmax-figure2": ("A logarithm of n explains the learned factor better than n itself",),
     "ssmax-figure6": ("SSMax finds more needles than softmax far beyond the training length",),
     "needle-positions": ("With the raised base SSMax finds more needles far out than softmax",),
+    "text-lssa-table4": (
+        "Trained with the steep re-weighting LSSA has nearly the same loss at 8 training lengths as at one",
+    ),
     "lssa-reweight": ("Re-weighting softmax with p = 3, without training, finds more needles far out",),
     "maximum-dispersion": (
         "With more items than in training softmax errs more",
