@@ -137,7 +137,7 @@ class PerPosition(Analysis):
         ends, written = found["ends"], _writer(found)
         said = [
             f"from {written(_mean(ends.where(attn=rule, metric='end-of-training')))} to "
-            f"{written(_mean(ends.where(attn=rule, metric='end')))} with {rule}"
+            f"{written(_mean(ends.where(attn=rule, metric='end')))} ({rule})"
             for rule in found.rules
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."

@@ -29,6 +29,7 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "ssmax-figure2": ("A logarithm of n explains the learned factor better than n itself",),
     "ssmax-figure6": ("SSMax finds more needles than softmax far beyond the training length",),
     "needle-positions": ("With the raised base SSMax finds more needles far out than softmax",),
+    "text-ssmax-figure5": ("Swapped in after training, SSMax has a lower loss beyond it",),
     "text-lssa-table4": (
         "Trained with the steep re-weighting LSSA has nearly the same loss at 8 training lengths as at one",
     ),
