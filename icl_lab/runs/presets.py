@@ -71,6 +71,13 @@ PRESETS = {
         grid="thin",
         prompts=1024,
     ),
+    "deep2": Preset(
+        "the model of deep in half an hour a run: several seeds in an evening",
+        ModelSpec(layers=4, heads=4, width=64),
+        muon(16_000),
+        grid="thin",
+        prompts=1024,
+    ),
     "small": Preset(
         "row 3L4AH of the paper's Table 6, by the published recipe: hours",
         ModelSpec(layers=3, heads=4, width=64),
