@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from icl_lab.training.muon import Muon
 from icl_lab.training.recipe import TrainSpec
 
 RAMP = 10  # the weight of an average's past is at most (1 + steps) / (RAMP + steps): at first it forgets its start
@@ -15,8 +16,7 @@ class Optimizer:
     """One training's optimizers as one, with the running average of the numbers where one is kept.
 
     Formula: Adam (Kingma & Ba, arXiv 1412.6980); AdamW, decay apart from the gradient (Loshchilov & Hutter, arXiv
-    1711.05101); Muon, theta -= 0.2 sqrt(max(m, n)) rate O, O the nearest orthogonal matrix to the momentum of an (m n)
-    gradient (Jordan 2024; the factor: Liu et al., arXiv 2502.16982), by ``torch.optim``
+    1711.05101), by ``torch.optim``; Muon, as in ``training.muon``
 
     ``matrices`` names the weights of linear maps inside the blocks: Muon moves them, and decay shrinks them; all other
     numbers are left to Adam, without decay. In a stack of ``seeds`` models a matrix is (s m n), and Muon moves each of
@@ -32,12 +32,12 @@ class Optimizer:
         self.average: list[Tensor] = []  # of the numbers, from the first step on
         self.moves = 0  # steps that the average has seen
         self.rows: list[tuple[nn.Parameter, nn.Parameter, int]] = []  # of stacked matrices: a row, its stack, its place
-        self.muon: torch.optim.Muon | None = None
+        self.muon: Muon | None = None
         if recipe.optimizer == "muon":
             if seeds:
                 self.rows = [(nn.Parameter(p.detach()[k]), p, k) for p in inner for k in range(seeds)]
                 inner = [row for row, _, _ in self.rows]
-            self.muon = torch.optim.Muon(inner, weight_decay=recipe.decay, adjust_lr_fn="match_rms_adamw")
+            self.muon = Muon(inner, recipe.decay)
             self.ratio = recipe.muon_rate / recipe.rate
             self.adam = torch.optim.Adam([p for name, p in learned.items() if name not in matrices], fused=True)
         elif recipe.optimizer == "adamw":
@@ -66,7 +66,7 @@ class Optimizer:
         if self.muon is not None:
             for row, stack, k in self.rows:
                 row.grad = None if stack.grad is None else stack.grad[k]
-            self.muon.step()  # type: ignore[no-untyped-call]
+            self.muon.step()
 
     @torch.no_grad()
     def follow(self) -> None:

@@ -1,0 +1,67 @@
+"""Muon on a CPU: torch's optimizer, its products of matrices summed in float32 and rounded as bfloat16 is."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+EPS = 1e-7  # the norm of a matrix counts as at least this: torch's default
+
+
+class Muon(torch.optim.Muon):
+    """``torch.optim.Muon``, on a CPU several times as fast.
+
+    Formula, for g the gradient of an (m n) matrix theta: B <- 0.95 B + 0.05 g; theta <- (1 - rate decay) theta -
+    0.2 sqrt(max(m, n)) rate O(0.05 g + 0.95 B), with O as in ``orthogonal`` (Jordan 2024,
+    https://kellerjordan.github.io/posts/muon/; the factor: Liu et al., arXiv 2502.16982)
+
+    torch computes O in bfloat16. Most CPUs have no instructions for it, and there that takes ten times as long as in
+    float32: more than all the rest of a step of a small model. Products of bfloat16 numbers that are summed in float32
+    and then rounded are the same digits, but for sums on the edge between two (one in ten thousand, as between two
+    machines). Matrices of one shape are done together. On other devices torch's own step is taken.
+    """
+
+    def __init__(self, matrices: Sequence[Tensor], decay: float) -> None:
+        super().__init__(matrices, weight_decay=decay, eps=EPS, adjust_lr_fn="match_rms_adamw")
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Moves every matrix that has a gradient."""
+        (group,) = self.param_groups
+        if any(p.device.type != "cpu" for p in group["params"]):
+            super().step(closure)  # type: ignore[no-untyped-call]
+            return
+        alike = defaultdict[torch.Size, list[Tensor]](list)
+        for p in group["params"]:
+            if p.grad is not None:
+                alike[p.shape].append(p)
+        for shape, matrices in alike.items():
+            gradients = [p.grad for p in matrices if p.grad is not None]
+            means = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in matrices]
+            torch._foreach_lerp_(means, gradients, 1 - group["momentum"])
+            ahead = torch.stack(torch._foreach_lerp(gradients, means, group["momentum"]))
+            moves = orthogonal(ahead, group["ns_coefficients"], group["ns_steps"]).unbind()
+            torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(matrices, moves, alpha=-0.2 * max(shape) ** 0.5 * group["lr"])
+
+
+def orthogonal(matrices: Tensor, coefficients: Sequence[float], steps: int) -> Tensor:
+    """Returns (k m n) matrices with all singular values near 1 and the directions of those given, (k m n).
+
+    Formula: X <- X / |X|, |X| the root of its sum of squares; then ``steps`` times A = X X^T and
+    X <- a X + (b A + c A A) X, for a, b, c = ``coefficients``. Every result is rounded to bfloat16.
+    """
+    a, b, c = coefficients
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = _rounded(matrices.mT if tall else matrices)
+    x = _rounded(x / _rounded(torch.linalg.matrix_norm(x, keepdim=True)).clamp(min=EPS))
+    for _ in range(steps):
+        gram = _rounded(x @ x.mT)
+        update = _rounded(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
+        x = _rounded(torch.baddbmm(x, update, x, beta=a))
+    return x.mT if tall else x
+
+
+def _rounded(x: Tensor) -> Tensor:
+    return x.bfloat16().float()

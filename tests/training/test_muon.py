@@ -1,0 +1,98 @@
+"""Muon on a CPU: the digits of torch's, as far as bfloat16 has any."""
+
+import pytest
+import torch
+from torch import nn
+
+from icl_lab.training.muon import Muon, orthogonal
+
+JORDAN = (3.4445, -4.7750, 2.0315)
+SHAPES = [(64, 192), (192, 64), (64, 64), (64, 64), (7, 30), (1, 5)]
+
+
+def matrices(shapes):
+    torch.manual_seed(0)
+    return [nn.Parameter(torch.randn(shape)) for shape in shapes]
+
+
+def both(shapes, decay=0.1, rate=0.5):
+    """The same matrices under our step and under torch's."""
+    ours, theirs = matrices(shapes), matrices(shapes)
+    mine, torchs = Muon(ours, decay), torch.optim.Muon(theirs, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+    for group in mine.param_groups + torchs.param_groups:
+        group["lr"] = rate
+    return ours, theirs, mine, torchs
+
+
+def test_every_step_moves_as_torch_does_but_for_the_edge_of_a_rounding():
+    ours, theirs, mine, torchs = both(SHAPES)
+    apart = []
+    for _ in range(5):
+        for p, q in zip(ours, theirs, strict=True):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.clone()
+        before = [p.detach().clone() for p in ours]
+        mine.step()
+        torchs.step()
+        for p, q, was in zip(ours, theirs, before, strict=True):
+            apart.append(torch.linalg.norm(p - q) / torch.linalg.norm(q - was))
+            with torch.no_grad():
+                q.copy_(p)
+    assert sum(apart) / len(apart) < 0.006  # bfloat16 itself is 0.014 from what float32 gives
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.state[p]["momentum_buffer"], torchs.state[q]["momentum_buffer"])
+
+
+def test_nearly_every_entry_is_the_same_digits():
+    given = torch.randn(8, 64, 192)
+    ours = orthogonal(given, JORDAN, 1)
+    theirs = torch.stack([torch.optim._muon._zeropower_via_newtonschulz(g, JORDAN, 1, 1e-7) for g in given])
+    assert (ours == theirs).double().mean() > 0.995
+
+
+def test_the_iteration_is_the_polynomial_by_hand_on_singular_values():
+    given = torch.diag(torch.tensor([3.0, 4.0])).unsqueeze(0)  # divided by its norm of 5: 0.6 and 0.8
+    a, b, c = JORDAN
+    by_hand = torch.tensor([a * s + b * s**3 + c * s**5 for s in (0.6, 0.8)])
+    torch.testing.assert_close(orthogonal(given, JORDAN, 1)[0].diagonal(), by_hand, rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 40), (3, 40, 16)])
+def test_singular_values_come_near_one_whichever_side_is_longer(shape):
+    torch.manual_seed(0)
+    values = torch.linalg.svdvals(orthogonal(torch.randn(shape), JORDAN, 5))
+    assert values.min() > 0.6
+    assert values.max() < 1.3
+
+
+def test_a_matrix_without_gradient_stays_where_it_is_and_keeps_no_state():
+    ours, _, mine, _ = both([(4, 6), (4, 6)])
+    still = ours[1].detach().clone()
+    ours[0].grad = torch.randn(4, 6)
+    mine.step()
+    assert torch.equal(ours[1], still)
+    assert ours[1] not in mine.state
+
+
+def test_a_gradient_of_zero_only_decays():
+    ours, _, mine, _ = both([(4, 6)], decay=0.1, rate=0.5)
+    was = ours[0].detach().clone()
+    ours[0].grad = torch.zeros(4, 6)
+    mine.step()
+    torch.testing.assert_close(ours[0].detach(), was * 0.95)
+
+
+def test_what_torch_kept_goes_on_here():
+    ours, theirs, mine, torchs = both([(8, 5)])
+    for p in (ours[0], theirs[0]):
+        p.grad = torch.ones(8, 5)
+    torchs.step()
+    mine.load_state_dict(torchs.state_dict())
+    with torch.no_grad():
+        ours[0].copy_(theirs[0])
+    mine.step()
+    torchs.step()
+    torch.testing.assert_close(ours[0], theirs[0], rtol=0.01, atol=0.01)
+    torch.testing.assert_close(
+        mine.state[ours[0]]["momentum_buffer"], torchs.state[theirs[0]]["momentum_buffer"], rtol=0, atol=0
+    )
