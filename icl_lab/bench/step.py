@@ -1,4 +1,4 @@
-"""The training step: against Hugging Face, against the machine's own matrix product, and of every rule."""
+"""The training step: against Hugging Face, the machine's own matrix product and torch's Muon, and of every rule."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from icl_lab import normalizers
+from icl_lab import normalizers, tasks
 from icl_lab.bench import hugging_face
 from icl_lab.bench.base import Bench, Row, Steps, alternate
 from icl_lab.model.gpt2 import ModelSpec, Reading
 from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.spec import resolve
+from icl_lab.training.muon import Muon
 
 PART = "step"
 BATCH, PAIRS = 64, 40
@@ -37,15 +39,17 @@ SIZES = (
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """Yields our step against that of transformers, its tokens a second and its share of the peak; then each rule's."""
+    """Yields the step against that of transformers, its tokens a second and share of the peak; Muon's; each rule's."""
     rules = [*normalizers.names(), *WRAPPED]
-    total = len(SIZES) + len(rules)
+    total = len(SIZES) + 1 + len(rules)
     if not hugging_face.available():
         bench.say(f"{PART}: transformers is not here, so nothing is held against it: pip install 'icl_lab[hf]'")
     for done, size in enumerate(SIZES):
         bench.tick(PART, done, total, size.name)
         yield from against_others(size, bench)
-    for done, rule in enumerate(rules, len(SIZES)):
+    bench.tick(PART, len(SIZES), total, "muon")
+    yield against_torch(bench)
+    for done, rule in enumerate(rules, len(SIZES) + 1):
         bench.tick(PART, done, total, rule)
         yield against_softmax(rule, bench)
     bench.tick(PART, total, total, "")
@@ -71,6 +75,19 @@ def against_others(size: Size, bench: Bench) -> Iterator[Row]:
     yield bench.quotient(PART, size.name, "a second", "tokens", tokens, mine)
     note = f"{work / 1e9:.2f} billion operations a step"
     yield bench.quotient(PART, size.name, "float32 matrix product", "of its rate", at_peak, mine, note=note)
+
+
+def against_torch(bench: Bench) -> Row:
+    """One step of Muon in turns with that of torch, on the matrices of preset nano, without the rest of the step."""
+    spec = resolve("linear", BASELINE, "nano")
+    model = spec.untrained(tasks.build("linear"), 0).to(bench.device)
+    numbers, names = dict(model.named_parameters()), model.matrices()
+    matrices = [p for name, p in numbers.items() if name in names]
+    for p in matrices:
+        p.grad = p.detach().clone()
+    ours, theirs = Muon(matrices, 0.0), torch.optim.Muon(matrices, weight_decay=0.0)
+    own, there = alternate([ours.step, theirs.step], bench.pairs, bench.device)
+    return bench.quotient(PART, "Muon, nano", "torch.optim.Muon", "x as fast", there, own)
 
 
 def against_softmax(rule: str, bench: Bench, steps: int = 2) -> Row:

@@ -111,8 +111,8 @@ def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick)
     monkeypatch.setattr(step.normalizers, "names", lambda: ["softmax", "ssa"])
     rows = list(step.measure(told))
     assert said == ["step: transformers is not here, so nothing is held against it: pip install 'icl_lab[hf]'"]
-    assert [row.against for row in rows] == ["a second", "float32 matrix product", *["softmax"] * 3]
-    assert [row.case for row in rows[2:]] == ["softmax, lite", "ssa, lite", "lssa+reweight:p=3, lite"]
+    assert [row.against for row in rows] == ["a second", "float32 matrix product", "torch.optim.Muon", *["softmax"] * 3]
+    assert [row.case for row in rows[2:]] == ["Muon, nano", "softmax, lite", "ssa, lite", "lssa+reweight:p=3, lite"]
     assert all(row.ratio > 0 for row in rows)
 
 
@@ -147,6 +147,24 @@ def test_whose_time_is_divided_by_whose(monkeypatch, quick):
     monkeypatch.setattr(step, "alternate", lambda jobs, pairs, device: [[2.0], [3.0]])
     slower = step.against_softmax("ssa", quick[0], steps=1)
     assert (slower.ratio, slower.seconds) == (1.5, 3.0)
+
+
+def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
+    """Ours takes 2 s, torch's 6 s; each moves every matrix of the model, and nothing else."""
+    moved = []
+
+    def alternate(jobs, pairs, device):
+        for job in jobs:
+            before = [p.detach().clone() for p in job.__self__.param_groups[0]["params"]]
+            job()
+            after = job.__self__.param_groups[0]["params"]
+            moved.append([p.ndim for p, was in zip(after, before, strict=True) if not torch.equal(p, was)])
+        return [[2.0], [6.0]]
+
+    monkeypatch.setattr(step, "alternate", alternate)
+    row = step.against_torch(quick[0])
+    assert moved == [[2] * 8] * 2
+    assert (row.ratio, row.seconds) == (3.0, 2.0)
 
 
 def refused(*ways):
