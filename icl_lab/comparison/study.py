@@ -228,9 +228,11 @@ class Study:
             return mean_beyond(where, heights, self.training[declared.axis])
         return float(np.mean(heights))
 
-    def _reaches(self, where: Sequence[float]) -> bool:
-        """Whether the test grid has what the declared summary needs."""
+    @cached_property
+    def summarised(self) -> bool:
+        """Whether the test grid has what the declared summary needs; where it has not, every summary is NaN."""
         declared = self.task.summary
+        where = [cell[declared.axis] for cell in self.line(declared.axis)]
         if declared.kind == "range":
             return {declared.low, declared.high} <= set(where)
         return declared.kind == "mean" or max(where) > self.training[declared.axis]
@@ -245,12 +247,12 @@ class Study:
         The other axes are as in training. NaN where the test grid does not reach that far; infinite where an error that
         counts in it is.
         """
+        if not self.summarised:
+            return [math.nan] * self.seeds
         axis = self.task.summary.axis
         line = self.line(axis)
         columns = np.array([self.values(rule, cell) for cell in line]).T
         where = [cell[axis] for cell in line]
-        if not self._reaches(where):
-            return [math.nan] * self.seeds
         if self.task.log_scale:
             require(bool((columns > 0).all()), f"{self.metric} must be above 0 to have a logarithm", columns.min())
         heights = np.log(columns) if self.task.log_scale else columns

@@ -57,7 +57,7 @@ class Clock:
         from icl_lab.runs import reuse
         from icl_lab.runs.estimate import examples, standing
 
-        if self.done(run) or run.trained or run.diverged or reuse.there(run):
+        if self.done(run) or run.diverged or reuse.there(run):
             return 0.0
         left = examples(run.spec.train, standing(run)) / examples(run.spec.train)
         return self._took(run.spec).training * left
@@ -110,10 +110,12 @@ def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None)
     steps = (
         f"{spec.train.steps - since:,} of {spec.train.steps:,} steps left" if since else f"{spec.train.steps:,} steps"
     )
-    state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
-    if run.trained or reuse.there(run):
+    if clock.done(run):
+        state = "finished already" if clock.tested else "trained already"
+    elif reuse.there(run):
         state = f"trained already{'' if run.trained else ', as another run'}, to be tested: about {duration(seconds)}"
-    state = ("finished already" if clock.tested else "trained already") if clock.done(run) else state
+    else:
+        state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
     lab.say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if rehearsal else ''}")
     for sentence in provenance.changed(spec, run.folder):
         lab.say(sentence)
@@ -134,7 +136,7 @@ def announce_all(runs: Sequence["Run"], clock: Clock, say: Say, jobs: int = 1) -
 def remaining(runs: Sequence["Run"], clock: Clock) -> float:
     """The seconds that runs take one after another; a training that is tested in several ways counts once."""
     left = {run.place: run for run in runs if not clock.done(run)}
-    trainings = {(run.spec.training, run.seed): run for run in left.values()}
+    trainings = {(run.spec.training.hash, run.seed): run for run in left.values()}
     return sum(map(clock.training, trainings.values())) + sum(map(clock.test, left.values()))
 
 

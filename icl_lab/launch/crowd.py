@@ -22,11 +22,13 @@ Board = Callable[[], AbstractContextManager[Callable[[Sequence["Standing"]], obj
 def trainings_first(runs: Sequence["Run"]) -> list["Run"]:
     """The runs, one of each training before all that share it, so that none waits for or repeats what another does."""
     met = Counter[tuple[str, int]]()
-    order = []
-    for run in runs:
-        order.append(met[run.spec.training, run.seed])
-        met[run.spec.training, run.seed] += 1
-    return [run for _, run in sorted(zip(order, runs, strict=True), key=lambda pair: pair[0])]
+
+    def turn(run: "Run") -> int:
+        training = run.spec.training.hash, run.seed
+        met[training] += 1
+        return met[training]
+
+    return sorted(runs, key=turn)
 
 
 @contextmanager

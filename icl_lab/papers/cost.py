@@ -17,15 +17,10 @@ if TYPE_CHECKING:
 def seconds(finished: "Finished", claim: Claim) -> float:
     """Returns the seconds of training for one more seed of both sides of a claim; NaN where no run tells.
 
-    A training that both sides share, tested in two ways or one, counts once. One of which no run is there takes its
-    operations at the median pace of all runs at this scale.
+    A training of which no run is there takes its operations at the median pace of all runs at this scale.
     """
     taken = [(spec, of_run(finished.store, spec)) for spec in needed(finished, claim)]
-    known = {spec.training: each for spec, each in taken if not math.isnan(each)}
-    return sum(
-        known[training] if training in known else operations(spec) * finished.pace
-        for training, spec in {spec.training: spec for spec, _ in taken}.items()
-    )
+    return sum(operations(spec) * finished.pace if math.isnan(each) else each for spec, each in taken)
 
 
 def pace(store: Store, preset: str) -> float:
@@ -36,12 +31,16 @@ def pace(store: Store, preset: str) -> float:
 
 
 def needed(finished: "Finished", claim: Claim) -> list[RunSpec]:
-    """Returns the specifications that a claim hangs on, each once: of its sides, or of all variants for an analysis."""
+    """Returns what must be trained for a claim, of its sides or, for an analysis, of all variants: each training once.
+
+    Of specifications that differ in nothing but their test it is one that has runs, where there is any.
+    """
     analysis = finished.experiment.question()
     specs = [finished.spec(side.of) for side in (claim.left, claim.right)]
     if analysis is not None:  # it is asked of all variants together
         specs = list(finished.specs.values()) if analysis.trains else []
-    return list({spec.hash: spec for spec in specs}.values())
+    known_last = sorted(specs, key=lambda spec: bool(finished.store.seeds(spec)))
+    return list({spec.training.hash: spec for spec in known_last}.values())
 
 
 def of_run(store: Store, spec: RunSpec) -> float:

@@ -132,12 +132,10 @@ class Finished:
         Empty where the model has no grid.
         """
         spec = self.spec(of)
-        if not self.store.run(spec, seed).finished:
-            return {}
         key = (spec.hash, seed)
-        if key not in self._homes:
+        if key not in self._homes and self.store.run(spec, seed).finished:
             self._homes[key] = summary.at_home([self._measured(spec, seed, "")[0]], self.task, spec)
-        return self._homes[key]
+        return self._homes.get(key, {})
 
     def _measured(self, spec: RunSpec, seed: int, swap: str) -> tuple[Grid, Errors | None]:
         key = (spec.hash, seed, swap)

@@ -25,8 +25,8 @@ def weights(run: Run, say: Say) -> None:
 
 
 def there(run: Run) -> bool:
-    """Whether there is such a training: the run need not be trained, only tested."""
-    return any(True for _ in _alike(run, lambda _: None))
+    """Whether the run need not be trained, only tested: its own model is there, or that of one trained alike."""
+    return run.trained or next(_alike(run, lambda _: None), None) is not None
 
 
 def _alike(run: Run, say: Say) -> Iterator[tuple[Path, Reader]]:

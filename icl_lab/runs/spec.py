@@ -46,9 +46,9 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
-    def training(self) -> str:
-        """Eight hexadecimal digits that name the training: equal for runs that differ in nothing but their test."""
-        return msgspec.structs.replace(self, test=None).hash
+    def training(self) -> "RunSpec":
+        """The specification without its test and what it is called: equal for runs that are trained alike."""
+        return msgspec.structs.replace(self, test=None, preset="")
 
     @property
     def name(self) -> str:

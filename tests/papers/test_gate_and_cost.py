@@ -71,6 +71,8 @@ def test_a_training_that_two_sides_test_differently_counts_once(finished, monkey
     finished.specs["wide"] = replace(ours, test=replace(ours.test, prompts=32))
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0 if spec.test.prompts == 32 else math.nan)
     assert cost.seconds(finished, claim("softmax", "wide", 10.0)) == 10
+    finished.store.run(finished.specs["wide"], 0).begin()
+    assert cost.seconds(finished, claim("wide", "softmax", 10.0)) == 10
 
 
 def test_what_was_never_trained_takes_its_operations_at_the_pace_of_the_scale(finished, monkeypatch):

@@ -54,6 +54,7 @@ def test_a_training_that_is_tested_in_two_ways_is_reckoned_once(finished):
     finished.specs["wide"] = replace(ours, test=replace(ours.test, prompts=32))
     step = settle.step("small", finished, [Finding(better, "not run")], second)
     assert (len(step.runs), step.seconds) == (6, 3)
+    assert step.worth == pytest.approx(3600 / 3)
 
 
 def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished, monkeypatch):

@@ -92,7 +92,7 @@ def _forest(study: Study) -> Picture:
 def _relative(study: Study, rule: str) -> list[float]:
     """The effect of each seed by itself, as ``contrasts`` has their mean."""
     ours, theirs = (study.summary(name) for name in (rule, study.baseline))
-    if any(map(math.isnan, theirs)):
+    if not study.summarised:
         cell = study.line(words.along(study))[-1]
         ours, theirs = ([_scaled(study, v) for v in study.values(name, cell)] for name in (rule, study.baseline))
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]

@@ -64,7 +64,7 @@ def table(study: Study, spec: RunSpec) -> Table:
     """
     axis = words.along(study)
     line = study.line(axis)
-    clips, sums = study.task.clip is not None, words.summarised(study)
+    clips, sums = study.task.clip is not None, study.summarised
     best = [clear_best(study, cell) for cell in line]
     rows, written = [], writer(study.task.log_scale, study.task.rates)
     for rule, summary in summaries(study).items():
@@ -102,7 +102,7 @@ def summaries(study: Study) -> dict[str, float]:
 
 def seeds_table(study: Study) -> Table:
     """Returns one row a rule and seed along the shift, in the order of ``table``, the summary (if any) last."""
-    axis, sums = words.along(study), words.summarised(study)
+    axis, sums = words.along(study), study.summarised
     line = study.line(axis)
     names = [int(grid.values("seed")[0]) for grid in study.grids[study.baseline]]
     rows, written = [], writer(study.task.log_scale, study.task.rates)

@@ -152,7 +152,7 @@ def probability(p: float) -> str:
 
 def measure(study: Study) -> str:
     """The number that rules are compared by: the declared summary, or the last cell of the line."""
-    if not summarised(study):
+    if not study.summarised:
         axis = along(study)
         return f"the error at {axis} {study.line(axis)[-1][axis]:g}"
     return f"the {study.task.summary.words(study.task.log_scale)}"
@@ -172,16 +172,11 @@ def along(study: Study) -> str:
 def summary_words(study: Study) -> str:
     """What the declared summary is, where the test grid reaches it, and what the clip model is fitted to."""
     task = study.task
-    said = [f"Summary: {task.summary.words(task.log_scale)}"] if summarised(study) else []
+    said = [f"Summary: {task.summary.words(task.log_scale)}"] if study.summarised else []
     if task.clip is not None:
         axis, far = task.clip.axis, max(cell[task.clip.axis] for cell in study.cells())
         said.append(f"{'clip' if said else 'Clip'} B fits {axis} {task.clip.start:g} to {far:g} best")
     return "; ".join(said) + "." if said else ""
-
-
-def summarised(study: Study) -> bool:
-    """Whether the test grid reaches what the declared summary is over."""
-    return not all(map(math.isnan, study.summary(study.baseline)))
 
 
 def fixed(study: Study) -> str:
