@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from icl_lab import normalizers, tasks
+from icl_lab import normalizers
 from icl_lab.bench import hugging_face
 from icl_lab.bench.base import Bench, Row, Steps, alternate
 from icl_lab.model.gpt2 import ModelSpec, Reading
 from icl_lab.runs.presets import PRESETS
-from icl_lab.runs.spec import resolve
 from icl_lab.training.muon import Muon
 
 PART = "step"
@@ -79,8 +78,8 @@ def against_others(size: Size, bench: Bench) -> Iterator[Row]:
 
 def against_torch(bench: Bench) -> Row:
     """One step of Muon in turns with that of torch, on the matrices of preset nano, without the rest of the step."""
-    spec = resolve("linear", BASELINE, "nano")
-    model = spec.untrained(tasks.build("linear"), 0).to(bench.device)
+    nano = PRESETS["nano"]
+    model = Steps(nano.model, BASELINE, nano.train.batch, nano.train.longest, bench.device).model
     numbers, names = dict(model.named_parameters()), model.matrices()
     matrices = [p for name, p in numbers.items() if name in names]
     for p in matrices:
