@@ -80,8 +80,7 @@ def against_torch(bench: Bench) -> Row:
     """One step of Muon in turns with that of torch, on the matrices of preset nano, without the rest of the step."""
     nano = PRESETS["nano"]
     model = Steps(nano.model, BASELINE, nano.train.batch, nano.train.longest, bench.device).model
-    numbers, names = dict(model.named_parameters()), model.matrices()
-    matrices = [p for name, p in numbers.items() if name in names]
+    matrices = [model.get_parameter(name) for name in model.matrices()]
     for p in matrices:
         p.grad = p.detach().clone()
     ours, theirs = Muon(matrices, 0.0), torch.optim.Muon(matrices, weight_decay=0.0)

@@ -36,9 +36,11 @@ class Muon(torch.optim.Muon):
         for p in group["params"]:
             if p.grad is not None:
                 alike[p.shape].append(p)
+                if "momentum_buffer" not in self.state[p]:
+                    self.state[p]["momentum_buffer"] = torch.zeros_like(p)
         for shape, matrices in alike.items():
             gradients = [p.grad for p in matrices if p.grad is not None]
-            means = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in matrices]
+            means = [self.state[p]["momentum_buffer"] for p in matrices]
             torch._foreach_lerp_(means, gradients, 1 - group["momentum"])
             ahead = torch.stack(torch._foreach_lerp(gradients, means, group["momentum"]))
             moves = orthogonal(ahead, group["ns_coefficients"], group["ns_steps"]).unbind()
