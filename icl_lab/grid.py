@@ -61,6 +61,26 @@ class Grid:
             raise KeyError(f"{len(cells)} cells have {labels}; add labels until one is left")
         return float(cells["value"].iloc[0])
 
+    def values_at(self, cells: Sequence[Mapping[str, object]]) -> list[float]:
+        """Returns the values of all cells that have one of these sets of labels, of the same columns, in their order.
+
+        Raises ``KeyError`` with what exists where a set has no cell.
+        """
+        columns = list(cells[0])
+        if set(columns) - set(self.frame.columns):
+            self.where(**cells[0])  # says which columns there are
+        # One pass over the table: claims ask for hundreds of cells of one grid.
+        known: dict[tuple[object, ...], list[float]] = {}
+        for *labels, value in self.frame[[*columns, "value"]].itertuples(index=False, name=None):
+            known.setdefault(tuple(labels), []).append(value)
+        found = []
+        for cell in cells:
+            wanted = tuple(cell[column] for column in columns)
+            if wanted not in known:
+                self.where(**cell)  # says which labels there are
+            found += known[wanted]
+        return found
+
     def values(self, column: str) -> list[Any]:
         """Returns the distinct labels of a column, in order of appearance."""
         return list(self.frame[column].drop_duplicates())

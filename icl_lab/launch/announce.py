@@ -136,7 +136,7 @@ def announce_all(runs: Sequence["Run"], clock: Clock, say: Say, jobs: int = 1) -
 def remaining(runs: Sequence["Run"], clock: Clock) -> float:
     """The seconds that runs take one after another; a training that is tested in several ways counts once."""
     left = {run.place: run for run in runs if not clock.done(run)}
-    trainings = {(run.spec.training.hash, run.seed): run for run in left.values()}
+    trainings = {run.training: run for run in left.values()}
     return sum(map(clock.training, trainings.values())) + sum(map(clock.test, left.values()))
 
 

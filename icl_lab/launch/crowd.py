@@ -24,9 +24,8 @@ def trainings_first(runs: Sequence["Run"]) -> list["Run"]:
     met = Counter[tuple[str, int]]()
 
     def turn(run: "Run") -> int:
-        training = run.spec.training.hash, run.seed
-        met[training] += 1
-        return met[training]
+        met[run.training] += 1
+        return met[run.training]
 
     return sorted(runs, key=turn)
 

@@ -78,7 +78,8 @@ def rebuild(
     options = made.options
     beside = outside.again(options, made.runs[0].task)
     order = Order(options["experiment"], made.runs[0].preset, options["settings"], options["overlay"], beside)
-    publish(experiments.load(order.name, files), order, members, replace(lab, command=made.command), place)
+    asked = experiments.only(experiments.load(order.name, files), members)
+    publish(asked, order, members, replace(lab, command=made.command), place)
     return publishing.written(place)
 
 
@@ -93,7 +94,7 @@ def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -
     named = [name for name in experiments.names(files) if experiments.load(name, files).sha256 == known.source]
     if not named:
         raise refused
-    made, first = experiments.load(named[0], files), known.runs[0]
+    made, first = experiments.only(experiments.load(named[0], files), {run.label for run in known.runs}), known.runs[0]
     seeds = max(member.seed for member in known.runs) + 1
     members = groups(made, lab.store, first.preset, seeds, ())
     order, analysis = Order(named[0], first.preset), made.question()
@@ -128,12 +129,14 @@ def findings(
     place: Path,
     settings: Sequence[str] = (),
     found: Any = None,
+    costs: cost.Costs | None = None,
 ) -> list[Finding]:
     """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing.
 
-    What an analysis found is read from the folder ``place``, unless it is at hand as ``found``.
+    What an analysis found is read from the folder ``place``, unless it is at hand as ``found``. Who asks of many
+    experiments hands on what it knows of their ``costs``.
     """
-    analysis = experiment.question()
+    analysis, costs = experiment.question(), costs or cost.Costs(store, preset)
     if analysis is not None and found is None:
         found = quantities.stored(analysis, place)
     judged, finished = [], quantities.Finished(experiment, store, preset, settings)
@@ -158,17 +161,19 @@ def findings(
         scale = quantities.scale(experiment, claim)
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
-        lacks, hours = gate.unlearned(finished, claim, source.seeds), cost.seconds(finished, claim) / 3600
+        lacks, hours = gate.unlearned(finished, claim, source.seeds), costs.seed(finished, claim) / 3600
         judged.append(
             verdicts.judge(claim, source.seeds, left, right, scale, source.noise, source.resolution, lacks, hours)
         )
     return judged
 
 
-def stored(name: str, files: Path, store: Store, preset: str) -> tuple[Experiment, list[str], list[Finding]]:
+def stored(
+    name: str, files: Path, store: Store, preset: str, costs: cost.Costs | None = None
+) -> tuple[Experiment, list[str], list[Finding]]:
     """Returns an experiment as it fits a preset, what was left out and why, and its claims judged by what is there."""
     made, left_out = experiments.fitting(experiments.load(name, files), preset)
-    found = findings(made, store, preset, store.study(folder(name, store, preset)))
+    found = findings(made, store, preset, store.study(folder(name, store, preset)), costs=costs)
     return made, [*left_out, *remarks(name, made, store, preset)], found
 
 

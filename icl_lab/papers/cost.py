@@ -1,26 +1,48 @@
 """What one more seed of a claim costs: measured on the runs that are there, else by counting operations."""
 
 import math
+from collections.abc import Callable
+from functools import cached_property
 from statistics import median
-from typing import TYPE_CHECKING
 
 from icl_lab import tasks
 from icl_lab.papers.experiment import Claim
+from icl_lab.papers.quantities import Finished
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 
-if TYPE_CHECKING:
-    from icl_lab.papers.quantities import Finished
 
+class Costs:
+    """The seconds that trainings take at one scale; each kind of training is looked up once."""
 
-def seconds(finished: "Finished", claim: Claim) -> float:
-    """Returns the seconds of training for one more seed of both sides of a claim; NaN where no run tells.
+    def __init__(self, store: Store, preset: str, measured: Callable[[RunSpec], float] = lambda spec: math.nan) -> None:
+        """``measured`` returns the seconds of one operation of a training, asked where no run at the scale tells."""
+        self._store, self._preset, self._measured = store, preset, measured
+        self._known: dict[str, float] = {}
 
-    A training of which no run is there takes its operations at the median pace of all runs at this scale.
-    """
-    taken = [(spec, of_run(finished.store, spec)) for spec in needed(finished, claim)]
-    return sum(operations(spec) * finished.pace if math.isnan(each) else each for spec, each in taken)
+    def training(self, spec: RunSpec) -> float:
+        """Returns the seconds of a training, the median of its like; NaN where nothing tells.
+
+        One of which no run is there takes its operations at the median pace of all runs at the scale.
+        """
+        if spec.hash not in self._known:
+            taken = of_run(self._store, spec)
+            self._known[spec.hash] = operations(spec) * self._pace_for(spec) if math.isnan(taken) else taken
+        return self._known[spec.hash]
+
+    def seed(self, finished: Finished, claim: Claim) -> float:
+        """Returns the seconds of training for one more seed of both sides of a claim; NaN where nothing tells."""
+        return sum(map(self.training, needed(finished, claim)))
+
+    @cached_property
+    def _pace(self) -> float:
+        return pace(self._store, self._preset)
+
+    def _pace_for(self, spec: RunSpec) -> float:
+        if math.isnan(self._pace):
+            self._pace = self._measured(spec)
+        return self._pace
 
 
 def pace(store: Store, preset: str) -> float:
@@ -30,7 +52,7 @@ def pace(store: Store, preset: str) -> float:
     return median(found) if found else math.nan
 
 
-def needed(finished: "Finished", claim: Claim) -> list[RunSpec]:
+def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
     """Returns what must be trained for a claim, of its sides or, for an analysis, of all variants: each training once.
 
     Of specifications that differ in nothing but their test it is one that has runs, where there is any.

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -190,12 +190,27 @@ def fitting(made: Experiment, preset: str, settings: Sequence[str] = ()) -> tupl
             if variant.name == made.baseline:
                 raise
             reasons[variant.name] = str(reason)
-    kept = [variant for variant in made.variants if variant.name not in reasons]
+    return _without(made, reasons), [f"left out at {preset}: {name} ({reason})" for name, reason in reasons.items()]
+
+
+def only(made: Experiment, wanted: Collection[str]) -> Experiment:
+    """Returns the experiment with these variants and its baseline, and without the claims about the others.
+
+    Raises ``UnknownName`` for what is no variant.
+    """
+    names = [variant.name for variant in made.variants]
+    for name in wanted:
+        if name not in names:
+            raise UnknownName("variant", name, names)
+    return _without(made, set(names) - {*wanted, made.baseline})
+
+
+def _without(made: Experiment, names: Collection[str]) -> Experiment:
+    """The experiment without variants of these names, and without the claims about them."""
+    kept = [variant for variant in made.variants if variant.name not in names]
     of = [{side.of.removeprefix(PRINTED) for side in (claim.left, claim.right)} for claim in made.claims]
-    claims = [claim for claim, names in zip(made.claims, of, strict=True) if not names & set(reasons)]
-    return msgspec.structs.replace(made, variants=kept, claims=claims), [
-        f"left out at {preset}: {name} ({reason})" for name, reason in reasons.items()
-    ]
+    claims = [claim for claim, sides in zip(made.claims, of, strict=True) if sides.isdisjoint(names)]
+    return msgspec.structs.replace(made, variants=kept, claims=claims)
 
 
 def names(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from icl_lab import markdown as md
-from icl_lab.papers import claims, experiment, verdicts
+from icl_lab.papers import claims, cost, experiment, verdicts
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -44,9 +44,9 @@ def at(files: Path, store: Store, preset: str) -> list[Entry]:
     The false discovery rate is over the claims that are judged here. Claims about variants that do not fit the scale
     are left out.
     """
-    entries = []
+    entries, costs = [], cost.Costs(store, preset)
     for name in experiment.names(files):
-        made, _, found = claims.stored(name, files, store, preset)
+        made, _, found = claims.stored(name, files, store, preset, costs)
         entries += [Entry(name, made.paper, preset, finding) for finding in found]
     return among(entries)
 

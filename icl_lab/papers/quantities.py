@@ -17,7 +17,6 @@ from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.statistics import Array, Evaluation, Scale, evaluation, resampled
 from icl_lab.errors import LabError, Undefined
 from icl_lab.grid import Grid, model_name
-from icl_lab.papers import cost
 from icl_lab.papers.experiment import (
     PRINTED,
     PROMPTED,
@@ -95,11 +94,6 @@ class Finished:
         """The prompted models of the task that are stored."""
         return outside.stored(self.store.root, next(iter(self.specs.values())).task)
 
-    @cached_property
-    def pace(self) -> float:
-        """The seconds of one operation in trainings at this scale; NaN where there are none."""
-        return cost.pace(self.store, next(iter(self.specs.values())).preset)
-
     def seeds(self, of: str) -> set[int]:
         """Returns the training seeds of which a variant has a finished run; of what has none, those of the baseline."""
         if of.startswith(PROMPTED) and of not in self.prompted:
@@ -160,9 +154,7 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
             grid, _ = finished.measured(side.of, seed)
             name = side.of if side.of.startswith("reference:") else model_name(grid)
         cells = combinations(side.cells, {axis: value for axis, value in training.items() if axis not in task.facets})
-        rows = grid.where(attn=name, metric=metric or task.headline)
-        found = [rows.where(**cell).frame["value"] for cell in cells]
-        return _mean([value for values in found for value in values], task.log_scale)
+        return _mean(grid.where(attn=name, metric=metric or task.headline).values_at(cells), task.log_scale)
 
     def noise(count: int) -> Evaluation | None:
         # Errors of single prompts are kept of the headline, and not of references or printed numbers.

@@ -47,7 +47,7 @@ def step(name: str, finished: Finished, findings: Sequence[Finding], seconds: Se
         return Step(name, tuple(c.claim.statement for c in now), seeds, (), 0.0, math.inf)
     # One training, however many rules are swapped in after it, and in however many ways it is tested.
     left = (run for run in runs.values() if not reuse.there(run))
-    trainings = {(run.spec.training.hash, run.seed): run.spec for run in left}
+    trainings = {run.training: run.spec for run in left}
     taken = sum(map(seconds, trainings.values()))
     worth = sum(1 / chance.hours if chance.hours else math.inf for chance in now)
     return Step(name, tuple(c.claim.statement for c in now), seeds, tuple(runs.values()), taken, worth)

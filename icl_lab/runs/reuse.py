@@ -1,5 +1,6 @@
 """The model of a run taken from another that was trained alike, and differs in nothing but its test."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,9 @@ def weights(run: Run, say: Say) -> None:
         except RunFailed as reason:  # none to take from
             say(str(reason))
             continue
-        run.publish_trained(found)
+        before = _of_this_model(run, found["env.json"])
+        run.publish_trained(found | {name: before[name] for name in ("history.csv", "env.json") if name in before})
+        run.publish_measured(before)
         say(f"takes the model of {where}, which was trained alike.")
         return
 
@@ -35,6 +38,18 @@ def _alike(run: Run, say: Say) -> Iterator[tuple[Path, Reader]]:
     for where, spec, read in _siblings(run, say):
         if spec.training == training:
             yield where, read
+
+
+def _of_this_model(run: Run, env: bytes) -> dict[str, bytes]:
+    """Returns what the evidence holds of the run without its model, where ``env`` is of the very same; else nothing.
+
+    What was measured with that model need not be measured again.
+    """
+    held = run.layer.run(run.key) if run.layer is not None else None
+    if held is None or "env.json" not in held:
+        return {}
+    same = json.loads(held.read("env.json")).get("model_sha256") == json.loads(env).get("model_sha256")
+    return held.files() if same else {}
 
 
 def _siblings(run: Run, say: Say) -> Iterator[tuple[Path, RunSpec, Reader]]:

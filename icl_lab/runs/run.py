@@ -78,6 +78,11 @@ class Run:
         return f"{self.spec.attn}->{self.swap}" if self.swap else self.spec.attn
 
     @property
+    def training(self) -> tuple[str, int]:
+        """What names its training: runs that share it differ in their test, or in the rule put in for it, alone."""
+        return self.spec.training.hash, self.seed
+
+    @property
     def labels(self) -> dict[str, Any]:
         """What a row of any grid says of the run that it comes from."""
         return {"task": self.spec.task, "preset": self.spec.preset, "spec": self.spec.hash, "seed": self.seed}
@@ -242,11 +247,22 @@ class Run:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
         kept = {"errors.safetensors": errors.encoded()} if errors.cells else {}
         files = {**kept, "positions.csv": positions.csv().encode(), "grid.csv": grid.csv().encode()}
+        self.publish_measured({self._inside(name, self.place): data for name, data in files.items()})
+
+    def publish_measured(self, files: Mapping[str, bytes]) -> None:
+        """Publishes what was measured, by names below the run's folder, in the order of ``MEASURED``; leaves the rest.
+
+        Of the run itself and, below ``swap-<rule>/``, of its tests with other rules.
+        """
+        places = {Path(name).parent for name in files if Path(name).name in MEASURED}
         with writing(self.folder):
             self._describe()  # where the model came from the evidence, or the folder vanished meanwhile
-            manifest.note(self.place, files, over=MEASURED, before=() if self.swap else (SPEC, *TRAINED))
-            for name, data in files.items():
-                publish(self.place / name, data)
+            for place in sorted(places):
+                here = {name: files[path] for name in MEASURED if (path := (place / name).as_posix()) in files}
+                own = place == Path()
+                manifest.note(self.folder / place, here, over=MEASURED, before=(SPEC, *TRAINED) if own else ())
+                for name, data in here.items():
+                    publish(self.folder / place / name, data)
 
     def grid(self) -> Grid:
         """Returns the finished grid; raises ``RunFailed`` if it is damaged, cut short, or that of another run."""

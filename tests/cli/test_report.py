@@ -198,3 +198,29 @@ def test_an_analysis_of_an_experiment_is_drawn_again_from_its_numbers(run, tmp_p
     assert code == 1
     assert "damaged or edited" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_an_experiment_may_be_asked_of_some_of_its_variants_and_of_all_later(run, tmp_path):
+    files = tmp_path / "experiments"
+    files.mkdir()
+    other = ANALYSED.partition("[[claims]]")[2].replace("A deviant", "With SSA it").replace('"softmax"', '"ssa"')
+    text = ANALYSED + "\n[[claims]]" + other + '\n[[variants]]\nname = "ssa"\nattn = "ssa"\n'
+    (files / "tiny.toml").write_text(text)
+    here = ("--results", str(tmp_path / "results"), "--experiments", str(files))
+    words = ("experiment", "tiny", "--preset", "smoke", "--seeds", "2", *here)
+    place = tmp_path / "results" / "experiments" / "tiny-smoke"
+    code, _, err = run(*words, "--variant", "lssa")
+    assert code == 2
+    assert "No variant is called 'lssa'. Did you mean 'ssa'? There are: softmax, ssa." in err
+    assert run(*words, "--variant", "softmax")[0] == 0
+    assert [path.name for path in (tmp_path / "results" / "runs" / "linear").iterdir()] == ["softmax"]
+    assert run("report", str(place), "--experiments", str(files))[0] == 0
+    said = (place / "table.md").read_text()
+    assert "A deviant raises" in said
+    assert "With SSA it raises" not in said
+    _, out, _ = run("claims", "--preset", "smoke", *here)
+    assert "2 claims at smoke: 1 inconclusive, 1 not run." in out
+    assert run(*words)[0] == 0
+    assert "With SSA it raises" in (place / "table.md").read_text()
+    assert [path.name for path in place.parent.iterdir() if path.is_dir()] == ["tiny-smoke"]  # all is more of the same

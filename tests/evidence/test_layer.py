@@ -124,6 +124,35 @@ def test_weights_serve_another_test_of_the_same_training(own, held, lab, monkeyp
     assert (lab.store.run(own.spec, 0).folder / "spec.json").exists()
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_what_was_measured_with_the_very_model_that_is_taken_over_counts_on(own, evidence, run, lab, tiny, same):
+    import dataclasses
+
+    from icl_lab.files import write
+
+    wider = tiny("linear", "ssa", "test.axes.length=6")
+    at_home = dataclasses.replace(lab, store=Store(own.folder.parents[4]))
+    for swap in ("", "softmax"):
+        sweeping.sweep(wider, 0, at_home, swap)
+    other = at_home.store.run(wider, 0)
+    if not same:  # measured with another model than the one that is taken over
+        env = json.dumps(other.env() | {"model_sha256": "0" * 64}).encode()
+        (other.folder / "manifest.json").unlink()
+        write(other.folder / "env.json", env)
+    assert run("evidence", "add", str(own.folder), "--weights")[0] == 0
+    assert run("evidence", "add", str(other.folder))[0] == 0
+    there = Store(lab.store.root, evidence).run(wider, 0)
+    assert there.finished
+    assert not there.trained
+    sweeping.load_or_train(there, dataclasses.replace(lab, store=Store(lab.store.root, evidence)))
+    assert there.kept is None  # the model is in the user's folder now
+    assert [there.finished, there.swapped("softmax").finished] == [same, same]
+    if same:
+        assert there.grid().frame.equals(other.grid().frame)
+        assert there.swapped("softmax").errors().axes == ["sigma_x", "sigma_f", "length"]
+        assert there.env() == other.env()
+
+
 @pytest.mark.slow
 def test_sweep_trains_though_the_evidence_has_the_run(held, run, tmp_path):
     code, out, err = run("sweep", *NAMED)

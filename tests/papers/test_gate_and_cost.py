@@ -59,29 +59,44 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]) == ""
 
 
+def of_a_seed(finished, left, right, **how):
+    return cost.Costs(finished.store, "smoke", **how).seed(finished, claim(left, right, 10.0))
+
+
 def test_a_training_that_both_sides_share_counts_once(finished, monkeypatch):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": 7.0}[spec.attn])
-    assert cost.seconds(finished, claim("softmax", "softmax", 10.0)) == 10
-    assert cost.seconds(finished, claim("softmax", "wide", 10.0)) == 17
-    assert cost.seconds(finished, claim("reference:zero", "wide", 10.0)) == 17  # read beside the baseline
+    assert of_a_seed(finished, "softmax", "softmax") == 10
+    assert of_a_seed(finished, "softmax", "wide") == 17
+    assert of_a_seed(finished, "reference:zero", "wide") == 17  # read beside the baseline
 
 
 def test_a_training_that_two_sides_test_differently_counts_once(finished, monkeypatch):
     ours = finished.specs["softmax"]
     finished.specs["wide"] = replace(ours, test=replace(ours.test, prompts=32))
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0 if spec.test.prompts == 32 else math.nan)
-    assert cost.seconds(finished, claim("softmax", "wide", 10.0)) == 10
+    assert of_a_seed(finished, "softmax", "wide") == 10
     finished.store.run(finished.specs["wide"], 0).begin()
-    assert cost.seconds(finished, claim("wide", "softmax", 10.0)) == 10
+    assert of_a_seed(finished, "wide", "softmax") == 10
 
 
 def test_what_was_never_trained_takes_its_operations_at_the_pace_of_the_scale(finished, monkeypatch):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": math.nan}[spec.attn])
     monkeypatch.setattr(cost, "operations", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
-    assert math.isnan(cost.seconds(finished, claim("softmax", "wide", 10.0)))
-    assert cost.seconds(finished, claim("softmax", "softmax", 10.0)) == 10
-    finished.pace = 3.0
-    assert cost.seconds(finished, claim("softmax", "wide", 10.0)) == 10 + 20 * 3
+    assert math.isnan(of_a_seed(finished, "softmax", "wide"))
+    assert of_a_seed(finished, "softmax", "softmax") == 10
+    assert of_a_seed(finished, "softmax", "wide", measured=lambda spec: 2.0) == 10 + 20 * 2
+    monkeypatch.setattr(cost, "pace", lambda store, preset: 3.0)
+    assert of_a_seed(finished, "softmax", "wide", measured=lambda spec: 2.0) == 10 + 20 * 3
+
+
+def test_what_trainings_take_is_looked_up_once(finished, monkeypatch):
+    asked = []
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: asked.append(spec.attn) or math.nan)
+    monkeypatch.setattr(cost, "pace", lambda store, preset: asked.append("pace") or math.nan)
+    costs = cost.Costs(finished.store, "smoke", lambda spec: asked.append("measured") or 1.0)
+    for _ in range(2):
+        assert costs.seed(finished, claim("softmax", "wide", 10.0)) > 0
+    assert asked == ["softmax", "pace", "measured", "ssa"]
 
 
 def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):

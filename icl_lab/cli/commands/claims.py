@@ -31,6 +31,13 @@ from icl_lab.launch.complete import check_asked
 @where_options
 @crowd_options
 @seeds_option
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one beside the baseline, and the claims about them; may be given again.",
+)
 @click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
 @beside_option
 @experiments_option
@@ -46,6 +53,7 @@ def experiment(
     evidence: bool | None,
     allow_large: bool,
     seeds: int,
+    variants: tuple[str, ...],
     overlay: bool,
     beside: tuple[Path, ...],
     files: Path,
@@ -57,7 +65,9 @@ def experiment(
     from icl_lab.papers import claims, experiment
 
     how = Order.of(order | {"device": device, "threads": threads})
-    chosen, left_out = experiment.fitting(experiment.load(name, experiment.place(files)), preset, settings)
+    whole = experiment.load(name, experiment.place(files))
+    asked_of = experiment.only(whole, variants) if variants else whole
+    chosen, left_out = experiment.fitting(asked_of, preset, settings)
     lab = laboratory(results, device, threads, evidence, allow_large)
     for line in left_out:
         say(line)
@@ -89,12 +99,13 @@ def experiment(
 def claims(preset: str, results: Path, files: Path) -> None:
     """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing."""
     from icl_lab.evidence.layer import Layer
-    from icl_lab.papers import claims, experiment
+    from icl_lab.papers import claims, cost, experiment
     from icl_lab.runs.store import Store
 
     store, place, tally = Store(results, Layer.find()), experiment.place(files), Counter[str]()
+    costs = cost.Costs(store, preset)
     for name in experiment.names(place):
-        chosen, left_out, found = claims.stored(name, place, store, preset)
+        chosen, left_out, found = claims.stored(name, place, store, preset, costs)
         for line in (*claims.text(name, chosen, found), *(f"  {line}" for line in left_out)):
             out(line)
         tally.update(finding.verdict for finding in found)

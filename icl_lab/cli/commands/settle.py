@@ -1,6 +1,5 @@
 """The command that spends seeds where they decide most."""
 
-import math
 import re
 import time
 from collections.abc import Sequence
@@ -118,18 +117,19 @@ class Desk:
     """The state of a settlement: what every experiment has found by now, and what its runs take."""
 
     def __init__(self, files: Path, preset: str, lab: "Lab", names: Sequence[str], part: str) -> None:
+        from icl_lab.papers.cost import Costs
+
         self.files, self.preset, self.lab, self.names = files, preset, lab, names
         self.place = lab.store.root / f"ledger-{preset}{part}.csv"
-        self._taken: dict[str, float] = {}
+        self._costs = Costs(lab.store, preset, self._measured)
         self._known: dict[str, tuple[Finished, list[Finding]]] = {}
-        self._pace = math.nan  # seconds of one operation, once they were asked for
         self._taken_steps: set[tuple[str, int]] = set()  # what did not open a later look is not taken twice
 
     def step(self, name: str) -> "Step | None":
         """Returns the next step of an experiment; None where nothing is open that seeds could decide."""
         from icl_lab.papers import settle
 
-        step = settle.step(name, *self._look(name), self._seconds)
+        step = settle.step(name, *self._look(name), self._costs.training)
         return None if step is None or (name, step.seeds) in self._taken_steps else step
 
     def take(self, step: "Step", lab: "Lab", order: Order) -> None:
@@ -180,24 +180,9 @@ class Desk:
         from icl_lab.papers import claims, quantities
 
         if name not in self._known:
-            made, _, found = claims.stored(name, self.files, self.lab.store, self.preset)
+            made, _, found = claims.stored(name, self.files, self.lab.store, self.preset, self._costs)
             self._known[name] = quantities.Finished(made, self.lab.store, self.preset), found
         return self._known[name]
-
-    def _seconds(self, spec: "RunSpec") -> float:
-        """Seconds of a training: as long as its like have taken, else by its operations at the pace of the scale."""
-        from icl_lab.papers import cost
-
-        if spec.hash not in self._taken:
-            taken = cost.of_run(self.lab.store, spec)
-            if math.isnan(taken):
-                if math.isnan(self._pace):
-                    self._pace = cost.pace(self.lab.store, self.preset)
-                if math.isnan(self._pace):
-                    self._pace = self._measured(spec)
-                taken = cost.operations(spec) * self._pace
-            self._taken[spec.hash] = taken
-        return self._taken[spec.hash]
 
     def _measured(self, spec: "RunSpec") -> float:
         """Seconds of one operation, by a few steps of a training that is done here for the first time."""
