@@ -23,7 +23,7 @@ from icl_lab.papers import cost, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.experiment import Claim, Experiment
 from icl_lab.papers.verdicts import Finding
-from icl_lab.runs import study_folder
+from icl_lab.runs import size, study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -282,7 +282,7 @@ def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, 
     for variant in experiment.variants:
         spec = experiment.spec(variant, preset)
         finished += store.run(spec, 0, quantities.rule(variant)).finished
-        operations += cost.operations(spec)
+        operations += size.trained(spec) + size.tested(spec)
     return finished, len(experiment.variants), operations
 
 

@@ -5,16 +5,17 @@ from collections.abc import Callable
 from functools import cached_property
 from statistics import median
 
-from icl_lab import tasks
+from icl_lab.papers import quantities
 from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
+from icl_lab.runs import size
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 
 
 class Costs:
-    """The seconds that trainings take at one scale; each kind of training is looked up once."""
+    """The seconds that trainings and tests take at one scale; each kind of training is looked up once."""
 
     def __init__(self, store: Store, preset: str, measured: Callable[[RunSpec], float] = lambda spec: math.nan) -> None:
         """``measured`` returns the seconds of one operation of a training, asked where no run at the scale tells."""
@@ -28,12 +29,16 @@ class Costs:
         """
         if spec.hash not in self._known:
             taken = of_run(self._store, spec)
-            self._known[spec.hash] = operations(spec) * self._pace_for(spec) if math.isnan(taken) else taken
+            self._known[spec.hash] = size.trained(spec) * self._pace_for(spec) if math.isnan(taken) else taken
         return self._known[spec.hash]
 
+    def test(self, spec: RunSpec) -> float:
+        """Returns the seconds of a test: its operations at the pace of trainings; NaN where nothing tells."""
+        return size.tested(spec) * self._pace_for(spec)
+
     def seed(self, finished: Finished, claim: Claim) -> float:
-        """Returns the seconds of training for one more seed of both sides of a claim; NaN where nothing tells."""
-        return sum(map(self.training, needed(finished, claim)))
+        """Returns the seconds for one more seed of both sides of a claim; NaN where nothing tells."""
+        return sum(map(self.training, needed(finished, claim))) + sum(map(self.test, tests(finished, claim)))
 
     @cached_property
     def _pace(self) -> float:
@@ -48,7 +53,7 @@ class Costs:
 def pace(store: Store, preset: str) -> float:
     """Returns the seconds of one operation, the median over the runs at a scale; NaN where there are none."""
     runs = store.runs(lambda _: None, preset)
-    found = [seconds / operations(run.spec) for run in runs if (seconds := _taken(run, run.spec)) is not None]
+    found = [seconds / size.trained(run.spec) for run in runs if (seconds := _taken(run, run.spec)) is not None]
     return median(found) if found else math.nan
 
 
@@ -65,18 +70,20 @@ def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
     return list({spec.training.hash: spec for spec in known_last}.values())
 
 
+def tests(finished: Finished, claim: Claim) -> list[RunSpec]:
+    """Returns what must be tested for a claim; an analysis asks its models itself, and may need no test."""
+    if not finished.experiment.tested:
+        return []
+    analysis = finished.experiment.question()
+    names = [claim.left.of, claim.right.of] if analysis is None else list(finished.specs)
+    found = {(finished.spec(of).hash, quantities.rule(finished.variant(of))): finished.spec(of) for of in names}
+    return list(found.values())
+
+
 def of_run(store: Store, spec: RunSpec) -> float:
     """Returns the seconds that a training of this kind took, the median over its runs; NaN without any."""
     found = [taken for seed in store.seeds(spec) if (taken := _taken(store.run(spec, seed), spec)) is not None]
     return median(found) if found else math.nan
-
-
-def operations(spec: RunSpec) -> float:
-    """Returns the operations of a training, about: six for each parameter and token, 12 d^2 parameters a layer."""
-    counted = range(0, spec.train.steps, max(1, spec.train.steps // 100))
-    examples = sum(spec.train.length_at(step) * spec.train.batch_at(step) for step in counted) / len(counted)
-    tokens = tasks.build(spec.task).tokens(1) * examples * spec.train.steps
-    return 6.0 * 12 * spec.model.layers * spec.model.width**2 * tokens
 
 
 def _taken(run: Run, spec: RunSpec) -> float | None:

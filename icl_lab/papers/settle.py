@@ -1,19 +1,18 @@
 """Which seeds to spend next: on the claims that the least computing decides."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from icl_lab.comparison.sequential import SPENT
-from icl_lab.papers import cost, quantities
+from icl_lab.papers import quantities
+from icl_lab.papers.cost import Costs
 from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import reuse
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec
 
-Seconds = Callable[[RunSpec], float]
 OPEN = ("inconclusive", "one seed", "not run")
 FIRST = min(SPENT)
 
@@ -26,18 +25,18 @@ class Step:
     claims: tuple[str, ...]  # the open claims that are looked at then
     seeds: int  # that they have then
     runs: tuple[Run, ...]  # that are missing
-    seconds: float  # of these runs on one core, NaN where none like them is there
+    seconds: float  # of these runs on one core, trainings and tests; NaN where no run tells
     worth: float  # claims that one hour of one core is expected to decide
 
 
-def step(name: str, finished: Finished, findings: Sequence[Finding], seconds: Seconds) -> Step | None:
+def step(name: str, finished: Finished, findings: Sequence[Finding], costs: Costs) -> Step | None:
     """Returns the next step of an experiment; None where nothing is open, or nothing open can be decided.
 
-    ``seconds`` returns what the training of a specification is expected to take. A claim is worth the more the
-    fewer hours stand between it and the look that would decide it, were its effect and spread to stay as they are; a
-    claim without three seeds is taken to be decided by its first look. One that 64 seeds would not decide is left.
+    A claim is worth the more the fewer hours stand between it and the look that would decide it, were its effect and
+    spread to stay as they are; a claim without three seeds is taken to be decided by its first look. One that 64 seeds
+    would not decide is left.
     """
-    chances = [chance for found in findings if (chance := _chance(finished, found, seconds)) is not None]
+    chances = [chance for found in findings if (chance := _chance(finished, found, costs)) is not None]
     if not chances:
         return None
     seeds = min(chance.seeds for chance in chances)  # the next look of the claims that have fewest
@@ -48,7 +47,9 @@ def step(name: str, finished: Finished, findings: Sequence[Finding], seconds: Se
     # One training, however many rules are swapped in after it, and in however many ways it is tested.
     left = (run for run in runs.values() if not reuse.there(run))
     trainings = {run.training: run.spec for run in left}
-    taken = sum(map(seconds, trainings.values()))
+    taken = sum(map(costs.training, trainings.values()))
+    if finished.experiment.tested:
+        taken += sum(costs.test(run.spec) for run in runs.values() if not run.finished)
     worth = sum(1 / chance.hours if chance.hours else math.inf for chance in now)
     return Step(name, tuple(c.claim.statement for c in now), seeds, tuple(runs.values()), taken, worth)
 
@@ -67,7 +68,7 @@ class _Chance:
     hours: float
 
 
-def _chance(finished: Finished, found: Finding, seconds: Seconds) -> _Chance | None:
+def _chance(finished: Finished, found: Finding, costs: Costs) -> _Chance | None:
     if found.verdict not in OPEN or found.note:  # a note: the test grid has no such cell
         return None
     have = _have(finished, found)
@@ -75,8 +76,7 @@ def _chance(finished: Finished, found: Finding, seconds: Seconds) -> _Chance | N
     after = next((look for look in SPENT if look > len(found.seeds)), math.inf)
     if not math.isfinite(aim) or not math.isfinite(after):
         return None
-    taken = sum(map(seconds, cost.needed(finished, found.claim)))
-    return _Chance(found.claim, int(after), max(0.0, aim - have) * taken / 3600)
+    return _Chance(found.claim, int(after), max(0.0, aim - have) * costs.seed(finished, found.claim) / 3600)
 
 
 def _have(finished: Finished, found: Finding) -> int:

@@ -72,6 +72,28 @@ def of(spec: RunSpec, device: str = "cpu") -> Size:
     )
 
 
+def trained(spec: RunSpec) -> float:
+    """Returns the operations of a training, about: three forward passes a prompt, at each step's own batch and length.
+
+    Of many steps, a hundred are counted.
+    """
+    task, train = tasks.build(spec.task), spec.train
+    count, counted = parameters(spec, task), range(0, train.steps, max(1, train.steps // 100))
+    read = ((train.batch_at(step), task.tokens(train.length_at(step))) for step in counted)
+    return 3.0 * sum(batch * _forward(spec, task, count, t) for batch, t in read) * train.steps / len(counted)
+
+
+def tested(spec: RunSpec) -> float:
+    """Returns the operations of a test, about: a forward pass a prompt and cell, one for lengths cut from the greatest.
+
+    References are left out, and rules that need a pass for every length are reckoned as the others.
+    """
+    task, test = tasks.build(spec.task), spec.test
+    count, lengths = parameters(spec, task), test.lengths[-1:] if task.prefixes else test.lengths
+    sets = len(test.shifts()) * (len(task.suites()) if test.draws == "ours" else 1)
+    return sets * test.prompts * sum(_forward(spec, task, count, task.tokens(length)) for length in lengths)
+
+
 def prompts_bytes(spec: RunSpec, prompts: int, length: int, *, whole: bool = True) -> float:
     """Returns the bytes that answers to so many prompts of ``length`` examples take, the model among them.
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from icl_lab.papers import cost, experiment, gate, quantities
 from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.quantities import Finished
+from icl_lab.runs import size
 from icl_lab.runs.store import Store
 from tests.papers.test_experiments import SMALL
 
@@ -59,18 +60,24 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]) == ""
 
 
+@pytest.fixture
+def free(monkeypatch):
+    """Tests take no time."""
+    monkeypatch.setattr(cost.Costs, "test", lambda self, spec: 0.0)
+
+
 def of_a_seed(finished, left, right, **how):
     return cost.Costs(finished.store, "smoke", **how).seed(finished, claim(left, right, 10.0))
 
 
-def test_a_training_that_both_sides_share_counts_once(finished, monkeypatch):
+def test_a_training_that_both_sides_share_counts_once(finished, monkeypatch, free):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": 7.0}[spec.attn])
     assert of_a_seed(finished, "softmax", "softmax") == 10
     assert of_a_seed(finished, "softmax", "wide") == 17
     assert of_a_seed(finished, "reference:zero", "wide") == 17  # read beside the baseline
 
 
-def test_a_training_that_two_sides_test_differently_counts_once(finished, monkeypatch):
+def test_a_training_that_two_sides_test_differently_counts_once(finished, monkeypatch, free):
     ours = finished.specs["softmax"]
     finished.specs["wide"] = replace(ours, test=replace(ours.test, prompts=32))
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0 if spec.test.prompts == 32 else math.nan)
@@ -79,17 +86,16 @@ def test_a_training_that_two_sides_test_differently_counts_once(finished, monkey
     assert of_a_seed(finished, "wide", "softmax") == 10
 
 
-def test_what_was_never_trained_takes_its_operations_at_the_pace_of_the_scale(finished, monkeypatch):
+def test_what_was_never_trained_takes_its_operations_at_the_pace_of_the_scale(finished, monkeypatch, free):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": math.nan}[spec.attn])
-    monkeypatch.setattr(cost, "operations", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
+    monkeypatch.setattr(size, "trained", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
     assert math.isnan(of_a_seed(finished, "softmax", "wide"))
-    assert of_a_seed(finished, "softmax", "softmax") == 10
     assert of_a_seed(finished, "softmax", "wide", measured=lambda spec: 2.0) == 10 + 20 * 2
     monkeypatch.setattr(cost, "pace", lambda store, preset: 3.0)
     assert of_a_seed(finished, "softmax", "wide", measured=lambda spec: 2.0) == 10 + 20 * 3
 
 
-def test_what_trainings_take_is_looked_up_once(finished, monkeypatch):
+def test_what_trainings_take_is_looked_up_once(finished, monkeypatch, free):
     asked = []
     monkeypatch.setattr(cost, "of_run", lambda store, spec: asked.append(spec.attn) or math.nan)
     monkeypatch.setattr(cost, "pace", lambda store, preset: asked.append("pace") or math.nan)
@@ -102,7 +108,7 @@ def test_what_trainings_take_is_looked_up_once(finished, monkeypatch):
 def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):
     store = Store(tmp_path)
     monkeypatch.setattr(cost, "_taken", lambda run, spec: {0: 6.0, 1: 8.0, 2: 50.0, 3: None}[run.seed])
-    monkeypatch.setattr(cost, "operations", lambda spec: 2.0)
+    monkeypatch.setattr(size, "trained", lambda spec: 2.0)
     assert math.isnan(cost.pace(store, "smoke"))
     for seed in range(4):
         store.run(tiny("linear"), seed).begin()
@@ -127,11 +133,23 @@ def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
     assert cost.of_run(store, spec) == 60  # the median of 60, 100 and 40
 
 
-def test_operations_follow_steps_batches_and_width(tiny):
-    whole = cost.operations(tiny())
-    assert cost.operations(tiny("linear", "softmax", "train.steps=120")) == pytest.approx(2 * whole, rel=0.1)
-    assert cost.operations(tiny("linear", "softmax", "train.doublings=1")) == pytest.approx(1.5 * whole, rel=0.1)
-    assert cost.operations(tiny("linear", "softmax", "model.width=32")) == pytest.approx(4 * whole)
+def test_a_test_takes_its_operations_and_one_of_two_swaps_is_another(finished, monkeypatch):
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
+    monkeypatch.setattr(cost, "pace", lambda store, preset: 0.5)
+    monkeypatch.setattr(size, "tested", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
+    assert of_a_seed(finished, "softmax", "softmax") == 10 + 2
+    assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
+    finished.specs["wide"] = finished.specs["softmax"]
+    plain, wide = finished.experiment.variants
+    finished.experiment = replace(finished.experiment, variants=[plain, replace(wide, attn="softmax", swap="ssa")])
+    assert of_a_seed(finished, "softmax", "wide") == 10 + 2 + 2  # one training, tested twice
+
+
+def test_an_analysis_that_reads_no_grid_costs_no_test(finished, monkeypatch):
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
+    monkeypatch.setattr(size, "tested", lambda spec: 1e9)
+    finished.experiment = replace(finished.experiment, analysis="deviant", options={})
+    assert of_a_seed(finished, "softmax", "wide") == 20
 
 
 class Told:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from icl_lab.errors import Stopped
 from icl_lab.papers import experiment, settle
+from icl_lab.papers.cost import Costs
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.verdicts import Finding, judge
 from icl_lab.runs.store import Store
@@ -25,9 +26,18 @@ def finished(tmp_path):
     return Finished(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
 
 
-def second(spec):
-    """A run takes one second."""
-    return 1.0
+class Second(Costs):
+    """A training takes one second, or so many, and a test none, or so many."""
+
+    def __init__(self, training=1.0, test=0.0):
+        super().__init__(None, "smoke")
+        self.taken = training, test
+
+    def training(self, spec):
+        return self.taken[0]
+
+    def test(self, spec):
+        return self.taken[1]
 
 
 def found(claim, *differences):
@@ -38,13 +48,13 @@ def found(claim, *differences):
 
 def test_claims_without_seeds_are_brought_to_their_first_look(finished):
     rise, better, _ = finished.experiment.claims
-    step = settle.step("small", finished, [Finding(rise, "not run"), Finding(better, "not run")], second)
+    step = settle.step("small", finished, [Finding(rise, "not run"), Finding(better, "not run")], Second())
     assert (step.seeds, step.claims) == (3, (rise.statement, better.statement))
     assert [(run.spec.attn, run.seed) for run in step.runs] == [
         (attn, seed) for attn in ("softmax", "ssa") for seed in range(3)
     ]
     assert step.seconds == 6
-    alone = settle.step("small", finished, [Finding(rise, "not run")], second)
+    alone = settle.step("small", finished, [Finding(rise, "not run")], Second())
     assert [(run.spec.attn, run.seed) for run in alone.runs] == [("softmax", seed) for seed in range(3)]
 
 
@@ -52,9 +62,12 @@ def test_a_training_that_is_tested_in_two_ways_is_reckoned_once(finished):
     better = finished.experiment.claims[1]
     ours = finished.specs["softmax"]
     finished.specs["wide"] = replace(ours, test=replace(ours.test, prompts=32))
-    step = settle.step("small", finished, [Finding(better, "not run")], second)
+    step = settle.step("small", finished, [Finding(better, "not run")], Second())
     assert (len(step.runs), step.seconds) == (6, 3)
     assert step.worth == pytest.approx(3600 / 3)
+    tested = settle.step("small", finished, [Finding(better, "not run")], Second(test=0.1))
+    assert tested.seconds == pytest.approx(3 + 6 * 0.1)
+    assert tested.worth == pytest.approx(3600 / (3 + 6 * 0.1))
 
 
 def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished, monkeypatch):
@@ -65,14 +78,14 @@ def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished, 
     hopeless = found(rise, 0.11, 5.0, -4.7)
     assert hopeless.more is None
     closed = [decided, hopeless, Finding(missing, "not run", note="no cell"), Finding(rise, "not learned")]
-    assert settle.step("small", finished, closed, second) is None
+    assert settle.step("small", finished, closed, Second()) is None
 
 
 def test_an_open_claim_goes_to_its_next_look_and_no_further(finished, monkeypatch):
     rise = finished.experiment.claims[0]
     monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
     open_claim = found(rise, 0.0, 0.5, 1.0)  # 16 seeds would decide it
-    step = settle.step("small", finished, [open_claim], second)
+    step = settle.step("small", finished, [open_claim], Second())
     assert step.seeds == 5
     assert step.worth == pytest.approx(3600 / 13)  # 13 more seeds of one second
 
@@ -81,9 +94,9 @@ def test_seeds_are_spent_where_they_decide_soonest(finished, monkeypatch):
     rise = finished.experiment.claims[0]
     monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
     soon, late = found(rise, 0.4, 0.5, 0.6), found(rise, 0.0, 0.5, 1.0)
-    steps = [settle.step(name, finished, [one], second) for name, one in (("late", late), ("soon", soon))]
+    steps = [settle.step(name, finished, [one], Second()) for name, one in (("late", late), ("soon", soon))]
     assert settle.best(steps).experiment == "soon"
-    slow = settle.step("slow", finished, [soon], lambda spec: 100.0)
+    slow = settle.step("slow", finished, [soon], Second(100.0))
     assert settle.best([steps[0], slow]).experiment == "late"
     assert settle.best([]) is None
 

@@ -46,6 +46,30 @@ def test_parameters_of_other_blocks_are_counted_about(settings):
     assert size.parameters(spec, tasks.build("linear")) == pytest.approx(model_of(spec).parameter_count(), rel=0.1)
 
 
+def test_operations_of_a_training_are_those_of_its_steps():
+    """One layer of width 4 for three steps: of 2 prompts of 1, 2 and 2 numbers, two tokens each."""
+    small = ["model.layers=1", "model.width=4", "model.heads=1", "train.steps=3", "train.batch=2"]
+    stairs = [
+        "train.curriculum.start=1",
+        "train.curriculum.stop=2",
+        "train.curriculum.rise=1",
+        "train.curriculum.run=0.33",
+    ]
+    spec = resolve("linear", "softmax", "smoke", [*small, *stairs])
+    p = size.parameters(spec, tasks.build("linear"))
+    passes = [2 * p * t + 4 * 4 * t * t for t in (2, 4, 4)]
+    assert size.trained(spec) == pytest.approx(3 * 2 * sum(passes))
+
+
+def test_operations_of_a_test_are_those_of_its_passes():
+    linear = resolve("linear", "softmax", "smoke", ["test.prompts=10", "test.axes.length=5,12", "test.axes.sigma_x=1"])
+    p, d = size.parameters(linear, tasks.build("linear")), linear.model.width * linear.model.layers
+    assert size.tested(linear) == 3 * 10 * (2 * p * 24 + 4 * d * 24**2)  # three sigma_f; 5 is cut from 12
+    needle = resolve("needle", "softmax", "smoke", ["test.prompts=10", "test.axes.length=64,128", "test.axes.depth=50"])
+    p, d = size.parameters(needle, tasks.build("needle")), needle.model.width * needle.model.layers
+    assert size.tested(needle) == 10 * sum(2 * p * t + 4 * d * t**2 for t in (64, 128))
+
+
 def test_a_size_of_any_size_takes_no_memory():
     """A table of 2.6 TB, which could not be made."""
     spec = resolve("linear", "softmax", "smoke", ["model.positions=learned:rows=10000000", "model.width=65536"])

@@ -129,7 +129,7 @@ class Desk:
         """Returns the next step of an experiment; None where nothing is open that seeds could decide."""
         from icl_lab.papers import settle
 
-        step = settle.step(name, *self._look(name), self._costs.training)
+        step = settle.step(name, *self._look(name), self._costs)
         return None if step is None or (name, step.seeds) in self._taken_steps else step
 
     def take(self, step: "Step", lab: "Lab", order: Order) -> None:
@@ -186,11 +186,11 @@ class Desk:
 
     def _measured(self, spec: "RunSpec") -> float:
         """Seconds of one operation, by a few steps of a training that is done here for the first time."""
-        from icl_lab.papers import cost
+        from icl_lab.runs import size
 
         like = replace(self.lab.store, layer=None).run(spec, -1)  # a seed of which nothing is there
         check_sizes([like], self.lab, tested=False)
-        return Clock(self.lab.device, tested=False)(like)[0] / cost.operations(spec)
+        return Clock(self.lab.device, tested=False)(like)[0] / size.trained(spec)
 
 
 def _told(step: "Step") -> str:
