@@ -94,6 +94,16 @@ def test_a_cell_is_found_by_its_labels_or_not_at_all(grid):
         grid.at(sgima=3)
 
 
+def test_many_cells_are_found_as_one_is(grid):
+    cells = [{"attn": "ssa", "sigma": sigma, "length": length} for sigma, length in ((2.5, 40), (1, 40), (2.5, 40))]
+    assert grid.values_at(cells) == [grid.at(**cell) for cell in cells]
+    assert grid.values_at([{"attn": "ssa", "sigma": 2.5}]) == list(grid.where(attn="ssa", sigma=2.5).frame["value"])
+    with pytest.raises(KeyError, match=r"no cell has sigma=3; there are 1, 2\.5"):
+        grid.values_at([cells[0], {**cells[0], "sigma": 3}])
+    with pytest.raises(KeyError, match="no column 'sgima'"):
+        grid.values_at([{"sgima": 3}])
+
+
 def test_a_table_keeps_its_labels(grid):
     table = grid.where(attn="ssa").table("sigma", "length")
     assert list(table.index) == [1, 2.5]

@@ -78,7 +78,8 @@ def rebuild(
     options = made.options
     beside = outside.again(options, made.runs[0].task)
     order = Order(options["experiment"], made.runs[0].preset, options["settings"], options["overlay"], beside)
-    asked = experiments.only(experiments.load(order.name, files), members)
+    whole = experiments.load(order.name, files)  # which may have changed since
+    asked = experiments.only(whole, [name for name in members if whole.variant(name) is not None])
     publish(asked, order, members, replace(lab, command=made.command), place)
     return publishing.written(place)
 
