@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from icl_lab import normalizers, tasks
 from icl_lab.analyses.frame import Analysis
@@ -123,9 +124,13 @@ class Finished:
     def at_home(self, of: str, seed: int) -> Mapping[str, float]:
         """Returns the errors in training conditions of a trained model, with its own rule, and of the references.
 
-        Empty where the model has no grid.
+        A model that a claim reads with another position code is asked with that of its training, where it was tested
+        with both: another code may cost what it has learned. Empty where the model has no grid.
         """
         spec = self.spec(of)
+        plain = replace(spec, test=replace(spec.test, positions=""))
+        if self.store.run(plain, seed).finished:
+            spec = plain
         key = (spec.hash, seed)
         if key not in self._homes and self.store.run(spec, seed).finished:
             self._homes[key] = summary.at_home([self._measured(spec, seed, "")[0]], self.task, spec)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from icl_lab.papers import cost, experiment, gate, quantities
 from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.quantities import Finished
+from icl_lab.pipeline import sweep
 from icl_lab.runs import size
 from icl_lab.runs.store import Store
 from tests.papers.test_experiments import SMALL
@@ -58,6 +59,20 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     monkeypatch.undo()
     assert finished.at_home("softmax", 0) == {}
     assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]) == ""
+
+
+def test_what_was_learned_is_asked_with_the_position_code_of_training(finished, monkeypatch, tiny, lab):
+    monkeypatch.undo()
+    rotary = ("model.positions=rotary", "test.axes.sigma_f=1,10")
+    plain = tiny("linear", "softmax", *rotary)
+    finished.specs["softmax"] = raised = tiny("linear", "softmax", *rotary, "model.rope_theta=500000")
+    finished.store = lab.store
+    cell = {"attn": "softmax", "metric": "mse-code", "sigma_x": 1, "sigma_f": 1, "length": 12}
+    far = sweep(raised, 0, lab).at(**cell)
+    assert finished.at_home("softmax", 0)["softmax"] == far  # all that is known
+    near = sweep(plain, 0, lab).at(**cell)
+    assert near != far
+    assert finished.at_home("softmax", 0)["softmax"] == near
 
 
 @pytest.fixture
