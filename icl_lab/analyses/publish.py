@@ -41,6 +41,8 @@ def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, 
     """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text."""
     spec = next(iter(groups.values()))[0].spec
     finding, table = analysis.finding(found), analysis.table(found)
+    before = f"{len(study.asked)} of its models were asked by earlier commands; `study.json` names the commits."
+    more = f"\n{before}\n{more}" if study.asked else more
     told = text(head(analysis, spec, groups), finding, table, study.command, more)
     figures = analysis.figures(found, titled(analysis, spec))
     pngs = {name: encode(figure, "png") for name, figure in figures.items()}

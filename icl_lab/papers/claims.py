@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from icl_lab import tasks
-from icl_lab.analyses import frame
+from icl_lab.analyses import earlier, frame
 from icl_lab.analyses import publish as publishing
+from icl_lab.analyses.earlier import Earlier
 from icl_lab.comparison import outside
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.gather import publish as publish_study
@@ -226,12 +227,50 @@ def printed_section(experiment: Experiment, ours: Mapping[str, Mapping[float, fl
     return Section("Beside the printed numbers", Table(head, rows), notes)
 
 
-def publish(experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], lab: Lab, place: Path) -> str:
-    """Writes what an experiment found with the printed numbers and the claims; returns it as text."""
+def asked_before(
+    experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], lab: Lab
+) -> Earlier | None:
+    """Returns what is stored of an experiment's analysis with some of these runs; None where that is nothing."""
+    analysis = experiment.question()
+    if analysis is None:
+        return None
+    place = lab.store.study(folder(order.name, lab.store, order.preset))
+    study = record(experiment, order, members, lab.command)
+    return earlier.find(study, frame.checked(analysis, members), place, lab.say)
+
+
+def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before: Earlier | None) -> list[Run]:
+    """Returns the runs that have to be finished first; a model that was asked before is needed no more.
+
+    Those that are finished may be among them.
+    """
+    wanted = experiment.lacking([run for runs in members.values() for run in runs])
+    known = {
+        run.place
+        for label, runs in members.items()
+        for run in runs
+        if before is not None and before.asked(label, run) and (run.finished or not experiment.tested)
+    }
+    return [run for run in wanted if run.place not in known]
+
+
+def publish(
+    experiment: Experiment,
+    order: Order,
+    members: Mapping[str, Sequence[Run]],
+    lab: Lab,
+    place: Path,
+    before: Earlier | None = None,
+) -> str:
+    """Writes what an experiment found with the printed numbers and the claims; returns it as text.
+
+    Of an analysis, models that were asked ``before`` are not asked again.
+    """
     made, analysis = record(experiment, order, members, lab.command), experiment.question()
     if analysis is not None:
         analysis = frame.checked(analysis, members)
-        found = frame.ask(analysis, members, lab)
+        found = frame.ask(analysis, members, lab, before)
+        made = msgspec.structs.replace(made, asked=before.commits(made) if before is not None else {})
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
     study = gather(members, experiment.baseline, order.beside)
     judged = findings(experiment, lab.store, order.preset, place, order.settings)

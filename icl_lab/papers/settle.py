@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from icl_lab.analyses.earlier import Earlier
 from icl_lab.comparison.sequential import SPENT
-from icl_lab.papers import quantities
+from icl_lab.papers import claims, quantities
 from icl_lab.papers.cost import Costs
 from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
@@ -29,19 +30,21 @@ class Step:
     worth: float  # claims that one hour of one core is expected to decide
 
 
-def step(name: str, finished: Finished, findings: Sequence[Finding], costs: Costs) -> Step | None:
+def step(
+    name: str, finished: Finished, findings: Sequence[Finding], costs: Costs, before: Earlier | None = None
+) -> Step | None:
     """Returns the next step of an experiment; None where nothing is open, or nothing open can be decided.
 
     A claim is worth the more the fewer hours stand between it and the look that would decide it, were its effect and
     spread to stay as they are; a claim without three seeds is taken to be decided by its first look. One that 64 seeds
-    would not decide is left.
+    would not decide is left. Models that an analysis has asked ``before`` are not needed again.
     """
     chances = [chance for found in findings if (chance := _chance(finished, found, costs)) is not None]
     if not chances:
         return None
     seeds = min(chance.seeds for chance in chances)  # the next look of the claims that have fewest
     now = [chance for chance in chances if chance.seeds == seeds]
-    runs = {run.place: run for chance in now for run in _missing(finished, chance.claim, seeds)}
+    runs = {run.place: run for chance in now for run in _missing(finished, chance.claim, seeds, before)}
     if not runs:  # what there is has not been looked at: an analysis was not asked again
         return Step(name, tuple(c.claim.statement for c in now), seeds, (), 0.0, math.inf)
     # One training, however many rules are swapped in after it, and in however many ways it is tested.
@@ -86,15 +89,20 @@ def _have(finished: Finished, found: Finding) -> int:
     return len(found.seeds)
 
 
-def _missing(finished: Finished, claim: Claim, seeds: int) -> list[Run]:
-    """The runs that a look at so many seeds lacks."""
+def _missing(finished: Finished, claim: Claim, seeds: int, before: Earlier | None) -> list[Run]:
+    """The runs that a look at so many seeds lacks; for an analysis, those without a model that it could ask."""
     experiment, store = finished.experiment, finished.store
     names = [claim.left.of, claim.right.of] if experiment.question() is None else list(finished.specs)
     variants = {variant.name: variant for variant in map(finished.variant, names)}
-    runs = [
-        store.run(finished.specs[name], seed, quantities.rule(variant))
+    members = {
+        name: [store.run(finished.specs[name], seed, quantities.rule(variant)) for seed in range(seeds)]
         for name, variant in variants.items()
-        for seed in range(seeds)
-    ]
-    enough = experiment.tested
-    return [run for run in experiment.lacking(runs) if not (run.finished or (run.trained and not enough))]
+    }
+    analysis = experiment.question()
+    loads = analysis is not None and analysis.reads_models
+
+    def ready(run: Run) -> bool:
+        model = run.trained or bool(run.diverged) or (run.finished and not loads)
+        return model and (run.finished or not experiment.tested)
+
+    return [run for run in claims.lacking(experiment, members, before) if not ready(run)]

@@ -52,6 +52,17 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int
     swap: str = ""
 
+    @classmethod
+    def of(cls, label: str, run: Run) -> "Member":
+        """Returns a run as it stands in a record, under this label."""
+        spec = run.spec
+        return cls(label, spec.task, spec.attn, spec.preset, spec.hash, run.seed, run.swap)
+
+    @property
+    def key(self) -> str:
+        """What names it inside its study."""
+        return f"{self.label}, seed {self.seed}"
+
 
 class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a study is (kind, options and runs decide its identity), and what made it."""
@@ -64,6 +75,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     machine: str = ""
     source: str = ""  # of an experiment: the sha256 of the file that asked for it
     files: dict[str, str] = {}  # every file of the folder, as it was written: its name and its sha256
+    asked: dict[str, str] = {}  # of an analysis: runs whose numbers an earlier command found -> its commit
     seal: str = ""  # the sha256 of all this, without the seal; empty in records from before there were seals
 
     @classmethod
@@ -71,11 +83,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         cls, kind: str, options: Mapping[str, Any], groups: Mapping[str, Sequence[Run]], command: str
     ) -> "StudyRecord":
         """Describes a study of these runs, made now and here."""
-        members = [
-            Member(label, r.spec.task, r.spec.attn, r.spec.preset, r.spec.hash, r.seed, r.swap)
-            for label, runs in groups.items()
-            for r in runs
-        ]
+        members = [Member.of(label, run) for label, runs in groups.items() for run in runs]
         plain = json.loads(json.dumps(dict(options), default=list))
         return cls(kind, plain, members, command, environment.commit(), environment.machine_class())
 
@@ -108,7 +116,10 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def json(self) -> bytes:
         """Returns the text of ``study.json``."""
-        return json.dumps(msgspec.to_builtins(self), indent=1, sort_keys=True).encode() + b"\n"
+        fields = msgspec.to_builtins(self)
+        if not self.asked:  # as in records from before there was such a field, so that their seals hold
+            del fields["asked"]
+        return json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def publish(

@@ -83,11 +83,14 @@ def experiment(
     asked = claims.Order(Path(name).stem, preset, settings, overlay, others)
     study = claims.record(chosen, asked, groups, lab.command)
     folder = claims.destination(name, lab.store, preset, study)
-    if not complete(chosen.lacking(runs), lab, how, tested=chosen.tested):
+    before = None if how.force else claims.asked_before(chosen, asked, groups, lab)
+    if before is not None:
+        say(f"what was asked before is taken from {before.folder}; --force asks again.")
+    if not complete(claims.lacking(chosen, groups, before), lab, how, tested=chosen.tested):
         if how.dry_run:
             say(f"would write {folder}")
         return
-    out(claims.publish(chosen, asked, groups, lab, folder))
+    out(claims.publish(chosen, asked, groups, lab, folder, before))
     out(f"wrote {folder}: {', '.join(written(folder))}")
     out(f"next: {then('claims')}   (what held and what did not, over all experiments)")
 

@@ -26,6 +26,8 @@ from icl_lab.launch.announce import Clock, duration
 from icl_lab.launch.complete import check_sizes
 
 if TYPE_CHECKING:
+    from icl_lab.analyses.earlier import Earlier
+    from icl_lab.papers.experiment import Experiment
     from icl_lab.papers.ledger import Entry
     from icl_lab.papers.quantities import Finished
     from icl_lab.papers.settle import Step
@@ -123,13 +125,15 @@ class Desk:
         self.place = lab.store.root / f"ledger-{preset}{part}.csv"
         self._costs = Costs(lab.store, preset, self._measured)
         self._known: dict[str, tuple[Finished, list[Finding]]] = {}
+        self._asked: dict[str, Earlier | None] = {}
         self._taken_steps: set[tuple[str, int]] = set()  # what did not open a later look is not taken twice
 
     def step(self, name: str) -> "Step | None":
         """Returns the next step of an experiment; None where nothing is open that seeds could decide."""
         from icl_lab.papers import settle
 
-        step = settle.step(name, *self._look(name), self._costs)
+        finished, found = self._look(name)
+        step = settle.step(name, finished, found, self._costs, self._before(finished.experiment, name))
         return None if step is None or (name, step.seeds) in self._taken_steps else step
 
     def take(self, step: "Step", lab: "Lab", order: Order) -> None:
@@ -138,15 +142,18 @@ class Desk:
 
         finished, _ = self._known.pop(step.experiment)  # looked at again, where it is stopped on the way too
         made = finished.experiment
-        if step.runs:
-            complete(step.runs, lab, order, tested=made.tested)
+        for tested in sorted({made.question() is None, made.tested}):  # models first, where an analysis reads grids too
+            if step.runs:
+                complete(step.runs, lab, order, tested=tested)
         if made.question() is not None:
             groups = claims.groups(made, lab.store, self.preset, step.seeds, ())
             asked = claims.Order(step.experiment, self.preset)
             command = f"icl-lab experiment {step.experiment} --preset {self.preset} --seeds {step.seeds}"
             study = claims.record(made, asked, groups, command)
             folder = claims.destination(step.experiment, lab.store, self.preset, study)
-            claims.publish(made, asked, groups, replace(lab, command=command), folder)
+            before = self._before(made, step.experiment)
+            claims.publish(made, asked, groups, replace(lab, command=command), folder, before)
+            del self._asked[step.experiment]
         self._taken_steps.add((step.experiment, step.seeds))
 
     def entries(self) -> "list[Entry]":
@@ -175,6 +182,14 @@ class Desk:
             for entry in entries
         ]
         return "\n".join([*lines, f"{tally(entries)} at {self.preset}.", f"wrote {self.place}"])
+
+    def _before(self, made: "Experiment", name: str) -> "Earlier | None":
+        from icl_lab.papers import claims
+
+        if name not in self._asked:
+            first = claims.groups(made, self.lab.store, self.preset, 1, ())
+            self._asked[name] = claims.asked_before(made, claims.Order(name, self.preset), first, self.lab)
+        return self._asked[name]
 
     def _look(self, name: str) -> "tuple[Finished, list[Finding]]":
         from icl_lab.papers import claims, quantities

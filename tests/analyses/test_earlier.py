@@ -1,0 +1,98 @@
+"""Models that were asked before: their numbers count on, and are those that asking all at once would give."""
+
+import json
+import shutil
+
+import pytest
+
+pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
+
+TINY = """
+title = "A deviant"
+paper = "A paper"
+task = "linear"
+analysis = "deviant"
+baseline = "softmax"
+conditions = "Tiny."
+set = ["train.steps=20", "train.batch=8", "model.width=16"]
+
+[options]
+prompts = 16
+factors = [1, 10]
+
+[[variants]]
+name = "softmax"
+attn = "softmax"
+
+[[variants]]
+name = "ssa"
+attn = "ssa"
+
+[[claims]]
+statement = "SSA errs less after a deviant"
+where = "nowhere"
+left = { of = "ssa", cells = { factor = [10] } }
+is = "below"
+right = { of = "softmax", cells = { factor = [10] } }
+ungated = "the models were trained for twenty steps"
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path, run, monkeypatch):
+    """Asks the experiment, and returns what it said; the runs of an earlier command are gone."""
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
+    files, results = tmp_path / "experiments", tmp_path / "results"
+    files.mkdir()
+    (files / "tiny.toml").write_text(TINY)
+
+    def ask(*words, command=("experiment", "tiny"), root=results):
+        shutil.rmtree(root / "runs", ignore_errors=True)
+        here = ("--preset", "smoke", "--results", str(root), "--experiments", str(files))
+        code, out, err = run(*command, *here, *words)
+        assert code == 0, err
+        return out + err
+
+    ask.place, ask.runs, ask.files = results / "experiments" / "tiny-smoke", results / "runs", files
+    return ask
+
+
+def trained(tiny):
+    return sorted(f"{path.parts[-4]} {path.parts[-2]}" for path in tiny.runs.rglob("model.safetensors"))
+
+
+def test_more_seeds_ask_only_the_new_models_and_find_what_all_at_once_would(tiny, tmp_path):
+    tiny("--seeds", "2")
+    first = json.loads((tiny.place / "study.json").read_text())
+    assert "asked" not in first
+    said = tiny("--seeds", "3")
+    assert f"what was asked before is taken from {tiny.place}" in said
+    assert trained(tiny) == ["softmax seed-2", "ssa seed-2"]
+    made = json.loads((tiny.place / "study.json").read_text())
+    assert made["asked"] == {f"{rule}, seed {seed}": first["commit"] for rule in ("softmax", "ssa") for seed in (0, 1)}
+    assert "4 of its models were asked by earlier commands" in (tiny.place / "table.md").read_text()
+    other = tmp_path / "other"
+    tiny("--seeds", "3", root=other)
+    for name in ("deviant.csv", "positions.csv"):
+        assert (tiny.place / name).read_bytes() == (other / "experiments" / "tiny-smoke" / name).read_bytes()
+
+
+def test_another_question_a_damaged_number_and_force_ask_all(tiny):
+    tiny("--seeds", "2")
+    tiny("--seeds", "3", "--force")
+    assert len(trained(tiny)) == 6
+    table = tiny.place / "deviant.csv"
+    table.write_text(table.read_text().replace("softmax", "SOFTMAX", 1))
+    assert "is damaged or edited" in tiny("--seeds", "3")
+    assert len(trained(tiny)) == 6
+    (tiny.files / "tiny.toml").write_text(TINY.replace("prompts = 16", "prompts = 17"))
+    assert "asked before" not in tiny("--seeds", "3")
+    assert len(trained(tiny)) == 6
+
+
+def test_settle_trains_what_was_not_asked_before(tiny):
+    tiny("--seeds", "2")
+    assert "tiny: to 3 seeds for 1 open claim, 2 runs" in tiny("--dry-run", command=("settle", "tiny"))
+    tiny("--budget", "1h", command=("settle", "tiny"))
+    seeds = {name.rpartition("-")[2] for name in trained(tiny)}
+    assert seeds == {str(seed) for seed in range(2, 1 + max(map(int, seeds)))}
