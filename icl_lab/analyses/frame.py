@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 from matplotlib.figure import Figure
@@ -36,11 +36,9 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Prompt, Task
 
-if TYPE_CHECKING:
-    from icl_lab.analyses.earlier import Earlier
-
 Row = Mapping[str, Any]
 Groups = Mapping[str, Sequence[Run]]  # a label -> the runs of its training seeds
+Known = Callable[[str, Run], Mapping[str, Sequence[Row]] | None]  # label, run -> what was found in it; None: not asked
 WHOLES = 1_000_000  # the greatest whole number of an option that names no other bound
 VALUES = 1000  # of one option: each is measured by itself
 SHIFTS = "shifts"  # in ``Analysis.grids``: every axis of the task's test grid
@@ -381,10 +379,10 @@ def _once(label: str, runs: Sequence[Run]) -> None:
             raise BadValue(f"{label}, seed {run.seed}, is there twice: {other.folder} and {run.folder}.")
 
 
-def ask(analysis: Analysis, groups: Groups, lab: Lab, earlier: "Earlier | None" = None) -> Any:
+def ask(analysis: Analysis, groups: Groups, lab: Lab, known: Known = lambda label, run: None) -> Any:
     """Asks the models of each label, trained where missing; prompts that they share are drawn by address.
 
-    Those that were asked ``earlier`` are not asked again: what was found in them is put beside the rest.
+    Those that are ``known`` are not asked again: what was found in them is put beside the rest.
 
     Raises ``BadValue`` where the analysis cannot ask them, and ``Stopped`` between two models when asked to stop.
     """
@@ -404,11 +402,11 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab, earlier: "Earlier | None" 
 
         load = partial(load_or_train, run, lab)
         trained = Trained(label, run, load, tasks.build(run.spec.task), lab, number == 0, tick)
-        known = earlier.rows(label, run) if earlier is not None else None
+        found = known(label, run)
         # Here, because the analysis may measure without gradients, and a training needs them.
-        if known is None and analysis.reads_models:
+        if found is None and analysis.reads_models:
             _ = trained.model
-        answers.append((trained, analysis.measure(trained) if known is None else known))
+        answers.append((trained, analysis.measure(trained) if found is None else found))
         lab.tick(_name(analysis), 100 * (number + 1), 100 * len(runs), label)
         tick(1, 1)
     return analysis.collect(answers)

@@ -269,8 +269,11 @@ def publish(
     made, analysis = record(experiment, order, members, lab.command), experiment.question()
     if analysis is not None:
         analysis = frame.checked(analysis, members)
-        found = frame.ask(analysis, members, lab, before)
-        made = msgspec.structs.replace(made, asked=before.commits(made) if before is not None else {})
+        if before is None:
+            found = frame.ask(analysis, members, lab)
+        else:
+            found = frame.ask(analysis, members, lab, before.rows)
+            made = msgspec.structs.replace(made, asked=before.commits(made))
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
     study = gather(members, experiment.baseline, order.beside)
     judged = findings(experiment, lab.store, order.preset, place, order.settings)
