@@ -5,37 +5,9 @@ import shutil
 
 import pytest
 
+from tests.cli.test_report import TWO
+
 pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
-
-TINY = """
-title = "A deviant"
-paper = "A paper"
-task = "linear"
-analysis = "deviant"
-baseline = "softmax"
-conditions = "Tiny."
-set = ["train.steps=20", "train.batch=8", "model.width=16"]
-
-[options]
-prompts = 16
-factors = [1, 10]
-
-[[variants]]
-name = "softmax"
-attn = "softmax"
-
-[[variants]]
-name = "ssa"
-attn = "ssa"
-
-[[claims]]
-statement = "SSA errs less after a deviant"
-where = "nowhere"
-left = { of = "ssa", cells = { factor = [10] } }
-is = "below"
-right = { of = "softmax", cells = { factor = [10] } }
-ungated = "the models were trained for twenty steps"
-"""
 
 
 @pytest.fixture
@@ -44,7 +16,7 @@ def tiny(tmp_path, run, monkeypatch):
     monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
     files, results = tmp_path / "experiments", tmp_path / "results"
     files.mkdir()
-    (files / "tiny.toml").write_text(TINY)
+    (files / "tiny.toml").write_text(TWO)
 
     def ask(*words, command=("experiment", "tiny"), root=results):
         shutil.rmtree(root / "runs", ignore_errors=True)
@@ -85,14 +57,14 @@ def test_another_question_a_damaged_number_and_force_ask_all(tiny):
     table.write_text(table.read_text().replace("softmax", "SOFTMAX", 1))
     assert "is damaged or edited" in tiny("--seeds", "3")
     assert len(trained(tiny)) == 6
-    (tiny.files / "tiny.toml").write_text(TINY.replace("prompts = 16", "prompts = 17"))
+    (tiny.files / "tiny.toml").write_text(TWO.replace("prompts = 16", "prompts = 17"))
     assert "asked before" not in tiny("--seeds", "3")
     assert len(trained(tiny)) == 6
 
 
 def test_settle_trains_what_was_not_asked_before(tiny):
     tiny("--seeds", "2")
-    assert "tiny: to 3 seeds for 1 open claim, 2 runs" in tiny("--dry-run", command=("settle", "tiny"))
+    assert "tiny: to 3 seeds for 2 open claims, 2 runs" in tiny("--dry-run", command=("settle", "tiny"))
     tiny("--budget", "1h", command=("settle", "tiny"))
     seeds = {name.rpartition("-")[2] for name in trained(tiny)}
     assert seeds == {str(seed) for seed in range(2, 1 + max(map(int, seeds)))}

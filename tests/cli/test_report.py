@@ -159,6 +159,9 @@ is = "above"
 right = { of = "softmax", cells = { factor = [1] } }
 ungated = "the model was trained for thirty steps"
 """
+# With a second rule, and a claim about it.
+TWO = ANALYSED + '\n[[variants]]\nname = "ssa"\nattn = "ssa"\n\n[[claims]]'
+TWO += ANALYSED.partition("[[claims]]")[2].replace("A deviant", "With SSA it").replace('"softmax"', '"ssa"')
 
 
 @pytest.mark.slow
@@ -204,9 +207,7 @@ def test_an_analysis_of_an_experiment_is_drawn_again_from_its_numbers(run, tmp_p
 def test_an_experiment_may_be_asked_of_some_of_its_variants_and_of_all_later(run, tmp_path):
     files = tmp_path / "experiments"
     files.mkdir()
-    other = ANALYSED.partition("[[claims]]")[2].replace("A deviant", "With SSA it").replace('"softmax"', '"ssa"')
-    text = ANALYSED + "\n[[claims]]" + other + '\n[[variants]]\nname = "ssa"\nattn = "ssa"\n'
-    (files / "tiny.toml").write_text(text)
+    (files / "tiny.toml").write_text(TWO)
     here = ("--results", str(tmp_path / "results"), "--experiments", str(files))
     words = ("experiment", "tiny", "--preset", "smoke", "--seeds", "2", *here)
     place = tmp_path / "results" / "experiments" / "tiny-smoke"
