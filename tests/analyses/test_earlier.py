@@ -51,8 +51,9 @@ def test_more_seeds_ask_only_the_new_models_and_find_what_all_at_once_would(tiny
 
 def test_another_question_a_damaged_number_and_force_ask_all(tiny):
     tiny("--seeds", "2")
-    tiny("--seeds", "3", "--force")
-    assert len(trained(tiny)) == 6
+    for words in (["--force"], ["--no-evidence"]):
+        tiny("--seeds", "3", *words)
+        assert len(trained(tiny)) == 6
     table = tiny.place / "deviant.csv"
     table.write_text(table.read_text().replace("softmax", "SOFTMAX", 1))
     assert "is damaged or edited" in tiny("--seeds", "3")

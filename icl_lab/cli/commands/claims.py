@@ -83,9 +83,10 @@ def experiment(
     asked = claims.Order(Path(name).stem, preset, settings, overlay, others)
     study = claims.record(chosen, asked, groups, lab.command)
     folder = claims.destination(name, lab.store, preset, study)
-    before = None if how.force else claims.asked_before(chosen, asked, groups, lab)
+    anew = how.force or evidence is False  # in a checkout the repository's studies are those of the folder
+    before = None if anew else claims.asked_before(chosen, asked, groups, lab)
     if before is not None:
-        say(f"what was asked before is taken from {before.folder}; --force asks again.")
+        say(f"what was asked before is taken from {before.folder}; --force or --no-evidence asks again.")
     if not complete(claims.lacking(chosen, groups, before), lab, how, tested=chosen.tested):
         if how.dry_run:
             say(f"would write {folder}")
