@@ -85,6 +85,10 @@ class Grid:
         """Returns the distinct labels of a column, in order of appearance."""
         return list(self.frame[column].drop_duplicates())
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns the cells as rows with all their labels; ``of`` makes the grid of them again."""
+        return [{str(name): value for name, value in row.items()} for row in self.frame.to_dict("records")]
+
     def lines(self, along: str, *by: str) -> list[list[tuple[float, float]]]:
         """Returns (label, value) along one axis, one list for each combination of the labels ``by``, in their order."""
         groups = self.frame.groupby(list(by), sort=True)

@@ -27,39 +27,40 @@ class Earlier:
 
     def asked(self, label: str, run: Run) -> bool:
         """Whether this run was asked, as ``label``."""
-        return Member.of(label, run) in self._rows
+        return Member.of(label, run) in self._tables
 
     def rows(self, label: str, run: Run) -> Mapping[str, list[dict[str, Any]]] | None:
         """Returns the rows of each grid that were found in a run, those of references with the first; None of others.
 
         They are what ``Analysis.measure`` returned, with the labels of the run.
         """
-        return self._rows.get(Member.of(label, run))
+        tables = self._tables.get(Member.of(label, run))
+        return None if tables is None else {name: table.rows() for name, table in tables.items()}
 
     def commits(self, study: StudyRecord) -> dict[str, str]:
         """Returns at which commit those members of a study were asked whose numbers are taken from here."""
-        there = (member for member in study.runs if member in self._rows)
+        there = (member for member in study.runs if member in self._tables)
         return {member.key: self.record.asked.get(member.key, self.record.commit) for member in there}
 
     @property
     def whole(self) -> bool:
         """Whether every row is of one of the runs, or of a reference."""
-        taken = sum(len(rows) for found in self._rows.values() for rows in found.values())
+        taken = sum(len(table.frame) for tables in self._tables.values() for table in tables.values())
         return taken == sum(len(grid.frame) for grid in self.grids.values())
 
     @cached_property
-    def _rows(self) -> dict[Member, dict[str, list[dict[str, Any]]]]:
-        found: dict[Member, dict[str, list[dict[str, Any]]]] = {}
+    def _tables(self) -> dict[Member, dict[str, Grid]]:
+        found: dict[Member, dict[str, Grid]] = {}
         for number, member in enumerate(self.record.runs):
-            rows: dict[str, list[dict[str, Any]]] = {}
+            tables = {}
             for name, grid in self.grids.items():
                 frame = grid.frame
                 own = (frame["attn"] == member.label) & (frame["seed"] == member.seed)
                 if number == 0:
                     own |= frame["attn"].str.startswith("reference:")
-                rows[name] = [{str(key): value for key, value in row.items()} for row in frame[own].to_dict("records")]
-            if any(rows.values()):  # of a training that diverged there are none
-                found[member] = rows
+                tables[name] = Grid(frame[own])
+            if any(len(table.frame) for table in tables.values()):  # of a training that diverged there are none
+                found[member] = tables
         return found
 
 

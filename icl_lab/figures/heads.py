@@ -26,8 +26,8 @@ def curves(
     """Draws a panel for each metric: heads (or seeds) thin, their median a thick line for each rule.
 
     Of many heads the middle 80 % are a band instead. ``scales`` names the logarithmic axes of a panel ("x" where it
-    does not), ``limits`` its range, ``mark`` a place across that is dotted in all of them. A metric of which no value
-    is known gets no panel, and is named in the title.
+    does not), ``limits`` its range (a panel says where it begins if some of it lies below), ``mark`` a place across
+    that is dotted in all of them. A metric of which no value is known gets no panel, and is named in the title.
     """
     known = {metric: rules for metric, rules in panels.items() if _values(rules)}
     missing = [metric for metric in panels if metric not in known]
@@ -52,12 +52,15 @@ def curves(
             axes.axvline(mark, color="0.5", linestyle=":", linewidth=1)
         if (value := constant(_values(rules))) is not None:
             remark(axes, f"all values are {value:g}")
+        words = metric
         if limits and metric in limits:
+            low, _ = limits[metric]
             axes.set_ylim(*limits[metric])
+            words += f" (drawn from {low:g} up)" * (min(_values(rules)) < low)
         finish(axes, scales.get(metric, "x"), base)
         ticks(axes.xaxis, at)
         axes.set_xlabel(across)
-        axes.set_ylabel(wrapped(metric, 2.4, 9))
+        axes.set_ylabel(wrapped(words, 2.4, 9))
     for axes in list(places.flat)[len(known) :]:
         axes.remove()
     if known:

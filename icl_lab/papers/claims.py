@@ -236,7 +236,7 @@ def asked_before(
         return None
     place = lab.store.study(folder(order.name, lab.store, order.preset))
     study = record(experiment, order, members, lab.command)
-    return earlier.find(study, frame.checked(analysis, members), place, lab.say)
+    return earlier.find(study, analysis, place, lab.say)
 
 
 def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before: Earlier | None) -> list[Run]:

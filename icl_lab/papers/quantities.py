@@ -128,9 +128,9 @@ class Finished:
         with both: another code may cost what it has learned. Empty where the model has no grid.
         """
         spec = self.spec(of)
-        plain = replace(spec, test=replace(spec.test, positions=""))
-        if self.store.run(plain, seed).finished:
-            spec = plain
+        if spec.test.positions:
+            plain = replace(spec, test=replace(spec.test, positions=""))
+            spec = plain if self.store.run(plain, seed).finished else spec
         key = (spec.hash, seed)
         if key not in self._homes and self.store.run(spec, seed).finished:
             self._homes[key] = summary.at_home([self._measured(spec, seed, "")[0]], self.task, spec)

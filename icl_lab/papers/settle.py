@@ -1,7 +1,7 @@
 """Which seeds to spend next: on the claims that the least computing decides."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from icl_lab.analyses.earlier import Earlier
@@ -31,20 +31,25 @@ class Step:
 
 
 def step(
-    name: str, finished: Finished, findings: Sequence[Finding], costs: Costs, before: Earlier | None = None
+    name: str,
+    finished: Finished,
+    findings: Sequence[Finding],
+    costs: Costs,
+    before: Callable[[], Earlier | None] = lambda: None,
 ) -> Step | None:
     """Returns the next step of an experiment; None where nothing is open, or nothing open can be decided.
 
     A claim is worth the more the fewer hours stand between it and the look that would decide it, were its effect and
     spread to stay as they are; a claim without three seeds is taken to be decided by its first look. One that 64 seeds
-    would not decide is left. Models that an analysis has asked ``before`` are not needed again.
+    would not decide is left. Models that an analysis has asked ``before``, which is looked up where a claim is open,
+    are not needed again.
     """
     chances = [chance for found in findings if (chance := _chance(finished, found, costs)) is not None]
     if not chances:
         return None
     seeds = min(chance.seeds for chance in chances)  # the next look of the claims that have fewest
-    now = [chance for chance in chances if chance.seeds == seeds]
-    runs = {run.place: run for chance in now for run in _missing(finished, chance.claim, seeds, before)}
+    now, asked = [chance for chance in chances if chance.seeds == seeds], before()
+    runs = {run.place: run for chance in now for run in _missing(finished, chance.claim, seeds, asked)}
     if not runs:  # what there is has not been looked at: an analysis was not asked again
         return Step(name, tuple(c.claim.statement for c in now), seeds, (), 0.0, math.inf)
     # One training, however many rules are swapped in after it, and in however many ways it is tested.

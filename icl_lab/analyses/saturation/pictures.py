@@ -17,9 +17,7 @@ from icl_lab.figures.head_maps import head_maps
 
 RECOVERED = "recovered by undisturbed attention"
 LIMITS = (-2.0, 1.1)
-SHARES = (-0.6, 1.1)
 ACROSS = "factor of the growing number"
-Lines = list[list[tuple[float, float]]]  # of each seed: (factor, value)
 
 
 def figures(found: Found, title: str) -> Mapping[str, Figure]:
@@ -45,17 +43,15 @@ def _curves(found: Found, title: str) -> Figure:
     panels[f"error ({metric})"] = {
         rule: found["errors"].where(attn=rule, metric=metric).lines("factor", "seed") for rule in found.rules
     }
-    healed = {
+    panels[RECOVERED] = {
         rule: found["patches"].where(attn=rule, layer=ALL, head=ALL).lines("factor", "seed") for rule in found.rules
     }
-    recovered = _named(RECOVERED, healed, LIMITS)
-    panels[recovered] = healed
     return lines.curves(
         panels,
         title=title,
         across=ACROSS,
         scales={WORDS["effective"]: "xy", "error (mse)": "xy"},
-        limits={recovered: LIMITS},
+        limits={RECOVERED: LIMITS},
     )
 
 
@@ -88,7 +84,7 @@ def _stream(found: Found, title: str) -> Figure:
     """The share that each kind of patch heals: of all layers at once, or after the last one."""
     last = max(found["stream"].values("layer"))
     there = found["stream"].values("metric")
-    by_kind = {
+    panels = {
         f"healed by {HEALED[kind]}": {
             rule: found["stream"]
             .where(attn=rule, metric=f"{kind}-healed", layer=last if kind in FROM_LAYER else ALL)
@@ -99,14 +95,8 @@ def _stream(found: Found, title: str) -> Figure:
         for kind in KINDS
         if f"{kind}-healed" in there
     }
-    panels = {_named(words, healed, SHARES): healed for words, healed in by_kind.items()}
-    return lines.curves(panels, title=title, across=ACROSS, scales={}, limits=dict.fromkeys(panels, SHARES))
-
-
-def _named(words: str, healed: Mapping[str, Lines], limits: tuple[float, float]) -> str:
-    """The words of a panel, with where it begins if some of it lies below."""
-    values = [value for of_rule in healed.values() for line in of_rule for _, value in line]
-    return f"{words} (drawn from {limits[0]:g} up)" if min(values, default=0) < limits[0] else words
+    limits = dict.fromkeys(panels, (-0.6, 1.1))
+    return lines.curves(panels, title=title, across=ACROSS, scales={}, limits=limits)
 
 
 def _weight(found: Found) -> str:

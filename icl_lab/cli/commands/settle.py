@@ -133,7 +133,7 @@ class Desk:
         from icl_lab.papers import settle
 
         finished, found = self._look(name)
-        step = settle.step(name, finished, found, self._costs, self._before(finished.experiment, name))
+        step = settle.step(name, finished, found, self._costs, lambda: self._before(finished.experiment, name))
         return None if step is None or (name, step.seeds) in self._taken_steps else step
 
     def take(self, step: "Step", lab: "Lab", order: Order) -> None:
