@@ -69,16 +69,19 @@ class Grid:
         columns = list(cells[0])
         if set(columns) - set(self.frame.columns):
             self.where(**cells[0])  # says which columns there are
-        # One pass over the table: claims ask for hundreds of cells of one grid.
-        known: dict[tuple[object, ...], list[float]] = {}
-        for *labels, value in self.frame[[*columns, "value"]].itertuples(index=False, name=None):
-            known.setdefault(tuple(labels), []).append(value)
-        found = []
+        known, found = self.by(*columns), []  # one pass over the table: claims ask for hundreds of cells of one grid
         for cell in cells:
             wanted = tuple(cell[column] for column in columns)
             if wanted not in known:
                 self.where(**cell)  # says which labels there are
             found += known[wanted]
+        return found
+
+    def by(self, *columns: str) -> dict[tuple[object, ...], list[float]]:
+        """Returns the values of the cells by their labels in these columns, in the order of the table."""
+        found: dict[tuple[object, ...], list[float]] = {}
+        for *labels, value in self.frame[[*columns, "value"]].itertuples(index=False, name=None):
+            found.setdefault(tuple(labels), []).append(value)
         return found
 
     def values(self, column: str) -> list[Any]:

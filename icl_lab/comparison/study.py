@@ -89,7 +89,7 @@ class Study:
 
         A cell without a label for one of the task's facets is the mean over it.
         """
-        values = [self._mean(grid, model_name(grid), cell) for grid in self.grids[rule]]
+        values = [self._mean(rule, number, model, cell) for number, model in enumerate(self._models[rule])]
         for seed, value in enumerate(values):
             if math.isnan(value):
                 raise BadValue(f"'{rule}', seed {seed}: {self.metric} is not a number at {cell}.")
@@ -103,7 +103,7 @@ class Study:
 
     def reference(self, name: str, cell: Labels) -> float:
         """The metric of a reference predictor, which is the same in every run."""
-        return self._mean(self.grids[self.baseline][0], name, cell)
+        return self._mean(self.baseline, 0, name, cell)
 
     def beside(self, other: Outside, cell: Labels) -> tuple[float, float]:
         """The metric of a model that was not trained here, and its standard error; NaN where it was not asked."""
@@ -132,11 +132,24 @@ class Study:
         lines = [{a: v for a, v in cell.items() if a not in left} for cell in found]
         return [cell for number, cell in enumerate(lines) if cell not in lines[:number]]
 
-    def _mean(self, grid: Grid, name: str, cell: Labels) -> float:
-        values = grid.where(attn=name, metric=self.metric, **cell).frame["value"]
+    def _mean(self, rule: str, number: int, name: str, cell: Labels) -> float:
+        """The metric of a predictor in the grid of a rule's seed of this number, over the facets that a cell lacks."""
+        # A page asks for some cells hundreds of times: one pass over each grid, not one a question.
+        key = rule, number, tuple(cell)
+        if key not in self._asked:
+            self._asked[key] = self.grids[rule][number].where(metric=self.metric).by("attn", *cell)
+        values = self._asked[key].get((name, *cell.values()), [])
         if len(values) != self._facets(cell):
             raise KeyError(f"{len(values)} cells of {name} have {cell}")
-        return float(values.mean(skipna=False))
+        return float(np.mean(values))
+
+    @cached_property
+    def _asked(self) -> dict[tuple[str, int, tuple[str, ...]], dict[tuple[object, ...], list[float]]]:
+        return {}
+
+    @cached_property
+    def _models(self) -> dict[str, list[str]]:
+        return {rule: [model_name(grid) for grid in grids] for rule, grids in self.grids.items()}
 
     def _facets(self, cell: Labels) -> int:
         """How many rows a value in a cell is the mean of."""
