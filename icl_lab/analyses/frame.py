@@ -194,6 +194,7 @@ class Analysis(ABC):
     reads_models: ClassVar[bool] = True  # False: a model is loaded, or trained, only where it is asked for
     trains: ClassVar[bool] = True  # False: rules are asked without a model; of a run only rule and seed mean something
     kinds: ClassVar[Sequence[str]] = ("png", "svg")  # what its figures are published as
+    version: ClassVar[int] = 1  # raised when it finds other numbers than before in the same model: they are not mixed
 
     @property
     def tag(self) -> str:

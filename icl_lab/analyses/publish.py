@@ -16,11 +16,15 @@ from icl_lab.runs.study_folder import StudyRecord
 
 
 def options(analysis: Analysis) -> dict[str, Any]:
-    """Returns the options of an analysis with their values; those that came later only where they differ."""
+    """Returns the options of an analysis with their values, and its version.
+
+    Those that came later are left out where they have their default, and so is a version that is the first.
+    """
     fields = dataclasses.fields(analysis)  # type: ignore[arg-type]
     values = {field.name: getattr(analysis, field.name) for field in fields}
     usual = {field.name for field in fields if field.metadata.get("later") and values[field.name] == field.default}
-    return {name: value for name, value in values.items() if name not in usual}
+    known = {name: value for name, value in values.items() if name not in usual}
+    return known if analysis.version == 1 else {**known, "version": analysis.version}
 
 
 def record(name: str, analysis: Analysis, groups: Groups, command: str) -> StudyRecord:

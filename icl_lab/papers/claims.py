@@ -111,11 +111,15 @@ def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -
 
 
 def folder(experiment_name: str, store: Store, preset: str) -> Path:
-    """Returns the folder that the claims of an experiment are read from: of those there are, the one of most runs."""
+    """Returns the folder that the claims of an experiment are read from: of those there are, the one of most runs.
+
+    Before runs counts the version of the analysis (``Analysis.version``): what an earlier one found is not asked for.
+    """
     usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
     there = [usual, *sorted(usual.parent.glob(f"{usual.name}-{'[0-9a-f]' * 6}"))]
-    sizes = {place: len(study.runs) for place in there if (study := study_folder.read(place))}
-    return max(sizes, key=lambda place: sizes[place]) if sizes else usual
+    found = {place: study for place in there if (study := study_folder.read(place))}
+    sizes = {place: (study.options.get("version", 1), len(study.runs)) for place, study in found.items()}
+    return max(sizes, key=lambda place: sizes[place], default=usual)
 
 
 def destination(experiment_name: str, store: Store, preset: str, study: StudyRecord) -> Path:

@@ -5,6 +5,9 @@ import shutil
 
 import pytest
 
+from icl_lab.analyses.deviant import Deviant
+from icl_lab.papers import claims
+from icl_lab.runs.store import Store
 from tests.cli.test_report import TWO
 
 pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
@@ -61,6 +64,17 @@ def test_another_question_a_damaged_number_and_force_ask_all(tiny):
     (tiny.files / "tiny.toml").write_text(TWO.replace("prompts = 16", "prompts = 17"))
     assert "asked before" not in tiny("--seeds", "3")
     assert len(trained(tiny)) == 6
+
+
+def test_numbers_of_another_version_of_the_analysis_are_not_mixed_with_its_own(tiny, monkeypatch):
+    tiny("--seeds", "4")
+    monkeypatch.setattr(Deviant, "version", 2)
+    assert "asked before" not in tiny("--seeds", "3")
+    assert len(trained(tiny)) == 6
+    (now,) = tiny.place.parent.glob("tiny-smoke-*")
+    assert json.loads((now / "study.json").read_text())["options"]["version"] == 2
+    # Claims are read from what the latest version found, though there are fewer runs of it.
+    assert claims.folder("tiny", Store(tiny.runs.parent), "smoke") == now
 
 
 def test_settle_trains_what_was_not_asked_before(tiny):
