@@ -67,6 +67,18 @@ def compare(
     return Made(study, text, folder, files)
 
 
+def stages(runs: "Sequence[Run]", analysis: "Analysis | None") -> "list[tuple[Sequence[Run], bool]]":
+    """Returns what has to be done with runs before they can be asked: which of them, and whether they are tested too.
+
+    Without an analysis their grids are compared. One that reads grids and models needs the models of runs, too, that
+    are finished, but whose weights are not kept: these are trained first, by as many at once as was ordered.
+    """
+    if analysis is None or not analysis.reads_grids:
+        return [(runs, analysis is None)]
+    bare = [run for run in runs if analysis.reads_models and run.finished and not run.trained]
+    return [*([(bare, False)] if bare else []), (runs, True)]
+
+
 def analyse(
     question: str,
     analysis: "Analysis",
@@ -90,7 +102,8 @@ def analyse(
     analysis = frame.checked(analysis, groups)
     study = publish.record(question, analysis, groups, lab.command)
     place = study_folder.place(study, lab.store.root, name, analysis.tag, force)
-    if not finish(analysis.lacking(runs), analysis.reads_grids):
+    done = [finish(*stage) for stage in stages(analysis.lacking(runs), analysis)]  # each, though some is left to others
+    if not all(done):
         unfinished(place)
         return None
     found = frame.ask(analysis, groups, lab)

@@ -116,3 +116,9 @@ def test_a_tested_run_without_its_weights_is_to_be_trained(run, tmp_path):
     assert code == 0
     assert out.count("to do") == 1
     assert "30 steps" in err
+    # Boundary values take the grid beside the model, and the grid is there: the model is trained like those of others.
+    code, out, err = run("boundary", *words[1:])
+    assert code == 0
+    assert out.count("to do") == 1
+    assert "30 steps" in err
+    assert err.count("would write") == 1

@@ -62,6 +62,7 @@ def experiment(
     """Do a published table or figure again: train what is missing, and write ours beside the printed numbers."""
     from icl_lab.analyses.publish import written
     from icl_lab.comparison import outside
+    from icl_lab.launch.study import stages
     from icl_lab.papers import claims, experiment
 
     how = Order.of(order | {"device": device, "threads": threads})
@@ -87,7 +88,10 @@ def experiment(
     before = None if anew else claims.asked_before(chosen, asked, groups, lab)
     if before is not None:
         say(f"what was asked before is taken from {before.folder}; --force or --no-evidence asks again.")
-    if not complete(claims.lacking(chosen, groups, before), lab, how, tested=chosen.tested):
+    lacking = claims.lacking(chosen, groups, before)
+    left = [(lacking, chosen.tested)] if how.force else stages(lacking, question)
+    done = [complete(runs, lab, how, tested=tested) for runs, tested in left]  # each, whatever is left to other shards
+    if not all(done):
         if how.dry_run:
             say(f"would write {folder}")
         return

@@ -138,13 +138,13 @@ class Desk:
 
     def take(self, step: "Step", lab: "Lab", order: Order) -> None:
         """Trains what the step lacks, asks the analysis of its experiment again, and forgets what it knew of it."""
+        from icl_lab.launch.study import stages
         from icl_lab.papers import claims
 
         finished, _ = self._known.pop(step.experiment)  # looked at again, where it is stopped on the way too
         made = finished.experiment
-        for tested in sorted({made.question() is None, made.tested}):  # models first, where an analysis reads grids too
-            if step.runs:
-                complete(step.runs, lab, order, tested=tested)
+        for runs, tested in stages(step.runs, made.question()) if step.runs else ():
+            complete(runs, lab, order, tested=tested)
         if made.question() is not None:
             groups = claims.groups(made, lab.store, self.preset, step.seeds, ())
             asked = claims.Order(step.experiment, self.preset)
