@@ -1,12 +1,16 @@
-"""Curves of heads or seeds: each a thin line, or many of them a band, and a thick line for the rule."""
+"""Curves of heads or seeds: each a thin line, or many of them a band, and a thick line for the rule.
+
+Where all that is known is at one place, no line could be seen: each is a dot.
+"""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from icl_lab.figures.axes import columns, constant, finish, headline, remark, ticks, wrapped
-from icl_lab.figures.styles import styles
+from icl_lab.figures.styles import Style, styles
 
 Line = Sequence[tuple[float, float]]
 MANY = 40  # more lines of one rule than these hide each other
@@ -25,9 +29,11 @@ def curves(
 ) -> Figure:
     """Draws a panel for each metric: heads (or seeds) thin, their median a thick line for each rule.
 
-    Of many heads the middle 80 % are a band instead. ``scales`` names the logarithmic axes of a panel ("x" where it
-    does not), ``limits`` its range (a panel says where it begins if some of it lies below), ``mark`` a place across
-    that is dotted in all of them. A metric of which no value is known gets no panel, and is named in the title.
+    Of many heads the middle 80 % are a band instead. A panel with one place across shows the heads of each rule as dots
+    from the least to the greatest value, side by side, and their median as a dash. ``scales`` names the logarithmic
+    axes of a panel ("x" where it does not), ``limits`` its range (a panel says where it begins if some of it lies
+    below), ``mark`` a place across that is dotted in all of them. A metric of which no value is known gets no panel,
+    and is named in the title.
     """
     known = {metric: rules for metric, rules in panels.items() if _values(rules)}
     missing = [metric for metric in panels if metric not in known]
@@ -37,18 +43,13 @@ def curves(
     places = figure.subplots(down, 2, squeeze=False)
     looks = styles(dict.fromkeys(rule for rules in panels.values() for rule in rules))
     for axes, (metric, rules) in zip(places.flat, known.items(), strict=False):
-        at: list[float] = []
-        for rule, lines in rules.items():
-            look = looks[rule]
-            where = [place for place, _ in lines[0]]
-            values = np.array([[value for place, value in line if place in where] for line in lines])
-            if len(lines) > MANY:
-                axes.fill_between(where, *_percentiles(values, BAND), color=look.color, alpha=0.15, linewidth=0)
-            for line in lines if len(lines) <= MANY else ():
-                axes.plot(*zip(*line, strict=True), color=look.color, linewidth=0.5, alpha=0.3)
-            axes.plot(where, *_percentiles(values, (50,)), linewidth=2, label=rule, **look.line)
-            at += where
-        if mark is not None:
+        at = [place for lines in rules.values() for place, _ in lines[0]]
+        alone = len(set(at)) == 1
+        if alone:
+            _dots(axes, rules, looks)
+        else:
+            _lines(axes, rules, looks)
+        if mark is not None and not alone:
             axes.axvline(mark, color="0.5", linestyle=":", linewidth=1)
         if (value := constant(_values(rules))) is not None:
             remark(axes, f"all values are {value:g}")
@@ -57,9 +58,13 @@ def curves(
             low, _ = limits[metric]
             axes.set_ylim(*limits[metric])
             words += f" (drawn from {low:g} up)" * (min(_values(rules)) < low)
-        finish(axes, scales.get(metric, "x"), base)
-        ticks(axes.xaxis, at)
-        axes.set_xlabel(across)
+        log = scales.get(metric, "x")
+        finish(axes, log.replace("x", "") if alone else log, base)
+        if alone:
+            axes.set_xticks([])
+        else:
+            ticks(axes.xaxis, at)
+        axes.set_xlabel(f"{across}: {at[0]:,g}; dots from least to greatest" if alone else across)
         axes.set_ylabel(wrapped(words, 2.4, 9))
     for axes in list(places.flat)[len(known) :]:
         axes.remove()
@@ -67,6 +72,30 @@ def curves(
         handles, names = places.flat[0].get_legend_handles_labels()
         figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=columns(names, 9.6))
     return figure
+
+
+def _lines(axes: Axes, rules: Mapping[str, Sequence[Line]], looks: Mapping[str, Style]) -> None:
+    """A line for each head, or their band, and one for their median."""
+    for rule, lines in rules.items():
+        look = looks[rule]
+        where = [place for place, _ in lines[0]]
+        values = np.array([[value for place, value in line if place in where] for line in lines])
+        if len(lines) > MANY:
+            low, high = _percentiles(values, BAND)
+            axes.fill_between(where, low, high, color=look.color, alpha=0.15, linewidth=0)
+        for line in lines if len(lines) <= MANY else ():
+            axes.plot(*zip(*line, strict=True), color=look.color, linewidth=0.5, alpha=0.3)
+        axes.plot(where, *_percentiles(values, (50,)), linewidth=2, label=rule, **look.line)
+
+
+def _dots(axes: Axes, rules: Mapping[str, Sequence[Line]], looks: Mapping[str, Style]) -> None:
+    """The values of each rule at the one place, in order, in a column of its own."""
+    for column, (rule, lines) in enumerate(rules.items()):
+        look, values = looks[rule], np.sort(_values({rule: lines}))
+        across = column + np.linspace(-0.35, 0.35, len(values)) if len(values) > 1 else [column]
+        axes.plot(across, values, ".", color=look.color, markersize=3, alpha=0.6)
+        middle = float(np.median(values)) if len(values) else float("nan")
+        axes.plot([column - 0.4, column + 0.4], [middle] * 2, linewidth=2, label=rule, **look.line)
 
 
 def _values(rules: Mapping[str, Sequence[Line]]) -> list[float]:

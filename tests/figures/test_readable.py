@@ -96,6 +96,21 @@ def test_a_metric_without_values_gets_no_panel_and_is_named():
     assert "without any value: unknown" in figure.get_suptitle()
 
 
+def test_what_is_known_at_one_place_is_dots():
+    """A line of one point is nothing to see. Dots stand in order, each rule's beside those of the others."""
+    seen = {"softmax": [[(16.0, 0.5)], [(16.0, 0.1)], [(16.0, 0.9)]], "ssa": [[(16.0, 0.7)]]}
+    axes = heads.curves({"error": seen}, title="t", across="answer", scales={}, mark=2.0).axes[0]
+    softmax, its_median, ssa, other_median = axes.lines
+    assert softmax.get_marker() == ssa.get_marker() == "."
+    assert list(softmax.get_ydata()) == [0.1, 0.5, 0.9]
+    assert list(its_median.get_ydata()) == [0.5, 0.5]
+    assert list(ssa.get_ydata()) == [0.7]
+    assert max(softmax.get_xdata()) < min(ssa.get_xdata())
+    assert its_median.get_xdata()[0] < its_median.get_xdata()[1]
+    assert other_median.get_label() == "ssa"
+    assert axes.get_xlabel() == "answer: 16; dots from least to greatest"
+
+
 def test_a_metric_that_is_zero_throughout_says_so():
     zero = {rule: [line(lambda x: 0.0)] for rule in RULES}
     figure = heads.curves({"error": zero, "other": panel()}, title="t", across="x", scales={})
