@@ -145,22 +145,25 @@ class Layer:
             raise RunFailed(f"{self.root} cannot be written.")
         self.root.mkdir(parents=True, exist_ok=True)
         with FileLock(self.root / ".lock"):
-            changed = [key for key, files in runs.items() if self._news(key, files, replace)]
+            changed = self.news(runs, replace=replace)
             for path in sorted({self.archive_of(key) for key in changed}):
                 self._rewrite(path, {key: runs[key] for key in changed if self.archive_of(key) == path}, replace)
         return changed
 
-    def _news(self, key: str, files: Mapping[str, bytes], replace: bool) -> bool:
-        """Whether a run brings anything; raises ``RunFailed`` where it contradicts what is held."""
-        held = self.run(key)
-        if held is None:
-            return True
-        other = [name for name in sorted(set(files) & held.names) if held.read(name) != files[name]]
-        if other and not replace:
-            raise RunFailed(
-                f"{key} is in the evidence already with another {', '.join(other)}; --replace puts yours in its place."
-            )
-        return bool(other or set(files) - held.names)
+    def news(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
+        """Returns the keys of runs that ``put`` would take in.
+
+        Raises ``RunFailed`` with all that are held with other bytes.
+        """
+        held = {key: kept for key in runs if (kept := self.run(key)) is not None}
+        other = {
+            key: [name for name in sorted(set(runs[key]) & kept.names) if kept.read(name) != runs[key][name]]
+            for key, kept in held.items()
+        }
+        if any(other.values()) and not replace:
+            against = (f"{key} is in the evidence already with another {', '.join(n)}" for key, n in other.items() if n)
+            raise RunFailed(f"{'; '.join(against)}; --replace puts yours in its place.")
+        return [key for key in runs if key not in held or other[key] or set(runs[key]) - held[key].names]
 
     def _rewrite(self, path: Path, runs: Mapping[str, Mapping[str, bytes]], replace: bool) -> None:
         parts = _open(path).parts() if path.exists() else {}

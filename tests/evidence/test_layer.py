@@ -217,6 +217,8 @@ def test_unpack_writes_the_files_that_were_added(own, held, run, tmp_path):
 
 def test_adding_twice_changes_nothing(own, held, run):
     before = everything(held.root)
+    code, out, _ = run("evidence", "add", str(own.folder), "--dry-run")
+    assert (code, out) == (0, f"1 runs are whole; 0 of them would be new in {held.root}, the others are there.\n")
     code, out, _ = run("evidence", "add", str(own.folder))
     assert (code, out.split()[0]) == (0, "0")
     assert everything(held.root) == before
@@ -227,10 +229,14 @@ def test_another_run_of_the_same_seed_needs_replace(own, held, run):
     (own.folder / "env.json").write_text(env.replace('"cpu', '"another cpu'))
     (own.folder / "manifest.json").unlink()
     before = everything(held.root)
-    code, _, err = run("evidence", "add", str(own.folder))
-    assert code == 1
-    assert "env.json" in err
-    assert "--replace" in err
+    for words in ((), ("--dry-run",)):
+        code, _, err = run("evidence", "add", str(own.folder), *words)
+        assert code == 1
+        assert f"{own.key} is in the evidence already with another env.json" in err
+        assert "--replace" in err
+        assert everything(held.root) == before
+    code, out, _ = run("evidence", "add", str(own.folder), "--replace", "--dry-run")
+    assert (code, out.split(";")[1].split()[:2]) == (0, ["1", "of"])
     assert everything(held.root) == before
     assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
     kept = held.run(own.key)

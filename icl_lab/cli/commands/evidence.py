@@ -84,10 +84,11 @@ def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, d
     runs = [store.at(place) for place in places] or [run for run in store.runs(say) if run.finished]
     # All are read and checked before the first is taken in.
     found = {run.key: deposit.files(run, weights=weights) for run in runs}
-    if dry_run:
-        out(f"{len(found)} runs are whole and could be taken in.")
-        return
     layer = Layer.find() or Layer(PLACE)
+    if dry_run:
+        new = len(layer.news(found, replace=replace))
+        out(f"{len(found)} runs are whole; {new} of them would be new in {layer.root}, the others are there.")
+        return
     changed = layer.put(found, replace=replace)
     out(f"{len(changed)} of {len(found)} runs are new in {layer.root}; the others were there.")
 
