@@ -81,7 +81,8 @@ def control(
     """Draws the bound over the slope, a panel for each scale of the context, every seed a dot.
 
     ``panels`` holds, for each rule, the bounds of the seeds (NaN: none) at every slope. Flat: the output is bounded.
-    Parallel to the dashed guides: the input, or what the model makes of it.
+    Parallel to the dashed guides: the input, or what the model makes of it. A bound that is not above 0 (answers on the
+    wrong side) has no place on a logarithmic axis: the panel says how many there are.
     """
     figure = Figure(figsize=(4.6 * len(panels), 4.1), layout="constrained", dpi=150)
     headline(figure, title)
@@ -94,13 +95,15 @@ def control(
             nudge = 1.02 ** (number - (len(rules) - 1) / 2)
             table = np.array(values, float)  # (slopes seeds)
             known = ~np.isnan(table).all(axis=1)
-            means = [np.nanmean(row) for row in table[known]]
+            means = np.array([np.nanmean(row) for row in table[known]])
+            means[means <= 0], table[table <= 0] = np.nan, np.nan
             axes.plot(x[known] * nudge, means, color=hue, linestyle=dash, linewidth=1.5, label=rule)
             axes.plot(
                 np.repeat(x * nudge, table.shape[1]), table.ravel(), looks[rule].marker, color=hue, markersize=3.5
             )
         axes.set(xscale="log", yscale="log", xlabel="size of the slope a")
-        axes.set_title(wrapped(name, 4.2))
+        below = sum(bound <= 0 for values in rules.values() for bounds in values for bound in bounds)
+        axes.set_title(wrapped(name, 4.2) + (f"\n({below} not above 0: not drawn)" if below else ""))
     low, high = places[0].get_ylim()
     low = min(low, high / 5)  # so that flat looks flat
     for axes in places:

@@ -212,6 +212,18 @@ def test_a_ranking_keeps_the_order_it_is_given():
     assert [text.get_text().strip() for text in axes.texts] == ["3-nn"]
 
 
+def test_bounds_that_are_not_above_0_are_counted_and_no_line_falls_to_them():
+    """On a logarithmic axis a line to a mean below 0 would fall through the floor."""
+    panels = {"N(0, 1)": {"softmax": [[5.0, 6.0], [-9.0, 2.0], [math.nan, math.nan]], "ssa": [[4.0], [3.0], [0.0]]}}
+    axes = bounds.control([1.0, 9.0, 10.0], panels, title="t").axes[0]
+    assert axes.get_title() == "N(0, 1)\n(2 not above 0: not drawn)"
+    line, dots, *_ = axes.lines
+    assert line.get_ydata()[0] == 5.5
+    assert math.isnan(line.get_ydata()[1])
+    assert sorted(y for y in dots.get_ydata() if not math.isnan(y)) == [2.0, 5.0, 6.0]
+    assert axes.get_ylim()[0] > 0.5
+
+
 def test_onsets_inside_the_training_range_are_left_out():
     made = bounds.Panel({"ssa": [line(lambda x: x)]}, onsets={"ssa": [-5.0, 0.0, 1.5, 8.0, 2000.0]})
     axes = bounds.curves({"f": made}, title="t", trained=2.0, reach=900).axes[0]
