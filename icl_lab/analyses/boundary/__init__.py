@@ -19,7 +19,7 @@ from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.extrapolation import EXAMPLES, extrapolate, largest, truths
 from icl_lab.analyses.boundary.lines import Line, lines, spread
 from icl_lab.analyses.boundary.rows import curve, detected
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import SHIFTS, Analysis, Found, Row, Trained, option
 from icl_lab.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
@@ -45,6 +45,7 @@ class Boundary(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {
         "boundary": (*bounds.AXES, "side"),
         "curves": (*bounds.AXES, "target"),
+        "measured": (SHIFTS, "length"),  # what the model's own test says, along the clip sweep
     }
     title: ClassVar[str] = "answers far from the examples"
     reads_grids: ClassVar[bool] = True
@@ -94,17 +95,21 @@ class Boundary(Analysis):
                 if name == trained.label:
                     found["curves"] += curve(where, truth, answers)
                 found["boundary"] += detected(where, truth, answers, reach)
-        return found
+        return {**found, "measured": clip_sweep.measured(trained.run) if trained.run.finished else []}
 
     def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Bounds:
-        """Adds the clip sweep of each finished run, beside what its own B, and its clip B, predict."""
+        """Adds the clip sweep of each run, beside what its own B, and its clip B, predict.
+
+        A run that was asked before its test was kept with the answers has none: its grid may be another training's now.
+        """
         plain = super().collect(answers)
         found = Bounds(plain.spec, plain.grids)
         sweeps = []
         for trained, _ in answers:
             place = found.seeds_of(trained.label).index(trained.run.seed)
             pair = found.typical(trained.label, place), found.typical(trained.label, place, "clip")
-            sweep = clip_sweep.sweep_of(trained.label, trained.run, pair) if trained.run.finished else None
+            known = found.grids.get("measured")
+            sweep = None if known is None else clip_sweep.sweep_of(trained.label, trained.run, known, pair)
             if sweep is not None:
                 sweeps.append((sweep, *pair))
         return dataclasses.replace(found, sweeps=sweeps)

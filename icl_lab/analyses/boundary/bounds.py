@@ -24,7 +24,8 @@ AXES = ("slope", "intercept", "scale")
 class Bounds(Found):
     """The grids ``boundary`` (axes: slope, intercept, scale, side) and ``curves`` (target in the place of the side).
 
-    ``sweeps`` holds the clip sweep of each finished run, with the B and the clip B of its curves.
+    ``measured`` holds cells of the runs' own tests, ``sweeps`` the clip sweep through them of each run, with the B and
+    the clip B of its curves.
     """
 
     sweeps: Sequence[tuple[Sweep, float, float]] = ()

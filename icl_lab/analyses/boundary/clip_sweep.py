@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from icl_lab import markdown as md
 from icl_lab import tasks
@@ -41,37 +42,40 @@ class Sweep:
         return math.sqrt(sum(each**2 for each in logs) / len(logs)) if logs else math.nan
 
 
-def sweep_of(rule: str, run: Run, bounds: Sequence[float]) -> Sweep | None:
-    """Sets what bounds predict beside the stored grid of a run, called ``rule``; None where no cell of it is far.
+def measured(run: Run) -> list[dict[str, Any]]:
+    """Returns the cells of a run's stored grid that its sweep goes through, as rows; none where no cell is far."""
+    spec, grid, task = run.spec, run.grid(), tasks.build(run.spec.task)
+    if task.clip is None:
+        return []
+    cells = _line(spec, grid, task.clip.axis)
+    if not any(cell[task.clip.axis] >= task.clip.start for cell in cells):
+        return []
+    own = grid.where(attn=model_name(grid), metric=task.headline)
+    kept = ("metric", "value", "stderr", "count")
+    return [{**cell, **{name: row[name] for name in kept}} for cell in cells for row in own.where(**cell).rows()]
+
+
+def sweep_of(rule: str, run: Run, found: Grid, bounds: Sequence[float]) -> Sweep | None:
+    """Sets what bounds predict beside what ``measured`` found of a run, called ``rule``; None where that is nothing.
 
     Formula: mean (max(|y| - B, 0))^2 over the true y of each cell
     """
-    spec, grid, task = run.spec, run.grid(), tasks.build(run.spec.task)
-    if task.clip is None:
+    spec, task = run.spec, tasks.build(run.spec.task)
+    rows = [row for row in found.rows() if (row["attn"], row["seed"]) == (rule, run.seed)]
+    if task.clip is None or not rows:
         return None
     axis, start = task.clip.axis, task.clip.start
-    cells = _line(spec, grid, axis)
-    if not any(cell[axis] >= start for cell in cells):
-        return None
-    own = grid.where(attn=model_name(grid), metric=task.headline)
-    measured = [own.at(**cell) for cell in cells]
+    cells = [{name: float(row[name]) for name in found.axes} for row in rows]
+    errors = [float(row["value"]) for row in rows]
     targets = [scored_targets(task, spec.test, cell) for cell in cells]
     known = [bound for bound in dict.fromkeys(bounds) if not math.isnan(bound)]
     table = clip_errors(targets, [0.0, *known])
     far = [place for place, cell in enumerate(cells) if cell[axis] >= start]
-    fit = clip_fit([targets[i] for i in far], [measured[i] for i in far]) if len(far) > 1 else None
-    errors = [tuple(float(value) for value in column) for column in table.T]
-    return Sweep(
-        rule,
-        run.seed,
-        axis,
-        start,
-        tuple(cell[axis] for cell in cells),
-        tuple(measured),
-        dict(zip(known, errors[1:], strict=True)),
-        errors[0],
-        fit,
-    )
+    fit = clip_fit([targets[i] for i in far], [errors[i] for i in far]) if len(far) > 1 else None
+    zero, *predicted = [tuple(float(value) for value in column) for column in table.T]
+    where = tuple(cell[axis] for cell in cells)
+    cut = dict(zip(known, predicted, strict=True))
+    return Sweep(rule, run.seed, axis, start, where, tuple(errors), cut, zero, fit)
 
 
 def _line(spec: RunSpec, grid: Grid, axis: str) -> list[Labels]:

@@ -57,7 +57,7 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
     found = frame.ask(asked, {"softmax": [finished(seed=seed) for seed in (0, 1)]}, lab)
     for name, text in asked.files(found).items():
         (tmp_path / name).write_text(text)
-    assert {path.name for path in tmp_path.glob("*.csv")} == {"boundary.csv", "curves.csv"}
+    assert {path.name for path in tmp_path.glob("*.csv")} == {"boundary.csv", "curves.csv", "measured.csv"}
     stored = asked.read(tmp_path)
     again = Bounds(found.spec, stored.grids, found.sweeps)
     assert asked.table(again) == asked.table(found)
@@ -69,6 +69,23 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
     figures = asked.figures(found, "a title")
     assert next(iter(figures)) == "boundary"
     assert figures["boundary"].get_suptitle() == "a title"
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_through_the_test_of_the_model_that_was_asked(finished, lab, thin):
+    """Of answers that are known from earlier the test is known from then, or not: the run's may be another model's."""
+    asked, runs = Boundary(**SMALL), [finished(seed=seed) for seed in (0, 1)]
+    before, rows = frame.ask(asked, {"softmax": runs}, lab), {}
+
+    def known(label, run):
+        own = {name: grid.where(attn=label, seed=run.seed).rows() for name, grid in before.grids.items()}
+        return rows.setdefault(run.seed, own | ({"measured": []} if run.seed == 1 else {}))
+
+    for run in runs:
+        (run.folder / "grid.csv").write_text("damaged")
+    (sweep, *_), *others = frame.ask(asked, {"softmax": runs}, lab, known).sweeps
+    assert (sweep.seed, sweep.measured) == (0, before.sweeps[0][0].measured)
+    assert others == []
 
 
 def test_claims_read_the_mean_over_sides_and_slopes(planted):

@@ -13,6 +13,13 @@ from icl_lab.runs.measure import TestSpec as Spec
 from icl_lab.runs.measure import draw
 
 
+def sweep(run, bounds):
+    """The clip sweep of a run, from what the analysis keeps of its test."""
+    rows = clip_sweep.measured(run)
+    kept = Grid.of([{**run.labels, "attn": "softmax", **row} for row in rows], ["sigma_x", "sigma_f", "length"])
+    return clip_sweep.sweep_of("softmax", run, kept, bounds)
+
+
 def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
     run = finished()
     task, spec = tasks.build("linear"), run.spec
@@ -25,7 +32,7 @@ def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
     grid = Grid.of(rows, ["sigma_x", "sigma_f", "length"], task="linear", preset="smoke", spec=spec.hash, seed=0)
     (run.folder / "grid.csv").write_text(grid.csv())
     (run.folder / "manifest.json").unlink()
-    found = clip_sweep.sweep_of("softmax", run, [3.0, math.nan, 6.0])
+    found = sweep(run, [3.0, math.nan, 6.0])
     assert found.residual(3.0) == pytest.approx(0, abs=1e-6)
     assert found.residual(6.0) > 0.3
     assert math.isnan(found.residual(math.nan))
@@ -38,10 +45,11 @@ def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
 
 
 def test_sweep_without_far_cells_is_left_out(finished):
-    assert clip_sweep.sweep_of("softmax", finished(sigmas="1,2"), [3.0]) is None
+    assert clip_sweep.measured(finished(sigmas="1,2")) == []
+    assert sweep(finished(sigmas="1,2"), [3.0]) is None
 
 
 def test_zero_answers_err_by_the_mean_square_of_the_labels(finished):
-    found = clip_sweep.sweep_of("softmax", finished(), [3.0])
+    found = sweep(finished(), [3.0])
     assert found.zero[2] == pytest.approx(100 * found.zero[0], rel=1e-5)  # sigma_f 10 stretches the same functions
     assert all(zero > clipped for zero, clipped in zip(found.zero, found.predicted[3.0], strict=True))
