@@ -77,7 +77,7 @@ def find(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[st
             return None
         if (known.kind, known.options, known.runs[0]) != (study.kind, study.options, study.runs[0]):
             return None
-        study_folder.verify(folder)
+        study_folder.verify(folder, pictures=False)
     except RunFailed as reason:
         say(str(reason))
         return None

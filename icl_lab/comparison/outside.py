@@ -64,7 +64,7 @@ def read(folders: Sequence[str | Path], task: str) -> list[Outside]:
             raise BadValue(f"--beside {folder}: it holds {there}, not one of icl-lab prompted.")
         if record.options["task"] != task:
             raise BadValue(f"--beside {folder}: it is about the task {record.options['task']}, not {task}.")
-        study_folder.verify(folder)
+        study_folder.verify(folder, pictures=False)
         path, kept = present(folder / "grid.csv"), folder / ERRORS
         assert path is not None  # which verify has found
         errors = Errors.decoded(kept.read_bytes()) if kept.exists() else None

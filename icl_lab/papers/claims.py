@@ -91,7 +91,7 @@ def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -
     From the numbers that its folder ``kept`` holds; no model is asked. Returns the names of the files. Raises
     ``BadValue`` where the experiment's file has changed since, or where numbers are not kept.
     """
-    study_folder.verify(kept)
+    study_folder.verify(kept, pictures=False)
     refused = BadValue(f"{kept} cannot be drawn from what it holds; repeat its command: {known.command}")
     named = [name for name in experiments.names(files) if experiments.load(name, files).sha256 == known.source]
     if not named:

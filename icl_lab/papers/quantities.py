@@ -216,7 +216,7 @@ def stored(analysis: Analysis, folder: Path) -> Any:
     """
     if not folder.exists():
         return None
-    study_folder.verify(folder)
+    study_folder.verify(folder, pictures=False)
     return analysis.read(folder)
 
 

@@ -208,18 +208,19 @@ def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
     return found
 
 
-def verify(folder: Path) -> None:
+def verify(folder: Path, pictures: bool = True) -> None:
     """Raises ``RunFailed`` where a file of a folder is not the one that its record was written with, or is missing.
 
-    Pictures and pages may be missing, since numbers are never read from them; a table may be there compressed. Without
-    a record nobody can say what the files are.
+    Pictures and pages may be missing, since numbers are never read from them; a table may be there compressed. Who only
+    reads numbers leaves out ``pictures``: a picture drawn here stays where a newer study is pulled over an older one.
+    Without a record nobody can say what the files are.
     """
     study = read(folder)
     if study is None:
         raise RunFailed(f"{folder} has no {RECORD}, which says what its files are; make it again.")
     for name, sum in study.files.items():
         path = present(folder / name)
-        if path is None and not name.endswith(NUMBERS):
+        if not name.removesuffix(PACKED).endswith(NUMBERS) and (path is None or not pictures):
             continue
         if path is None or _sum(path, packed=path.name != name) != sum:
             what = f"{folder / name} is missing" if path is None else f"{path} is damaged or edited"

@@ -124,6 +124,21 @@ def test_an_edited_file_is_told_from_the_one_that_was_written(record, tmp_path):
     # One that was packed when it was sealed is held against the checksum of what was packed.
     study_folder.publish(record(), folder, {"deviant.csv.xz": lzma.compress(b"1,2\n")}, {})
     study_folder.verify(folder)
+    (folder / "deviant.csv.xz").unlink()
+    with pytest.raises(RunFailed, match=r"deviant.csv.xz is missing"):
+        study_folder.verify(folder, pictures=False)
+
+
+def test_who_reads_numbers_is_not_stopped_by_a_picture_of_an_older_study(record, tmp_path):
+    folder = tmp_path / "a"
+    study_folder.publish(record(), folder, {"deviant.csv": "1,2\n", "report.html": "<p>"}, {})
+    (folder / "report.html").write_text("<p>older")
+    study_folder.verify(folder, pictures=False)
+    with pytest.raises(RunFailed, match=r"report.html is damaged or edited"):
+        study_folder.verify(folder)
+    (folder / "deviant.csv").write_text("1,3\n")
+    with pytest.raises(RunFailed, match=r"deviant.csv is damaged or edited"):
+        study_folder.verify(folder, pictures=False)
 
 
 def test_an_edited_record_is_told_from_the_one_that_was_written(record, tmp_path):
