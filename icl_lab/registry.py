@@ -12,8 +12,9 @@ import pkgutil
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -144,18 +145,12 @@ class Registry:
         """Returns a line for each entry point of an installed package that cannot be imported."""
         return [broken.line for broken in outside.installed(self.package)]
 
-    def options(self, name: str) -> dict[str, inspect.Parameter]:
+    def options(self, name: str) -> Mapping[str, inspect.Parameter]:
         """Returns the options of ``name`` with their types and defaults."""
-        part = self.part(name)
         try:
-            hints = typing.get_type_hints(part.__init__)  # type: ignore[misc]
+            return _options(self.part(name))
         except NameError as error:
             raise BadValue(f"{self.kind} '{name}': the types of its options cannot be read: {error}.") from error
-        return {
-            key: parameter.replace(annotation=hints.get(key, parameter.empty))
-            for key, parameter in inspect.signature(part).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        }
 
     def canonical(self, text: str) -> Choice:
         """Returns the one spelling of a choice: options in the constructor's order, numbers in their shortest form."""
@@ -218,6 +213,17 @@ def require(holds: bool, bound: str, got: object) -> None:
     """Raises ``BadValue`` unless ``holds``: ``require(tau > 0, "tau must be > 0", tau)``."""
     if not holds:
         raise BadValue(f"{bound}, got {got}.")
+
+
+@cache  # a specification asks for each part in it, and a ledger for thousands of specifications
+def _options(part: type) -> Mapping[str, inspect.Parameter]:
+    """The keyword-only parameters of a class, their types read; raises ``NameError`` where one cannot be."""
+    hints = typing.get_type_hints(part.__init__)  # type: ignore[misc]
+    return {
+        key: parameter.replace(annotation=hints.get(key, parameter.empty))
+        for key, parameter in inspect.signature(part).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
 
 
 def _place(part: type) -> str:

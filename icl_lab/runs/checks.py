@@ -49,13 +49,12 @@ def labels(grid: Grid, told: Mapping[str, Any], test: TestSpec, path: Path) -> N
 
 def means(grid: Grid, errors: Errors, model: str, metric: str, path: Path) -> None:
     """Raises ``RunFailed`` where a cell of the headline metric is not the mean over its prompts' errors."""
-    rows = grid.where(attn=model, metric=metric).frame
+    rows, means = grid.where(attn=model, metric=metric).frame, errors.means()
     for *cell, value in rows[[*grid.axes, "value"]].itertuples(index=False):
         at = dict(zip(grid.axes, cell, strict=True))
-        try:
-            mean = errors.at(at).double().mean().item()
-        except KeyError as error:
-            raise RunFailed(f"{path} has a cell without errors beside it: {error.args[0]}; {WAY_OUT}.") from error
+        mean = means.get(tuple(at.get(axis, math.nan) for axis in errors.axes))
+        if mean is None:
+            raise RunFailed(f"{path} has a cell without errors beside it: no cell {at} was measured; {WAY_OUT}.")
         if not math.isclose(mean, value, rel_tol=CLOSE, abs_tol=1e-12) and not math.isnan(value):
             where = ", ".join(f"{axis}={label:g}" for axis, label in at.items())
             raise RunFailed(

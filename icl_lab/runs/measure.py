@@ -106,6 +106,11 @@ class Errors:
             raise KeyError(f"no cell {dict(cell)} was measured")
         return torch.stack(found).mean(0)
 
+    def means(self) -> dict[tuple[float, ...], float]:
+        """Returns the mean of each cell, by its labels in the order of the axes; all are summed in one pass."""
+        rows = torch.stack(list(self.cells.values())).double().mean(1).tolist() if self.cells else []
+        return dict(zip(self.cells, rows, strict=True))
+
     def add(self, cell: Mapping[str, float], values: Tensor, share: int = 1) -> None:
         """Keeps values (b) or (b g) of a cell, the mean of each ``share`` prompts in a row (those of one function)."""
         kept = shares(values).double().view(-1, share).mean(1)

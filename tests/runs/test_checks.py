@@ -78,6 +78,20 @@ def test_an_edited_headline_digit_is_refused(done):
         done.measured()
 
 
+def test_errors_of_other_cells_are_refused(done):
+    path, errors = done.folder / "errors.safetensors", done.errors()
+    first = next(iter(errors.cells))
+    kept = errors.cells.pop(first)
+    path.write_bytes(errors.encoded())
+    with pytest.raises(RunFailed, match=r"grid\.csv has a cell without errors beside it: no cell .*'length': 5"):
+        done.measured()
+    errors.cells[first] = kept
+    errors.axes[0] = "delta"
+    path.write_bytes(errors.encoded())
+    with pytest.raises(RunFailed, match="has a cell without errors beside it"):
+        done.measured()
+
+
 def test_an_altered_specification_is_refused(done):
     path = done.folder / "spec.json"
     path.write_text(path.read_text().replace('"heads": 2', '"heads": 4'))
