@@ -3,13 +3,13 @@
 Rules of one family share a hue and differ in lightness. A rule with options, a swapped or re-weighted one, and any name
 that begins with a rule's (a variant of an experiment) are shades of that rule, dashed; those of softmax, whose black
 has no shades to tell apart, have hues of their own. A name that is not listed gets a look from its hash. Only where two
-names of one figure would have the same colour, or two variants of one rule the same dash, does the later one in the
-alphabet move on.
+names of one figure would have colours that are hard to tell apart, or two variants of one rule the same dash, does the
+later one in the alphabet move on.
 """
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ Dash = str | tuple[int, tuple[int, ...]]
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 
+ALIKE = 0.3  # colours that differ by less, the sum over red, green and blue of 0 to 1, are hard to tell apart in a line
+
 KNOWN = {rule: (hue, shade) for hue, rules in HUES.items() for rule, shade in zip(rules, SHADES, strict=False)}
 
 
@@ -60,7 +62,7 @@ class Style:
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """Returns the look of each name, no two of them with the same colour.
+    """Returns the look of each name, no two of them with the same colour, nor with one alike while there are others.
 
     Rules by their own name never move: no other name can have their colours. The order of ``names`` does not matter.
     Raises ``ValueError`` beyond the looks there are (some seventy).
@@ -68,8 +70,9 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     wanted = list(dict.fromkeys(map(str, names)))
     found: dict[str, Style] = {}
     taken, dashed = set[str](), set[tuple[str, Dash]]()
-    for name in sorted(wanted):
-        color = next((each for each in _colors(name) if each not in taken), None)
+    # Rules first, then their shades; hues that hang on nothing but a name keep clear of both.
+    for name in sorted(wanted, key=lambda name: (name not in KNOWN, not _shaded(name), name)):
+        color = next(_free(_colors(name), taken), None)
         if color is None:
             raise ValueError(f"{len(wanted)} names are more than there are colours for")
         base, dashes = _base(name), _dashes(name)
@@ -86,17 +89,33 @@ def _base(name: str) -> str:
     return match.group() if match else ""
 
 
+def _free(colors: Sequence[str], taken: Collection[str]) -> Iterator[str]:
+    """The colours that are not taken, those first that are like none of the taken ones."""
+    there = [color for color in colors if color not in taken]
+    yield from (color for color in there if all(_apart(color, other) >= ALIKE for other in taken))
+    yield from there
+
+
+def _apart(one: str, other: str) -> float:
+    return sum(abs(a - b) for a, b in zip(to_rgb(one), to_rgb(other), strict=True))
+
+
 def _colors(name: str) -> list[str]:
     """The colours that a name may have, its own first."""
     base = _base(name)
     if name in KNOWN:
         return [mixed(*KNOWN[name])]
-    if base in KNOWN:
+    if _shaded(name):
         hue, shade = KNOWN[base]
         start = _number(name) % len(VARIANTS)
-        tries = (*VARIANTS[start:], *VARIANTS[:start]) if base != "softmax" else ()
+        tries = (*VARIANTS[start:], *VARIANTS[:start])
         return [*(mixed(mixed(hue, shade), share) for share in tries), *_spare(name)]
     return _spare(name)
+
+
+def _shaded(name: str) -> bool:
+    """Whether a name is that of a rule or a variant of one that has shades."""
+    return name in KNOWN or (_base(name) in KNOWN and _base(name) != "softmax")
 
 
 def _spare(name: str) -> list[str]:

@@ -19,6 +19,10 @@ NAMES = [
 ]
 
 
+def distance(one, other):
+    return sum(abs(a - b) for a, b in zip(to_rgb(one.color), to_rgb(other.color), strict=True))
+
+
 def test_a_rule_looks_alike_beside_any_others():
     alone = {rule: styles([rule])[rule] for rule in RULES}
     assert styles(RULES) == alone
@@ -56,7 +60,19 @@ def test_variants_of_softmax_are_told_apart():
     found = styles(["softmax", *(f"softmax, {part}" for part in parts)])
     assert len({look.dash for look in found.values()}) == 5
     for one, other in combinations(found.values(), 2):
-        assert sum(abs(a - b) for a, b in zip(to_rgb(one.color), to_rgb(other.color), strict=True)) > 0.4
+        assert distance(one, other) > 0.4
+
+
+def test_variants_of_two_rules_are_told_apart_in_one_figure():
+    """By their names alone shades of ssa would hardly differ, and a variant of softmax would be as blue."""
+    depths = [f"{rule}, {layers} layers" for rule in ("softmax", "ssa") for layers in (2, 4, 6)]
+    alone = [styles([name])[name] for name in depths]
+    assert min(distance(one, other) for one, other in combinations(alone, 2)) < 0.25
+    for shown in (depths, ["ssa", "ssmax", *depths]):
+        assert min(distance(one, other) for one, other in combinations(styles(shown).values(), 2)) >= 0.3
+    # What has a hue of its rule's is chosen before what takes any hue that is left.
+    shades = styles(depths[3:])
+    assert {name: styles(depths)[name].color for name in shades} == {name: s.color for name, s in shades.items()}
 
 
 def test_a_name_that_only_starts_alike_is_no_variant():
