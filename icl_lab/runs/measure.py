@@ -235,6 +235,7 @@ def draw(task: Task, length: int, test: TestSpec, shift: Mapping[str, float]) ->
     return Prompt(*(torch.cat([getattr(p, part) for p in blocks]) for part in ("tokens", "targets", "scored")))
 
 
+@torch.no_grad()  # with gradients all that the passes computed would be kept as long as the answers are
 def predict(subject: Subject, prompt: Prompt) -> Tensor:
     """Returns the outputs (b t c) on the CPU, from as many prompts at once as memory allows."""
     return torch.cat([subject.predict(piece).cpu() for piece in fitting(prompt, subject.bytes_of)])

@@ -4,6 +4,7 @@ import io
 
 import pandas as pd
 import pytest
+import torch
 
 from icl_lab import analyses, tasks
 from icl_lab.analyses import frame, publish
@@ -14,6 +15,7 @@ from icl_lab.analyses.law import Law
 from icl_lab.analyses.needle import Needle
 from icl_lab.analyses.probe import Probe
 from icl_lab.analyses.saturation import Saturation
+from icl_lab.model.gpt2 import GPT2
 
 WHO, WHAT = ["task", "attn", "preset", "spec", "seed"], ["metric", "value", "stderr", "count"]
 NEEDLE = ("needle:alphabet=4,keys=2", "test.axes.length=32,48", "test.axes.depth=50")
@@ -92,12 +94,27 @@ BESIDE = {"saturation": ("heads", "stream")}  # further figures
 RULES = {"fading": "ssmax", "law": "ssmax-free"}
 
 
+@pytest.fixture
+def passes(monkeypatch):
+    """Of each pass through a model: whether it is one of training, and whether gradients are kept for it."""
+    kept, think = [], GPT2.think
+
+    def seen(model, *args, **options):
+        kept.append((model.training, torch.is_grad_enabled()))
+        return think(model, *args, **options)
+
+    monkeypatch.setattr(GPT2, "think", seen)
+    return kept
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_files_have_their_columns_metrics_and_rows(name, runs, lab, tmp_path):
+def test_files_have_their_columns_metrics_and_rows(name, runs, lab, passes):
     analysis, (choice, *settings), files = CASES[name]
     groups = runs(choice, RULES.get(name, "softmax"), seeds=2, settings=settings)
     assert type(analysis) is analyses.registry.part(name)
     found = frame.ask(analysis, groups, lab)
+    # What a model that is asked computes would else stay in memory for as long as its answers do.
+    assert set(passes) == {(True, True), (False, False)}
     written = analysis.files(found)
     assert set(written) == {f"{file}.csv" for file in files}
     for file, (axes, metrics, rows) in files.items():
