@@ -236,7 +236,11 @@ class Analysis(ABC):
             rows = [row for trained, rows in answers for row in trained.labelled(rows.get(name, ()))]
             if rows:
                 grids[name] = Grid.of(rows, [a for axis in axes for a in (shifts if axis == SHIFTS else [axis])])
-        return Found(first.spec, grids)
+        return self.completed(Found(first.spec, grids), {trained.label: trained.spec for trained, _ in answers})
+
+    def completed(self, found: Found, specs: Mapping[str, RunSpec]) -> Any:
+        """Adds what follows from the grids and the specification of each label: nothing, unless it says otherwise."""
+        return found
 
     @abstractmethod
     def table(self, found: Any) -> list[str]:
@@ -261,12 +265,17 @@ class Analysis(ABC):
             return None
         return Stored({name: Grid.read(path) for name, path in paths.items()})
 
-    def again(self, folder: Path, spec: RunSpec) -> Any:
-        """Returns what ``collect`` had made, from its folder; None where the folder does not hold all of that."""
+    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> Any:
+        """Returns what ``collect`` had made of runs with these specifications, one a label, from its folder.
+
+        None where the folder does not hold all of that.
+        """
         found = self.read(folder)
         if not isinstance(found, Stored):
             return found
-        return Found(spec, found.grids) if type(self).collect is Analysis.collect else None
+        if type(self).collect is not Analysis.collect:
+            return None
+        return self.completed(Found(next(iter(specs.values())), found.grids), specs)
 
     def log_scale(self, task: Task) -> bool:
         """Whether the quantities of claims span decades, so that they are compared as ratios."""

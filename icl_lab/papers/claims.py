@@ -103,7 +103,7 @@ def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -
     if analysis is None or record(made, order, members, known.command).hash != known.hash:
         raise refused
     analysis = frame.checked(analysis, members)
-    found = analysis.again(kept, next(iter(members.values()))[0].spec)
+    found = analysis.again(kept, {label: runs[0].spec for label, runs in members.items()})
     if found is None:
         raise refused
     _publish_analysis(known, made, order, analysis, found, members, lab, place)

@@ -6,14 +6,15 @@ from icl_lab.runs.spec import resolve
 
 
 def test_grids_are_enough_where_nothing_else_was_collected(monkeypatch, tmp_path):
-    """Bounds hold the sweep of a clipped model as well, which no table keeps."""
+    """The figures of boundary values need curves and tests as well, which older folders lack."""
     grids = {"heads": object()}
     spec = resolve("linear", "softmax", "smoke")
+    specs = {"softmax": spec}
     for made in (saturation.Saturation(), boundary.Boundary()):
         monkeypatch.setattr(type(made), "read", lambda self, folder: Stored(grids))
-    assert saturation.Saturation().again(tmp_path, spec) == Found(spec, grids)
-    assert boundary.Boundary().again(tmp_path, spec) is None
+    assert saturation.Saturation().again(tmp_path, specs) == Found(spec, grids)
+    assert boundary.Boundary().again(tmp_path, specs) is None
 
 
 def test_nothing_is_put_together_from_an_empty_folder(tmp_path):
-    assert saturation.Saturation().again(tmp_path, resolve("linear", "softmax", "smoke")) is None
+    assert saturation.Saturation().again(tmp_path, {"softmax": resolve("linear", "softmax", "smoke")}) is None

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -19,7 +20,7 @@ from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.extrapolation import EXAMPLES, extrapolate, largest, truths
 from icl_lab.analyses.boundary.lines import Line, lines, spread
 from icl_lab.analyses.boundary.rows import curve, detected
-from icl_lab.analyses.frame import SHIFTS, Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import SHIFTS, Analysis, Found, Row, Stored, Trained, option
 from icl_lab.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
@@ -97,22 +98,27 @@ class Boundary(Analysis):
                 found["boundary"] += detected(where, truth, answers, reach)
         return {**found, "measured": clip_sweep.measured(trained.run) if trained.run.finished else []}
 
-    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Bounds:
+    def completed(self, found: Found, specs: Mapping[str, RunSpec]) -> Bounds:
         """Adds the clip sweep of each run, beside what its own B, and its clip B, predict.
 
         A run that was asked before its test was kept with the answers has none: its grid may be another training's now.
         """
-        plain = super().collect(answers)
-        found = Bounds(plain.spec, plain.grids)
-        sweeps = []
-        for trained, _ in answers:
-            place = found.seeds_of(trained.label).index(trained.run.seed)
-            pair = found.typical(trained.label, place), found.typical(trained.label, place, "clip")
-            known = found.grids.get("measured")
-            sweep = None if known is None else clip_sweep.sweep_of(trained.label, trained.run, known, pair)
-            if sweep is not None:
-                sweeps.append((sweep, *pair))
-        return dataclasses.replace(found, sweeps=sweeps)
+        plain, sweeps = Bounds(found.spec, found.grids), []
+        if "measured" not in plain.grids:
+            return plain
+        for rule in plain.rules:
+            for place, seed in enumerate(plain.seeds_of(rule)):
+                pair = plain.typical(rule, place), plain.typical(rule, place, "clip")
+                sweep = clip_sweep.sweep_of(rule, seed, specs[rule], plain["measured"], pair)
+                if sweep is not None:
+                    sweeps.append((sweep, *pair))
+        return dataclasses.replace(plain, sweeps=sweeps)
+
+    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> Bounds | None:
+        """As of any analysis; None also where the folder is from before curves and tests were kept."""
+        found = self.read(folder)
+        whole = isinstance(found, Stored) and set(found.grids) == set(self.grids)
+        return super().again(folder, specs) if whole else None
 
     def table(self, found: Bounds) -> list[str]:
         """Over seeds, in each run, against the first rule, over slopes and contexts, and the clip sweeps."""

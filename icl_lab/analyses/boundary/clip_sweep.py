@@ -55,13 +55,13 @@ def measured(run: Run) -> list[dict[str, Any]]:
     return [{**cell, **{name: row[name] for name in kept}} for cell in cells for row in own.where(**cell).rows()]
 
 
-def sweep_of(rule: str, run: Run, found: Grid, bounds: Sequence[float]) -> Sweep | None:
-    """Sets what bounds predict beside what ``measured`` found of a run, called ``rule``; None where that is nothing.
+def sweep_of(rule: str, seed: int, spec: RunSpec, found: Grid, bounds: Sequence[float]) -> Sweep | None:
+    """Sets what bounds predict beside what ``measured`` found of a seed of a rule; None where that is nothing.
 
     Formula: mean (max(|y| - B, 0))^2 over the true y of each cell
     """
-    spec, task = run.spec, tasks.build(run.spec.task)
-    rows = [row for row in found.rows() if (row["attn"], row["seed"]) == (rule, run.seed)]
+    task = tasks.build(spec.task)
+    rows = [row for row in found.rows() if (row["attn"], row["seed"]) == (rule, seed)]
     if task.clip is None or not rows:
         return None
     axis, start = task.clip.axis, task.clip.start
@@ -75,7 +75,7 @@ def sweep_of(rule: str, run: Run, found: Grid, bounds: Sequence[float]) -> Sweep
     zero, *predicted = [tuple(float(value) for value in column) for column in table.T]
     where = tuple(cell[axis] for cell in cells)
     cut = dict(zip(known, predicted, strict=True))
-    return Sweep(rule, run.seed, axis, start, where, tuple(errors), cut, zero, fit)
+    return Sweep(rule, seed, axis, start, where, tuple(errors), cut, zero, fit)
 
 
 def _line(spec: RunSpec, grid: Grid, axis: str) -> list[Labels]:

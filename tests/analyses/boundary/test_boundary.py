@@ -9,7 +9,6 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import boundary, frame
 from icl_lab.analyses.boundary import Boundary, extrapolation
-from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.lines import Line
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.pipeline import load_or_train
@@ -53,13 +52,14 @@ def test_bounds_of_finished_runs(finished, lab, thin):
 
 @pytest.mark.slow
 def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_path):
-    asked = Boundary(**SMALL)
-    found = frame.ask(asked, {"softmax": [finished(seed=seed) for seed in (0, 1)]}, lab)
+    asked, runs = Boundary(**SMALL), [finished(seed=seed) for seed in (0, 1)]
+    found = frame.ask(asked, {"softmax": runs}, lab)
     for name, text in asked.files(found).items():
         (tmp_path / name).write_text(text)
     assert {path.name for path in tmp_path.glob("*.csv")} == {"boundary.csv", "curves.csv", "measured.csv"}
     stored = asked.read(tmp_path)
-    again = Bounds(found.spec, stored.grids, found.sweeps)
+    again = asked.again(tmp_path, {"softmax": runs[0].spec})
+    assert [sweep.seed for sweep, _, _ in again.sweeps] == [0, 1]
     assert asked.table(again) == asked.table(found)
     assert asked.finding(again) == asked.finding(found)
     assert asked.seeds(stored) == [0, 1]
@@ -69,6 +69,8 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
     figures = asked.figures(found, "a title")
     assert next(iter(figures)) == "boundary"
     assert figures["boundary"].get_suptitle() == "a title"
+    (tmp_path / "curves.csv").unlink()  # as in folders from before they were kept
+    assert asked.again(tmp_path, {"softmax": runs[0].spec}) is None
 
 
 @pytest.mark.slow

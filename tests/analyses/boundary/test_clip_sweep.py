@@ -17,7 +17,7 @@ def sweep(run, bounds):
     """The clip sweep of a run, from what the analysis keeps of its test."""
     rows = clip_sweep.measured(run)
     kept = Grid.of([{**run.labels, "attn": "softmax", **row} for row in rows], ["sigma_x", "sigma_f", "length"])
-    return clip_sweep.sweep_of("softmax", run, kept, bounds)
+    return clip_sweep.sweep_of("softmax", run.seed, run.spec, kept, bounds)
 
 
 def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
