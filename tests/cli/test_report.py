@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from icl_lab.cli.main import main
+from icl_lab.runs import study_folder
 from tests.comparison.made import prompted as prompted_folder
 
 SMALL = ["--set", "train.steps=60", "--set", "train.batch=8", "--set", "model.width=16", "--set", "test.prompts=64"]
@@ -132,6 +133,20 @@ def test_results_without_pages_are_said_to_have_none(run, tmp_path):
     code, _, err = run("report")
     assert code == 2
     assert "holds no comparison" in err
+
+
+def test_a_league_is_no_comparison_though_it_has_a_baseline(run, tmp_path):
+    folder = tmp_path / "results" / "league-nano"
+    member = study_folder.Member("linear, softmax", "linear", "softmax", "nano", "00000000", 0)
+    made = study_folder.StudyRecord("league", {"baseline": "softmax", "missing": []}, [member], "icl-lab league")
+    study_folder.publish(made, folder, {"league.csv": "1\n"}, {})
+    code, _, err = run("report")
+    assert (code, "holds no comparison" in err) == (2, True)
+    code, _, err = run("report", str(folder))
+    assert (code, err.splitlines()) == (
+        2,
+        [f"icl-lab: {folder} holds a study of the kind league; repeat its command: icl-lab league"],
+    )
 
 
 ANALYSED = """

@@ -15,6 +15,8 @@ from icl_lab.errors import BadValue, LabError, RunFailed
 if TYPE_CHECKING:
     from icl_lab.runs.session import Lab
 
+COMPARISON = "title"  # an option that the record of every comparison has; a league has a baseline as well
+
 
 @click.command()
 @click.argument("folders", nargs=-1, type=Folder())
@@ -30,9 +32,9 @@ def report(folders: tuple[Path, ...], results: Path, elsewhere: Path | None, fil
     from icl_lab.runs import study_folder
 
     lab = laboratory(results, "cpu", None)
-    chosen = list(folders) or study_folder.folders(results, "baseline")
+    chosen = list(folders) or study_folder.folders(results, COMPARISON)
     if not chosen:
-        raise BadValue(f"{results} holds no comparison (a folder with a {study_folder.RECORD} that names a baseline).")
+        raise BadValue(f"{results} holds no comparison (a folder with a {study_folder.RECORD} of one).")
     failed = []
     for folder in chosen:
         try:
@@ -63,7 +65,7 @@ def rebuild(folder: Path, place: Path, lab: "Lab", files: Path) -> list[str]:
         raise BadValue(f"{folder} holds no study: it has no {study_folder.RECORD}.")
     if known.source and known.kind != "experiment":
         return list(claims.redraw(known, folder, lab, place, files))
-    if "baseline" not in known.options:
+    if COMPARISON not in known.options:
         raise BadValue(f"{folder} holds a study of the kind {known.kind}; repeat its command: {known.command}")
     groups = study_folder.runs_of(known, lab.store)
     if known.kind == "experiment":
