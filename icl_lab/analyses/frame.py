@@ -273,9 +273,11 @@ class Analysis(ABC):
         found = self.read(folder)
         if not isinstance(found, Stored):
             return found
-        if type(self).collect is not Analysis.collect:
-            return None
-        return self.completed(Found(next(iter(specs.values())), found.grids), specs)
+        return self.completed(Found(next(iter(specs.values())), found.grids), specs) if self.whole(found) else None
+
+    def whole(self, found: "Stored") -> bool:
+        """Whether what was kept is all that ``collect`` had made; of a grid without rows there is no file."""
+        return type(self).collect is Analysis.collect
 
     def log_scale(self, task: Task) -> bool:
         """Whether the quantities of claims span decades, so that they are compared as ratios."""

@@ -9,7 +9,7 @@ later one in the alphabet move on.
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     taken, dashed = set[str](), set[tuple[str, Dash]]()
     # Rules first, then their shades; hues that hang on nothing but a name keep clear of both.
     for name in sorted(wanted, key=lambda name: (name not in KNOWN, not _shaded(name), name)):
-        color = next(_free(_colors(name), taken), None)
+        color = _free(_colors(name), taken)
         if color is None:
             raise ValueError(f"{len(wanted)} names are more than there are colours for")
         base, dashes = _base(name), _dashes(name)
@@ -89,11 +89,11 @@ def _base(name: str) -> str:
     return match.group() if match else ""
 
 
-def _free(colors: Sequence[str], taken: Collection[str]) -> Iterator[str]:
-    """The colours that are not taken, those first that are like none of the taken ones."""
+def _free(colors: Sequence[str], taken: Collection[str]) -> str | None:
+    """The first colour that is like none of the taken ones, else the first that is not taken; None without any."""
     there = [color for color in colors if color not in taken]
-    yield from (color for color in there if all(_apart(color, other) >= ALIKE for other in taken))
-    yield from there
+    clear = (color for color in there if all(_apart(color, other) >= ALIKE for other in taken))
+    return next(clear, there[0] if there else None)
 
 
 def _apart(one: str, other: str) -> float:
@@ -114,8 +114,8 @@ def _colors(name: str) -> list[str]:
 
 
 def _shaded(name: str) -> bool:
-    """Whether a name is that of a rule or a variant of one that has shades."""
-    return name in KNOWN or (_base(name) in KNOWN and _base(name) != "softmax")
+    """Whether a name begins with that of a rule that has shades."""
+    return _base(name) in KNOWN and _base(name) != "softmax"
 
 
 def _spare(name: str) -> list[str]:

@@ -49,10 +49,10 @@ def labels(grid: Grid, told: Mapping[str, Any], test: TestSpec, path: Path) -> N
 
 def means(grid: Grid, errors: Errors, model: str, metric: str, path: Path) -> None:
     """Raises ``RunFailed`` where a cell of the headline metric is not the mean over its prompts' errors."""
-    rows, means = grid.where(attn=model, metric=metric).frame, errors.means()
+    rows, known = grid.where(attn=model, metric=metric).frame, errors.means()
     for *cell, value in rows[[*grid.axes, "value"]].itertuples(index=False):
         at = dict(zip(grid.axes, cell, strict=True))
-        mean = means.get(tuple(at.get(axis, math.nan) for axis in errors.axes))
+        mean = known.get(tuple(at.get(axis, math.nan) for axis in errors.axes))
         if mean is None:
             raise RunFailed(f"{path} has a cell without errors beside it: no cell {at} was measured; {WAY_OUT}.")
         if not math.isclose(mean, value, rel_tol=CLOSE, abs_tol=1e-12) and not math.isnan(value):

@@ -7,7 +7,6 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -114,11 +113,9 @@ class Boundary(Analysis):
                     sweeps.append((sweep, *pair))
         return dataclasses.replace(plain, sweeps=sweeps)
 
-    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> Bounds | None:
-        """As of any analysis; None also where the folder is from before curves and tests were kept."""
-        found = self.read(folder)
-        whole = isinstance(found, Stored) and set(found.grids) == set(self.grids)
-        return super().again(folder, specs) if whole else None
+    def whole(self, found: Stored) -> bool:
+        """Not where a folder is from before curves and tests were kept."""
+        return set(found.grids) == set(self.grids)
 
     def table(self, found: Bounds) -> list[str]:
         """Over seeds, in each run, against the first rule, over slopes and contexts, and the clip sweeps."""

@@ -61,7 +61,7 @@ def sweep_of(rule: str, seed: int, spec: RunSpec, found: Grid, bounds: Sequence[
     Formula: mean (max(|y| - B, 0))^2 over the true y of each cell
     """
     task = tasks.build(spec.task)
-    rows = [row for row in found.rows() if (row["attn"], row["seed"]) == (rule, seed)]
+    rows = Grid(found.frame[(found.frame["attn"] == rule) & (found.frame["seed"] == seed)]).rows()
     if task.clip is None or not rows:
         return None
     axis, start = task.clip.axis, task.clip.start

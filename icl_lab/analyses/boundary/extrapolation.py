@@ -39,7 +39,6 @@ def largest(line: Line, reach: float) -> float:
     )
 
 
-@torch.no_grad()
 def extrapolate(
     subject: Subject, task: Task, line: Line, truth: NDArray[np.float64], count: int, examples: int = EXAMPLES
 ) -> NDArray[np.float64]:
