@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from icl_lab.analyses.earlier import Earlier
 from icl_lab.comparison.sequential import SPENT
-from icl_lab.papers import claims, quantities
+from icl_lab.papers import quantities, study
 from icl_lab.papers.cost import Costs
 from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
@@ -110,4 +110,4 @@ def _missing(finished: Finished, claim: Claim, seeds: int, before: Earlier | Non
         model = run.trained or bool(run.diverged) or (run.finished and not loads)
         return model and (run.finished or not experiment.tested)
 
-    return [run for run in claims.lacking(experiment, members, before) if not ready(run)]
+    return [run for run in study.lacking(experiment, members, before) if not ready(run)]

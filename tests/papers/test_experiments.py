@@ -19,7 +19,8 @@ from icl_lab.comparison import outside
 from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
-from icl_lab.papers import claims, experiment
+from icl_lab.papers import claims, experiment, study
+from icl_lab.papers.card import state
 from icl_lab.papers.experiment import combinations
 from icl_lab.papers.quantities import Finished, from_grids
 from icl_lab.runs import study_folder
@@ -259,10 +260,10 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     from icl_lab.pipeline import sweep
 
     made = experiment.load("small", small)
-    groups = claims.groups(made, lab.store, "smoke", 2, [])
+    groups = study.groups(made, lab.store, "smoke", 2, [])
     place = claims.folder("small", lab.store, "smoke")
     assert [f.verdict for f in claims.findings(made, lab.store, "smoke", place)] == ["not run"] * 3
-    assert claims.state(made, lab.store, "smoke")[:2] == (0, 2)
+    assert state(made, lab.store, "smoke")[:2] == (0, 2)
     for runs in groups.values():
         for run in runs:
             sweep(run.spec, run.seed, lab)
@@ -278,7 +279,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     )
     ratio = ((high[0] / low[0]) * (high[1] / low[1])) ** 0.5
     assert found[0].found.ratio[0] == pytest.approx(ratio)
-    text = claims.publish(made, claims.Order("small", "smoke", overlay=True), groups, lab, place)
+    text = study.publish(made, study.Order("small", "smoke", overlay=True), groups, lab, place)
     assert {"report.html", "table.md", "comparison.csv"} <= {path.name for path in place.iterdir()}
     assert "| softmax, columns moved by -1 | printed |" in text
     assert "| Errors rise | here |" in text
@@ -288,12 +289,12 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     assert "one column too far right" in page
     # A prompted model stands beside, on the page that is built again too, and no claim is about it.
     folder = prompted(lab.store.root, sigmas=(1.0, 10.0), length=12.0)
-    order = claims.Order("small", "smoke", overlay=True, beside=outside.read([folder], "linear"))
-    told = claims.publish(made, order, groups, lab, place.with_name("beside"))
+    order = study.Order("small", "smoke", overlay=True, beside=outside.read([folder], "linear"))
+    told = study.publish(made, order, groups, lab, place.with_name("beside"))
     assert "| prompted:big | 3.0 ± 0.3 |" in told
     assert told.partition("Claims")[2].partition("Made by")[0] == text.partition("Claims")[2].partition("Made by")[0]
     record = study_folder.read(place.with_name("beside"))
-    claims.rebuild(record, groups, lab, tmp_path / "again", small)
+    study.rebuild(record, groups, lab, tmp_path / "again", small)
     assert "| prompted:big | 3.0 ± 0.3 |" in (tmp_path / "again" / "table.md").read_text()
     # It can be claimed about, from where it is stored.
     (small / "asked.toml").write_text(SMALL + ASKED)
@@ -426,8 +427,8 @@ def test_a_study_names_the_version_of_its_experiment_file(tmp_path):
     publish(files / "mine.toml", text.encode())
     made = experiment.load("mine", files)
     assert made.sha256 == hashlib.sha256(text.encode()).hexdigest()
-    members = claims.groups(made, store, "lite", 1, ())
-    record = claims.record(made, claims.Order("mine", "lite"), members, "icl-lab experiment mine")
+    members = study.groups(made, store, "lite", 1, ())
+    record = study.record(made, study.Order("mine", "lite"), members, "icl-lab experiment mine")
     assert record.source == made.sha256
     place = store.root / "experiments" / "mine-lite"
     study_folder.publish(record, place, {"a.csv": "1"}, {})

@@ -21,13 +21,14 @@ def list_(what: str, results: Path, files: Path) -> None:
     """Say what there is: tasks, normalizers, positions, presets, runs or experiments."""
     from icl_lab.cli import index, runs
     from icl_lab.evidence.layer import Layer
-    from icl_lab.papers import claims, experiment
+    from icl_lab.papers import experiment
+    from icl_lab.papers.card import card
     from icl_lab.runs.store import Store
 
     if what == "experiments":
         place = experiment.place(files)
         for name in experiment.names(place):
-            for line in claims.card(name, experiment.load(name, place), Store(results, Layer.find())):
+            for line in card(name, experiment.load(name, place), Store(results, Layer.find())):
                 out(line)
         return
 

@@ -63,7 +63,7 @@ def experiment(
     from icl_lab.analyses.publish import written
     from icl_lab.comparison import outside
     from icl_lab.launch.study import stages
-    from icl_lab.papers import claims, experiment
+    from icl_lab.papers import experiment, study
 
     how = Order.of(order | {"device": device, "threads": threads})
     whole = experiment.load(name, experiment.place(files))
@@ -72,7 +72,7 @@ def experiment(
     lab = laboratory(results, device, threads, evidence, allow_large)
     for line in left_out:
         say(line)
-    groups = claims.groups(chosen, lab.store, preset, seeds, settings)
+    groups = study.groups(chosen, lab.store, preset, seeds, settings)
     runs = [run for group in groups.values() for run in group]
     if (question := chosen.question()) is not None:
         check_asked(question, runs, lab)
@@ -81,21 +81,20 @@ def experiment(
                 f"--beside: {name} asks its models with {chosen.analysis}, which prompted models have not met."
             )
     others = outside.read(beside, runs[0].spec.task) if beside else []
-    asked = claims.Order(Path(name).stem, preset, settings, overlay, others)
-    study = claims.record(chosen, asked, groups, lab.command)
-    folder = claims.destination(name, lab.store, preset, study)
+    asked = study.Order(Path(name).stem, preset, settings, overlay, others)
+    folder = study.destination(name, lab.store, preset, study.record(chosen, asked, groups, lab.command))
     anew = how.force or evidence is False  # in a checkout the repository's studies are those of the folder
-    before = None if anew else claims.asked_before(chosen, asked, groups, lab)
+    before = None if anew else study.asked_before(chosen, asked, groups, lab)
     if before is not None:
         say(f"what was asked before is taken from {before.folder}; --force or --no-evidence asks again.")
-    lacking = claims.lacking(chosen, groups, before)
+    lacking = study.lacking(chosen, groups, before)
     left = [(lacking, chosen.tested)] if how.force else stages(lacking, question)
     done = [complete(runs, lab, how, tested=tested) for runs, tested in left]  # each, whatever is left to other shards
     if not all(done):
         if how.dry_run:
             say(f"would write {folder}")
         return
-    out(claims.publish(chosen, asked, groups, lab, folder, before))
+    out(study.publish(chosen, asked, groups, lab, folder, before))
     out(f"wrote {folder}: {', '.join(written(folder))}")
     out(f"next: {then('claims')}   (what held and what did not, over all experiments)")
 

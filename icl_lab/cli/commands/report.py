@@ -57,18 +57,18 @@ def rebuild(folder: Path, place: Path, lab: "Lab", files: Path) -> list[str]:
     """
     from icl_lab.comparison import outside
     from icl_lab.comparison.gather import gather, publish
-    from icl_lab.papers import claims
+    from icl_lab.papers import study
     from icl_lab.runs import study_folder
 
     known = study_folder.read(folder)
     if known is None:
         raise BadValue(f"{folder} holds no study: it has no {study_folder.RECORD}.")
     if known.source and known.kind != "experiment":
-        return list(claims.redraw(known, folder, lab, place, files))
+        return list(study.redraw(known, folder, lab, place, files))
     if COMPARISON not in known.options:
         raise BadValue(f"{folder} holds a study of the kind {known.kind}; repeat its command: {known.command}")
     groups = study_folder.runs_of(known, lab.store)
     if known.kind == "experiment":
-        return list(claims.rebuild(known, groups, lab, place, files))
+        return list(study.rebuild(known, groups, lab, place, files))
     others = outside.again(known.options, known.runs[0].task)
     return publish(gather(groups, str(known.options["baseline"]), others), groups, place, known)[1]

@@ -139,20 +139,20 @@ class Desk:
     def take(self, step: "Step", lab: "Lab", order: Order) -> None:
         """Trains what the step lacks, asks the analysis of its experiment again, and forgets what it knew of it."""
         from icl_lab.launch.study import stages
-        from icl_lab.papers import claims
+        from icl_lab.papers import study
 
         finished, _ = self._known.pop(step.experiment)  # looked at again, where it is stopped on the way too
         made = finished.experiment
         for runs, tested in stages(step.runs, made.question()) if step.runs else ():
             complete(runs, lab, order, tested=tested)
         if made.question() is not None:
-            groups = claims.groups(made, lab.store, self.preset, step.seeds, ())
-            asked = claims.Order(step.experiment, self.preset)
+            groups = study.groups(made, lab.store, self.preset, step.seeds, ())
+            asked = study.Order(step.experiment, self.preset)
             command = f"icl-lab experiment {step.experiment} --preset {self.preset} --seeds {step.seeds}"
-            study = claims.record(made, asked, groups, command)
-            folder = claims.destination(step.experiment, lab.store, self.preset, study)
+            known = study.record(made, asked, groups, command)
+            folder = study.destination(step.experiment, lab.store, self.preset, known)
             before = self._before(made, step.experiment)
-            claims.publish(made, asked, groups, replace(lab, command=command), folder, before)
+            study.publish(made, asked, groups, replace(lab, command=command), folder, before)
             del self._asked[step.experiment]
         self._taken_steps.add((step.experiment, step.seeds))
 
@@ -184,11 +184,11 @@ class Desk:
         return "\n".join([*lines, f"{tally(entries)} at {self.preset}.", f"wrote {self.place}"])
 
     def _before(self, made: "Experiment", name: str) -> "Earlier | None":
-        from icl_lab.papers import claims
+        from icl_lab.papers import study
 
         if name not in self._asked:
-            first = claims.groups(made, self.lab.store, self.preset, 1, ())
-            self._asked[name] = claims.asked_before(made, claims.Order(name, self.preset), first, self.lab)
+            first = study.groups(made, self.lab.store, self.preset, 1, ())
+            self._asked[name] = study.asked_before(made, study.Order(name, self.preset), first, self.lab)
         return self._asked[name]
 
     def _look(self, name: str) -> "tuple[Finished, list[Finding]]":

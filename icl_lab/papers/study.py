@@ -1,0 +1,188 @@
+"""An experiment as a study: its runs, what was asked of them before, and its folder with the claims judged."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from icl_lab.analyses import earlier, frame
+from icl_lab.analyses import publish as publishing
+from icl_lab.analyses.earlier import Earlier
+from icl_lab.comparison import outside
+from icl_lab.comparison.gather import gather
+from icl_lab.comparison.gather import publish as publish_study
+from icl_lab.comparison.outside import Outside
+from icl_lab.comparison.page import markdown_rows
+from icl_lab.errors import BadValue
+from icl_lab.papers import claims, quantities, sections
+from icl_lab.papers import experiment as experiments
+from icl_lab.papers.experiment import Experiment
+from icl_lab.runs import study_folder
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
+from icl_lab.runs.store import Store
+from icl_lab.runs.study_folder import StudyRecord
+
+
+def groups(
+    experiment: Experiment, store: Store, preset: str, seeds: int, settings: Sequence[str]
+) -> dict[str, list[Run]]:
+    """Returns the runs of each variant, seeds 0 to ``seeds`` - 1, finished or not."""
+    specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
+    rules = {variant.name: quantities.rule(variant) for variant in experiment.variants}
+    return {name: [store.run(spec, seed, rules[name]) for seed in range(seeds)] for name, spec in specs.items()}
+
+
+@dataclass(frozen=True)
+class Order:
+    """An experiment as it was asked for: its file, the preset, further settings, whether to move doubtful rows.
+
+    ``beside`` are models that were not trained here, shown on the page.
+    """
+
+    name: str
+    preset: str
+    settings: Sequence[str] = ()
+    overlay: bool = False
+    beside: Sequence[Outside] = ()
+
+
+def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], command: str) -> StudyRecord:
+    """Describes the study that an experiment with these runs is."""
+    analysis = experiment.question()
+    if analysis is not None:
+        made = publishing.record(experiment.analysis, frame.checked(analysis, members), members, command)
+        return msgspec.structs.replace(made, source=experiment.sha256)
+    options = {
+        "baseline": experiment.baseline,
+        "title": f"{experiment.title} ({experiment.paper})",
+        "experiment": order.name,
+        "settings": list(order.settings),
+        "overlay": order.overlay,
+        **outside.options(order.beside),
+    }
+    return msgspec.structs.replace(StudyRecord.of("experiment", options, members, command), source=experiment.sha256)
+
+
+def destination(experiment_name: str, store: Store, preset: str, study: StudyRecord) -> Path:
+    """Returns the folder that an experiment is published in; one that holds another study is left as it is."""
+    usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
+    return usual if study_folder.free(usual, study) else usual.with_name(f"{usual.name}-{study.hash}")
+
+
+def asked_before(
+    experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], lab: Lab
+) -> Earlier | None:
+    """Returns what is stored of an experiment's analysis with some of these runs; None where that is nothing."""
+    analysis = experiment.question()
+    if analysis is None:
+        return None
+    place = lab.store.study(claims.folder(order.name, lab.store, order.preset))
+    study = record(experiment, order, members, lab.command)
+    return earlier.find(study, analysis, place, lab.say)
+
+
+def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before: Earlier | None) -> list[Run]:
+    """Returns the runs that have to be finished first; a model that was asked before is needed no more.
+
+    Those that are finished may be among them.
+    """
+    wanted = experiment.lacking([run for runs in members.values() for run in runs])
+    known = {
+        run.place
+        for label, runs in members.items()
+        for run in runs
+        if before is not None and before.asked(label, run) and (run.finished or not experiment.tested)
+    }
+    return [run for run in wanted if run.place not in known]
+
+
+def publish(
+    experiment: Experiment,
+    order: Order,
+    members: Mapping[str, Sequence[Run]],
+    lab: Lab,
+    place: Path,
+    before: Earlier | None = None,
+) -> str:
+    """Writes what an experiment found with the printed numbers and the claims; returns it as text.
+
+    Of an analysis, models that were asked ``before`` are not asked again.
+    """
+    made, analysis = record(experiment, order, members, lab.command), experiment.question()
+    if analysis is not None:
+        analysis = frame.checked(analysis, members)
+        if before is None:
+            found = frame.ask(analysis, members, lab)
+        else:
+            found = frame.ask(analysis, members, lab, before.rows)
+            made = msgspec.structs.replace(made, asked=before.commits(made))
+        return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
+    study = gather(members, experiment.baseline, order.beside)
+    judged = claims.findings(experiment, lab.store, order.preset, place, order.settings)
+    shown = [sections.claims(judged, order.preset)]
+    if experiment.printed is not None:
+        axis = experiment.printed.axis
+        line = study.line(axis)
+        ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
+        beside = sections.printed(experiment, ours, order.overlay)
+        shown = [beside, *shown] if beside else shown
+    return publish_study(study, members, place, made, shown)[0]
+
+
+def _publish_analysis(
+    made: StudyRecord,
+    experiment: Experiment,
+    order: Order,
+    analysis: frame.Analysis,
+    found: Any,
+    members: Mapping[str, Sequence[Run]],
+    lab: Lab,
+    place: Path,
+) -> str:
+    judged = claims.findings(experiment, lab.store, order.preset, place, order.settings, found)
+    section = sections.claims(judged, order.preset)
+    notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
+    ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
+    return publishing.publish(made, analysis, found, members, place, "\n".join(ledger))
+
+
+def rebuild(
+    made: StudyRecord, members: Mapping[str, Sequence[Run]], lab: Lab, place: Path, files: Path
+) -> Sequence[str]:
+    """Judges the claims of a comparison of an experiment anew and writes its page; returns the names of the files."""
+    options = made.options
+    beside = outside.again(options, made.runs[0].task)
+    order = Order(options["experiment"], made.runs[0].preset, options["settings"], options["overlay"], beside)
+    whole = experiments.load(order.name, files)  # which may have changed since
+    asked = experiments.only(whole, [name for name in members if whole.variant(name) is not None])
+    publish(asked, order, members, replace(lab, command=made.command), place)
+    return publishing.written(place)
+
+
+def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -> Sequence[str]:
+    """Judges the claims of an experiment's analysis anew, draws its figures and writes its page, in ``place``.
+
+    From the numbers that its folder ``kept`` holds; no model is asked. Returns the names of the files. Raises
+    ``BadValue`` where the experiment's file has changed since, or where numbers are not kept.
+    """
+    study_folder.verify(kept, pictures=False)
+    refused = BadValue(f"{kept} cannot be drawn from what it holds; repeat its command: {known.command}")
+    named = [name for name in experiments.names(files) if experiments.load(name, files).sha256 == known.source]
+    if not named:
+        raise refused
+    made, first = experiments.only(experiments.load(named[0], files), {run.label for run in known.runs}), known.runs[0]
+    seeds = max(member.seed for member in known.runs) + 1
+    members = groups(made, lab.store, first.preset, seeds, ())
+    order, analysis = Order(named[0], first.preset), made.question()
+    if analysis is None or record(made, order, members, known.command).hash != known.hash:
+        raise refused
+    analysis = frame.checked(analysis, members)
+    found = analysis.again(kept, {label: runs[0].spec for label, runs in members.items()})
+    if found is None:
+        raise refused
+    _publish_analysis(known, made, order, analysis, found, members, lab, place)
+    return publishing.written(place)
