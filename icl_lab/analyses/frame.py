@@ -2,8 +2,8 @@
 
 A subclass is a frozen dataclass, announced by ``@registry.add("name")`` in a file of its own. Its fields are its
 options: on the command line, behind ``make name ARGS=...``, and under ``[options]`` in an experiment's file. It says
-what to measure in one model and how to show what was found; the rest is here and the same for all: which runs, their
-training, progress, labels, CSV files, and the numbers that claims are judged by.
+what to measure in one model, how to show what was found, and which number a claim is about. The rest is the same for
+all: labels and CSV files are here, ``asking.py`` trains what is missing and asks, ``publish.py`` writes the folder.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -23,12 +23,12 @@ from matplotlib.figure import Figure
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.comparison.statistics import Scale
-from icl_lab.errors import BadValue, RunFailed, Stopped, UnknownOption
+from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.files import present
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.option_values import GREATEST
-from icl_lab.pipeline import load_or_train, subject
+from icl_lab.pipeline import subject
 from icl_lab.runs.measure import Subject, TestSpec, draw
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -37,8 +37,6 @@ from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Prompt, Task
 
 Row = Mapping[str, Any]
-Groups = Mapping[str, Sequence[Run]]  # a label -> the runs of its training seeds
-Known = Callable[[str, Run], Mapping[str, Sequence[Row]] | None]  # label, run -> what was found in it; None: not asked
 WHOLES = 1_000_000  # the greatest whole number of an option that names no other bound
 VALUES = 1000  # of one option: each is measured by itself
 SHIFTS = "shifts"  # in ``Analysis.grids``: every axis of the task's test grid
@@ -352,92 +350,3 @@ def build(name: str, options: Mapping[str, Any]) -> Analysis:
             raise BadValue(f"The analysis '{name}': {key}: {error}, got {value!r}.") from None
     made: Analysis = part(**values)
     return made
-
-
-def labels(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Groups runs by their rule, in order of appearance; a hash tells two specifications of one rule apart."""
-    specs: dict[str, list[str]] = {}
-    for run in runs:
-        known = specs.setdefault(run.name, [])
-        if run.spec.hash not in known:
-            known.append(run.spec.hash)
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        several = len(specs[run.name]) > 1
-        groups.setdefault(f"{run.name} {run.spec.preset}-{run.spec.hash}" if several else run.name, []).append(run)
-    return groups
-
-
-def checked(analysis: Analysis, groups: Groups) -> Analysis:
-    """Returns the analysis prepared for these runs; raises ``BadValue`` where it cannot ask them."""
-    runs = [run for seeds in groups.values() for run in seeds]
-    if analysis.most is not None and len(runs) > analysis.most:
-        raise BadValue(f"{_name(analysis)} takes at most {analysis.most} runs, got {len(runs)}.")
-    for label, seeds in groups.items():
-        _once(label, seeds)
-    for run in runs:
-        analysis.check(run.spec)
-        if run.spec.test.draws == "paper":  # what cannot be drawn again is said before anything is trained
-            task = tasks.build(run.spec.task)
-            here = training_cell(task, run.spec)
-            task.published(int(here.pop("length")), **here)
-    return analysis.prepared(runs)
-
-
-def _once(label: str, runs: Sequence[Run]) -> None:
-    seen: dict[int, Run] = {}
-    for run in runs:
-        if (other := seen.setdefault(run.seed, run)) is not run:
-            raise BadValue(f"{label}, seed {run.seed}, is there twice: {other.folder} and {run.folder}.")
-
-
-def ask(analysis: Analysis, groups: Groups, lab: Lab, known: Known = lambda label, run: None) -> Any:
-    """Asks the models of each label, trained where missing; prompts that they share are drawn by address.
-
-    Those that are ``known`` are not asked again: what was found in them is put beside the rest.
-
-    Raises ``BadValue`` where the analysis cannot ask them, and ``Stopped`` between two models when asked to stop.
-    """
-    analysis = checked(analysis, groups)
-    runs = [(label, run) for label, seeds in groups.items() for run in seeds if not run.diverged]
-    if not runs:
-        raise RunFailed("every training diverged: there is no model to ask.")
-    answers = []
-    for number, (label, run) in enumerate(runs):
-
-        def tick(done: int, total: int, before: int = number, label: str = label) -> None:
-            # In percent of a model, so that the bar does not depend on the steps that an analysis counts.
-            if done < total:
-                lab.tick(_name(analysis), 100 * before + 100 * done // total, 100 * len(runs), label)
-            if lab.stopping():
-                raise Stopped("stopped; nothing was written, and the models that are trained are kept.")
-
-        load = partial(load_or_train, run, lab)
-        trained = Trained(label, run, load, tasks.build(run.spec.task), lab, number == 0, tick)
-        found = known(label, run)
-        # Here, because the analysis may measure without gradients, and a training needs them.
-        if found is None and analysis.reads_models:
-            _ = trained.model
-        answers.append((trained, analysis.measure(trained) if found is None else found))
-        lab.tick(_name(analysis), 100 * (number + 1), 100 * len(runs), label)
-        tick(1, 1)
-    return analysis.collect(answers)
-
-
-def head(analysis: Analysis, spec: RunSpec, groups: Groups) -> str:
-    """Returns the line above every table: the task, the preset, and over how many training seeds."""
-    seeds = max(len(runs) for runs in groups.values())
-    lost = [f"{label}, seed {run.seed}" for label, runs in groups.items() for run in runs if run.diverged]
-    left = f" Left out, because the training diverged: {'; '.join(lost)}." if lost else ""
-    if not analysis.trains:
-        return f"Rules without a model, {seeds} draw{'s' * (seeds > 1)}."
-    return f"Task {spec.task}, preset {spec.preset}, {seeds} training seed{'s' * (seeds > 1)}.{left}"
-
-
-def titled(analysis: Analysis, spec: RunSpec) -> str:
-    """Returns the title of figures and pages: the task and the preset of trained models, and what was asked."""
-    return f"{spec.task}, {spec.preset}: {analysis.title}" if analysis.trains else analysis.title
-
-
-def _name(analysis: Analysis) -> str:
-    return next((name for name in registry.names() if registry.part(name) is type(analysis)), type(analysis).__name__)

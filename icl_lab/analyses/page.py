@@ -7,12 +7,19 @@ from itertools import groupby
 from typing import Any
 
 from icl_lab import markdown as md
-from icl_lab.analyses.frame import Analysis, Groups, titled
+from icl_lab.analyses.asking import Groups
+from icl_lab.analyses.frame import Analysis
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
 from icl_lab.option_values import in_words
 from icl_lab.runs import environment
+from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.study_folder import StudyRecord
+
+
+def titled(analysis: Analysis, spec: RunSpec) -> str:
+    """Returns the title of figures and pages: the task and the preset of trained models, and what was asked."""
+    return f"{spec.task}, {spec.preset}: {analysis.title}" if analysis.trains else analysis.title
 
 
 def page(

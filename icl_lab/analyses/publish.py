@@ -8,10 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from icl_lab import markdown as md
-from icl_lab.analyses.frame import Analysis, Groups, head, titled
-from icl_lab.analyses.page import page
+from icl_lab.analyses.asking import Groups
+from icl_lab.analyses.frame import Analysis
+from icl_lab.analyses.page import page, titled
 from icl_lab.figures.base import encode
 from icl_lab.runs import study_folder
+from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.study_folder import StudyRecord
 
 
@@ -33,6 +35,16 @@ def record(name: str, analysis: Analysis, groups: Groups, command: str) -> Study
     if analysis.trains:
         return made
     return replace(made, runs=[replace(member, task="rules", preset="", spec="") for member in made.runs])
+
+
+def head(analysis: Analysis, spec: RunSpec, groups: Groups) -> str:
+    """Returns the line above every table: the task, the preset, and over how many training seeds."""
+    seeds = max(len(runs) for runs in groups.values())
+    lost = [f"{label}, seed {run.seed}" for label, runs in groups.items() for run in runs if run.diverged]
+    left = f" Left out, because the training diverged: {'; '.join(lost)}." if lost else ""
+    if not analysis.trains:
+        return f"Rules without a model, {seeds} draw{'s' * (seeds > 1)}."
+    return f"Task {spec.task}, preset {spec.preset}, {seeds} training seed{'s' * (seeds > 1)}.{left}"
 
 
 def text(above: str, finding: str, table: Sequence[str], command: str, more: str = "") -> str:

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Groups, Stored, ask, checked, labels
+from icl_lab.analyses.asking import Groups, ask, checked, labels
+from icl_lab.analyses.frame import Analysis, Found, Stored
 from icl_lab.contracts.base import hold
 from icl_lab.errors import LabError
 from icl_lab.pipeline import sweep

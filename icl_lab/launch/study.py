@@ -94,18 +94,18 @@ def analyse(
 
     ``unfinished`` is then told where the study would have been written.
     """
-    from icl_lab.analyses import frame, publish
+    from icl_lab.analyses import asking, publish
     from icl_lab.runs import study_folder
 
-    groups = frame.labels(runs)
+    groups = asking.labels(runs)
     check_asked(analysis, runs, lab)
-    analysis = frame.checked(analysis, groups)
+    analysis = asking.checked(analysis, groups)
     study = publish.record(question, analysis, groups, lab.command)
     place = study_folder.place(study, lab.store.root, name, analysis.tag, force)
     done = [finish(*stage) for stage in stages(analysis.lacking(runs), analysis)]  # each, though some is left to others
     if not all(done):
         unfinished(place)
         return None
-    found = frame.ask(analysis, groups, lab)
+    found = asking.ask(analysis, groups, lab)
     text = publish.publish(study, analysis, found, groups, place)
     return Made(found, text, place, publish.written(place), analysis)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from icl_lab.analyses import earlier, frame
+from icl_lab.analyses import asking, earlier, frame
 from icl_lab.analyses import publish as publishing
 from icl_lab.analyses.earlier import Earlier
 from icl_lab.comparison import outside
@@ -54,7 +54,7 @@ def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[
     """Describes the study that an experiment with these runs is."""
     analysis = experiment.question()
     if analysis is not None:
-        made = publishing.record(experiment.analysis, frame.checked(analysis, members), members, command)
+        made = publishing.record(experiment.analysis, asking.checked(analysis, members), members, command)
         return msgspec.structs.replace(made, source=experiment.sha256)
     options = {
         "baseline": experiment.baseline,
@@ -114,11 +114,11 @@ def publish(
     """
     made, analysis = record(experiment, order, members, lab.command), experiment.question()
     if analysis is not None:
-        analysis = frame.checked(analysis, members)
+        analysis = asking.checked(analysis, members)
         if before is None:
-            found = frame.ask(analysis, members, lab)
+            found = asking.ask(analysis, members, lab)
         else:
-            found = frame.ask(analysis, members, lab, before.rows)
+            found = asking.ask(analysis, members, lab, before.rows)
             made = msgspec.structs.replace(made, asked=before.commits(made))
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
     study = gather(members, experiment.baseline, order.beside)
@@ -180,7 +180,7 @@ def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -
     order, analysis = Order(named[0], first.preset), made.question()
     if analysis is None or record(made, order, members, known.command).hash != known.hash:
         raise refused
-    analysis = frame.checked(analysis, members)
+    analysis = asking.checked(analysis, members)
     found = analysis.again(kept, {label: runs[0].spec for label, runs in members.items()})
     if found is None:
         raise refused

@@ -119,7 +119,7 @@ def analyse(
     ...     sorted(answer.grids), answer.figures
     (['fading', 'rows'], ['theory'])
     """
-    from icl_lab.analyses import frame
+    from icl_lab.analyses import frame, page
     from icl_lab.launch import study
     from icl_lab.launch.order import Order
 
@@ -132,7 +132,7 @@ def analyse(
         made = study.analyse(question, analysis, stored, lab, finisher(lab, order), name=name, force=force)
     if made is None:
         raise RunFailed("the runs of the analysis are not all finished.")
-    return Answer(question, made.asked, made, frame.titled(analysis, stored[0].spec))
+    return Answer(question, made.asked, made, page.titled(analysis, stored[0].spec))
 
 
 def attention(

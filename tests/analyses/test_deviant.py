@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import frame
+from icl_lab.analyses import asking
 from icl_lab.analyses.deviant import Deviant, mean, recovery
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -137,7 +137,7 @@ def test_each_index_and_factor_is_asked_once(lab, tiny):
 def test_table_and_files_of_finished_runs(runs, lab):
     groups = runs("linear", "softmax", "ssa", seeds=2)
     analysis = Deviant(factors=(1.0, 100.0), prompts=64)
-    found = frame.ask(analysis, groups, lab)
+    found = asking.ask(analysis, groups, lab)
     assert found.rules == ["softmax", "ssa"]
     assert found.seeds == [0, 1]
     mse = found["deviant"].where(metric="mse", factor=100)

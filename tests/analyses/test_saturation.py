@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import frame, publish
+from icl_lab.analyses import asking, frame, publish
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.frame import Found, Stored
 from icl_lab.analyses.saturation import Saturation
@@ -107,7 +107,7 @@ def test_saturation_is_counted_from_the_undisturbed_prompt_on():
 def test_table_and_figure_of_finished_runs(runs, lab):
     groups = runs("every:balance=half", "softmax", "ssa")
     analysis = Saturation(factors=(100.0,), prompts=64)
-    found = frame.ask(analysis, groups, lab)
+    found = asking.ask(analysis, groups, lab)
     assert found.rules == ["softmax", "ssa"]
     assert found["heads"].values("factor") == [1.0, 100.0]  # the undisturbed prompt is always among them
     assert found["patches"].values("factor") == [100.0]
@@ -125,7 +125,7 @@ def test_a_query_that_grows_is_read_at_its_own_token(runs, lab):
     """Of four numbers the last grows: its weight on itself is that of a single token, and each answer is compared."""
     groups = runs("every:balance=half", "softmax")
     analysis = Saturation(position=-1, length=4, factors=(1000.0,), prompts=64)
-    found = frame.ask(analysis, groups, lab)
+    found = asking.ask(analysis, groups, lab)
     metrics = {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}
     assert set(found["errors"].values("metric")) == metrics
     model, task = loaded(groups["softmax"][0], lab)
@@ -155,7 +155,7 @@ def loaded(run, lab):
 
 def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
     """In regression the answer to a stretched query is another number, so that nothing is put back."""
-    found = frame.ask(Saturation(position=-1, factors=(10.0,), prompts=64), runs("linear", "softmax"), lab)
+    found = asking.ask(Saturation(position=-1, factors=(10.0,), prompts=64), runs("linear", "softmax"), lab)
     assert set(found.grids) == {"heads", "errors", "patches"}
     assert found["errors"].at(metric="mse", factor=10.0) == found["errors"].at(metric="last", factor=10.0)
     assert Saturation().figures(found, "a title").keys() == {"saturation", "heads"}
@@ -163,7 +163,7 @@ def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
 
 def test_factors_below_1_are_patched_and_shown(runs, lab):
     analysis = Saturation(factors=(0.5, 10.0), prompts=64)
-    found = frame.ask(analysis, runs("linear", "ssa"), lab)
+    found = asking.ask(analysis, runs("linear", "ssa"), lab)
     assert found["patches"].values("factor") == [0.5, 10.0]
     table = analysis.table(found)
     header = next(place for place, line in enumerate(table) if line.startswith("| share of the added error"))

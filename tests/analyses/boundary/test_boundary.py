@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import boundary, frame
+from icl_lab.analyses import asking, boundary
 from icl_lab.analyses.boundary import Boundary, extrapolation
 from icl_lab.analyses.boundary.lines import Line
 from icl_lab.errors import BadValue, Stopped
@@ -27,7 +27,7 @@ def thin(monkeypatch):
 def test_bounds_of_finished_runs(finished, lab, thin):
     groups = {"softmax": [finished(seed=seed) for seed in (0, 1)], "average": [finished("average")]}
     asked = Boundary(**SMALL)
-    found = frame.ask(asked, groups, lab)
+    found = asking.ask(asked, groups, lab)
     assert found.rules == ["softmax", "average"]
     assert found.lines == asked.lines
     assert found.plain == [Line(1), Line(3)]
@@ -53,7 +53,7 @@ def test_bounds_of_finished_runs(finished, lab, thin):
 @pytest.mark.slow
 def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_path):
     asked, runs = Boundary(**SMALL), [finished(seed=seed) for seed in (0, 1)]
-    found = frame.ask(asked, {"softmax": runs}, lab)
+    found = asking.ask(asked, {"softmax": runs}, lab)
     for name, text in asked.files(found).items():
         (tmp_path / name).write_text(text)
     assert {path.name for path in tmp_path.glob("*.csv")} == {"boundary.csv", "curves.csv", "measured.csv"}
@@ -77,7 +77,7 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
 def test_a_sweep_goes_through_the_test_of_the_model_that_was_asked(finished, lab, thin):
     """Of answers that are known from earlier the test is known from then, or not: the run's may be another model's."""
     asked, runs = Boundary(**SMALL), [finished(seed=seed) for seed in (0, 1)]
-    before, rows = frame.ask(asked, {"softmax": runs}, lab), {}
+    before, rows = asking.ask(asked, {"softmax": runs}, lab), {}
 
     def known(label, run):
         own = {name: grid.where(attn=label, seed=run.seed).rows() for name, grid in before.grids.items()}
@@ -85,7 +85,7 @@ def test_a_sweep_goes_through_the_test_of_the_model_that_was_asked(finished, lab
 
     for run in runs:
         (run.folder / "grid.csv").write_text("damaged")
-    (sweep, *_), *others = frame.ask(asked, {"softmax": runs}, lab, known).sweeps
+    (sweep, *_), *others = asking.ask(asked, {"softmax": runs}, lab, known).sweeps
     assert (sweep.seed, sweep.measured) == (0, before.sweeps[0][0].measured)
     assert others == []
 
@@ -109,7 +109,7 @@ def test_claims_read_the_mean_over_sides_and_slopes(planted):
 def test_curves_are_the_answers_of_the_model(finished, lab):
     """The curve is the model's own answer after the same examples, each query by itself."""
     run = finished()
-    found = frame.ask(Boundary(slopes=(3,), intercepts=(1,), scales=(1,), contexts=16), {"softmax": [run]}, lab)
+    found = asking.ask(Boundary(slopes=(3,), intercepts=(1,), scales=(1,), contexts=16), {"softmax": [run]}, lab)
     model, task = load_or_train(run, lab), tasks.build("linear")
     known = extrapolation.contexts(16, min(39, run.spec.train.longest - 1))
     x = torch.cat((known, torch.full((16, 1), (40.0 - 1) / 3)), 1)
@@ -130,7 +130,7 @@ def test_stop_is_heard_between_two_curves(finished, lab, monkeypatch):
 
     monkeypatch.setattr(boundary, "extrapolate", extrapolate)
     with pytest.raises(Stopped, match="nothing was written"):
-        frame.ask(Boundary(slopes=(1, 3), contexts=16), {"softmax": [run]}, lab)
+        asking.ask(Boundary(slopes=(1, 3), contexts=16), {"softmax": [run]}, lab)
     assert len(asked) == 1
 
 
@@ -160,18 +160,18 @@ def test_reach_widens_with_the_training_distribution(tiny, lab):
 )
 def test_bad_questions_are_refused_before_training(tiny, lab, options, words):
     with pytest.raises(BadValue, match=words):
-        frame.ask(Boundary(**options), {"softmax": [lab.store.run(tiny("linear"), 0)]}, lab)
+        asking.ask(Boundary(**options), {"softmax": [lab.store.run(tiny("linear"), 0)]}, lab)
     assert not lab.store.root.exists()
 
 
 def test_tasks_without_lines_are_refused(tiny, lab):
     with pytest.raises(BadValue, match="every has no prompts of y = a x"):
-        frame.ask(Boundary(), {"softmax": [lab.store.run(tiny("every"), 0)]}, lab)
+        asking.ask(Boundary(), {"softmax": [lab.store.run(tiny("every"), 0)]}, lab)
     assert not lab.store.root.exists()
 
 
 def test_one_run_given_twice_is_refused(tiny, lab):
     shallow, deep = lab.store.run(tiny("linear"), 0), lab.store.run(tiny("linear", "softmax", "model.layers=2"), 0)
-    frame.checked(Boundary(), {"softmax": [shallow], "softmax, deep": [deep]})  # one rule, two labels
+    asking.checked(Boundary(), {"softmax": [shallow], "softmax, deep": [deep]})  # one rule, two labels
     with pytest.raises(BadValue, match="softmax, seed 0, is there twice"):
-        frame.checked(Boundary(), {"softmax": [shallow, deep]})
+        asking.checked(Boundary(), {"softmax": [shallow, deep]})

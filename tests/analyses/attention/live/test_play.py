@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from icl_lab import normalizers, tasks
-from icl_lab.analyses import frame, publish
+from icl_lab.analyses import asking, publish
 from icl_lab.analyses.attention import Attention, live, page, play
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.seen import Reading
@@ -79,7 +79,7 @@ def test_rules_and_position_codes_from_outside_are_left_out_with_a_line(build, o
 
 def test_the_option_changes_no_study_of_before(runs_of):
     runs = runs_of("ssa")
-    groups, plain_one = frame.labels(runs), Attention(prompt="1,2")
+    groups, plain_one = asking.labels(runs), Attention(prompt="1,2")
     assert "live" not in str(publish.record("attention", plain_one, groups, ""))
     assert "live" in str(publish.record("attention", Attention(prompt="1,2", live=0), groups, ""))
 
