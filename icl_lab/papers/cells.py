@@ -28,3 +28,11 @@ def check(cells: Mapping[str, Sequence[float]], known: set[str], where: str) -> 
             raise BadValue(f"{where}: the values of {axis} are one or more finite numbers, got {values}.")
     if (count := math.prod(map(len, cells.values()))) > MOST:
         raise BadValue(f"{where}: {count:,} cells are more than the {MOST:,} that a claim may be about.")
+
+
+def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, float]) -> list[dict[str, float]]:
+    """Returns every combination of the named values, all other axes as in training."""
+    found = [dict(training)]
+    for axis, values in cells.items():
+        found = [{**cell, axis: value} for cell in found for value in values]
+    return found

@@ -2,20 +2,20 @@
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 import icl_lab
-from icl_lab import analyses, normalizers, published, tasks
+from icl_lab import analyses, normalizers, tasks
 from icl_lab.analyses import frame
 from icl_lab.comparison.sequential import Relation
 from icl_lab.errors import BadValue, LabError, UnknownName
-from icl_lab.papers import cells
+from icl_lab.papers import cells, printed
+from icl_lab.papers.printed import Printed
 from icl_lab.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, check_swap, resolve
@@ -24,7 +24,6 @@ from icl_lab.runs.spec import RunSpec, check_swap, resolve
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
 COMPARE = "compare"  # the grids of finished runs, without a further analysis
 PROMPTED = "prompted:"  # before the name of a language model that was asked by its prompts
-PRINTED = "printed:"  # before the name of a variant: its printed row
 BYTES = 1_000_000  # of a file
 # What pictures take for mathematics, tables for code or a new cell, is no part of a name.
 Name = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[^`$\\|<>\x00-\x1f\x7f]+$")]
@@ -82,31 +81,6 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"margin must be finite and > 0, got {self.margin:g}")
         if (self.margin is None) != (not self.because):
             raise ValueError("margin and because (its reason) go together")
-
-
-class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the printed numbers stand: a table of ``icl_lab.published``, and which of its columns mean what.
-
-    ``shifted`` names rows whose column is in doubt, with the axis values that are to be added for the other reading.
-    ``where`` names further labels of all rows. A value of the axis here is ``times`` the number in ``column``; without
-    a column all printed numbers belong to the value ``at``. Where several of them belong to one cell, their mean stands
-    there. ``errors``: they are accuracies, and one minus them is shown.
-    """
-
-    table: str
-    row: str
-    axis: str
-    value: str
-    column: str = ""
-    at: float = math.nan
-    times: float = 1.0
-    where: dict[str, str] = {}
-    shifted: dict[str, float] = {}
-    errors: bool = False
-
-    def __post_init__(self) -> None:
-        if bool(self.column) != math.isnan(self.at):
-            raise ValueError("printed numbers have either a column or the value at which they all stand")
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -208,7 +182,7 @@ def only(made: Experiment, wanted: Collection[str]) -> Experiment:
 def _without(made: Experiment, names: Collection[str]) -> Experiment:
     """The experiment without variants of these names, and without the claims about them."""
     kept = [variant for variant in made.variants if variant.name not in names]
-    of = [{side.of.removeprefix(PRINTED) for side in (claim.left, claim.right)} for claim in made.claims]
+    of = [{side.of.removeprefix(printed.PREFIX) for side in (claim.left, claim.right)} for claim in made.claims]
     claims = [claim for claim, sides in zip(made.claims, of, strict=True) if sides.isdisjoint(names)]
     return msgspec.structs.replace(made, variants=kept, claims=claims)
 
@@ -247,8 +221,8 @@ def load(name: str, folder: Path) -> Experiment:
     for claim in made.claims:
         for side in (claim.left, claim.right):
             cells.check(side.cells, axes, f"{path.name}: {claim.statement}")
-            if question is None and side.of.startswith(PRINTED):
-                printed_numbers(made, side)  # a number that is not printed is said here
+            if question is None and side.of.startswith(printed.PREFIX):
+                printed.numbers(made, side)  # a number that is not printed is said here
             elif question is None and side.of.startswith(PROMPTED):
                 continue  # whether there is such a study is known where the claim is judged
             elif side.of not in known and not side.of.startswith("reference:"):
@@ -269,83 +243,3 @@ def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> 
     stored, metric = task.metrics_of_references, claim.metric or task.headline
     if experiment.draws == "ours" and metric not in stored:
         raise BadValue(f"{file}: {claim.statement}: grids hold '{side.of}' in {', '.join(stored)}, not in {metric}.")
-
-
-def printed(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:
-    """Returns the printed rows, variant -> axis value -> the number as it stands there.
-
-    With ``overlay`` the rows whose column is in doubt come a second time, moved, and say so in their name.
-    """
-    where = experiment.printed
-    if where is None:
-        return {}
-    table = published.load(where.table)
-    rows: dict[str, dict[float, str]] = {}
-    for variant in experiment.variants:
-        if not variant.printed:
-            continue
-        found = _cells(_rows(table, variant, where), where)
-        rows[variant.name] = found
-        if overlay and variant.printed in where.shifted:
-            shift = where.shifted[variant.printed]
-            rows[f"{variant.name}, columns moved by {shift:+g}"] = {at + shift: text for at, text in found.items()}
-    return rows
-
-
-def printed_numbers(experiment: Experiment, side: Quantity) -> list[float]:
-    """Returns the printed numbers that a side ``printed:NAME`` of a claim stands for, one for each of its cells.
-
-    Raises ``UnknownName`` where no row of that name is printed, and ``BadValue`` where its cells are not.
-    """
-    rows, where = printed(experiment, overlay=False), experiment.printed
-    name = side.of.removeprefix(PRINTED)
-    if where is None or name not in rows:
-        raise UnknownName("printed row", name, rows)
-    if list(side.cells) != [where.axis]:
-        raise BadValue(f"'{side.of}' is printed over {where.axis}, got cells of {', '.join(side.cells) or 'nothing'}.")
-    lacking = [value for value in side.cells[where.axis] if value not in rows[name]]
-    if lacking:
-        raise BadValue(f"'{side.of}' is printed at {where.axis} {_list(rows[name])}, not at {_list(lacking)}.")
-    return [float(rows[name][value]) for value in side.cells[where.axis]]
-
-
-def _list(values: Iterable[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
-
-
-def _rows(table: published.Table, variant: Variant, where: Printed) -> Sequence[published.Row]:
-    """The lines of a published table that are the printed row of a variant."""
-    return table.where(**{where.row: variant.printed} | where.where | variant.printed_where)
-
-
-def _cells(rows: Sequence[published.Row], where: Printed) -> dict[float, str]:
-    """One printed row: axis value -> text."""
-    found: dict[float, list[published.Cell]] = {}
-    for row in rows:
-        at = row[where.column].number * where.times if where.column else where.at
-        found.setdefault(at, []).append(row[where.value])
-    if not where.errors and all(len(cells) == 1 for cells in found.values()):
-        return {at: cell.text for at, (cell,) in found.items()}
-    means = {at: fmean(cell.number for cell in cells) for at, cells in found.items()}
-    return {at: f"{1 - mean if where.errors else mean:.3g}" for at, mean in means.items()}
-
-
-def doubts(experiment: Experiment) -> list[str]:
-    """Returns the notes on the printed table and on the rows that are shown, each once."""
-    where = experiment.printed
-    if where is None:
-        return []
-    table = published.load(where.table)
-    shown = [row for variant in experiment.variants if variant.printed for row in _rows(table, variant, where)]
-    rows = [row for row in table.rows if any(row is other for other in shown)]
-    remarks = [note for note in table.remarks if not note.columns or {where.row, where.value} & set(note.columns)]
-    notes = [f"{row[where.row]}: {note.text}" for row in rows for note in table.footnotes(row, where.value)]
-    return list(dict.fromkeys([*(note.text for note in remarks), *notes]))
-
-
-def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, float]) -> list[dict[str, float]]:
-    """Returns every combination of the named values, all other axes as in training."""
-    found = [dict(training)]
-    for axis, values in cells.items():
-        found = [{**cell, axis: value} for cell in found for value in values]
-    return found

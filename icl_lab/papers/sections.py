@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from icl_lab import tasks
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.figures.base import writer
-from icl_lab.papers import experiment as experiments
-from icl_lab.papers import verdicts
+from icl_lab.papers import printed, verdicts
 from icl_lab.papers.experiment import Experiment
 from icl_lab.papers.verdicts import Finding
 
@@ -32,9 +31,9 @@ def claims(found: Sequence[Finding], preset: str) -> Section:
     return Section("Claims", Table(head, rows, words=True), [note, *scales])
 
 
-def printed(experiment: Experiment, ours: Mapping[str, Mapping[float, float]], overlay: bool) -> Section | None:
+def beside_printed(experiment: Experiment, ours: Mapping[str, Mapping[float, float]], overlay: bool) -> Section | None:
     """Our numbers and the printed ones, row by row; the doubts about the printed ones below."""
-    theirs = experiments.printed(experiment, overlay)
+    theirs = printed.rows(experiment, overlay)
     if not theirs or experiment.printed is None:
         return None
     known = {at for cells in ours.values() for at in cells}
@@ -46,5 +45,5 @@ def printed(experiment: Experiment, ours: Mapping[str, Mapping[float, float]], o
             rows.append(Row([name, "here", *(written(ours[name][at]) for at in columns)]))
         rows.append(Row([name, "printed", *(cells.get(at, "") for at in columns)], reference=True))
     head = ["", "", *(f"{experiment.printed.axis} {at:g}" for at in columns)]
-    notes = [experiment.conditions, *experiments.doubts(experiment)]
+    notes = [experiment.conditions, *printed.doubts(experiment)]
     return Section("Beside the printed numbers", Table(head, rows), notes)

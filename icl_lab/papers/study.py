@@ -128,7 +128,7 @@ def publish(
         axis = experiment.printed.axis
         line = study.line(axis)
         ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
-        beside = sections.printed(experiment, ours, order.overlay)
+        beside = sections.beside_printed(experiment, ours, order.overlay)
         shown = [beside, *shown] if beside else shown
     return publish_study(study, members, place, made, shown)[0]
 

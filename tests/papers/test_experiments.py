@@ -19,9 +19,9 @@ from icl_lab.comparison import outside
 from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
-from icl_lab.papers import claims, experiment, study
+from icl_lab.papers import claims, experiment, printed, study
 from icl_lab.papers.card import state
-from icl_lab.papers.experiment import combinations
+from icl_lab.papers.cells import combinations
 from icl_lab.papers.quantities import Finished, from_grids
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
@@ -109,7 +109,7 @@ def test_every_file_resolves_at_lite_and_at_the_papers_size(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_printed_row_exists_and_every_published_number_was_printed(name):
     made = experiment.load(name, FOLDER)
-    rows = experiment.printed(made, overlay=False)
+    rows = printed.rows(made, overlay=False)
     for variant in made.variants:
         if variant.printed:
             columns = {"poster-task3": 4, "text-lssa-table4": 4} | {f"text-lssa-table{n}": 1 for n in (1, 2, 3)}
@@ -133,13 +133,13 @@ def test_every_printed_row_exists_and_every_published_number_was_printed(name):
 
 def test_doubts_come_along_and_the_overlay_says_what_it_is():
     made = experiment.load("ssa-table1", FOLDER)
-    plain, moved = (experiment.printed(made, overlay) for overlay in (False, True))
+    plain, moved = (printed.rows(made, overlay) for overlay in (False, True))
     assert plain["softmax"][10] == "45.35"
     assert "softmax, columns moved by -1" not in plain
     assert moved["softmax"] == plain["softmax"]
     assert moved["softmax, columns moved by -1"][9] == "45.35"
     assert not any("ssa, columns" in name for name in moved)
-    notes = experiment.doubts(made)
+    notes = printed.doubts(made)
     assert any(note.startswith("Softmax: Very probably printed one column too far right") for note in notes)
     assert len(notes) == len(set(notes))
 
@@ -167,7 +167,7 @@ def test_a_printed_row_is_one_side_of_a_claim(tmp_path):
     (tmp_path / "small.toml").write_text(SMALL + PRINTED)
     made = experiment.load("small", tmp_path)
     side = made.claims[-1].right
-    assert experiment.printed_numbers(made, side) == [27.99, 45.35]
+    assert printed.numbers(made, side) == [27.99, 45.35]
     finished = Finished(made, Store(tmp_path / "results"), "smoke")
     read = from_grids(finished, made.claims[-1]).read
     for seed in (0, 1):
@@ -203,7 +203,7 @@ def test_a_claim_about_a_printed_row_goes_with_its_variant(tmp_path):
 def test_table_6_is_compared_with_what_is_printed():
     made = experiment.load("ssa-table6", FOLDER)
     (claim,) = [claim for claim in made.claims if claim.right.of.startswith("printed:")]
-    assert experiment.printed_numbers(made, claim.right) == [119.4]
+    assert printed.numbers(made, claim.right) == [119.4]
     assert claim.published == "119.4"
     at_home = msgspec.structs.replace(claim.right, cells={"sigma_f": [1.0]})  # printed as 0.0
     read = from_grids(Finished(made, Store(Path("nowhere")), "lite"), claim).read
@@ -444,7 +444,7 @@ def claims_said(files, store):
 
 def test_printed_rows_are_found_by_further_labels_and_axes_are_rescaled():
     """Table 4 of LSSA: lengths 1,024 to 8,192, once without and twice with re-weighting; trained here at an eighth."""
-    rows = experiment.printed(experiment.load("text-lssa-table4", FOLDER), overlay=False)
+    rows = printed.rows(experiment.load("text-lssa-table4", FOLDER), overlay=False)
     assert rows["softmax"] == {128: "3.1911", 256: "4.1662", 512: "5.4513", 1024: "6.2823"}
     assert rows["softmax, p=15"][128] == "5.3878"
     assert rows["lssa, p=3"][1024] == "6.3007"
@@ -453,14 +453,14 @@ def test_printed_rows_are_found_by_further_labels_and_axes_are_rescaled():
 
 def test_a_table_without_an_axis_stands_at_one_value():
     made = experiment.load("text-lssa-table2", FOLDER)
-    assert experiment.printed(made, overlay=False)["scores"] == {128: "3.4138"}
-    assert experiment.doubts(experiment.load("text-lssa-table4", FOLDER)) == [
+    assert printed.rows(made, overlay=False)["scores"] == {128: "3.4138"}
+    assert printed.doubts(experiment.load("text-lssa-table4", FOLDER)) == [
         "Names with (b=-log N) and (b=-log N, l1-norm) were rebuilt from the extraction.",
         "The bold type is lost. Lowest by value: LSSAR p=3 at 1K, LSSAR p=15 at 2K, 4K and 8K.",
         "LSSAR: Equal to LSSA without re-weighting (3.1905): printed so, perhaps a copying slip.",
     ]
     with pytest.raises(ValueError, match="either a column or the value"):
-        experiment.Printed(table="t", row="r", axis="length", value="v", column="c", at=1)
+        printed.Printed(table="t", row="r", axis="length", value="v", column="c", at=1)
 
 
 def test_what_has_no_value_is_nothing_to_judge_and_what_is_not_there_is_not_run(monkeypatch, tmp_path):

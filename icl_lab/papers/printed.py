@@ -1,0 +1,112 @@
+"""The printed numbers of an experiment: where they stand in a table of ``icl_lab.published``, and what they are."""
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from icl_lab import published
+from icl_lab.errors import BadValue, UnknownName
+
+if TYPE_CHECKING:
+    from icl_lab.papers.experiment import Experiment, Quantity, Variant
+
+PREFIX = "printed:"  # before the name of a variant: its printed row
+
+
+class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the printed numbers stand: a table of ``icl_lab.published``, and which of its columns mean what.
+
+    ``shifted`` names rows whose column is in doubt, with the axis values that are to be added for the other reading.
+    ``where`` names further labels of all rows. A value of the axis here is ``times`` the number in ``column``; without
+    a column all printed numbers belong to the value ``at``. Where several of them belong to one cell, their mean stands
+    there. ``errors``: they are accuracies, and one minus them is shown.
+    """
+
+    table: str
+    row: str
+    axis: str
+    value: str
+    column: str = ""
+    at: float = math.nan
+    times: float = 1.0
+    where: dict[str, str] = {}
+    shifted: dict[str, float] = {}
+    errors: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.column) != math.isnan(self.at):
+            raise ValueError("printed numbers have either a column or the value at which they all stand")
+
+
+def rows(experiment: "Experiment", overlay: bool) -> dict[str, dict[float, str]]:
+    """Returns the printed rows, variant -> axis value -> the number as it stands there.
+
+    With ``overlay`` the rows whose column is in doubt come a second time, moved, and say so in their name.
+    """
+    where = experiment.printed
+    if where is None:
+        return {}
+    table = published.load(where.table)
+    found: dict[str, dict[float, str]] = {}
+    for variant in experiment.variants:
+        if not variant.printed:
+            continue
+        found[variant.name] = row = _cells(_rows(table, variant, where), where)
+        if overlay and variant.printed in where.shifted:
+            shift = where.shifted[variant.printed]
+            found[f"{variant.name}, columns moved by {shift:+g}"] = {at + shift: text for at, text in row.items()}
+    return found
+
+
+def numbers(experiment: "Experiment", side: "Quantity") -> list[float]:
+    """Returns the printed numbers that a side ``printed:NAME`` of a claim stands for, one for each of its cells.
+
+    Raises ``UnknownName`` where no row of that name is printed, and ``BadValue`` where its cells are not.
+    """
+    known, where = rows(experiment, overlay=False), experiment.printed
+    name = side.of.removeprefix(PREFIX)
+    if where is None or name not in known:
+        raise UnknownName("printed row", name, known)
+    if list(side.cells) != [where.axis]:
+        raise BadValue(f"'{side.of}' is printed over {where.axis}, got cells of {', '.join(side.cells) or 'nothing'}.")
+    lacking = [value for value in side.cells[where.axis] if value not in known[name]]
+    if lacking:
+        raise BadValue(f"'{side.of}' is printed at {where.axis} {_list(known[name])}, not at {_list(lacking)}.")
+    return [float(known[name][value]) for value in side.cells[where.axis]]
+
+
+def doubts(experiment: "Experiment") -> list[str]:
+    """Returns the notes on the printed table and on the rows that are shown, each once."""
+    where = experiment.printed
+    if where is None:
+        return []
+    table = published.load(where.table)
+    shown = [row for variant in experiment.variants if variant.printed for row in _rows(table, variant, where)]
+    lines = [row for row in table.rows if any(row is other for other in shown)]
+    remarks = [note for note in table.remarks if not note.columns or {where.row, where.value} & set(note.columns)]
+    notes = [f"{row[where.row]}: {note.text}" for row in lines for note in table.footnotes(row, where.value)]
+    return list(dict.fromkeys([*(note.text for note in remarks), *notes]))
+
+
+def _rows(table: published.Table, variant: "Variant", where: Printed) -> Sequence[published.Row]:
+    """The lines of a published table that are the printed row of a variant."""
+    return table.where(**{where.row: variant.printed} | where.where | variant.printed_where)
+
+
+def _cells(lines: Sequence[published.Row], where: Printed) -> dict[float, str]:
+    """One printed row: axis value -> text."""
+    found: dict[float, list[published.Cell]] = {}
+    for row in lines:
+        at = row[where.column].number * where.times if where.column else where.at
+        found.setdefault(at, []).append(row[where.value])
+    if not where.errors and all(len(cells) == 1 for cells in found.values()):
+        return {at: cell.text for at, (cell,) in found.items()}
+    means = {at: fmean(cell.number for cell in cells) for at, cells in found.items()}
+    return {at: f"{1 - mean if where.errors else mean:.3g}" for at, mean in means.items()}
+
+
+def _list(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
