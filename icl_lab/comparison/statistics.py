@@ -5,28 +5,26 @@ What is missing or impossible is an error or a NaN with its reason in ``notes``,
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri, stdtr, stdtrit
 
+from icl_lab.comparison.given import Array, finite, listed
 from icl_lab.comparison.widening import half_width, p_value
-from icl_lab.errors import BadValue
 from icl_lab.registry import require
 
 Scale = Literal["log-ratio", "difference"]
-Array = NDArray[np.float64]
 
 MARGIN: Mapping[Scale, float] = {"log-ratio": math.log(1.25), "difference": 0.05}  # effects within are of no account
 CLEAR = 0.05  # a p below this, corrected for all that stands beside it, is called a difference
 FLIP_SEEDS = 8  # the sign-flip test is given from here on: its smallest p is 2 / 2^seeds
 EXACT_FLIPS = 20  # all 2^seeds sign patterns up to here, random ones beyond
 FLIP_DRAWS = 100_000
-BOUND_STEP = 0.25  # between the clip bounds that are tried; the published alignment was made in these steps
 
 ONE_SEED = "one seed: how much training differs from seed to seed is unknown, and no interval or p here includes it"
 FEW_SEEDS = f"no sign-flip test: with fewer than {FLIP_SEEDS} seeds it cannot reach a small p"
@@ -248,7 +246,7 @@ def sign_flip(differences: ArrayLike, seed: int = 0) -> float:
 
     Formula: share of the 2^k sign patterns s with |sum s d| >= |sum d|; beyond k = 20, (1 + hits) / (1 + draws)
     """
-    d = _finite("differences", differences)
+    d = finite("differences", differences)
     slack = 1e-12 * float(np.abs(d).sum())  # a pattern that equals the observed one counts, however it was added up
     bar = abs(float(d.sum())) - slack
     if len(d) > EXACT_FLIPS:
@@ -296,7 +294,7 @@ def interquartile_mean(values: ArrayLike) -> float:
 
     Source: Agarwal et al. 2021, arXiv 2108.13264
     """
-    x = np.sort(_finite("values", values))
+    x = np.sort(finite("values", values))
     cut = len(x) // 4
     return float(x[cut : len(x) - cut].mean())
 
@@ -310,9 +308,9 @@ def mean_height(where: ArrayLike, values: ArrayLike, low: float, high: float) ->
     x, y = np.asarray(where, dtype=float), np.asarray(values, dtype=float)
     inside = (x >= low) & (x <= high)
     ends = f"the area from {low:g} to {high:g} needs cells at both ends"
-    require({low, high} <= set(x), ends, _list(x[inside]) or "none there")
+    require({low, high} <= set(x), ends, listed(x[inside]) or "none there")
     x, y = _cells("places", x[inside], y[inside])
-    height = _finite("values", y)
+    height = finite("values", y)
     return float((np.diff(x) * (height[1:] + height[:-1]) / 2).sum() / (high - low))
 
 
@@ -320,88 +318,26 @@ def mean_beyond(lengths: ArrayLike, errors: ArrayLike, training_length: float) -
     """The mean error over the tested lengths (or values of another axis) beyond that of training."""
     x, y = _cells("lengths", lengths, errors)
     beyond = x > training_length
-    require(bool(beyond.any()), f"no tested length is beyond the training length {training_length}", f"only {_list(x)}")
-    return float(_finite("errors", y[beyond]).mean())
-
-
-@dataclass(frozen=True)
-class ClipFit:
-    """The clip model nearest to a row of errors."""
-
-    bound: float
-    residual: float  # root mean square of log(clip model / row)
-    fitted: tuple[float, ...]  # the clip model's error in each cell of the row
-    edge: bool  # the best bound is the first or the last that was tried: no minimum was found
-
-
-def clip_errors(targets: Sequence[ArrayLike], bounds: ArrayLike) -> Array:
-    """The squared error of the right answer cut to +-B, (cell bound). targets: the true y of each cell.
-
-    Formula: mean (max(|y| - B, 0))^2
-    """
-    tries = _finite("bounds", bounds)
-    table = np.empty((len(targets), len(tries)))
-    for cell, wanted in enumerate(targets):
-        size = np.sort(np.abs(_finite("targets", wanted)), axis=None)[::-1]
-        # Sums over the largest 0, 1, 2, ... values: every bound is then three numbers, not a pass over all targets.
-        first, second = (np.concatenate(([0.0], np.cumsum(power))) for power in (size, size**2))
-        above = len(size) - np.searchsorted(size[::-1], tries, side="right")
-        table[cell] = (second[above] - 2 * tries * first[above] + tries**2 * above) / len(size)
-    return np.maximum(table, 0)
-
-
-def clip_fit(targets: Sequence[ArrayLike], errors: ArrayLike, bounds: ArrayLike | None = None) -> ClipFit:
-    """Finds the bound B whose clip model explains a row best. targets: the true y behind each cell of the row.
-
-    Formula: B minimising sqrt(mean over cells of log(mean (max(|y| - B, 0))^2 / mse)^2), in steps of 0.25
-    """
-    row = np.log(_finite("errors", errors, positive=True))
-    require(len(row) == len(targets), f"{len(row)} errors need as many sets of targets", len(targets))
-    if bounds is None:
-        top = max(float(np.abs(_finite("targets", y)).max()) for y in targets)
-        require(top > BOUND_STEP, f"targets must go beyond the smallest bound {BOUND_STEP}", top)
-        bounds = np.arange(BOUND_STEP, top, BOUND_STEP)
-    tries = _finite("bounds", bounds)
-    table = clip_errors(targets, tries)
-    with np.errstate(divide="ignore"):  # a bound that no target of a cell reaches: error 0, infinitely far
-        residuals = np.sqrt(np.mean((np.log(table) - row[:, None]) ** 2, axis=0))
-    best = int(np.argmin(residuals))
-    require(bool(np.isfinite(residuals[best])), "a bound must be below the largest target of every cell", _list(tries))
-    fitted = tuple(float(value) for value in table[:, best])
-    return ClipFit(float(tries[best]), float(residuals[best]), fitted, best in (0, len(tries) - 1))
-
-
-def _finite(what: str, values: ArrayLike, positive: bool = False) -> Array:
-    """Returns the numbers as an array; raises ``BadValue`` with the first place that is not one of those wanted."""
-    x = np.asarray(values, dtype=float)
-    require(x.size > 0 and x.ndim > 0, f"{what} must be at least one number", f"shape {x.shape}")
-    good = np.isfinite(x) & (x > 0) if positive else np.isfinite(x)
-    if not good.all():
-        place = tuple(int(i) for i in np.argwhere(~good)[0])
-        wanted = "above 0 (else compare by difference)" if positive else "finite"
-        at = place[0] if len(place) == 1 else place
-        raise BadValue(f"{what} must be {wanted}, got {x[place]} at position {at}, counted from 0.")
-    return x
+    require(
+        bool(beyond.any()), f"no tested length is beyond the training length {training_length}", f"only {listed(x)}"
+    )
+    return float(finite("errors", y[beyond]).mean())
 
 
 def _pair(a: ArrayLike, b: ArrayLike, scale: Scale) -> tuple[Array, Array]:
     require(scale in ("log-ratio", "difference"), "scale must be log-ratio or difference", scale)
-    x, y = (_finite(what, values, positive=scale == "log-ratio") for what, values in (("a", a), ("b", b)))
+    x, y = (finite(what, values, positive=scale == "log-ratio") for what, values in (("a", a), ("b", b)))
     require(x.shape == y.shape, "a pair needs as many numbers on both sides", f"shapes {x.shape} and {y.shape}")
     return (np.log(x), np.log(y)) if scale == "log-ratio" else (x, y)
 
 
 def _cells(what: str, axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
-    x, y = _finite(what, axis), np.asarray(values, dtype=float)
+    x, y = finite(what, axis), np.asarray(values, dtype=float)
     require(x.ndim == 1 and x.shape == y.shape, f"{what} and values must be two equal rows", f"{x.shape} and {y.shape}")
-    require(len(np.unique(x)) == len(x), f"each of {what} must stand once", _list(x))
+    require(len(np.unique(x)) == len(x), f"each of {what} must stand once", listed(x))
     order = np.argsort(x)
     return x[order], y[order]
 
 
 def _confident(confidence: float) -> None:
     require(0 < confidence < 1, "confidence must be between 0 and 1", confidence)
-
-
-def _list(values: Array) -> str:
-    return ", ".join(f"{value:g}" for value in values)

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from icl_lab.comparison.family import Family, place
+from icl_lab.comparison.given import Array
 from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.statistics import (
-    Array,
-    ClipFit,
     Effect,
     Scale,
-    clip_fit,
     evaluation,
     mean_beyond,
     mean_height,
@@ -27,7 +25,7 @@ from icl_lab.comparison.statistics import (
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid, model_name
 from icl_lab.registry import require
-from icl_lab.runs.measure import Errors, TestSpec, draw
+from icl_lab.runs.measure import Errors
 from icl_lab.runs.summary import lost
 from icl_lab.tasks.base import Task
 
@@ -297,32 +295,6 @@ def compare(study: Study) -> list[dict[str, Any]]:
         if study.overalls.effect(rule, {}) is not None:
             rows.append(_row(study, rule, {}, "summary", study.overalls))
     return rows
-
-
-def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit | None:
-    """The bound B for which ``clip(y, -B, B)`` explains a rule's row along the clip axis best, on the same prompts.
-
-    A rule that scores no better than a clip has learned the line and bounded it (arXiv 2508.14685, Table 1). Near the
-    training distribution the error is that of learning, not of a bound: ``Task.clip`` says from where it is judged.
-    None where the task declares no clip axis, fewer than two such cells exist, or an error is not finite.
-    """
-    clip = study.task.clip
-    line = [cell for cell in study.line(clip.axis) if cell[clip.axis] >= clip.start] if clip else []
-    if len(line) < 2:
-        return None
-    targets = [scored_targets(study.task, test, cell) for cell in line]
-    errors = [sum(study.values(rule, cell)) / study.seeds for cell in line]
-    return clip_fit(targets, errors) if np.isfinite(errors).all() else None
-
-
-def scored_targets(task: Task, test: TestSpec, cell: Labels) -> np.ndarray:
-    """Returns the true answers behind a cell of the headline, on the prompts that measured it.
-
-    Raises ``BadValue`` where the task declares no clip axis.
-    """
-    shift = {axis: value for axis, value in cell.items() if axis != "length"}
-    prompt = draw(task, test.lengths[-1], test, shift).first(task.tokens(int(cell["length"])))
-    return task.clip_targets(prompt).numpy()
 
 
 def tidy(study: Study, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from icl_lab import normalizers, tasks
 from icl_lab.analyses.frame import Analysis
 from icl_lab.comparison import outside
+from icl_lab.comparison.given import Array
 from icl_lab.comparison.outside import Outside
-from icl_lab.comparison.statistics import Array, Evaluation, Scale, evaluation, resampled
+from icl_lab.comparison.statistics import Evaluation, Scale, evaluation, resampled
 from icl_lab.errors import LabError, Undefined
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers import printed

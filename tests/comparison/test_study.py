@@ -9,9 +9,10 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.comparison import page
+from icl_lab.comparison.clip import clip_model
 from icl_lab.comparison.gather import trained_on
 from icl_lab.comparison.page import tables
-from icl_lab.comparison.study import Study, clip_model, compare, tidy
+from icl_lab.comparison.study import Study, compare, tidy
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import Errors

@@ -7,8 +7,8 @@ from typing import Any
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.comparison.statistics import ClipFit, clip_errors, clip_fit
-from icl_lab.comparison.study import Labels, scored_targets
+from icl_lab.comparison.clip import ClipFit, clip_errors, clip_fit, scored_targets
+from icl_lab.comparison.study import Labels
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid, model_name
 from icl_lab.runs import summary

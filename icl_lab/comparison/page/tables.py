@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from icl_lab import markdown as md
+from icl_lab.comparison.clip import clip_model
 from icl_lab.comparison.page import words
 from icl_lab.comparison.statistics import CLEAR, wilson
-from icl_lab.comparison.study import Labels, Study, clip_model
+from icl_lab.comparison.study import Labels, Study
 from icl_lab.figures.base import short, writer
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

@@ -7,7 +7,7 @@ import pytest
 
 from icl_lab import tasks
 from icl_lab.analyses.boundary import clip_sweep
-from icl_lab.comparison.statistics import clip_errors
+from icl_lab.comparison.clip import clip_errors
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import TestSpec as Spec
 from icl_lab.runs.measure import draw

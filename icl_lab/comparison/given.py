@@ -1,0 +1,27 @@
+"""Numbers as a caller gave them: what is none, or not finite, is a ``BadValue`` that says where it stands."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from icl_lab.errors import BadValue
+from icl_lab.registry import require
+
+Array = NDArray[np.float64]
+
+
+def finite(what: str, values: ArrayLike, positive: bool = False) -> Array:
+    """Returns the numbers as an array; raises ``BadValue`` with the first place that is not one of those wanted."""
+    x = np.asarray(values, dtype=float)
+    require(x.size > 0 and x.ndim > 0, f"{what} must be at least one number", f"shape {x.shape}")
+    good = np.isfinite(x) & (x > 0) if positive else np.isfinite(x)
+    if not good.all():
+        place = tuple(int(i) for i in np.argwhere(~good)[0])
+        wanted = "above 0 (else compare by difference)" if positive else "finite"
+        at = place[0] if len(place) == 1 else place
+        raise BadValue(f"{what} must be {wanted}, got {x[place]} at position {at}, counted from 0.")
+    return x
+
+
+def listed(values: Array) -> str:
+    """Numbers for a message: 1, 2.5, 10."""
+    return ", ".join(f"{value:g}" for value in values)
