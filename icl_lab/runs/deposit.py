@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from icl_lab.errors import RunFailed
+from icl_lab.evidence.layer import Kept
 from icl_lab.grid import Grid, model_name
 from icl_lab.registry import filename
+from icl_lab.runs import reuse
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.run import Run
 
@@ -12,19 +14,23 @@ ALWAYS = ("spec.json", "env.json", "history.csv", "grid.csv")
 MEASURED = ("grid.csv", "errors.safetensors")
 
 
-def files(run: Run, *, weights: bool) -> dict[str, bytes]:
+def files(run: Run, *, weights: bool, held: Kept | None = None) -> dict[str, bytes]:
     """Returns the files of a finished run, by their names below its folder; ``weights`` adds the trained model.
 
-    Raises ``RunFailed`` where the run is not finished, a file is damaged, rows are of another run, or a cell is not the
-    mean of its errors.
+    ``held`` is the run as the evidence holds it: where its very model was trained again only to be tested with another
+    rule, the tests are added to what is held. Raises ``RunFailed`` where the run is not finished, a file is damaged,
+    rows are of another run, or a cell is not the mean of its errors.
     """
     missing = [name for name in ALWAYS if not (run.folder / name).exists()]
-    if missing:
+    before = held.files() if held is not None and tested(run, held) else {}
+    if missing and not before:
         raise RunFailed(f"{run.folder} is not a finished run: it has no {', '.join(missing)}.")
-    run.measured()
-    run.env()
-    run.history()
-    names = [*ALWAYS, "errors.safetensors"]
+    names = list[str]()
+    if not before:
+        run.measured()
+        run.env()
+        run.history()
+        names += [*ALWAYS, "errors.safetensors"]
     for place in sorted(run.folder.glob("swap-*")):
         if (place / "grid.csv").exists():
             swapped(run, place).measured()
@@ -35,7 +41,15 @@ def files(run: Run, *, weights: bool) -> dict[str, bytes]:
         run.check_weights()
         names.append("model.safetensors")
     there = {name: run.folder / name for name in names}
-    return {name: run.read(path.name, path.parent) for name, path in there.items() if path.exists()}
+    return before | {name: run.read(path.name, path.parent) for name, path in there.items() if path.exists()}
+
+
+def tested(run: Run, held: Kept | None) -> bool:
+    """Whether a run without a grid of its own has tests with other rules, of the very model that the evidence is of."""
+    env = run.folder / "env.json"
+    if held is None or run.finished or not env.exists() or not any(run.folder.glob("swap-*/grid.csv")):
+        return False
+    return reuse.same_model(held, env.read_bytes())
 
 
 def swapped(run: Run, place: Path) -> Run:

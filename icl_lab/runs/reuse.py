@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from icl_lab.errors import RunFailed
+from icl_lab.evidence.layer import Kept
 from icl_lab.runs.hold import Say
 from icl_lab.runs.run import SPEC, TRAINED, Run, read_spec
 from icl_lab.runs.spec import RunSpec
@@ -46,10 +47,14 @@ def _of_this_model(run: Run, env: bytes) -> dict[str, bytes]:
     What was measured with that model need not be measured again.
     """
     held = run.layer.run(run.key) if run.layer is not None else None
-    if held is None or "env.json" not in held:
-        return {}
-    same = json.loads(held.read("env.json")).get("model_sha256") == json.loads(env).get("model_sha256")
-    return held.files() if same else {}
+    return held.files() if held is not None and same_model(held, env) else {}
+
+
+def same_model(held: Kept, env: bytes) -> bool:
+    """Whether what the evidence holds was measured with the very model that an ``env.json`` is about."""
+    if "env.json" not in held:
+        return False
+    return bool(json.loads(held.read("env.json")).get("model_sha256") == json.loads(env).get("model_sha256"))
 
 
 def _siblings(run: Run, say: Say) -> Iterator[tuple[Path, RunSpec, Reader]]:

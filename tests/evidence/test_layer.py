@@ -251,6 +251,43 @@ def test_an_unfinished_run_is_not_added(own, evidence, run):
     assert "not a finished run: it has no grid.csv" in err
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, lab, named):
+    import dataclasses
+
+    folder = own.folder.parents[4]
+    assert run("evidence", "add", str(own.folder))[0] == 0
+    before = evidence.run(own.key).files()
+    sweeping.sweep(own.spec, 0, dataclasses.replace(lab, store=Store(folder)), "softmax")
+    (own.folder / "grid.csv").unlink()  # as where the model was trained again for this test alone
+    (own.folder / "errors.safetensors").unlink()
+    where = (str(own.folder),) if named else ("--results", str(folder))
+    for words in (("--dry-run",), ()):
+        code, out, err = run("evidence", "add", *where, *words)
+        assert (code, "1 of" in out) == (0, True), err
+    after = evidence.run(own.key).files()
+    assert set(after) == {*before, "swap-softmax/grid.csv", "swap-softmax/errors.safetensors"}
+    assert {name: after[name] for name in before} == before
+    assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
+    assert evidence.run(own.key).files() == after
+
+
+def test_a_test_of_another_model_than_the_one_that_is_held_is_not_added(own, held, run, lab):
+    import dataclasses
+
+    folder = own.folder.parents[4]
+    sweeping.sweep(own.spec, 0, dataclasses.replace(lab, store=Store(folder)), "softmax")
+    (own.folder / "grid.csv").unlink()
+    env = own.env() | {"model_sha256": "0" * 64}
+    (own.folder / "env.json").write_text(json.dumps(env))
+    before = everything(held.root)
+    code, _, err = run("evidence", "add", str(own.folder))
+    assert (code, "it has no grid.csv" in err) == (1, True)
+    code, out, _ = run("evidence", "add", "--results", str(folder))
+    assert (code, out.split()[0]) == (0, "0")
+    assert everything(held.root) == before
+
+
 def test_damaged_runs_are_not_added(own, evidence, run):
     from safetensors.torch import load_file, save_file
 

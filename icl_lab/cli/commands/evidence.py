@@ -80,11 +80,12 @@ def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, d
     from icl_lab.runs import deposit
     from icl_lab.runs.store import Store
 
-    store = Store(results)
-    runs = [store.at(place) for place in places] or [run for run in store.runs(say) if run.finished]
+    store, layer = Store(results), Layer.find() or Layer(PLACE)
+    runs = [store.at(place) for place in places] or [
+        run for run in store.runs(say) if run.finished or deposit.tested(run, layer.run(run.key))
+    ]
     # All are read and checked before the first is taken in.
-    found = {run.key: deposit.files(run, weights=weights) for run in runs}
-    layer = Layer.find() or Layer(PLACE)
+    found = {run.key: deposit.files(run, weights=weights, held=layer.run(run.key)) for run in runs}
     if dry_run:
         new = len(layer.news(found, replace=replace))
         out(f"{len(found)} runs are whole; {new} of them would be new in {layer.root}, the others are there.")
