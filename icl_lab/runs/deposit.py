@@ -21,35 +21,40 @@ def files(run: Run, *, weights: bool, held: Kept | None = None) -> dict[str, byt
     rule, the tests are added to what is held. Raises ``RunFailed`` where the run is not finished, a file is damaged,
     rows are of another run, or a cell is not the mean of its errors.
     """
-    missing = [name for name in ALWAYS if not (run.folder / name).exists()]
-    before = held.files() if held is not None and tested(run, held) else {}
-    if missing and not before:
-        raise RunFailed(f"{run.folder} is not a finished run: it has no {', '.join(missing)}.")
-    names = list[str]()
-    if not before:
-        run.measured()
-        run.env()
-        run.history()
-        names += [*ALWAYS, "errors.safetensors"]
-    for place in sorted(run.folder.glob("swap-*")):
-        if (place / "grid.csv").exists():
-            swapped(run, place).measured()
-            names += [f"{place.name}/{name}" for name in MEASURED]
+    found = held.files() if held is not None and tested(run, held) else _own(run)
+    for place in _tests(run):
+        swapped(run, place).measured()
+        found |= {f"{place.name}/{name}": run.read(name, place) for name in MEASURED if (place / name).exists()}
     if weights:
         if not run.trained:
             raise RunFailed(f"{run.folder} has no weights; add it without --weights.")
         run.check_weights()
-        names.append("model.safetensors")
-    there = {name: run.folder / name for name in names}
-    return before | {name: run.read(path.name, path.parent) for name, path in there.items() if path.exists()}
+        found["model.safetensors"] = run.read("model.safetensors", run.folder)
+    return found
 
 
 def tested(run: Run, held: Kept | None) -> bool:
     """Whether a run without a grid of its own has tests with other rules, of the very model that the evidence is of."""
-    env = run.folder / "env.json"
-    if held is None or run.finished or not env.exists() or not any(run.folder.glob("swap-*/grid.csv")):
+    if held is None or run.finished or not _tests(run) or not (run.folder / "env.json").exists():
         return False
-    return reuse.same_model(held, env.read_bytes())
+    return reuse.same_model(held, run.env())
+
+
+def _own(run: Run) -> dict[str, bytes]:
+    """Returns the files of a finished run itself, without its tests with other rules."""
+    missing = [name for name in ALWAYS if not (run.folder / name).exists()]
+    if missing:
+        raise RunFailed(f"{run.folder} is not a finished run: it has no {', '.join(missing)}.")
+    run.measured()
+    run.env()
+    run.history()
+    there = (name for name in (*ALWAYS, "errors.safetensors") if (run.folder / name).exists())
+    return {name: run.read(name, run.folder) for name in there}
+
+
+def _tests(run: Run) -> list[Path]:
+    """Returns the folders of finished tests with other rules."""
+    return sorted(path.parent for path in run.folder.glob("swap-*/grid.csv"))
 
 
 def swapped(run: Run, place: Path) -> Run:

@@ -1,8 +1,9 @@
 """The model of a run taken from another that was trained alike, and differs in nothing but its test."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.layer import Kept
@@ -47,14 +48,14 @@ def _of_this_model(run: Run, env: bytes) -> dict[str, bytes]:
     What was measured with that model need not be measured again.
     """
     held = run.layer.run(run.key) if run.layer is not None else None
-    return held.files() if held is not None and same_model(held, env) else {}
+    return held.files() if held is not None and same_model(held, json.loads(env)) else {}
 
 
-def same_model(held: Kept, env: bytes) -> bool:
+def same_model(held: Kept, env: Mapping[str, Any]) -> bool:
     """Whether what the evidence holds was measured with the very model that an ``env.json`` is about."""
     if "env.json" not in held:
         return False
-    return bool(json.loads(held.read("env.json")).get("model_sha256") == json.loads(env).get("model_sha256"))
+    return bool(json.loads(held.read("env.json")).get("model_sha256") == env.get("model_sha256"))
 
 
 def _siblings(run: Run, say: Say) -> Iterator[tuple[Path, RunSpec, Reader]]:

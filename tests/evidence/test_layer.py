@@ -279,12 +279,16 @@ def test_a_test_of_another_model_than_the_one_that_is_held_is_not_added(own, hel
     sweeping.sweep(own.spec, 0, dataclasses.replace(lab, store=Store(folder)), "softmax")
     (own.folder / "grid.csv").unlink()
     env = own.env() | {"model_sha256": "0" * 64}
+    (own.folder / "manifest.json").unlink()
     (own.folder / "env.json").write_text(json.dumps(env))
     before = everything(held.root)
     code, _, err = run("evidence", "add", str(own.folder))
     assert (code, "it has no grid.csv" in err) == (1, True)
     code, out, _ = run("evidence", "add", "--results", str(folder))
     assert (code, out.split()[0]) == (0, "0")
+    (own.folder / "env.json").write_text("{")
+    code, _, err = run("evidence", "add", str(own.folder))
+    assert (code, "env.json cannot be read" in err) == (1, True)
     assert everything(held.root) == before
 
 
