@@ -2,7 +2,7 @@
 
 from icl_lab.errors import BadValue
 from icl_lab.papers import quantities
-from icl_lab.papers.experiment import Experiment
+from icl_lab.papers.schema import Experiment
 from icl_lab.runs import size
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store

@@ -8,7 +8,7 @@ from typing import Any
 from icl_lab.errors import Undefined
 from icl_lab.papers import cost, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers.experiment import Claim, Experiment
+from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.store import Store

@@ -6,8 +6,8 @@ from functools import cached_property
 from statistics import median
 
 from icl_lab.papers import quantities
-from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
+from icl_lab.papers.schema import Claim
 from icl_lab.runs import size
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

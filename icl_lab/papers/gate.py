@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from statistics import median
 
-from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.quantities import Finished
+from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.runs import summary
 
 GATE = 0.25  # of the way from the best reference of all to the best that reads no example

@@ -1,47 +1,14 @@
 """The printed numbers of an experiment: where they stand in a table of ``icl_lab.published``, and what they are."""
 
-import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from icl_lab import published
 from icl_lab.errors import BadValue, UnknownName
-
-if TYPE_CHECKING:
-    from icl_lab.papers.experiment import Experiment, Quantity, Variant
-
-PREFIX = "printed:"  # before the name of a variant: its printed row
+from icl_lab.papers.schema import PRINTED, Experiment, Printed, Quantity, Variant
 
 
-class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the printed numbers stand: a table of ``icl_lab.published``, and which of its columns mean what.
-
-    ``shifted`` names rows whose column is in doubt, with the axis values that are to be added for the other reading.
-    ``where`` names further labels of all rows. A value of the axis here is ``times`` the number in ``column``; without
-    a column all printed numbers belong to the value ``at``. Where several of them belong to one cell, their mean stands
-    there. ``errors``: they are accuracies, and one minus them is shown.
-    """
-
-    table: str
-    row: str
-    axis: str
-    value: str
-    column: str = ""
-    at: float = math.nan
-    times: float = 1.0
-    where: dict[str, str] = {}
-    shifted: dict[str, float] = {}
-    errors: bool = False
-
-    def __post_init__(self) -> None:
-        if bool(self.column) != math.isnan(self.at):
-            raise ValueError("printed numbers have either a column or the value at which they all stand")
-
-
-def rows(experiment: "Experiment", overlay: bool) -> dict[str, dict[float, str]]:
+def rows(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:
     """Returns the printed rows, variant -> axis value -> the number as it stands there.
 
     With ``overlay`` the rows whose column is in doubt come a second time, moved, and say so in their name.
@@ -61,13 +28,13 @@ def rows(experiment: "Experiment", overlay: bool) -> dict[str, dict[float, str]]
     return found
 
 
-def numbers(experiment: "Experiment", side: "Quantity") -> list[float]:
+def numbers(experiment: Experiment, side: Quantity) -> list[float]:
     """Returns the printed numbers that a side ``printed:NAME`` of a claim stands for, one for each of its cells.
 
     Raises ``UnknownName`` where no row of that name is printed, and ``BadValue`` where its cells are not.
     """
     known, where = rows(experiment, overlay=False), experiment.printed
-    name = side.of.removeprefix(PREFIX)
+    name = side.of.removeprefix(PRINTED)
     if where is None or name not in known:
         raise UnknownName("printed row", name, known)
     if list(side.cells) != [where.axis]:
@@ -78,7 +45,7 @@ def numbers(experiment: "Experiment", side: "Quantity") -> list[float]:
     return [float(known[name][value]) for value in side.cells[where.axis]]
 
 
-def doubts(experiment: "Experiment") -> list[str]:
+def doubts(experiment: Experiment) -> list[str]:
     """Returns the notes on the printed table and on the rows that are shown, each once."""
     where = experiment.printed
     if where is None:
@@ -91,7 +58,7 @@ def doubts(experiment: "Experiment") -> list[str]:
     return list(dict.fromkeys([*(note.text for note in remarks), *notes]))
 
 
-def _rows(table: published.Table, variant: "Variant", where: Printed) -> Sequence[published.Row]:
+def _rows(table: published.Table, variant: Variant, where: Printed) -> Sequence[published.Row]:
     """The lines of a published table that are the printed row of a variant."""
     return table.where(**{where.row: variant.printed} | where.where | variant.printed_where)
 

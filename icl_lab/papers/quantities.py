@@ -21,13 +21,7 @@ from icl_lab.errors import LabError, Undefined
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers import printed
 from icl_lab.papers.cells import combinations
-from icl_lab.papers.experiment import (
-    PROMPTED,
-    Claim,
-    Experiment,
-    Quantity,
-    Variant,
-)
+from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity, Variant
 from icl_lab.runs import study_folder, summary
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import RunSpec
@@ -80,7 +74,7 @@ class Finished:
 
         For a reference, the same in every run, it is the baseline beside which it is.
         """
-        name = of.removeprefix(printed.PREFIX)
+        name = of.removeprefix(PRINTED)
         found = self.experiment.variant(name) or self.experiment.variant(self.experiment.baseline)
         if found is None:
             raise LabError(f"'{of}' is no variant of this experiment.")
@@ -150,7 +144,7 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
     seeds = sorted(finished.seeds(claim.left.of) & finished.seeds(claim.right.of))
 
     def read(side: Quantity, metric: str, seed: int) -> float:
-        if side.of.startswith(printed.PREFIX):
+        if side.of.startswith(PRINTED):
             return _mean(printed.numbers(experiment, side), task.log_scale)
         if side.of.startswith(PROMPTED):
             grid = finished.prompted[side.of].grid

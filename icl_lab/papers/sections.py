@@ -6,7 +6,7 @@ from icl_lab import tasks
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.figures.base import writer
 from icl_lab.papers import printed, verdicts
-from icl_lab.papers.experiment import Experiment
+from icl_lab.papers.schema import Experiment
 from icl_lab.papers.verdicts import Finding
 
 

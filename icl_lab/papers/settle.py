@@ -8,8 +8,8 @@ from icl_lab.analyses.earlier import Earlier
 from icl_lab.comparison.sequential import SPENT
 from icl_lab.papers import quantities, study
 from icl_lab.papers.cost import Costs
-from icl_lab.papers.experiment import Claim
 from icl_lab.papers.quantities import Finished
+from icl_lab.papers.schema import Claim
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import reuse
 from icl_lab.runs.run import Run

@@ -19,7 +19,7 @@ from icl_lab.comparison.page import markdown_rows
 from icl_lab.errors import BadValue
 from icl_lab.papers import claims, quantities, sections
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers.experiment import Experiment
+from icl_lab.papers.schema import Experiment
 from icl_lab.runs import study_folder
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab

@@ -11,7 +11,7 @@ from scipy.stats import false_discovery_control
 from icl_lab.comparison import sequential
 from icl_lab.comparison.sequential import Decision, Outcome
 from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
-from icl_lab.papers.experiment import Claim
+from icl_lab.papers.schema import Claim
 from icl_lab.registry import require
 
 Verdict = Literal[

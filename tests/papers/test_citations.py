@@ -3,8 +3,8 @@
 import pytest
 
 from icl_lab.papers import citations
-from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.ledger import Entry
+from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import Finding
 
 SIDE = Quantity("a")

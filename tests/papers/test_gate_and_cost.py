@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from icl_lab.papers import cost, experiment, gate, quantities
-from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.quantities import Finished
+from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.pipeline import sweep
 from icl_lab.runs import size
 from icl_lab.runs.store import Store

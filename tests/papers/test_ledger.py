@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from icl_lab.papers import experiment, ledger
-from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.ledger import Entry
+from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import Finding, judge
 from icl_lab.runs.store import Store
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from icl_lab.errors import BadValue
-from icl_lab.papers.experiment import Claim, Quantity
+from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import judge, margin_of, rates, span
 
 

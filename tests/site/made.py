@@ -11,8 +11,8 @@ from PIL import Image
 
 from icl_lab import tasks
 from icl_lab.grid import Grid
-from icl_lab.papers.experiment import Claim, Quantity
 from icl_lab.papers.ledger import Entry
+from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.run import _table

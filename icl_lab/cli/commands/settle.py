@@ -27,9 +27,9 @@ from icl_lab.launch.complete import check_sizes
 
 if TYPE_CHECKING:
     from icl_lab.analyses.earlier import Earlier
-    from icl_lab.papers.experiment import Experiment
     from icl_lab.papers.ledger import Entry
     from icl_lab.papers.quantities import Finished
+    from icl_lab.papers.schema import Experiment
     from icl_lab.papers.settle import Step
     from icl_lab.papers.verdicts import Finding
     from icl_lab.runs.session import Lab
