@@ -11,6 +11,7 @@ from icl_lab.papers import experiment as experiments
 from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
+from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 
@@ -24,6 +25,18 @@ def folder(experiment_name: str, store: Store, preset: str) -> Path:
     found = {place: study for place in there if (study := study_folder.read(place))}
     sizes = {place: (study.options.get("version", 1), len(study.runs)) for place, study in found.items()}
     return max(sizes, key=lambda place: sizes[place], default=usual)
+
+
+def scale(experiment_name: str, experiment: Experiment, store: Store, preset: str) -> str:
+    """Returns the preset at which an experiment is judged where ``preset`` is asked for: that one, if it trains models.
+
+    One that trains nothing is judged where it was asked, at another preset if at no other place.
+    """
+    question = experiment.question()
+    if question is None or question.trains:
+        return preset
+    places = {each: store.study(folder(experiment_name, store, each)) for each in (preset, *PRESETS)}
+    return next((each for each, place in places.items() if study_folder.read(place) is not None), preset)
 
 
 def findings(
@@ -75,8 +88,14 @@ def findings(
 def stored(
     name: str, files: Path, store: Store, preset: str, costs: cost.Costs | None = None
 ) -> tuple[Experiment, list[str], list[Finding]]:
-    """Returns an experiment as it fits a preset, what was left out and why, and its claims judged by what is there."""
+    """Returns an experiment as it fits a preset, what was left out and why, and its claims judged by what is there.
+
+    One that trains nothing is the same at every preset: its claims are judged where it was asked, and nowhere else.
+    """
     made, left_out = experiments.fitting(experiments.load(name, files), preset)
+    asked = scale(name, made, store, preset)
+    if asked != preset:
+        return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
     found = findings(made, store, preset, store.study(folder(name, store, preset)), costs=costs)
     return made, [*left_out, *remarks(name, made, store, preset)], found
 

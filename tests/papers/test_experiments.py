@@ -19,7 +19,7 @@ from icl_lab.comparison import outside
 from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
-from icl_lab.papers import claims, experiment, printed, study
+from icl_lab.papers import claims, experiment, ledger, printed, study
 from icl_lab.papers.card import state
 from icl_lab.papers.cells import combinations
 from icl_lab.papers.quantities import Finished, from_grids
@@ -436,6 +436,22 @@ def test_a_study_names_the_version_of_its_experiment_file(tmp_path):
     publish(files / "mine.toml", text.replace("title", "# edited\ntitle", 1).encode())
     (said,) = claims_said(files, store)
     assert said == f"{place} was made from another version of mine.toml (sha256 {made.sha256[:8]})."
+
+
+def test_what_trains_nothing_is_judged_where_it_was_asked_and_once(tmp_path, lab):
+    """So that no other preset calls its claims not run, settle does not ask it again, and no table shows it twice."""
+    files, store = tmp_path / "files", lab.store
+    text = (FOLDER / "theory.toml").read_text().replace("[[variants]]", "[options]\nrows = 20\n\n[[variants]]", 1)
+    publish(files / "mine.toml", text.encode())
+    made = experiment.load("mine", files)
+    for preset in ("nano", "lite"):
+        assert {found.verdict for found in claims.stored("mine", files, store, preset)[2]} == {"not run"}
+    members = study.groups(made, store, "lite", 3, ())
+    study.publish(made, study.Order("mine", "lite"), members, lab, store.root / "experiments" / "mine-lite")
+    _, said, found = claims.stored("mine", files, store, "nano")
+    assert (said, found) == (["trains nothing and is the same at every preset: judged at lite"], [])
+    assert len(ledger.at(files, store, "lite")) == len(made.claims)
+    assert ledger.at(files, store, "nano") == []
 
 
 def claims_said(files, store):
