@@ -188,8 +188,8 @@ def stop_at(step):
 @pytest.fixture
 def stopped(tiny, lab, monkeypatch):
     """A run with two checkpoints, cut off at step 20."""
-    monkeypatch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
     with monkeypatch.context() as patch:
+        patch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
         patch.setattr(sweeping, "train", stop_at(20))
         with pytest.raises(Interrupted):
             sweeping.sweep(tiny(), 0, lab)
@@ -417,6 +417,7 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stays(tiny, lab, monkeypat
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
+        patch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
         patch.setattr("icl_lab.runs.checkpoints.publish", full)
         with pytest.raises(RunFailed, match=f"{stopped.folder} cannot be written: No space left on device"):
             sweeping.sweep(tiny(), 0, lab)
@@ -434,8 +435,8 @@ def test_a_place_that_cannot_be_a_folder(tiny, lab):
 @pytest.mark.slow
 def test_a_switched_run_resumes_after_the_switch_and_is_loaded_again(tiny, lab, monkeypatch):
     spec = tiny("linear", "softmax", "train.switch_step=10", "train.switch_to=ssmax")
-    monkeypatch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
     with monkeypatch.context() as patch:
+        patch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
         patch.setattr(sweeping, "train", stop_at(20))
         with pytest.raises(Interrupted):
             sweeping.sweep(spec, 0, lab)
