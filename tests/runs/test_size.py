@@ -102,7 +102,7 @@ CELL = {
 def test_the_estimate_of_a_test_is_near_and_not_below(task, monkeypatch):
     monkeypatch.setattr(size, "MEMORY", 2**23)
     monkeypatch.setattr(measuring, "MEMORY", 2**23)
-    spec = resolve(task, "ssa", "smoke", ["test.prompts=640", "test.axes.length=100", *CELL[task]])
+    spec = resolve(task, "ssa", "smoke", ["test.prompts=160", "test.axes.length=100", *CELL[task]])
     built, model = tasks.build(task), model_of(spec).eval()
     subjects = {"ssa": subject(model, built, CPU)}
     subjects |= {name: Subject(predict) for name, predict in built.references().items()}
