@@ -54,16 +54,6 @@ def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | Non
     return Normalize(min(low, 0.0), high if high > low else low + 1.0)
 
 
-def write_numbers(axes: matplotlib.axes.Axes, values: np.ndarray, scale: Normalize, size: float | None = None) -> None:
-    """Writes each number into its cell, in ink that can be read there."""
-    size = size or (7.5 if values.shape[1] <= 12 else 6)
-    for (y, x), value in np.ndenumerate(values):
-        if math.isfinite(value):
-            # Dark ink on the bright end of the map, light ink on the dark end.
-            ink = "black" if float(np.ma.filled(scale(value), 0.0)) > 0.6 else "white"
-            axes.text(x, y, short(value), ha="center", va="center", fontsize=size, color=ink)
-
-
 def short(value: float) -> str:
     """Two digits that fit a cell: 0.0083, 0.12, 3.4, 56, 1.2k."""
     size = abs(value)
@@ -72,6 +62,22 @@ def short(value: float) -> str:
     if size < 0.01:
         return f"{value:.1e}".replace("e-0", "e-").replace("e-", "e−")
     return f"{value:.1f}" if size < 9.95 else f"{value:.0f}" if size < 999.5 else f"{value / 1000:.1f}k"
+
+
+def write_numbers(
+    axes: matplotlib.axes.Axes,
+    values: np.ndarray,
+    scale: Normalize,
+    size: float | None = None,
+    write: Callable[[float], str] = short,
+) -> None:
+    """Writes each number into its cell, in ink that can be read there, as ``short`` does unless told otherwise."""
+    size = size or (7.5 if values.shape[1] <= 12 else 6)
+    for (y, x), value in np.ndenumerate(values):
+        if math.isfinite(value):
+            # Dark ink on the bright end of the map, light ink on the dark end.
+            ink = "black" if float(np.ma.filled(scale(value), 0.0)) > 0.6 else "white"
+            axes.text(x, y, write(value), ha="center", va="center", fontsize=size, color=ink)
 
 
 def writer(log_scale: bool, rates: bool) -> Callable[[float], str]:

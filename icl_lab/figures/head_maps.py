@@ -37,7 +37,7 @@ def head_maps(
         image = axes.imshow(values, cmap=MAP, norm=scale, aspect="auto")
         axes.set_title(wrapped(name, WIDE / columns - 0.6, 9), fontsize=9)
         bottom = number + columns >= len(panels)
-        axes.set_xticks(range(len(across)), across if bottom else [], fontsize=7)
+        axes.set_xticks(range(len(across)), across if bottom else [], fontsize=7 if columns < 5 else 6)
         names = [f"{layer}.{head}" for layer, head in (heads[place] for place in shown)]
         axes.set_yticks(shown, names if number % columns == 0 else [], fontsize=7)
         axes.tick_params(length=0)
@@ -45,7 +45,7 @@ def head_maps(
             if heads[place][0] != heads[place - 1][0]:
                 axes.axhline(place - 0.5, color="white", linewidth=1.5)
         if small and columns * len(across) <= 36:
-            write_numbers(axes, values, scale, size=6)
+            write_numbers(axes, values, scale, size=6, write="{:.2f}".format)  # a share: 1e-5 of it is none
     for axes in list(places.flat)[len(panels) :]:
         axes.remove()
     figure.supxlabel(x, fontsize=8)

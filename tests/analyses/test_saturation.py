@@ -1,6 +1,8 @@
 """One number grows: what heads do, and the share of the error that activation patching recovers."""
 
 import math
+import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -119,6 +121,22 @@ def test_table_and_figure_of_finished_runs(runs, lab):
     assert set(analysis.files(found)) == {"heads.csv", "errors.csv", "patches.csv", "stream.csv"}
     sentence = analysis.finding(found)
     assert sentence.startswith("Up to a factor of 100, 0 of 2 heads with softmax and 0 of 2 heads with ssa saturate.")
+
+
+def test_heads_of_the_first_seeds_are_drawn_and_a_weight_is_written_as_a_share(runs, lab):
+    """A column a rule, in rows of seeds; the title says of how many, and no cell holds a number like 2.5e-07."""
+    found = asking.ask(Saturation(factors=(100.0,), prompts=16), runs("every:balance=half", "softmax", "ssa"), lab)
+    seeds = {name: [Grid(grid.frame.assign(seed=seed)) for seed in range(7)] for name, grid in found.grids.items()}
+    more = replace(found, grids={name: Grid.join(grids) for name, grids in seeds.items()})
+    figure = Saturation().figures(more, "a title")["heads"]
+    maps = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in maps[:2]] == ["softmax, seed 0", "ssa, seed 0"]
+    assert len(maps) == 2 * 5
+    assert figure.get_suptitle() == "a title (5 of 7 seeds)"
+    written = [text.get_text() for axes in maps for text in axes.texts]
+    assert written
+    assert all(re.fullmatch(r"[01]\.\d\d", text) for text in written)
+    assert Saturation().figures(found, "a title")["heads"].get_suptitle() == "a title"
 
 
 def test_a_query_that_grows_is_read_at_its_own_token(runs, lab):

@@ -18,6 +18,8 @@ from icl_lab.figures.head_maps import head_maps
 RECOVERED = "recovered by undisturbed attention"
 LIMITS = (-2.0, 1.1)
 ACROSS = "factor of the growing number"
+SEEDS = 5  # whose heads are drawn one by one; those of all stand in heads.csv
+ABREAST = 5  # maps of heads in a row: the rules of one seed, so that each has a column
 
 
 def figures(found: Found, title: str) -> Mapping[str, Figure]:
@@ -56,13 +58,14 @@ def _curves(found: Found, title: str) -> Figure:
 
 
 def _heads(found: Found, title: str) -> Figure:
-    """A map for each model: layer and head down, factors across, the weight on the number."""
+    """A map for each model of the first seeds: layer and head down, factors across, the weight on the number."""
     panels: dict[str, np.ndarray] = {}
     factors = found["heads"].values("factor")
     weight = _weight(found)
     grid = found["heads"].where(metric=weight)
     where = [tuple(map(int, pair)) for pair in grid.frame[["layer", "head"]].drop_duplicates().itertuples(index=False)]
-    seeds = seeds_of(found, found.rules[0])
+    every = seeds_of(found, found.rules[0])
+    seeds = every[:SEEDS]
     for seed in seeds:
         for rule in found.rules:
             if seed in seeds_of(found, rule):
@@ -73,10 +76,10 @@ def _heads(found: Found, title: str) -> Figure:
         panels,
         sorted(where),  # type: ignore[arg-type]
         [f"{factor:g}" for factor in factors],
-        title=title,
+        title=title if seeds == every else f"{title} ({len(seeds)} of {len(every)} seeds)",
         label=WEIGHED[weight],
         x=ACROSS,
-        columns=min(len(found.rules), 4),
+        columns=min(len(found.rules), ABREAST),
     )
 
 
