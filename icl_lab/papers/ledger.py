@@ -51,6 +51,17 @@ def at(files: Path, store: Store, preset: str) -> list[Entry]:
     return among(entries)
 
 
+def decided(names: Iterable[str], files: Path, store: Store, presets: Iterable[str]) -> set[tuple[str, str]]:
+    """Returns the claims of these experiments, (experiment, statement), that have a verdict at one of the presets."""
+    judged = (
+        (name, finding)
+        for preset in filter(store.has, presets)
+        for name in names
+        for finding in claims.stored(name, files, store, preset)[2]
+    )
+    return {(name, found.claim.statement) for name, found in judged if found.verdict in verdicts.DECIDED}
+
+
 def among(entries: Sequence[Entry]) -> list[Entry]:
     """Returns the entries with the false discovery rates that they have among each other."""
     rates = verdicts.rates([_p(entry.finding) for entry in entries])

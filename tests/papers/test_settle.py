@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from icl_lab.errors import Stopped
-from icl_lab.papers import experiment, settle
+from icl_lab.papers import claims, experiment, settle
 from icl_lab.papers.cost import Costs
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.verdicts import Finding, judge
@@ -121,6 +121,23 @@ def test_settle_trains_judges_writes_and_has_nothing_left_to_do(run, tmp_path):
     code, _, err = run(*asked)
     assert code == 0
     assert "to do" not in err
+
+
+@pytest.mark.slow
+def test_with_once_a_claim_that_another_preset_has_decided_takes_no_seed(run, tmp_path, monkeypatch):
+    (tmp_path / "small.toml").write_text(SMALL)
+    judged = claims.stored
+
+    def stored(name, files, store, preset, costs=None):
+        made, said, findings = judged(name, files, store, preset, costs)
+        decided = found(findings[0].claim, 1.0, 1.01, 0.99)
+        return made, said, [decided, *findings[1:]] if preset == "nano" else findings
+
+    monkeypatch.setattr(claims, "stored", stored)
+    monkeypatch.setattr(Store, "has", lambda self, preset: preset == "nano")
+    asked = ("settle", "small", "--preset", "smoke", "--experiments", str(tmp_path), "--dry-run")
+    assert run(*asked)[1].startswith("small: to 3 seeds for 3 open claims, 6 runs")
+    assert run(*asked, "--once")[1].startswith("small: to 3 seeds for 2 open claims, 6 runs")
 
 
 @pytest.mark.slow

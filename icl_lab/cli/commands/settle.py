@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,7 @@ def _time(context: click.Context, option: click.Parameter, text: str) -> float:
 @threads_option
 @large_option
 @crowd_options
+@click.option("--once", is_flag=True, help="Leave claims that another preset has decided.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and train nothing.")
 def settle(
     names: tuple[str, ...],
@@ -67,15 +68,18 @@ def settle(
     threads: int | None,
     allow_large: bool,
     shard: tuple[int, int],
+    once: bool,
     dry_run: bool,
     **order: Any,
 ) -> None:
     """Spend seeds where they decide claims soonest, until all are decided or the time is up; the same command goes on.
 
     NAMES are experiments; all, unless named. Claims are looked at after 3, 5, 8, 12, ... seeds, so that looking again
-    and again cannot make a difference out of none. With --shard, every part takes experiments of its own.
+    and again cannot make a difference out of none. A verdict holds at its preset; with --once, one at any preset is
+    enough. With --shard, every part takes experiments of its own.
     """
-    from icl_lab.papers import experiment, settle
+    from icl_lab.papers import experiment, ledger, settle
+    from icl_lab.runs.presets import PRESETS
 
     place, end = experiment.place(files), time.monotonic() + budget
     how = Order.of(order | {"device": device, "threads": threads})
@@ -86,8 +90,10 @@ def settle(
     chosen = [name for number, name in enumerate(asked) if number % parts == part % parts]
     lab = laboratory(results, device, threads, allow_large=allow_large)
     late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
+    others = [other for other in PRESETS if once and other != preset]
+    left = ledger.decided(chosen, place, lab.store, others)
     # Parts that run at the same time write tables of their own.
-    desk = Desk(place, preset, lab, chosen, f"-{part}-of-{parts}" if parts > 1 else "")
+    desk = Desk(place, preset, lab, chosen, f"-{part}-of-{parts}" if parts > 1 else "", left)
     failed: dict[str, str] = {}
     while True:
         steps = [step for name in chosen if name not in failed and (step := desk.step(name)) is not None]
@@ -118,9 +124,12 @@ def settle(
 class Desk:
     """The state of a settlement: what every experiment has found by now, and what its runs take."""
 
-    def __init__(self, files: Path, preset: str, lab: "Lab", names: Sequence[str], part: str) -> None:
+    def __init__(
+        self, files: Path, preset: str, lab: "Lab", names: Sequence[str], part: str, left: Set[tuple[str, str]]
+    ) -> None:
         from icl_lab.papers.cost import Costs
 
+        self._left = left  # claims, (experiment, statement), that no seed is spent on
         self.files, self.preset, self.lab, self.names = files, preset, lab, names
         self.place = lab.store.root / f"ledger-{preset}{part}.csv"
         self._costs = Costs(lab.store, preset, self._measured)
@@ -133,6 +142,7 @@ class Desk:
         from icl_lab.papers import settle
 
         finished, found = self._look(name)
+        found = [each for each in found if (name, each.claim.statement) not in self._left]
         step = settle.step(name, finished, found, self._costs, lambda: self._before(finished.experiment, name))
         return None if step is None or (name, step.seeds) in self._taken_steps else step
 
