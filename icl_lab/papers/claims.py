@@ -27,7 +27,7 @@ def folder(experiment_name: str, store: Store, preset: str) -> Path:
     return max(sizes, key=lambda place: sizes[place], default=usual)
 
 
-def scale(experiment_name: str, experiment: Experiment, store: Store, preset: str) -> str:
+def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset: str) -> str:
     """Returns the preset at which an experiment is judged where ``preset`` is asked for: that one, if it trains models.
 
     One that trains nothing is judged where it was asked, at another preset if at no other place.
@@ -35,8 +35,8 @@ def scale(experiment_name: str, experiment: Experiment, store: Store, preset: st
     question = experiment.question()
     if question is None or question.trains:
         return preset
-    places = {each: store.study(folder(experiment_name, store, each)) for each in (preset, *PRESETS)}
-    return next((each for each, place in places.items() if study_folder.read(place) is not None), preset)
+    places = ((each, store.study(folder(experiment_name, store, each))) for each in (preset, *PRESETS))
+    return next((each for each, place in places if study_folder.read(place) is not None), preset)
 
 
 def findings(
@@ -93,7 +93,7 @@ def stored(
     One that trains nothing is the same at every preset: its claims are judged where it was asked, and nowhere else.
     """
     made, left_out = experiments.fitting(experiments.load(name, files), preset)
-    asked = scale(name, made, store, preset)
+    asked = judged_at(name, made, store, preset)
     if asked != preset:
         return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
     found = findings(made, store, preset, store.study(folder(name, store, preset)), costs=costs)

@@ -44,22 +44,21 @@ def at(files: Path, store: Store, preset: str) -> list[Entry]:
     The false discovery rate is over the claims that are judged here. Claims about variants that do not fit the scale
     are left out.
     """
-    entries, costs = [], cost.Costs(store, preset)
-    for name in experiment.names(files):
+    return among(_judged(experiment.names(files), files, store, preset))
+
+
+def _judged(names: Sequence[str], files: Path, store: Store, preset: str) -> list[Entry]:
+    entries, costs = list[Entry](), cost.Costs(store, preset)
+    for name in names:
         made, _, found = claims.stored(name, files, store, preset, costs)
         entries += [Entry(name, made.paper, preset, finding) for finding in found]
-    return among(entries)
+    return entries
 
 
-def decided(names: Iterable[str], files: Path, store: Store, presets: Iterable[str]) -> set[tuple[str, str]]:
+def decided(names: Sequence[str], files: Path, store: Store, presets: Iterable[str]) -> set[tuple[str, str]]:
     """Returns the claims of these experiments, (experiment, statement), that have a verdict at one of the presets."""
-    judged = (
-        (name, finding)
-        for preset in filter(store.has, presets)
-        for name in names
-        for finding in claims.stored(name, files, store, preset)[2]
-    )
-    return {(name, found.claim.statement) for name, found in judged if found.verdict in verdicts.DECIDED}
+    judged = (entry for preset in filter(store.has, presets) for entry in _judged(names, files, store, preset))
+    return {(e.experiment, e.finding.claim.statement) for e in judged if e.finding.verdict in verdicts.DECIDED}
 
 
 def among(entries: Sequence[Entry]) -> list[Entry]:
