@@ -62,11 +62,6 @@ def step(
     return Step(name, tuple(c.claim.statement for c in now), seeds, tuple(runs.values()), taken, worth)
 
 
-def best(steps: Sequence[Step]) -> Step | None:
-    """Returns the step to take: the one of most worth, of equals the first."""
-    return max(steps, key=lambda step: step.worth, default=None)
-
-
 @dataclass(frozen=True)
 class _Chance:
     """An open claim: its next look, and the hours of one core to the look that would decide it."""

@@ -94,11 +94,11 @@ def test_seeds_are_spent_where_they_decide_soonest(finished, monkeypatch):
     rise = finished.experiment.claims[0]
     monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
     soon, late = found(rise, 0.4, 0.5, 0.6), found(rise, 0.0, 0.5, 1.0)
-    steps = [settle.step(name, finished, [one], Second()) for name, one in (("late", late), ("soon", soon))]
-    assert settle.best(steps).experiment == "soon"
-    slow = settle.step("slow", finished, [soon], Second(100.0))
-    assert settle.best([steps[0], slow]).experiment == "late"
-    assert settle.best([]) is None
+    late, soon, slow = (
+        settle.step("small", finished, [one], costs)
+        for one, costs in ((late, Second()), (soon, Second()), (soon, Second(100.0)))
+    )
+    assert soon.worth > late.worth > slow.worth
 
 
 @pytest.mark.slow
@@ -138,6 +138,50 @@ def test_with_once_a_claim_that_another_preset_has_decided_takes_no_seed(run, tm
     asked = ("settle", "small", "--preset", "smoke", "--experiments", str(tmp_path), "--dry-run")
     assert run(*asked)[1].startswith("small: to 3 seeds for 3 open claims, 6 runs")
     assert run(*asked, "--once")[1].startswith("small: to 3 seeds for 2 open claims, 6 runs")
+
+
+@pytest.fixture
+def two_scales(run, tmp_path, monkeypatch):
+    """Asks what is to be done for two claims of the small experiment at two scales; a training takes a second.
+
+    At `smoke` the first has three seeds, 13 more would decide it, and the second is hopeless. At `nano` the first is
+    decided, and the second not run.
+    """
+    (tmp_path / "small.toml").write_text(SMALL)
+    judged = claims.stored
+
+    def stored(name, files, store, preset, costs=None):
+        made, said, (first, second, _) = judged(name, files, store, preset, costs)
+        if preset == "nano":
+            return made, said, [found(first.claim, 1.0, 1.01, 0.99), second]
+        return made, said, [found(first.claim, 0.0, 0.5, 1.0), found(second.claim, 0.11, 5.0, -4.7)]
+
+    monkeypatch.setattr(claims, "stored", stored)
+    monkeypatch.setattr(settle, "_have", lambda finished, finding: len(finding.seeds))
+    monkeypatch.setattr(Costs, "training", lambda self, spec: 1.0)
+    monkeypatch.setattr(Costs, "test", lambda self, spec: 0.0)
+
+    def asked(*words):
+        code, out, err = run("settle", "small", "--experiments", str(tmp_path), "--dry-run", *words)
+        assert code == 0, err
+        return [line.partition(", ")[0] for line in out.splitlines()]
+
+    return asked
+
+
+def test_of_several_presets_the_step_that_decides_soonest_comes_first(two_scales):
+    nano, smoke = "small at nano: to 3 seeds for 1 open claim", "small at smoke: to 5 seeds for 1 open claim"
+    assert two_scales("--preset", "smoke,nano") == [nano, smoke]
+    assert two_scales("--preset", "smoke, nano,smoke", "--once") == [nano]
+    assert two_scales("--preset", "smoke") == ["small: to 5 seeds for 1 open claim"]
+
+
+@pytest.mark.parametrize("asked", ["nano,large", "", ","])
+def test_a_preset_that_does_not_exist_is_named(run, asked):
+    code, _, err = run("settle", "--preset", asked, "--dry-run")
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert "nano" in err
 
 
 @pytest.mark.slow

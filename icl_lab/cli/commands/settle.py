@@ -21,7 +21,7 @@ from icl_lab.cli.options import (
 )
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import RunFailed, Stopped, UnknownName
 from icl_lab.launch.announce import Clock, duration
 from icl_lab.launch.complete import check_sizes
 
@@ -46,9 +46,28 @@ def _time(context: click.Context, option: click.Parameter, text: str) -> float:
     return float(found[1]) * UNITS[found[2]]
 
 
+def _scales(context: click.Context, option: click.Parameter, text: str) -> list[str]:
+    """Reads presets, separated by commas; one that is named twice counts once."""
+    from icl_lab.runs.presets import PRESETS
+
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in PRESETS:
+            raise UnknownName("preset", name, list(PRESETS))
+    return names
+
+
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--preset", default="lite", show_default=True, help="The scale at which to decide.")
+@click.option(
+    "--preset",
+    "presets",
+    default="lite",
+    show_default=True,
+    metavar="NAME,..",
+    callback=_scales,
+    help="The scale at which to decide; several: whichever decides soonest.",
+)
 @click.option("--budget", default="1h", show_default=True, metavar="TIME", callback=_time, help="When to stop: 3h.")
 @results_option
 @experiments_option
@@ -60,7 +79,7 @@ def _time(context: click.Context, option: click.Parameter, text: str) -> float:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and train nothing.")
 def settle(
     names: tuple[str, ...],
-    preset: str,
+    presets: list[str],
     budget: float,
     results: Path,
     files: Path,
@@ -76,9 +95,10 @@ def settle(
 
     NAMES are experiments; all, unless named. Claims are looked at after 3, 5, 8, 12, ... seeds, so that looking again
     and again cannot make a difference out of none. A verdict holds at its preset; with --once, one at any preset is
-    enough. With --shard, every part takes experiments of its own.
+    enough. --preset nano,lite2 goes on with each claim at the scale that is expected to decide it soonest; without
+    --once it is decided at both. With --shard, every part takes experiments of its own.
     """
-    from icl_lab.papers import experiment, ledger, settle
+    from icl_lab.papers import experiment, ledger
     from icl_lab.runs.presets import PRESETS
 
     place, end = experiment.place(files), time.monotonic() + budget
@@ -90,21 +110,26 @@ def settle(
     chosen = [name for number, name in enumerate(asked) if number % parts == part % parts]
     lab = laboratory(results, device, threads, allow_large=allow_large)
     late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
-    others = [other for other in PRESETS if once and other != preset]
-    left = ledger.decided(chosen, place, lab.store, others)
+    elsewhere = ledger.decided(chosen, place, lab.store, set(PRESETS) - set(presets)) if once else set()
     # Parts that run at the same time write tables of their own.
-    desk = Desk(place, preset, lab, chosen, f"-{part}-of-{parts}" if parts > 1 else "", left)
-    failed: dict[str, str] = {}
+    desks = [Desk(place, preset, lab, chosen, f"-{part}-of-{parts}" if parts > 1 else "") for preset in presets]
+    failed: dict[tuple[Desk, str], str] = {}
     while True:
-        steps = [step for name in chosen if name not in failed and (step := desk.step(name)) is not None]
-        step = settle.best(steps)
+        # What is decided at one of these scales; a desk opens nothing that it has decided itself.
+        left = elsewhere.union(*(desk.decided() for desk in desks)) if once else set()
+        open_ = ((desk.step(name, left), desk) for desk in desks for name in chosen if (desk, name) not in failed)
+        steps = [(step, desk) for step, desk in open_ if step is not None]
+        steps.sort(key=lambda each: each[0].worth, reverse=True)
+        told = [_told(step, desk.preset if len(desks) > 1 else "") for step, desk in steps]
         if dry_run:
-            out("\n".join(_told(each) for each in sorted(steps, key=lambda step: -step.worth)))
+            out("\n".join(told))
             return
-        desk.write()
-        if step is None:
+        for desk in desks:
+            desk.write()
+        if not steps:
             break
-        say(_told(step))
+        say(told[0])
+        step, desk = steps[0]
         try:
             desk.take(step, late, how)
         except Stopped:
@@ -113,23 +138,21 @@ def settle(
             say(f"the time is up ({duration(budget)}); the same command goes on.")
             break
         except RunFailed as error:  # the other experiments are none the worse
-            failed[step.experiment] = str(error)
+            failed[desk, step.experiment] = str(error)
             say(f"left: {step.experiment} ({error})")
-    out(desk.summary())
+    out("\n".join(desk.summary() for desk in desks))
     out(f"next: {then('claims')}")
     if failed:
-        raise RunFailed(f"runs of {', '.join(failed)} failed, see above; the same command tries them again.")
+        names_failed = ", ".join(dict.fromkeys(name for _, name in failed))
+        raise RunFailed(f"runs of {names_failed} failed, see above; the same command tries them again.")
 
 
 class Desk:
-    """The state of a settlement: what every experiment has found by now, and what its runs take."""
+    """The state of a settlement at one scale: what every experiment has found by now, and what its runs take."""
 
-    def __init__(
-        self, files: Path, preset: str, lab: "Lab", names: Sequence[str], part: str, left: Set[tuple[str, str]]
-    ) -> None:
+    def __init__(self, files: Path, preset: str, lab: "Lab", names: Sequence[str], part: str) -> None:
         from icl_lab.papers.cost import Costs
 
-        self._left = left  # claims, (experiment, statement), that no seed is spent on
         self.files, self.preset, self.lab, self.names = files, preset, lab, names
         self.place = lab.store.root / f"ledger-{preset}{part}.csv"
         self._costs = Costs(lab.store, preset, self._measured)
@@ -137,12 +160,22 @@ class Desk:
         self._asked: dict[str, Earlier | None] = {}
         self._taken_steps: set[tuple[str, int]] = set()  # what did not open a later look is not taken twice
 
-    def step(self, name: str) -> "Step | None":
-        """Returns the next step of an experiment; None where nothing is open that seeds could decide."""
+    def decided(self) -> set[tuple[str, str]]:
+        """The claims, (experiment, statement), that have a verdict here."""
+        from icl_lab.papers.verdicts import DECIDED
+
+        looked = ((name, each) for name in self.names for each in self._look(name)[1])
+        return {(name, each.claim.statement) for name, each in looked if each.verdict in DECIDED}
+
+    def step(self, name: str, left: Set[tuple[str, str]]) -> "Step | None":
+        """Returns the next step of an experiment; None where nothing is open that seeds could decide.
+
+        No seed is spent on the claims that are ``left``.
+        """
         from icl_lab.papers import settle
 
         finished, found = self._look(name)
-        found = [each for each in found if (name, each.claim.statement) not in self._left]
+        found = [each for each in found if (name, each.claim.statement) not in left]
         step = settle.step(name, finished, found, self._costs, lambda: self._before(finished.experiment, name))
         return None if step is None or (name, step.seeds) in self._taken_steps else step
 
@@ -218,7 +251,7 @@ class Desk:
         return Clock(self.lab.device, tested=False)(like)[0] / size.trained(spec)
 
 
-def _told(step: "Step") -> str:
+def _told(step: "Step", preset: str) -> str:
     claims = f"{len(step.claims)} open claim{'s' * (len(step.claims) > 1)}"
     cost = f"{len(step.runs)} runs, about {duration(step.seconds)}" if step.runs else "nothing to train"
-    return f"{step.experiment}: to {step.seeds} seeds for {claims}, {cost}"
+    return f"{step.experiment}{preset and f' at {preset}'}: to {step.seeds} seeds for {claims}, {cost}"
