@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,8 @@ def findings(
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
         lacks, hours = gate.unlearned(finished, claim, source.seeds), costs.seed(finished, claim) / 3600
-        judged.append(
-            verdicts.judge(claim, source.seeds, left, right, scale, source.noise, source.resolution, lacks, hours)
-        )
+        verdict = verdicts.judge(claim, source.seeds, left, right, scale, source.noise, source.resolution, lacks, hours)
+        judged.append(replace(verdict, failed=gate.failed(finished, claim, verdict.seeds)))
     return judged
 
 

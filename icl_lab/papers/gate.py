@@ -31,6 +31,21 @@ def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     return ""
 
 
+def failed(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
+    """Returns how many tested models of each side have not learned the task, in words; empty where all have.
+
+    The median says nothing about them, and an effect over seeds of which some have learned is one of two kinds mixed.
+    """
+    told = []
+    for of in dict.fromkeys(side.of for side in (claim.left, claim.right)):
+        if finished.experiment.variant(of) is None:
+            continue
+        shares = [share for seed in seeds if (share := _share(finished, of, seed)) is not None]
+        if lost := sum(not share < GATE for share in shares):
+            told.append(f"{lost} of {len(shares)} of {of}")
+    return f"tested models that have not learned: {', '.join(told)}" if told else ""
+
+
 def _far(side: Quantity, finished: Finished) -> bool:
     """Whether the cells of a side lie outside training conditions; cells of an analysis' own axes do."""
     here = summary.training_cell(finished.task, finished.spec(side.of))

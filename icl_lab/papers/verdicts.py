@@ -50,6 +50,7 @@ class Finding:
     note: str = ""
     margin: float = math.nan
     hours: float = math.nan  # of training, for one more seed of both sides
+    failed: str = ""  # how many of these seeds have not learned their task
 
     @property
     def found(self) -> Effect | None:
@@ -66,7 +67,7 @@ class Finding:
         interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
         how_sure = ", one seed" if len(self.seeds) == 1 else f" {interval}, {span(self.seeds)}"
         told = f"{'ratio' if ratio else 'difference'} {effect:.3g}{how_sure}"
-        return told + (f"; {self.note}" if self.note else "")
+        return "; ".join(part for part in (told, self.note, self.failed) if part)
 
     @property
     def more(self) -> int | None:

@@ -41,6 +41,15 @@ def test_models_that_err_a_quarter_as_much_as_a_trivial_answer_are_not_judged_fa
     assert gate.unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
 
 
+def test_seeds_that_have_not_learned_are_counted_beside_any_verdict(finished):
+    told = "tested models that have not learned: "
+    assert gate.failed(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == told + "1 of 3 of softmax, 2 of 3 of wide"
+    assert gate.failed(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == told + "1 of 3 of softmax"
+    assert gate.failed(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
+    finished.errors["softmax"][1] = math.nan
+    assert gate.failed(finished, claim("softmax", "softmax", 1.0), [0, 1]) == told + "1 of 2 of softmax"
+
+
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
     """1.6 where the best reference has 1.5 and the trivial one 2: a fifth of the way, though 0.8 of the loss."""
     plain = finished.at_home
