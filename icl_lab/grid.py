@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,10 +45,11 @@ class Grid:
         for name, wanted in labels.items():
             if name not in frame.columns:
                 raise KeyError(f"this grid has no column '{name}'; it has {', '.join(frame.columns)}")
-            column = frame[name]
             # One comparison a column and one selection at the end: pages ask this thousands of times.
-            hit = column.isin(list(wanted)) if isinstance(wanted, list | tuple) else column == wanted
-            found = chosen & hit.to_numpy()
+            if isinstance(wanted, list | tuple):
+                found = chosen & frame[name].isin(list(wanted)).to_numpy()
+            else:
+                found = chosen & (self._column(name) == wanted)
             if not found.any():
                 there = ", ".join(_tidy(value) for value in frame[name][chosen].drop_duplicates())
                 raise KeyError(f"no cell has {name}={wanted}; there are {there}")
@@ -69,7 +71,7 @@ class Grid:
         columns = list(cells[0])
         if set(columns) - set(self.frame.columns):
             self.where(**cells[0])  # says which columns there are
-        known, found = self.by(*columns), []  # one pass over the table: claims ask for hundreds of cells of one grid
+        known, found = self._cells(*columns), []
         for cell in cells:
             wanted = tuple(cell[column] for column in columns)
             if wanted not in known:
@@ -83,6 +85,25 @@ class Grid:
         for *labels, value in self.frame[[*columns, "value"]].itertuples(index=False, name=None):
             found.setdefault(tuple(labels), []).append(value)
         return found
+
+    def _cells(self, *columns: str) -> dict[tuple[object, ...], list[float]]:
+        """``by``, in one pass over the table for all that ask: claims ask for hundreds of cells of one grid."""
+        if columns not in self._passes:
+            self._passes[columns] = self.by(*columns)
+        return self._passes[columns]
+
+    def _column(self, name: str) -> Any:
+        if name not in self._columns:
+            self._columns[name] = self.frame[name].to_numpy()
+        return self._columns[name]
+
+    @cached_property
+    def _passes(self) -> dict[tuple[str, ...], dict[tuple[object, ...], list[float]]]:
+        return {}
+
+    @cached_property
+    def _columns(self) -> dict[str, Any]:
+        return {}
 
     def values(self, column: str) -> list[Any]:
         """Returns the distinct labels of a column, in order of appearance."""

@@ -152,8 +152,10 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
         else:
             grid, _ = finished.measured(side.of, seed)
             name = side.of if side.of.startswith("reference:") else model_name(grid)
-        cells = combinations(side.cells, {axis: value for axis, value in training.items() if axis not in task.facets})
-        return _mean(grid.where(attn=name, metric=metric or task.headline).values_at(cells), task.log_scale)
+        here = {axis: value for axis, value in training.items() if axis not in task.facets}
+        which = {"attn": name, "metric": metric or task.headline}
+        cells = [{**which, **cell} for cell in combinations(side.cells, here)]
+        return _mean(grid.values_at(cells), task.log_scale)
 
     def noise(count: int) -> Evaluation | None:
         # Errors of single prompts are kept of the headline, and not of references or printed numbers.

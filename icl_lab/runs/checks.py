@@ -49,9 +49,9 @@ def labels(grid: Grid, told: Mapping[str, Any], test: TestSpec, path: Path) -> N
 
 def means(grid: Grid, errors: Errors, model: str, metric: str, path: Path) -> None:
     """Raises ``RunFailed`` where a cell of the headline metric is not the mean over its prompts' errors."""
-    rows, known = grid.where(attn=model, metric=metric).frame, errors.means()
-    for *cell, value in rows[[*grid.axes, "value"]].itertuples(index=False):
-        at = dict(zip(grid.axes, cell, strict=True))
+    rows, known, axes = grid.where(attn=model, metric=metric).frame, errors.means(), grid.axes
+    for *cell, value in rows[[*axes, "value"]].itertuples(index=False, name=None):
+        at = dict(zip(axes, cell, strict=True))
         mean = known.get(tuple(at.get(axis, math.nan) for axis in errors.axes))
         if mean is None:
             raise RunFailed(f"{path} has a cell without errors beside it: no cell {at} was measured; {WAY_OUT}.")
