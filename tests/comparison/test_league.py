@@ -124,6 +124,10 @@ def test_the_command_ranks_what_is_there_and_trains_only_when_asked(run, quick_p
         "study.json",
     }
     assert len((folder / "league.csv").read_text().splitlines()) == 1 + 2 * 2 * 2
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    code, out, _ = run(*words, "--add", "lssa", "--dry-run")
+    assert (code, out) == (0, "4 of 6 runs are there to be ranked; --train trains what is missing.\n")
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     code, out, err = run(*words, "--add", "lssa")
     assert code == 0
     assert "2 of 6 runs are missing; --train trains them." in err

@@ -25,7 +25,7 @@ RULES = (
 @click.option("--train", is_flag=True, help="Train what is missing: hours to days. Without it, what is there counts.")
 @click.option("--baseline", default="softmax", show_default=True, help="What cells are told from.")
 @click.option("--force", is_flag=True, help="Write over another study in the folder.")
-@click.option("--dry-run", is_flag=True, help="With --train: say what would be done, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
 @click.option("--name", default="", help="Folder in the results folder.")
 @seeds_option
 @where_options
@@ -62,8 +62,11 @@ def league(
         runs += found
     if train and not complete(runs, lab, replace(order, force=False)):
         return
-    table = numbers.gather(runs, baseline)
     missing = sum(not run.finished for run in runs)
+    if order.dry_run:
+        out(f"{len(runs) - missing} of {len(runs)} runs are there to be ranked; --train trains what is missing.")
+        return
+    table = numbers.gather(runs, baseline)
     groups = {
         f"{run.spec.task} {run.spec.attn}": [r for r in runs if r.spec == run.spec and r.finished] for run in runs
     }
