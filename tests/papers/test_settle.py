@@ -142,7 +142,9 @@ def test_with_once_a_claim_that_another_preset_has_decided_takes_no_seed(run, tm
 
 @pytest.fixture
 def two_scales(run, tmp_path, monkeypatch):
-    """Asks what is to be done for two claims of the small experiment at two scales; a training takes a second.
+    """Asks what is to be done for two claims of the small experiment at two scales.
+
+    A training takes 100 s at `smoke`, and 110 s at `nano`.
 
     At `smoke` the first has three seeds, 13 more would decide it, and the second is hopeless. At `nano` the first is
     decided, and the second not run.
@@ -158,7 +160,7 @@ def two_scales(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(claims, "stored", stored)
     monkeypatch.setattr(settle, "_have", lambda finished, finding: len(finding.seeds))
-    monkeypatch.setattr(Costs, "training", lambda self, spec: 1.0)
+    monkeypatch.setattr(Costs, "training", lambda self, spec: {"smoke": 100.0, "nano": 110.0}[spec.preset])
     monkeypatch.setattr(Costs, "test", lambda self, spec: 0.0)
 
     def asked(*words):
@@ -174,6 +176,15 @@ def test_of_several_presets_the_step_that_decides_soonest_comes_first(two_scales
     assert two_scales("--preset", "smoke,nano") == [nano, smoke]
     assert two_scales("--preset", "smoke, nano,smoke", "--once") == [nano]
     assert two_scales("--preset", "smoke") == ["small: to 5 seeds for 1 open claim"]
+
+
+def test_a_step_that_the_time_left_allows_comes_before_one_that_decides_more(two_scales):
+    """500 s at `smoke` and 660 s at `nano`, of one core."""
+    nano, smoke = "small at nano: to 3 seeds for 1 open claim", "small at smoke: to 5 seeds for 1 open claim"
+    asked = ("--preset", "smoke,nano", "--budget")
+    assert two_scales(*asked, "550s") == [smoke, nano]
+    assert two_scales(*asked, "550s", "--jobs", "2") == [nano, smoke]
+    assert two_scales(*asked, "400s") == [nano, smoke]  # neither
 
 
 @pytest.mark.parametrize("asked", ["nano,large", "", ","])
