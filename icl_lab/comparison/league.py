@@ -209,7 +209,8 @@ def table(league: League, missing: int) -> list[str]:
         text += ["", f"### Skill {WORDS[part]}", "", *md.head(["rule", *(f"`{task}`" for task in league.tasks)])]
         for rule in league.rules:
             text.append(md.row([f"`{rule}`", *(_cell(league, rule, task, part) for task in league.tasks)]))
-    text += ["", f"\\* differs from `{league.baseline}`: p below {CLEAR:g}, paired over seeds, of this cell alone."]
+    if league.baseline in league.rules:
+        text += ["", f"\\* differs from `{league.baseline}`: p below {CLEAR:g}, paired over seeds, of this cell alone."]
     return text
 
 

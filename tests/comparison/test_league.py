@@ -103,6 +103,9 @@ def test_only_a_difference_over_seeds_is_marked():
     assert not found.clear("ssa", "y", "far")  # one seed
     assert not found.clear("softmax", "x", "far")
     assert "| `ssa` | 0.82* | 0.90 |" in "\n".join(league.table(found, 0))
+    assert league.table(found, 0)[-1].startswith("\\* differs from `softmax`")
+    alone = league.League({cell: skill for cell, skill in found.skills.items() if cell[0] != "softmax"}, "softmax")
+    assert "differs from" not in "\n".join(league.table(alone, 0))
 
 
 def test_the_command_ranks_what_is_there_and_trains_only_when_asked(run, quick_pictures, tmp_path):
