@@ -237,7 +237,7 @@ def test_nor_are_more_words(path, idle, monkeypatch, data):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("path", COMMANDS, ids="-".join)
 @given(data=st.data())
-@tried(20)
+@tried(10)
 def test_nor_are_many_more_words(path, idle, monkeypatch, data):
     feed(path, idle, monkeypatch, data)
 
