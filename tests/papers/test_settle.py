@@ -118,9 +118,16 @@ def test_settle_trains_judges_writes_and_has_nothing_left_to_do(run, tmp_path):
     assert rows["Errors rise"]["seeds"] == "0 1 2"
     assert rows["Of cells that nobody measured"]["verdict"] == "not run"
     assert "small: to 3 seeds for 3 open claims, 6 runs" in err
-    code, _, err = run(*asked)
+    code, out, err = run(*asked)
     assert code == 0
     assert "to do" not in err
+    code, out, err = run("settle", "small", "--preset", "smoke,nano", *asked[4:])
+    assert code == 0, err
+    assert "small at nano: to 3 seeds for 3 open claims, 6 runs" in err
+    assert {path.name for path in tmp_path.rglob("ledger-*.csv")} == {"ledger-smoke.csv", "ledger-nano.csv"}
+    hints = [line.split()[1:5] for line in out.splitlines() if line.startswith("next: ")]
+    assert hints == [["icl-lab", "claims", "--preset", preset] for preset in ("smoke", "nano")]
+    assert all(f"at {preset}." in out for preset in ("smoke", "nano"))
 
 
 @pytest.mark.slow

@@ -133,7 +133,8 @@ def settle(
             failed[scale, step.experiment] = str(error)
             say(f"left: {step.experiment} ({error})")
     out("\n".join(scale.summary() for scale in scales))
-    out(f"next: {then('claims')}")
+    for preset in presets:
+        out(f"next: {then('claims', {'--preset': [preset]})}")
     if failed:
         names_failed = ", ".join(dict.fromkeys(name for _, name in failed))
         raise RunFailed(f"runs of {names_failed} failed, see above; the same command tries them again.")
