@@ -17,8 +17,8 @@ MEASURED = ("grid.csv", "errors.safetensors")
 def files(run: Run, *, weights: bool, held: Kept | None = None) -> dict[str, bytes]:
     """Returns the files of a finished run, by their names below its folder; ``weights`` adds the trained model.
 
-    ``held`` is the run as the evidence holds it: where its very model was trained again only to be tested with another
-    rule, the tests are added to what is held. Raises ``RunFailed`` where the run is not finished, a file is damaged,
+    ``held`` is the run as the evidence holds it: where its very model was trained again to be tested with another rule,
+    the tests are added to what is held. Raises ``RunFailed`` where the run is not finished, a file is damaged,
     rows are of another run, or a cell is not the mean of its errors.
     """
     found = held.files() if held is not None and tested(run, held) else _own(run)
@@ -34,8 +34,8 @@ def files(run: Run, *, weights: bool, held: Kept | None = None) -> dict[str, byt
 
 
 def tested(run: Run, held: Kept | None) -> bool:
-    """Whether a run without a grid of its own has tests with other rules, of the very model that the evidence is of."""
-    if held is None or run.finished or not _tests(run) or not (run.folder / "env.json").exists():
+    """Whether a run has tests with other rules, of the very model that the evidence is of."""
+    if held is None or not _tests(run) or not (run.folder / "env.json").exists():
         return False
     return reuse.same_model(held, run.env())
 

@@ -272,6 +272,28 @@ def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, lab,
     assert evidence.run(own.key).files() == after
 
 
+def test_nor_does_a_grid_of_its_own_keep_a_test_of_the_very_model_out(own, evidence, run, lab):
+    """A run of the evidence that was trained again has another ``env.json``, and what is held stays."""
+    import dataclasses
+
+    folder = own.folder.parents[4]
+    assert run("evidence", "add", str(own.folder))[0] == 0
+    before = evidence.run(own.key).files()
+    sweeping.sweep(own.spec, 0, dataclasses.replace(lab, store=Store(folder)), "softmax")
+    env = own.env() | {"command": "another one"}
+    (own.folder / "manifest.json").unlink()
+    (own.folder / "env.json").write_text(json.dumps(env))
+    assert run("evidence", "add", str(own.folder))[:2] == (
+        0,
+        f"1 of 1 runs are new in {evidence.root}; the others were there.\n",
+    )
+    after = evidence.run(own.key).files()
+    assert set(after) == {*before, "swap-softmax/grid.csv", "swap-softmax/errors.safetensors"}
+    assert {name: after[name] for name in before} == before
+    assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
+    assert b"another one" in evidence.run(own.key).read("env.json")
+
+
 def test_a_test_of_another_model_than_the_one_that_is_held_is_not_added(own, held, run, lab):
     import dataclasses
 

@@ -85,7 +85,10 @@ def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, d
         run for run in store.runs(say) if run.finished or deposit.tested(run, layer.run(run.key))
     ]
     # All are read and checked before the first is taken in.
-    found = {run.key: deposit.files(run, weights=weights, held=layer.run(run.key)) for run in runs}
+    found = {}
+    for run in runs:
+        held = None if replace and run.finished else layer.run(run.key)
+        found[run.key] = deposit.files(run, weights=weights, held=held)
     if dry_run:
         new = len(layer.news(found, replace=replace))
         out(f"{len(found)} runs are whole; {new} of them would be new in {layer.root}, the others are there.")

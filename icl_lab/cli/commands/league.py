@@ -1,6 +1,5 @@
 """The command that sets many rules side by side over many tasks."""
 
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,9 +10,6 @@ from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from icl_lab.comparison.league import League, Standing
     from icl_lab.runs.run import Run
 
 RULES = (
@@ -50,6 +46,7 @@ def league(
     from icl_lab import markdown as md
     from icl_lab import normalizers, tasks
     from icl_lab.comparison import league as numbers
+    from icl_lab.comparison import league_pictures as pictures
     from icl_lab.runs import study_folder
 
     force = bool(where.pop("force"))
@@ -77,7 +74,7 @@ def league(
     folder = study_folder.place(made, lab.store.root, name or f"league-{where['preset']}", force=force or not name)
     told = numbers.table(table, missing)
     head = [f"# League, preset {where['preset']}", "", *told, "", f"Made by {md.code(lab.command)}.", ""]
-    drawn = _drawn(table, where["preset"])
+    drawn = pictures.drawn(table, where["preset"])
     files = study_folder.publish(
         made, folder, {"league.csv": numbers.listed(table), "table.md": "\n".join(head)}, drawn
     )
@@ -85,26 +82,3 @@ def league(
     out(f"wrote {folder}: {', '.join(files)}")
     if missing:
         say(f"{missing} of {len(runs)} runs are missing; --train trains them.")
-
-
-def _drawn(table: "League", preset: str) -> "dict[str, Figure]":
-    """The skills as a matrix and, where rules can be ranked, their mean ranks near training against those beyond."""
-    from icl_lab.comparison.league import PARTS, WORDS
-    from icl_lab.figures import league as pictures
-
-    means = {WORDS[part]: {cell: fmean(skill.values(part)) for cell, skill in table.skills.items()} for part in PARTS}
-    beside = table.baseline in table.rules  # else there is nothing that the others could be told from
-    others = [cell for cell in table.skills if beside and cell[0] != table.baseline]
-    unclear = {WORDS[part]: [cell for cell in others if not table.clear(*cell, part)] for part in PARTS}
-    hatched = f"hatched: not told from {table.baseline}; " if beside else ""
-    title = f"Skill of rules on tasks, preset {preset} ({hatched}crossed: missing)"
-    drawn = {"league": pictures.matrix(means, table.rules, table.tasks, title=title, unclear=unclear)}
-    near, far = (table.standings(part) for part in PARTS)
-    if near and far:
-        spans = {rule: (_span(near[rule]), _span(far[rule])) for rule in table.whole}
-        drawn["ranks"] = pictures.near_and_far(spans, title=f"Mean ranks over {len(table.tasks)} tasks")
-    return drawn
-
-
-def _span(standing: "Standing") -> tuple[float, float, float]:
-    return standing.mean, standing.low, standing.high
