@@ -71,7 +71,7 @@ class Grid:
         columns = list(cells[0])
         if set(columns) - set(self.frame.columns):
             self.where(**cells[0])  # says which columns there are
-        known, found = self._cells(*columns), []
+        known, found = self.by(*columns), []
         for cell in cells:
             wanted = tuple(cell[column] for column in columns)
             if wanted not in known:
@@ -80,16 +80,14 @@ class Grid:
         return found
 
     def by(self, *columns: str) -> dict[tuple[object, ...], list[float]]:
-        """Returns the values of the cells by their labels in these columns, in the order of the table."""
-        found: dict[tuple[object, ...], list[float]] = {}
-        for *labels, value in self.frame[[*columns, "value"]].itertuples(index=False, name=None):
-            found.setdefault(tuple(labels), []).append(value)
-        return found
+        """Returns the values of the cells by their labels in these columns, in the order of the table.
 
-    def _cells(self, *columns: str) -> dict[tuple[object, ...], list[float]]:
-        """``by``, in one pass over the table for all that ask: claims ask for hundreds of cells of one grid."""
+        One pass over the table for all that ask: claims and pages ask for hundreds of cells of one grid.
+        """
         if columns not in self._passes:
-            self._passes[columns] = self.by(*columns)
+            found = self._passes[columns] = {}
+            for *labels, value in self.frame[[*columns, "value"]].itertuples(index=False, name=None):
+                found.setdefault(tuple(labels), []).append(value)
         return self._passes[columns]
 
     def _column(self, name: str) -> Any:

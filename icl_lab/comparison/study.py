@@ -132,18 +132,10 @@ class Study:
 
     def _mean(self, rule: str, number: int, name: str, cell: Labels) -> float:
         """The metric of a predictor in the grid of a rule's seed of this number, over the facets that a cell lacks."""
-        # A page asks for some cells hundreds of times: one pass over each grid, not one a question.
-        key = rule, number, tuple(cell)
-        if key not in self._asked:
-            self._asked[key] = self.grids[rule][number].where(metric=self.metric).by("attn", *cell)
-        values = self._asked[key].get((name, *cell.values()), [])
+        values = self.grids[rule][number].by("attn", "metric", *cell).get((name, self.metric, *cell.values()), [])
         if len(values) != self._facets(cell):
             raise KeyError(f"{len(values)} cells of {name} have {cell}")
         return float(np.mean(values))
-
-    @cached_property
-    def _asked(self) -> dict[tuple[str, int, tuple[str, ...]], dict[tuple[object, ...], list[float]]]:
-        return {}
 
     @cached_property
     def _models(self) -> dict[str, list[str]]:

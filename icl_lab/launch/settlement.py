@@ -38,10 +38,9 @@ class Settlement:
 
     def decided(self) -> set[tuple[str, str]]:
         """The claims, (experiment, statement), that have a verdict here."""
-        from icl_lab.papers.verdicts import DECIDED
+        from icl_lab.papers.ledger import having_verdicts
 
-        looked = ((name, each) for name in self.names for each in self._look(name)[1])
-        return {(name, each.claim.statement) for name, each in looked if each.verdict in DECIDED}
+        return having_verdicts(self.entries())
 
     def step(self, name: str, left: Set[tuple[str, str]]) -> "Step | None":
         """Returns the next step of an experiment; None where nothing is open that seeds could decide.

@@ -22,7 +22,7 @@ def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     for side in (claim.left, claim.right):
         if finished.experiment.variant(side.of) is None or not _far(side, finished):
             continue
-        shares = [share for seed in seeds if (share := _share(finished, side.of, seed)) is not None]
+        shares = _shares(finished, side.of, seeds)
         if shares and median(shares) >= GATE:
             return (
                 f"{side.of} has not learned its task: in training conditions it errs {median(shares):.2g} times as "
@@ -40,7 +40,7 @@ def failed(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     for of in dict.fromkeys(side.of for side in (claim.left, claim.right)):
         if finished.experiment.variant(of) is None:
             continue
-        shares = [share for seed in seeds if (share := _share(finished, of, seed)) is not None]
+        shares = _shares(finished, of, seeds)
         if lost := sum(not share < GATE for share in shares):
             told.append(f"{lost} of {len(shares)} of {of}")
     return f"tested models that have not learned: {', '.join(told)}" if told else ""
@@ -50,6 +50,11 @@ def _far(side: Quantity, finished: Finished) -> bool:
     """Whether the cells of a side lie outside training conditions; cells of an analysis' own axes do."""
     here = summary.training_cell(finished.task, finished.spec(side.of))
     return any(axis not in here or value != here[axis] for axis, values in side.cells.items() for value in values)
+
+
+def _shares(finished: Finished, of: str, seeds: Sequence[int]) -> list[float]:
+    """The share of each of these seeds that tells one."""
+    return [share for seed in seeds if (share := _share(finished, of, seed)) is not None]
 
 
 def _share(finished: Finished, of: str, seed: int) -> float | None:

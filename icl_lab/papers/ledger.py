@@ -57,8 +57,12 @@ def _judged(names: Sequence[str], files: Path, store: Store, preset: str) -> lis
 
 def decided(names: Sequence[str], files: Path, store: Store, presets: Iterable[str]) -> set[tuple[str, str]]:
     """Returns the claims of these experiments, (experiment, statement), that have a verdict at one of the presets."""
-    judged = (entry for preset in filter(store.has, presets) for entry in _judged(names, files, store, preset))
-    return {(e.experiment, e.finding.claim.statement) for e in judged if e.finding.verdict in verdicts.DECIDED}
+    return having_verdicts(e for preset in filter(store.has, presets) for e in _judged(names, files, store, preset))
+
+
+def having_verdicts(entries: Iterable[Entry]) -> set[tuple[str, str]]:
+    """Returns the claims, (experiment, statement), of the entries that are decided."""
+    return {(e.experiment, e.finding.claim.statement) for e in entries if e.finding.verdict in verdicts.DECIDED}
 
 
 def among(entries: Sequence[Entry]) -> list[Entry]:

@@ -193,12 +193,11 @@ def load(name: str, seed: int = 0, *, results: Folder = RESULTS, device: str = "
 def _stored(task: str, attn: str, size: str, seed: int, lab: "Lab") -> "Stored":
     """The run of that name; where it names no hash, that of the preset as it is, or the only other one there is."""
     from icl_lab import normalizers, tasks
-    from icl_lab.runs.presets import PRESETS
+    from icl_lab.runs import presets
     from icl_lab.runs.spec import resolve
 
     preset, _, digits = size.partition("-")
-    if preset not in PRESETS:
-        raise UnknownName("preset", preset, PRESETS)
+    presets.named(preset)
     asked = (tasks.pinned(task), normalizers.canonical(attn), preset, seed)
     there = [
         run for run in lab.store.runs(lab.say) if (run.spec.task, run.spec.attn, run.spec.preset, run.seed) == asked

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from icl_lab.errors import UnknownName
 from icl_lab.model.gpt2 import ModelSpec
 from icl_lab.training.curriculum import Staircase
 from icl_lab.training.recipe import TrainSpec
@@ -93,3 +94,10 @@ PRESETS = {
         prompts=6400,
     ),
 }
+
+
+def named(name: str) -> Preset:
+    """Returns the preset of that name; raises ``UnknownName`` with those that there are."""
+    if name not in PRESETS:
+        raise UnknownName("preset", name, PRESETS)
+    return PRESETS[name]

@@ -13,12 +13,12 @@ import msgspec
 import torch
 
 from icl_lab import normalizers, tasks
-from icl_lab.errors import BadValue, UnknownName, UnknownOption
+from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
+from icl_lab.runs import presets
 from icl_lab.runs.measure import TestSpec
-from icl_lab.runs.presets import PRESETS
 from icl_lab.tasks.base import Task
 from icl_lab.training.recipe import TrainSpec
 
@@ -73,9 +73,7 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
 
     Raises ``LabError`` on an unknown task, normalizer, option, preset or field, and on a value out of bounds.
     """
-    if preset not in PRESETS:
-        raise UnknownName("preset", preset, PRESETS)
-    chosen = PRESETS[preset]
+    chosen = presets.named(preset)
     built = tasks.build(task)
     axes = {axis: [float(value) for value in values] for axis, values in built.axes[chosen.grid].items()}
     spec = RunSpec(

@@ -20,7 +20,7 @@ from icl_lab.cli.options import (
 )
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
-from icl_lab.errors import RunFailed, Stopped, UnknownName
+from icl_lab.errors import RunFailed, Stopped
 from icl_lab.launch.announce import duration
 
 if TYPE_CHECKING:
@@ -39,12 +39,11 @@ def _time(context: click.Context, option: click.Parameter, text: str) -> float:
 
 def _scales(context: click.Context, option: click.Parameter, text: str) -> list[str]:
     """Reads presets, separated by commas; one that is named twice counts once."""
-    from icl_lab.runs.presets import PRESETS
+    from icl_lab.runs import presets
 
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in PRESETS:
-            raise UnknownName("preset", name, list(PRESETS))
+        presets.named(name)
     return names
 
 
