@@ -89,10 +89,12 @@ def decide(
     margin: float,
     noise: Callable[[int], Evaluation | None] = lambda seeds: None,
     resolution: float = 0.0,
+    may_decide: Callable[[int], bool] = lambda seeds: True,
 ) -> Decision:
     """Judges a claim about two quantities, one number a training seed each, paired by position.
 
-    ``noise`` returns for the first so many seeds how far the effect hangs on their test prompts, where that is known.
+    ``noise`` returns for the first so many seeds how far the effect hangs on their test prompts, where that is known;
+    ``may_decide`` whether a look at them may decide anything: fewer looks err less, whatever closes the others.
     Below three seeds nothing is decided. ``resolution`` is the smallest step that a rate can take, one prompt in those
     that it was measured on: the deviation over seeds is taken to be no smaller, since rates that are the same in every
     seed (no error in 256 prompts) need not be the same in truth.
@@ -106,8 +108,10 @@ def decide(
         if resolution and not effect.seeds_error > resolution / math.sqrt(seeds):
             effect = replace(effect, seeds_error=resolution / math.sqrt(seeds))
         effect = effect if luck is None else effect.widened(luck)
-        valid = min(valid, _p(relation, margin, effect.interval) * ERROR / error)
-        verdict = outcome(relation, margin, effect.interval, error)
+        verdict: Outcome = "inconclusive"
+        if may_decide(seeds):
+            valid = min(valid, _p(relation, margin, effect.interval) * ERROR / error)
+            verdict = outcome(relation, margin, effect.interval, error)
         if verdict != "inconclusive":
             break
     low, high = effect.interval(1 - error)

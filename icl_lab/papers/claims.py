@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,15 @@ def findings(
         scale = quantities.scale(experiment, claim)
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
-        lacks, hours = gate.unlearned(finished, claim, source.seeds), costs.seed(finished, claim) / 3600
+        lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
         verdict = verdicts.judge(claim, source.seeds, left, right, scale, source.noise, source.resolution, lacks, hours)
         judged.append(replace(verdict, failed=gate.failed(finished, claim, verdict.seeds)))
     return judged
+
+
+def _unlearned(finished: quantities.Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:
+    """Which side of a claim has not learned its task in the first so many of the seeds."""
+    return gate.unlearned(finished, claim, seeds[:count])
 
 
 def stored(

@@ -32,10 +32,10 @@ RULE = (
     "margin or wholly outside it). No difference: two one-sided tests put the effect within the margin, a ratio of "
     "1.25 or a difference of 0.05 unless the experiment's file says otherwise. Seeds are looked at after 3, 5, 8, 12, "
     "16, 24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are so wide (99 % "
-    "up to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Not learned: in training "
-    "conditions a model errs at least a quarter as much as the best reference that reads no example, so that nothing "
-    "far out is judged. Nothing to judge: what the claim is about did not occur. A verdict holds at its scale and says "
-    "nothing about another one."
+    "up to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Not learned: of the seeds of a "
+    "look the median model errs in training conditions at least a quarter as much as the best reference that reads no "
+    "example, so that the look decides nothing far out. Nothing to judge: what the claim is about did not occur. A "
+    "verdict holds at its scale and says nothing about another one."
 )
 
 
@@ -101,13 +101,14 @@ def judge(
     scale: Scale,
     noise: Callable[[int], Evaluation | None] = lambda seeds: None,
     resolution: float = 0.0,
-    unlearned: str = "",
+    unlearned: Callable[[int], str] = lambda seeds: "",
     hours: float = math.nan,
 ) -> Finding:
     """Judges a claim about two quantities, one number a training seed each, paired by position.
 
-    ``unlearned`` says why a side has not learned its task in training conditions; then nothing else is judged. Nor is
-    it where a value is not finite, because a training diverged or an answer overflowed: no seed is left out for that.
+    ``unlearned`` says of the first so many seeds why a side has not learned its task in training conditions; a look at
+    these decides nothing. Nor is anything judged where a value is not finite, because a training diverged or an answer
+    overflowed: no seed is left out for that.
     """
     lost = [
         (side.of, [seed for seed, value in zip(seeds, values, strict=True) if not math.isfinite(value)])
@@ -115,13 +116,17 @@ def judge(
     ]
     if any(which for _, which in lost):
         told = "; ".join(f"{of}: {span(which)}" for of, which in lost if which)
-        why = unlearned or f"answers that are no finite numbers ({told})"
-        return Finding(claim, "not learned" if unlearned else "inconclusive", seeds=tuple(seeds), note=why)
+        lacks = unlearned(len(seeds))
+        why = lacks or f"answers that are no finite numbers ({told})"
+        return Finding(claim, "not learned" if lacks else "inconclusive", seeds=tuple(seeds), note=why)
     margin = margin_of(claim, scale)
-    decision = sequential.decide(claim.is_, left, right, scale, margin, noise, resolution)
+    decision = sequential.decide(
+        claim.is_, left, right, scale, margin, noise, resolution, lambda count: not unlearned(count)
+    )
     used = tuple(seeds[: decision.seeds])
-    verdict: Verdict = "not learned" if unlearned else "one seed" if len(seeds) == 1 else decision.verdict
-    return Finding(claim, verdict, decision, used, unlearned, margin, hours)
+    lacks = "" if decision.verdict in DECIDED else unlearned(decision.seeds)
+    verdict: Verdict = "not learned" if lacks else "one seed" if len(seeds) == 1 else decision.verdict
+    return Finding(claim, verdict, decision, used, lacks, margin, hours)
 
 
 def margin_of(claim: Claim, scale: Scale) -> float:

@@ -80,6 +80,17 @@ def test_the_first_look_that_decides_is_kept_whatever_comes_after():
     assert (found.verdict, found.seeds) == ("supported", 3)
 
 
+def test_a_look_that_may_not_decide_is_no_look():
+    left = [1.0, 1.01, 0.99, -0.5, 0.0]
+    assert decide("above", left[:3], [0.0] * 3, "difference", M).verdict == "supported"
+    closed = decide("above", left[:3], [0.0] * 3, "difference", M, may_decide=lambda seeds: False)
+    assert (closed.verdict, closed.seeds, closed.p) == ("inconclusive", 3, 1.0)
+    assert closed.effect.low > 0  # it is shown as it is
+    later = decide("above", left, [0.0] * 5, "difference", M, may_decide=lambda seeds: seeds == 5)
+    assert (later.verdict, later.seeds) == ("inconclusive", 5)
+    assert later.p > decide("above", left, [0.0] * 5, "difference", M).p
+
+
 def test_seeds_between_two_looks_wait_for_the_next():
     left = [1.0, -1.0, 2.0, 100.0]
     assert decide("above", left, [0.0] * 4, "difference", M).effect.effect == pytest.approx(2 / 3)

@@ -5,7 +5,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from icl_lab.papers import cost, experiment, gate, quantities
+from icl_lab.papers import claims, cost, experiment, gate, quantities
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.pipeline import sweep
@@ -48,6 +48,25 @@ def test_seeds_that_have_not_learned_are_counted_beside_any_verdict(finished):
     assert gate.failed(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
     finished.errors["softmax"][1] = math.nan
     assert gate.failed(finished, claim("softmax", "softmax", 1.0), [0, 1]) == told + "1 of 2 of softmax"
+
+
+def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
+    """Of seeds 2, 0 and 1 the median has learned, of these and two more it has not; seed 3 is no seed of both sides."""
+    finished.errors["softmax"] += [0.1, 1.9, 1.9]
+    errors = {2: 9.0, 0: 10.0, 1: 11.0, 4: 10.0, 5: 10.0}
+    source = quantities.Source(
+        lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0), [*errors]
+    )
+    monkeypatch.setattr(quantities, "from_grids", lambda made, claim: source)
+    monkeypatch.setattr(quantities, "Finished", lambda *given: finished)
+    about = claim("softmax", "softmax", 10.0)
+    about.right.cells["sigma_f"] = [40.0]
+    made = replace(finished.experiment, claims=[about])
+    found = claims.findings(made, finished.store, "smoke", finished.store.root)[0]
+    assert (found.verdict, found.seeds) == ("supported", (2, 0, 1))
+    finished.errors["softmax"][1] = 1.9
+    found = claims.findings(made, finished.store, "smoke", finished.store.root)[0]
+    assert (found.verdict, found.seeds) == ("not learned", (2, 0, 1, 4, 5))
 
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):

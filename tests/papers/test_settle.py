@@ -64,10 +64,10 @@ def test_a_training_that_is_tested_in_two_ways_is_reckoned_once(finished):
     finished.specs["wide"] = replace(ours, test=replace(ours.test, prompts=32))
     step = settle.step("small", finished, [Finding(better, "not run")], Second())
     assert (len(step.runs), step.seconds) == (6, 3)
-    assert step.worth == pytest.approx(3600 / 3)
+    assert step.worth == pytest.approx(settle.FIRST_DECIDES * 3600 / 3)
     tested = settle.step("small", finished, [Finding(better, "not run")], Second(test=0.1))
     assert tested.seconds == pytest.approx(3 + 6 * 0.1)
-    assert tested.worth == pytest.approx(3600 / (3 + 6 * 0.1))
+    assert tested.worth == pytest.approx(settle.FIRST_DECIDES * 3600 / (3 + 6 * 0.1))
 
 
 def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished, monkeypatch):
@@ -88,6 +88,16 @@ def test_an_open_claim_goes_to_its_next_look_and_no_further(finished, monkeypatc
     step = settle.step("small", finished, [open_claim], Second())
     assert step.seeds == 5
     assert step.worth == pytest.approx(3600 / 13)  # 13 more seeds of one second
+
+
+def test_a_first_look_is_not_taken_for_a_verdict(finished, monkeypatch):
+    """Five more seeds that would decide go before three that may."""
+    rise = finished.experiment.claims[0]
+    asked = settle.step("small", finished, [Finding(rise, "not run")], Second())
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
+    open_claim = found(rise, 0.1, 0.5, 0.9)
+    assert open_claim.more == 5
+    assert settle.step("small", finished, [open_claim], Second()).worth > asked.worth
 
 
 def test_seeds_are_spent_where_they_decide_soonest(finished, monkeypatch):
@@ -153,7 +163,7 @@ def two_scales(run, tmp_path, monkeypatch):
 
     A training takes 100 s at `smoke`, and 110 s at `nano`.
 
-    At `smoke` the first has three seeds, 13 more would decide it, and the second is hopeless. At `nano` the first is
+    At `smoke` the first has three seeds, 21 more would decide it, and the second is hopeless. At `nano` the first is
     decided, and the second not run.
     """
     (tmp_path / "small.toml").write_text(SMALL)
@@ -163,7 +173,7 @@ def two_scales(run, tmp_path, monkeypatch):
         made, said, (first, second, _) = judged(name, files, store, preset, costs)
         if preset == "nano":
             return made, said, [found(first.claim, 1.0, 1.01, 0.99), second]
-        return made, said, [found(first.claim, 0.0, 0.5, 1.0), found(second.claim, 0.11, 5.0, -4.7)]
+        return made, said, [found(first.claim, -0.2, 0.5, 1.2), found(second.claim, 0.11, 5.0, -4.7)]
 
     monkeypatch.setattr(claims, "stored", stored)
     monkeypatch.setattr(settle, "_have", lambda finished, finding: len(finding.seeds))

@@ -64,9 +64,24 @@ def test_a_margin_is_the_claims_own_and_has_a_reason():
 
 
 def test_what_has_not_learned_is_not_judged_and_says_why():
-    found = judge(claim(), range(3), [1.0, 1.01, 0.99], [2.0, 2.0, 2.0], "log-ratio", unlearned="a has not learned")
+    told = lambda seeds: "a has not learned"  # noqa: E731
+    found = judge(claim(), range(3), [1.0, 1.01, 0.99], [2.0, 2.0, 2.0], "log-ratio", unlearned=told)
     assert found.verdict == "not learned"
     assert found.words.endswith("; a has not learned")
+
+
+def test_a_look_at_seeds_that_have_not_learned_decides_nothing_and_a_later_one_may():
+    left = [1.0, 1.01, 0.99, 1.0, 1.02]
+
+    def found(unlearned):
+        return judge(claim(), range(5), left, [2.0] * 5, "log-ratio", unlearned=unlearned)
+
+    late = found(lambda seeds: "a has not learned" if seeds == 3 else "")
+    assert (late.verdict, late.seeds, late.note) == ("supported", (0, 1, 2, 3, 4), "")
+    early = found(lambda seeds: "a has not learned" if seeds == 5 else "")
+    assert (early.verdict, early.seeds, early.note) == ("supported", (0, 1, 2), "")  # the first look that decides
+    never = found(lambda seeds: "a has not learned")
+    assert (never.verdict, never.seeds, never.note) == ("not learned", (0, 1, 2, 3, 4), "a has not learned")
 
 
 def test_an_open_claim_says_what_would_decide_it():
@@ -103,5 +118,5 @@ def test_a_seed_without_finite_answers_is_not_left_out(scale, bad):
     assert found.verdict == "inconclusive"
     assert found.words == "answers that are no finite numbers (a: seed 0)"
     assert (found.more, found.outlook) == (None, "")
-    both = judge(claim("below"), [0, 1], [bad, bad], [bad, 1.0], scale, unlearned="errs as the answer 0")
+    both = judge(claim("below"), [0, 1], [bad, bad], [bad, 1.0], scale, unlearned=lambda seeds: "errs as the answer 0")
     assert (both.verdict, both.words) == ("not learned", "errs as the answer 0")
