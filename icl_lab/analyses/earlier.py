@@ -1,9 +1,9 @@
-"""Models that an analysis has asked before: their numbers come from the folder of the study, and none is asked twice.
+"""Models that an analysis has asked before: their numbers come from the folders of studies, and none is asked twice.
 
 More training seeds of a study then cost only the new ones, though the evidence keeps the weights of few models.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,38 +18,16 @@ from icl_lab.runs.study_folder import Member, StudyRecord
 
 
 @dataclass(frozen=True)
-class Earlier:
-    """A stored study of the same question: who was asked, and the grids that it found."""
+class Kept:
+    """A stored study: who was asked, and the grids that it found."""
 
     folder: Path
     record: StudyRecord
     grids: Mapping[str, Grid]
 
-    def asked(self, label: str, run: Run) -> bool:
-        """Whether this run was asked, as ``label``."""
-        return Member.of(label, run) in self._tables
-
-    def rows(self, label: str, run: Run) -> Mapping[str, list[dict[str, Any]]] | None:
-        """Returns the rows of each grid that were found in a run, those of references with the first; None of others.
-
-        They are what ``Analysis.measure`` returned, with the labels of the run.
-        """
-        tables = self._tables.get(Member.of(label, run))
-        return None if tables is None else {name: table.rows() for name, table in tables.items()}
-
-    def commits(self, study: StudyRecord) -> dict[str, str]:
-        """Returns at which commit those members of a study were asked whose numbers are taken from here."""
-        there = (member for member in study.runs if member in self._tables)
-        return {member.key: self.record.asked.get(member.key, self.record.commit) for member in there}
-
-    @property
-    def whole(self) -> bool:
-        """Whether every row is of one of the runs, or of a reference."""
-        taken = sum(len(table.frame) for tables in self._tables.values() for table in tables.values())
-        return taken == sum(len(grid.frame) for grid in self.grids.values())
-
     @cached_property
-    def _tables(self) -> dict[Member, dict[str, Grid]]:
+    def tables(self) -> dict[Member, dict[str, Grid]]:
+        """What was found in each run by the name of its grid, that of references with the first."""
         found: dict[Member, dict[str, Grid]] = {}
         for number, member in enumerate(self.record.runs):
             tables = {}
@@ -63,14 +41,61 @@ class Earlier:
                 found[member] = tables
         return found
 
+    @property
+    def whole(self) -> bool:
+        """Whether every row is of one of the runs, or of a reference."""
+        taken = sum(len(table.frame) for tables in self.tables.values() for table in tables.values())
+        return taken == sum(len(grid.frame) for grid in self.grids.values())
 
-def find(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[str], object]) -> Earlier | None:
-    """Returns what a folder holds of a study; None where it is no part of it, or does not hold all that was found.
+
+@dataclass(frozen=True)
+class Earlier:
+    """Stored studies of the same question, each perhaps of other variants."""
+
+    studies: Sequence[Kept]
+
+    def asked(self, label: str, run: Run) -> bool:
+        """Whether this run was asked, as ``label``."""
+        return self._of(Member.of(label, run)) is not None
+
+    def rows(self, label: str, run: Run) -> Mapping[str, list[dict[str, Any]]] | None:
+        """Returns the rows of each grid that were found in a run, those of references with the first; None of others.
+
+        They are what ``Analysis.measure`` returned, with the labels of the run.
+        """
+        member = Member.of(label, run)
+        kept = self._of(member)
+        return None if kept is None else {name: table.rows() for name, table in kept.tables[member].items()}
+
+    def commits(self, study: StudyRecord) -> dict[str, str]:
+        """Returns at which commit those members of a study were asked whose numbers are taken from here."""
+        there = ((member, kept) for member in study.runs if (kept := self._of(member)) is not None)
+        return {member.key: kept.record.asked.get(member.key, kept.record.commit) for member, kept in there}
+
+    def folders(self, study: StudyRecord) -> list[Path]:
+        """Returns the folders that numbers of a study are taken from."""
+        found = (kept.folder for member in study.runs if (kept := self._of(member)) is not None)
+        return list(dict.fromkeys(found))
+
+    def _of(self, member: Member) -> Kept | None:
+        return next((kept for kept in self.studies if member in kept.tables), None)
+
+
+def find(
+    study: StudyRecord, analysis: Analysis, folders: Sequence[Path], say: Callable[[str], object]
+) -> Earlier | None:
+    """Returns what folders hold of a study; None where none does, or holds all that was found there.
 
     References are asked beside the first run, which therefore has to be the same.
     """
     if not analysis.trains or type(analysis).files is not Analysis.files:
         return None
+    studies = [kept for folder in folders if (kept := _kept(study, analysis, folder, say)) is not None]
+    return Earlier(studies) if studies else None
+
+
+def _kept(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[str], object]) -> Kept | None:
+    """What a folder holds of the question of a study; None where it is another one, or not all of it is kept."""
     try:
         known = study_folder.read(folder)
         if known is None or not known.files:
@@ -82,5 +107,5 @@ def find(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[st
         say(str(reason))
         return None
     found = analysis.read(folder)
-    earlier = Earlier(folder, known, found.grids) if isinstance(found, Stored) else None
-    return earlier if earlier is not None and earlier.whole else None
+    kept = Kept(folder, known, found.grids) if isinstance(found, Stored) else None
+    return kept if kept is not None and kept.whole else None

@@ -1,5 +1,6 @@
 """Claims of many experiments at one scale: what is found by now, what is to be done next, and the doing of it."""
 
+import shlex
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +34,8 @@ class Settlement:
         self.place = lab.store.root / f"ledger-{preset}{part}.csv"
         self._costs = Costs(lab.store, preset, self._measured)
         self._known: dict[str, tuple[Finished, list[Finding]]] = {}
-        self._asked: dict[str, Earlier | None] = {}
-        self._taken_steps: set[tuple[str, int]] = set()  # what did not open a later look is not taken twice
+        self._asked: dict[tuple[str, ...], Earlier | None] = {}  # an experiment and some of its variants
+        self._taken_steps: set[tuple[str, ...]] = set()  # what did not open a later look is not taken twice
 
     def decided(self) -> set[tuple[str, str]]:
         """The claims, (experiment, statement), that have a verdict here."""
@@ -51,28 +52,28 @@ class Settlement:
 
         finished, found = self._look(name)
         found = [each for each in found if (name, each.claim.statement) not in left]
-        step = settle.step(name, finished, found, self._costs, lambda: self._before(finished.experiment, name))
-        return None if step is None or (name, step.seeds) in self._taken_steps else step
+        step = settle.step(name, finished, found, self._costs, lambda asked: self._before(asked, name))
+        return None if step is None or _key(step) in self._taken_steps else step
 
     def take(self, step: "Step", lab: "Lab", finish: Finish) -> None:
         """Has ``finish`` do what the step lacks, and asks the analysis of its experiment again."""
         from icl_lab.launch.study import stages
-        from icl_lab.papers import study
+        from icl_lab.papers import experiment, study
 
         finished, _ = self._known.pop(step.experiment)  # looked at again, where it is stopped on the way too
-        made = finished.experiment
+        made = experiment.only(finished.experiment, step.variants)
         for runs, tested in stages(step.runs, made.question()) if step.runs else ():
             finish(runs, tested)
         if made.question() is not None:
             groups = study.groups(made, lab.store, self.preset, step.seeds, ())
             asked = study.Order(step.experiment, self.preset)
-            command = f"icl-lab experiment {step.experiment} --preset {self.preset} --seeds {step.seeds}"
+            command = _command(step, self.preset, finished.experiment)
             known = study.record(made, asked, groups, command)
             folder = study.destination(step.experiment, lab.store, self.preset, known)
             before = self._before(made, step.experiment)
             study.publish(made, asked, groups, replace(lab, command=command), folder, before)
-            del self._asked[step.experiment]
-        self._taken_steps.add((step.experiment, step.seeds))
+            self._asked = {key: kept for key, kept in self._asked.items() if key[0] != step.experiment}
+        self._taken_steps.add(_key(step))
 
     def entries(self) -> "list[Entry]":
         """The claims as they stand."""
@@ -104,10 +105,11 @@ class Settlement:
     def _before(self, made: "Experiment", name: str) -> "Earlier | None":
         from icl_lab.papers import study
 
-        if name not in self._asked:
+        key = (name, *(variant.name for variant in made.variants))
+        if key not in self._asked:
             first = study.groups(made, self.lab.store, self.preset, 1, ())
-            self._asked[name] = study.asked_before(made, study.Order(name, self.preset), first, self.lab)
-        return self._asked[name]
+            self._asked[key] = study.asked_before(made, study.Order(name, self.preset), first, self.lab)
+        return self._asked[key]
 
     def _look(self, name: str) -> "tuple[Finished, list[Finding]]":
         from icl_lab.papers import claims, quantities
@@ -124,3 +126,16 @@ class Settlement:
         like = replace(self.lab.store, layer=None).run(spec, -1)  # a seed of which nothing is there
         check_sizes([like], self.lab, tested=False)
         return Clock(self.lab.device, tested=False)(like)[0] / size.trained(spec)
+
+
+def _key(step: "Step") -> tuple[str, ...]:
+    """What tells the steps of one preset apart."""
+    return step.experiment, str(step.seeds), *step.variants
+
+
+def _command(step: "Step", preset: str, whole: "Experiment") -> str:
+    """The command that does what a step of an analysis does."""
+    words = ["icl-lab", "experiment", step.experiment, "--preset", preset, "--seeds", str(step.seeds)]
+    if len(step.variants) < len(whole.variants):
+        words += [word for name in step.variants if name != whole.baseline for word in ("--variant", name)]
+    return shlex.join(words)

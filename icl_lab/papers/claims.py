@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from icl_lab.analyses.frame import Analysis
 from icl_lab.errors import Undefined
 from icl_lab.papers import cost, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
@@ -15,18 +16,24 @@ from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
+from icl_lab.runs.study_folder import StudyRecord
+
+
+def folders(experiment_name: str, store: Store, preset: str) -> list[Path]:
+    """Returns the folders of an experiment, here or in the repository: the usual one, and those of some variants."""
+    usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
+    return [store.study(usual), *store.studies(usual.parent, f"{usual.name}-{'[0-9a-f]' * 6}")]
 
 
 def folder(experiment_name: str, store: Store, preset: str) -> Path:
-    """Returns the folder that the claims of an experiment are read from: of those there are, the one of most runs.
+    """Returns the folder of most runs; the version of the analysis (``Analysis.version``) counts before."""
+    there = folders(experiment_name, store, preset)
+    return max(there, key=lambda place: _extent(study_folder.read(place)))
 
-    Before runs counts the version of the analysis (``Analysis.version``): what an earlier one found is not asked for.
-    """
-    usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
-    there = [usual, *sorted(usual.parent.glob(f"{usual.name}-{'[0-9a-f]' * 6}"))]
-    found = {place: study for place in there if (study := study_folder.read(place))}
-    sizes = {place: (study.options.get("version", 1), len(study.runs)) for place, study in found.items()}
-    return max(sizes, key=lambda place: sizes[place], default=usual)
+
+def _extent(study: StudyRecord | None) -> tuple[int, int]:
+    """The version of what was asked, and of how many runs."""
+    return (study.options.get("version", 1), len(study.runs)) if study is not None else (0, 0)
 
 
 def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset: str) -> str:
@@ -37,7 +44,7 @@ def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset
     question = experiment.question()
     if question is None or question.trains:
         return preset
-    places = ((each, store.study(folder(experiment_name, store, each))) for each in (preset, *PRESETS))
+    places = ((each, folder(experiment_name, store, each)) for each in (preset, *PRESETS))
     return next((each for each, place in places if study_folder.read(place) is not None), preset)
 
 
@@ -45,25 +52,25 @@ def findings(
     experiment: Experiment,
     store: Store,
     preset: str,
-    place: Path,
+    places: Sequence[Path] = (),
     settings: Sequence[str] = (),
     found: Any = None,
     costs: cost.Costs | None = None,
 ) -> list[Finding]:
     """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing.
 
-    What an analysis found is read from the folder ``place``, unless it is at hand as ``found``. Who asks of many
-    experiments hands on what it knows of their ``costs``.
+    What an analysis found is read, for each claim, from that of the folders ``places`` which has most seeds of its
+    sides, unless it is at hand as ``found``. Who asks of many experiments hands on what it knows of their ``costs``.
     """
     analysis, costs = experiment.question(), costs or cost.Costs(store, preset)
-    if analysis is not None and found is None:
-        found = quantities.stored(analysis, place)
     judged, finished = [], quantities.Finished(experiment, store, preset, settings)
+    kept = _Kept(finished, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
         if analysis is None:
             source = quantities.from_grids(finished, claim)
         else:
-            source = quantities.from_analysis(analysis, found, claim, quantities.scale(experiment, claim))
+            there = kept.found(analysis, claim) if found is None else found
+            source = quantities.from_analysis(analysis, there, claim, quantities.scale(experiment, claim))
         if not source.seeds:
             judged.append(Finding(claim, "not run", note=finished.lacking(claim)))
             continue
@@ -86,6 +93,40 @@ def findings(
     return judged
 
 
+class _Kept:
+    """What an analysis found, as folders hold it: each is read once, and a claim from the one that has most of it."""
+
+    def __init__(self, finished: quantities.Finished, places: Sequence[Path]) -> None:
+        self._finished = finished
+        self._studies = {place: study_folder.read(place) for place in places}
+        self._read: dict[Path, Any] = {}
+
+    def found(self, analysis: Analysis, claim: Claim) -> Any:
+        """Returns what was found where most seeds of what the claim hangs on were asked; None where nothing was.
+
+        Of equals it is the folder of more runs. Those of the latest version of the analysis come first.
+        """
+        place = max(self._studies, key=lambda place: self._extent(self._studies[place], claim), default=None)
+        if place is not None and place not in self._read:
+            self._read[place] = quantities.stored(analysis, place)
+        return None if place is None else self._read[place]
+
+    def _extent(self, study: StudyRecord | None, claim: Claim) -> tuple[bool, int, int, int]:
+        seeds = len(self._shared(study, claim)) if study is not None else 0
+        version, runs = _extent(study)
+        return seeds > 0, version, seeds, runs
+
+    def _shared(self, study: StudyRecord, claim: Claim) -> set[int]:
+        """The training seeds of all variants that a claim hangs on, as they are now."""
+        now = {name: ("", self._finished.specs[name].hash) for name in self._finished.variants_for([claim])}
+        return set.intersection(
+            *(
+                {run.seed for run in study.runs if run.label == name and run.spec in specs}
+                for name, specs in now.items()
+            )
+        )
+
+
 def _unlearned(finished: quantities.Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:
     """Which side of a claim has not learned its task in the first so many of the seeds."""
     return gate.unlearned(finished, claim, seeds[:count])
@@ -102,13 +143,13 @@ def stored(
     asked = judged_at(name, made, store, preset)
     if asked != preset:
         return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
-    found = findings(made, store, preset, store.study(folder(name, store, preset)), costs=costs)
+    found = findings(made, store, preset, folders(name, store, preset), costs=costs)
     return made, [*left_out, *remarks(name, made, store, preset)], found
 
 
 def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> list[str]:
     """Says, where it is so, that what is stored of an experiment was made from another version of its file."""
-    place = store.study(folder(name, store, preset))
+    place = folder(name, store, preset)
     study = study_folder.read(place)
     if study is None or study.source in ("", experiment.sha256):
         return []

@@ -58,14 +58,14 @@ def pace(store: Store, preset: str) -> float:
 
 
 def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
-    """Returns what must be trained for a claim, of its sides or, for an analysis, of all variants: each training once.
+    """Returns what must be trained for a claim: each training once.
 
     Of specifications that differ in nothing but their test it is one that has runs, where there is any.
     """
     analysis = finished.experiment.question()
-    specs = [finished.spec(side.of) for side in (claim.left, claim.right)]
-    if analysis is not None:  # it is asked of all variants together
-        specs = list(finished.specs.values()) if analysis.trains else []
+    if analysis is not None and not analysis.trains:
+        return []
+    specs = [finished.specs[name] for name in finished.variants_for([claim])]
     known_last = sorted(specs, key=lambda spec: bool(finished.store.seeds(spec)))
     return list({spec.training.hash: spec for spec in known_last}.values())
 
@@ -74,8 +74,7 @@ def tests(finished: Finished, claim: Claim) -> list[RunSpec]:
     """Returns what must be tested for a claim; an analysis asks its models itself, and may need no test."""
     if not finished.experiment.tested:
         return []
-    analysis = finished.experiment.question()
-    names = [claim.left.of, claim.right.of] if analysis is None else list(finished.specs)
+    names = finished.variants_for([claim])
     found = {(finished.spec(of).hash, quantities.rule(finished.variant(of))): finished.spec(of) for of in names}
     return list(found.values())
 

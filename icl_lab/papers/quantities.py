@@ -1,7 +1,7 @@
 """The numbers that claims are about: read from the grids of finished runs, or from what an analysis found."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -83,6 +83,20 @@ class Finished:
     def spec(self, of: str) -> RunSpec:
         """Returns the specification of a variant."""
         return self.specs[self.variant(of).name]
+
+    def variants_for(self, claims: Iterable[Claim]) -> list[str]:
+        """Returns the variants that have to be asked before claims can be judged, in the order of the file.
+
+        A reference is asked beside the baseline, and so an analysis needs it always. Of one whose claims are about
+        something else than variants it is all of them.
+        """
+        sides = {side.of for claim in claims for side in (claim.left, claim.right)}
+        wanted = {self.variant(of).name for of in sides}
+        if self.experiment.question() is not None:
+            wanted.add(self.experiment.baseline)
+            if any(self.experiment.variant(of) is None and not of.startswith("reference:") for of in sides):
+                wanted.update(self.specs)
+        return [name for name in self.specs if name in wanted]
 
     @cached_property
     def prompted(self) -> dict[str, Outside]:

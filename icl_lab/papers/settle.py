@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from icl_lab.analyses.earlier import Earlier
 from icl_lab.comparison.sequential import SPENT
+from icl_lab.papers import experiment as experiments
 from icl_lab.papers import quantities, study
 from icl_lab.papers.cost import Costs
 from icl_lab.papers.quantities import Finished
-from icl_lab.papers.schema import Claim
+from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import reuse
 from icl_lab.runs.run import Run
@@ -25,6 +26,7 @@ class Step:
 
     experiment: str
     claims: tuple[str, ...]  # the open claims that are looked at then
+    variants: tuple[str, ...]  # that they hang on
     seeds: int  # that they have then
     runs: tuple[Run, ...]  # that are missing
     seconds: float  # of these runs on one core, trainings and tests; NaN where no run tells
@@ -36,23 +38,26 @@ def step(
     finished: Finished,
     findings: Sequence[Finding],
     costs: Costs,
-    before: Callable[[], Earlier | None] = lambda: None,
+    before: Callable[[Experiment], Earlier | None] = lambda asked: None,
 ) -> Step | None:
     """Returns the next step of an experiment; None where nothing is open, or nothing open can be decided.
 
     A claim is worth the more the fewer hours stand between it and the look that would decide it, were its effect and
     spread to stay as they are; a claim without three seeds has a first look ahead, which decides ``FIRST_DECIDES`` of
-    all. One that 64 seeds would not decide is left. Models that an analysis has asked ``before``, which is looked up
-    where a claim is open, are not needed again.
+    all. One that 64 seeds would not decide is left. An analysis is asked of the variants that these claims hang on;
+    models that it has asked ``before`` are not needed again.
     """
     chances = [chance for found in findings if (chance := _chance(finished, found, costs)) is not None]
     if not chances:
         return None
     seeds = min(chance.seeds for chance in chances)  # the next look of the claims that have fewest
-    now, asked = [chance for chance in chances if chance.seeds == seeds], before()
-    runs = {run.place: run for chance in now for run in _missing(finished, chance.claim, seeds, asked)}
+    now = [chance for chance in chances if chance.seeds == seeds]
+    variants = finished.variants_for(chance.claim for chance in now)
+    asked = experiments.only(finished.experiment, variants)
+    runs = {run.place: run for run in _missing(finished, asked, variants, seeds, before(asked))}
+    statements = tuple(chance.claim.statement for chance in now)
     if not runs:  # what there is has not been looked at: an analysis was not asked again
-        return Step(name, tuple(c.claim.statement for c in now), seeds, (), 0.0, math.inf)
+        return Step(name, statements, tuple(variants), seeds, (), 0.0, math.inf)
     # One training, however many rules are swapped in after it, and in however many ways it is tested.
     left = (run for run in runs.values() if not reuse.there(run))
     trainings = {run.training: run.spec for run in left}
@@ -60,7 +65,7 @@ def step(
     if finished.experiment.tested:
         taken += sum(costs.test(run.spec) for run in runs.values() if not run.finished)
     worth = sum(1 / chance.hours if chance.hours else math.inf for chance in now)
-    return Step(name, tuple(c.claim.statement for c in now), seeds, tuple(runs.values()), taken, worth)
+    return Step(name, statements, tuple(variants), seeds, tuple(runs.values()), taken, worth)
 
 
 @dataclass(frozen=True)
@@ -91,20 +96,22 @@ def _have(finished: Finished, found: Finding) -> int:
     return len(found.seeds)
 
 
-def _missing(finished: Finished, claim: Claim, seeds: int, before: Earlier | None) -> list[Run]:
-    """The runs that a look at so many seeds lacks; for an analysis, those without a model that it could ask."""
-    experiment, store = finished.experiment, finished.store
-    names = [claim.left.of, claim.right.of] if experiment.question() is None else list(finished.specs)
-    variants = {variant.name: variant for variant in map(finished.variant, names)}
+def _missing(
+    finished: Finished, asked: Experiment, variants: Sequence[str], seeds: int, before: Earlier | None
+) -> list[Run]:
+    """The runs of variants that a look at so many seeds lacks; for an analysis, those without a model to ask."""
     members = {
-        name: [store.run(finished.specs[name], seed, quantities.rule(variant)) for seed in range(seeds)]
-        for name, variant in variants.items()
+        name: [
+            finished.store.run(finished.specs[name], seed, quantities.rule(finished.variant(name)))
+            for seed in range(seeds)
+        ]
+        for name in variants
     }
-    analysis = experiment.question()
+    analysis = asked.question()
     loads = analysis is not None and analysis.reads_models
 
     def ready(run: Run) -> bool:
         model = run.trained or bool(run.diverged) or (run.finished and not loads)
-        return model and (run.finished or not experiment.tested)
+        return model and (run.finished or not asked.tested)
 
-    return [run for run in study.lacking(experiment, members, before) if not ready(run)]
+    return [run for run in study.lacking(asked, members, before) if not ready(run)]

@@ -68,9 +68,14 @@ def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[
 
 
 def destination(experiment_name: str, store: Store, preset: str, study: StudyRecord) -> Path:
-    """Returns the folder that an experiment is published in; one that holds another study is left as it is."""
+    """Returns the folder that an experiment is published in; one that holds another study is left as it is.
+
+    One that holds a part of it, such as fewer seeds of the same variants, becomes the whole.
+    """
     usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
-    return usual if study_folder.free(usual, study) else usual.with_name(f"{usual.name}-{study.hash}")
+    others = sorted(usual.parent.glob(f"{usual.name}-{'[0-9a-f]' * 6}"))
+    own = usual.with_name(f"{usual.name}-{study.hash}")
+    return next((place for place in (usual, *others) if study_folder.free(place, study)), own)
 
 
 def asked_before(
@@ -80,9 +85,8 @@ def asked_before(
     analysis = experiment.question()
     if analysis is None:
         return None
-    place = lab.store.study(claims.folder(order.name, lab.store, order.preset))
     study = record(experiment, order, members, lab.command)
-    return earlier.find(study, analysis, place, lab.say)
+    return earlier.find(study, analysis, claims.folders(order.name, lab.store, order.preset), lab.say)
 
 
 def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before: Earlier | None) -> list[Run]:
@@ -122,7 +126,7 @@ def publish(
             made = msgspec.structs.replace(made, asked=before.commits(made))
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
     study = gather(members, experiment.baseline, order.beside)
-    judged = claims.findings(experiment, lab.store, order.preset, place, order.settings)
+    judged = claims.findings(experiment, lab.store, order.preset, settings=order.settings)
     shown = [sections.claims(judged, order.preset)]
     if experiment.printed is not None:
         axis = experiment.printed.axis
@@ -143,7 +147,7 @@ def _publish_analysis(
     lab: Lab,
     place: Path,
 ) -> str:
-    judged = claims.findings(experiment, lab.store, order.preset, place, order.settings, found)
+    judged = claims.findings(experiment, lab.store, order.preset, settings=order.settings, found=found)
     section = sections.claims(judged, order.preset)
     notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
     ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]

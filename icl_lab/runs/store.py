@@ -88,6 +88,14 @@ class Store:
         other = self.layer.root.parent / folder.relative_to(self.root)
         return other if other.exists() else folder
 
+    def studies(self, parent: Path, pattern: str) -> list[Path]:
+        """Returns the folders of studies in ``parent`` whose names match, here or in the repository, sorted."""
+        places = [parent]
+        if self.layer is not None and parent.is_relative_to(self.root):
+            places.append(self.layer.root.parent / parent.relative_to(self.root))
+        names = {path.name for place in places for path in place.glob(pattern)}
+        return [self.study(parent / name) for name in sorted(names)]
+
     def _begun(self, path: Path) -> Run:
         seed = seed_of(path.parent)
         if seed is None:

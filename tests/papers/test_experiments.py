@@ -262,12 +262,12 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     made = experiment.load("small", small)
     groups = study.groups(made, lab.store, "smoke", 2, [])
     place = claims.folder("small", lab.store, "smoke")
-    assert [f.verdict for f in claims.findings(made, lab.store, "smoke", place)] == ["not run"] * 3
+    assert [f.verdict for f in claims.findings(made, lab.store, "smoke", [place])] == ["not run"] * 3
     assert state(made, lab.store, "smoke")[:2] == (0, 2)
     for runs in groups.values():
         for run in runs:
             sweep(run.spec, run.seed, lab)
-    found = claims.findings(made, lab.store, "smoke", place)
+    found = claims.findings(made, lab.store, "smoke", [place])
     assert [f.verdict for f in found] == ["not learned", "not learned", "not run"]  # sixty steps
     assert "no cell has sigma_f=7" in found[2].words
     low, high = (
@@ -299,21 +299,21 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     # It can be claimed about, from where it is stored.
     (small / "asked.toml").write_text(SMALL + ASKED)
     asked = experiment.load("asked", small)
-    (finding,) = claims.findings(asked, lab.store, "smoke", place)[-1:]
+    (finding,) = claims.findings(asked, lab.store, "smoke", [place])[-1:]
     assert finding.found.seeds == 2
     own = [groups["softmax"][seed].grid().at(**CELL) for seed in (0, 1)]
     assert finding.found.ratio[0] == pytest.approx(30 / (own[0] * own[1]) ** 0.5)
     source = from_grids(Finished(asked, lab.store, "smoke"), asked.claims[-1])
     assert source.noise(2) is not None
     shutil.rmtree(folder)
-    lacks = claims.findings(asked, lab.store, "smoke", place)[-1]
+    lacks = claims.findings(asked, lab.store, "smoke", [place])[-1]
     assert lacks.verdict == "not run"
     assert "no study of prompted:big is stored here" in lacks.words
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
     sweep(run.spec, 2, lab)
-    assert claims.findings(made, lab.store, "smoke", place)[1].found.seeds == 2
-    assert claims.findings(made, lab.store, "smoke", place)[0].found.seeds == 3
+    assert claims.findings(made, lab.store, "smoke", [place])[1].found.seeds == 2
+    assert claims.findings(made, lab.store, "smoke", [place])[0].found.seeds == 3
 
 
 def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
@@ -331,7 +331,7 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     who = {"task": "linear", "preset": "lite", "spec": "0"}
     tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
     study_folder.publish(StudyRecord("deviant", {}, []), place, tables, {})
-    found = claims.findings(made, Store(tmp_path), "lite", place)
+    found = claims.findings(made, Store(tmp_path), "lite", [place])
     assert [f.verdict for f in found] == ["supported", "contradicted", "contradicted", "no difference"]
     assert found[2].found.effect == pytest.approx(0.67, abs=0.05)
 
@@ -489,7 +489,7 @@ def test_what_has_no_value_is_nothing_to_judge_and_what_is_not_there_is_not_run(
 
     monkeypatch.setattr(Saturation, "value", value)
     monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
-    found = claims.findings(made, Store(tmp_path), "nano", tmp_path, found=object())
+    found = claims.findings(made, Store(tmp_path), "nano", found=object())
     judged = {each.claim.metric: (each.verdict, each.words) for each in found}
     assert judged["recovered"] == ("nothing to judge", "it changed no answer")
     assert judged["largest"] == ("not run", "no such cell")

@@ -62,10 +62,10 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     about = claim("softmax", "softmax", 10.0)
     about.right.cells["sigma_f"] = [40.0]
     made = replace(finished.experiment, claims=[about])
-    found = claims.findings(made, finished.store, "smoke", finished.store.root)[0]
+    found = claims.findings(made, finished.store, "smoke")[0]
     assert (found.verdict, found.seeds) == ("supported", (2, 0, 1))
     finished.errors["softmax"][1] = 1.9
-    found = claims.findings(made, finished.store, "smoke", finished.store.root)[0]
+    found = claims.findings(made, finished.store, "smoke")[0]
     assert (found.verdict, found.seeds) == ("not learned", (2, 0, 1, 4, 5))
 
 

@@ -24,6 +24,7 @@ from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.errors import BadValue
 from icl_lab.launch.complete import check_asked
+from icl_lab.markdown import listed
 
 
 @click.command()
@@ -82,11 +83,12 @@ def experiment(
             )
     others = outside.read(beside, runs[0].spec.task) if beside else []
     asked = study.Order(Path(name).stem, preset, settings, overlay, others)
-    folder = study.destination(name, lab.store, preset, study.record(chosen, asked, groups, lab.command))
+    made = study.record(chosen, asked, groups, lab.command)
+    folder = study.destination(name, lab.store, preset, made)
     anew = how.force or evidence is False  # in a checkout the repository's studies are those of the folder
     before = None if anew else study.asked_before(chosen, asked, groups, lab)
-    if before is not None:
-        say(f"what was asked before is taken from {before.folder}; --force or --no-evidence asks again.")
+    if before is not None and (known := before.folders(made)):
+        say(f"what was asked before is taken from {listed(map(str, known))}; --force or --no-evidence asks again.")
     lacking = study.lacking(chosen, groups, before)
     left = [(lacking, chosen.tested)] if how.force else stages(lacking, question)
     done = [complete(runs, lab, how, tested=tested) for runs, tested in left]  # each, whatever is left to other shards
