@@ -137,5 +137,6 @@ def _command(step: "Step", preset: str, whole: "Experiment") -> str:
     """The command that does what a step of an analysis does."""
     words = ["icl-lab", "experiment", step.experiment, "--preset", preset, "--seeds", str(step.seeds)]
     if len(step.variants) < len(whole.variants):
-        words += [word for name in step.variants if name != whole.baseline for word in ("--variant", name)]
+        named = [name for name in step.variants if name != whole.baseline] or [whole.baseline]
+        words += [word for name in named for word in ("--variant", name)]
     return shlex.join(words)

@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from icl_lab.analyses.deviant import Deviant
+from icl_lab.comparison import sequential
 from icl_lab.papers import claims
 from icl_lab.runs.store import Store
 from tests.cli.test_report import TWO
@@ -83,3 +85,49 @@ def test_settle_trains_what_was_not_asked_before(tiny):
     tiny("--budget", "1h", command=("settle", "tiny"))
     seeds = {name.rpartition("-")[2] for name in trained(tiny)}
     assert seeds == {str(seed) for seed in range(2, 1 + max(map(int, seeds)))}
+
+
+def looked_at(tiny):
+    """How many seeds each claim was looked at with, all of which decide nothing."""
+    found = claims.stored("tiny", tiny.files, Store(tiny.runs.parent), "smoke")[2]
+    return [each.decision.seeds for each in found]
+
+
+def test_more_seeds_of_one_variant_stand_in_a_folder_of_their_own_and_its_claims_are_read_there(tiny, monkeypatch):
+    monkeypatch.setattr(sequential, "outcome", lambda *words: "inconclusive")
+    tiny("--seeds", "3")
+    whole = (tiny.place / "deviant.csv").read_bytes()
+    said = tiny("--seeds", "4", "--variant", "softmax")
+    assert f"what was asked before is taken from {tiny.place}" in said
+    assert trained(tiny) == ["softmax seed-3"]
+    assert (tiny.place / "deviant.csv").read_bytes() == whole
+    (part,) = tiny.place.parent.glob("tiny-smoke-*")
+
+    said = tiny("--seeds", "5", "--variant", "softmax")
+    assert f"what was asked before is taken from {tiny.place} and {part}" in said
+    assert trained(tiny) == ["softmax seed-4"]
+    assert list(tiny.place.parent.glob("tiny-smoke-*")) == [part]  # it becomes the whole of its own question
+    assert looked_at(tiny) == [5, 3]  # though the other has more runs
+
+    tiny("--seeds", "5")
+    assert trained(tiny) == ["ssa seed-3", "ssa seed-4"]
+    made = json.loads((tiny.place / "study.json").read_text())
+    assert sorted(made["asked"]) == [*(f"softmax, seed {k}" for k in range(5)), *(f"ssa, seed {k}" for k in range(3))]
+    assert looked_at(tiny) == [5, 5]
+
+
+def test_settle_asks_no_variant_that_no_open_claim_hangs_on(tiny, monkeypatch):
+    judged = claims.stored
+
+    def stored(*words):
+        made, said, (first, second) = judged(*words)
+        return made, said, [first, replace(second, verdict="supported")]  # that of SSA
+
+    monkeypatch.setattr(claims, "stored", stored)
+    tiny("--seeds", "2")
+    assert "tiny: to 3 seeds for 1 open claim, 1 runs" in tiny("--dry-run", command=("settle", "tiny"))
+    tiny("--budget", "1h", command=("settle", "tiny"))
+    assert {name.split()[0] for name in trained(tiny)} == {"softmax"}
+    (part,) = tiny.place.parent.glob("tiny-smoke-*")
+    assert "--variant softmax" in json.loads((part / "study.json").read_text())["command"]
+    assert len(json.loads((tiny.place / "study.json").read_text())["runs"]) == 4

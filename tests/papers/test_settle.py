@@ -12,10 +12,12 @@ from icl_lab.errors import Stopped
 from icl_lab.papers import claims, experiment, settle
 from icl_lab.papers.cost import Costs
 from icl_lab.papers.quantities import Finished
+from icl_lab.papers.schema import Variant
 from icl_lab.papers.verdicts import Finding, judge
 from icl_lab.runs.store import Store
 from tests.papers.test_experiments import SMALL
 
+THIRD = Variant("third", "ssmax")
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 
@@ -98,6 +100,24 @@ def test_a_first_look_is_not_taken_for_a_verdict(finished, monkeypatch):
     open_claim = found(rise, 0.1, 0.5, 0.9)
     assert open_claim.more == 5
     assert settle.step("small", finished, [open_claim], Second()).worth > asked.worth
+
+
+def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished, monkeypatch):
+    """The baseline is asked always: references stand beside it. Claims about something else hang on all variants."""
+    rise, better, _ = finished.experiment.claims
+    made = replace(finished.experiment, analysis="saturation", variants=[*finished.experiment.variants, THIRD])
+    finished.experiment = made
+    finished.specs["third"] = made.spec(THIRD, "smoke")
+    assert finished.variants_for([rise]) == ["softmax"]
+    assert finished.variants_for([better]) == ["softmax", "wide"]
+    third = replace(rise, left=replace(rise.left, of="third"), right=replace(rise.right, of="third"))
+    assert finished.variants_for([third]) == ["softmax", "third"]
+    assert finished.variants_for([replace(rise, left=replace(rise.left, of="log"))]) == ["softmax", "wide", "third"]
+    asked = []
+    step = settle.step("small", finished, [Finding(third, "not run")], Second(), lambda part: asked.append(part))
+    assert (step.variants, len(step.runs)) == (("softmax", "third"), 6)
+    assert [variant.name for variant in asked[0].variants] == ["softmax", "third"]
+    assert step.worth == pytest.approx(settle.FIRST_DECIDES * 3600 / 6)
 
 
 def test_seeds_are_spent_where_they_decide_soonest(finished, monkeypatch):
