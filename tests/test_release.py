@@ -247,6 +247,19 @@ TASK = ["--task", "linear", "--preset", "smoke", *(word for each in SMALL for wo
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+def test_a_wheel_of_a_checkout_brings_experiments_and_what_pages_are_made_of(tmp_path):
+    hatchling = pytest.importorskip("hatchling.builders.wheel", reason="no hatchling to build a wheel with")
+    (wheel,) = hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    brought = set(zipfile.ZipFile(wheel).namelist())
+    pages = [ROOT / "icl_lab" / "site" / folder for folder in ("templates", "assets", "vendor")]
+    there = {path.relative_to(ROOT).as_posix() for folder in pages for path in folder.iterdir()}
+    assert there <= brought
+    assert any("LICENSE" in name for name in there)
+    assert {f"icl_lab/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "experiments").glob("*.toml")} <= brought
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_wheel_of_a_source_distribution_knows_its_commit_and_its_experiments(installed, tmp_path):
     site, commit, unpacked = installed
     told = command(installed, tmp_path, "-m", "icl_lab", "--version")

@@ -70,12 +70,19 @@ def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[
 def destination(experiment_name: str, store: Store, preset: str, study: StudyRecord) -> Path:
     """Returns the folder that an experiment is published in; one that holds another study is left as it is.
 
-    One that holds a part of it, such as fewer seeds of the same variants, becomes the whole.
+    One that holds a part of it, such as fewer seeds of the same variants, becomes the whole. A study of some variants
+    does not stand in the place of the repository's of all, which it would hide.
     """
     usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
     others = sorted(usual.parent.glob(f"{usual.name}-{'[0-9a-f]' * 6}"))
     own = usual.with_name(f"{usual.name}-{study.hash}")
-    return next((place for place in (usual, *others) if study_folder.free(place, study)), own)
+    asked = {member.label for member in study.runs}
+
+    def hides(place: Path) -> bool:
+        there = None if place.exists() else study_folder.read(store.study(place))
+        return there is not None and not {member.label for member in there.runs} <= asked
+
+    return next((place for place in (usual, *others) if study_folder.free(place, study) and not hides(place)), own)
 
 
 def asked_before(

@@ -2,13 +2,10 @@
 
 import hashlib
 import math
-import os
 import re
 import shutil
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -26,7 +23,7 @@ from icl_lab.papers.quantities import Finished, from_grids
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
-from icl_lab.runs.study_folder import StudyRecord
+from icl_lab.runs.study_folder import Member, StudyRecord
 from tests.comparison.made import prompted
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -386,38 +383,27 @@ def test_a_baseline_that_does_not_fit_is_said(small):
         experiment.fitting(experiment.load("small", small), "smoke", ["model.heads=3"])
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_a_wheel_brings_the_experiments(tmp_path):
-    """Built without the network, unpacked, and used outside the repository."""
-    hatchling = pytest.importorskip("hatchling.build", reason="no hatchling to build a wheel with")
-    root = FOLDER.parent
-    source = tmp_path / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
-        shutil.copy(root / name, source)
-    for name in ("icl_lab", "experiments"):
-        shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    built = subprocess.run(
-        [sys.executable, "-c", f"from hatchling.build import build_wheel; build_wheel({str(tmp_path)!r})"],
-        cwd=source, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    assert hatchling
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    listed = subprocess.run(
-        [sys.executable, "-m", "icl_lab", "list", "experiments"],
-        cwd=elsewhere,
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert {name for name in listed.stdout.splitlines() if name and not name.startswith(" ")} == set(NAMES)
+def test_some_variants_do_not_hide_the_repositorys_study_of_all(tmp_path):
+    layer = SimpleNamespace(root=tmp_path / "repository" / "evidence")
+    store = Store(tmp_path / "mine", layer)
+    usual = store.root / "experiments" / "deviants-nano"
+
+    def asked(*labels, seeds=2):
+        members = [Member(label, "linear", label, "nano", "0", seed) for label in labels for seed in range(seeds)]
+        return StudyRecord("deviant", {}, members)
+
+    some, whole = asked("softmax"), asked("softmax", "ssa")
+    assert study.destination("deviants", store, "nano", some) == usual
+    study_folder.publish(whole, layer.root.parent / "experiments" / usual.name, {}, {})
+    part = usual.with_name(f"{usual.name}-{some.hash}")
+    assert study.destination("deviants", store, "nano", some) == part
+    assert study.destination("deviants", store, "nano", asked("softmax", "ssa", seeds=1)) == usual
+    study_folder.publish(some, part, {}, {})
+    assert study.destination("deviants", store, "nano", asked("softmax", seeds=3)) == part
+    repository = layer.root.parent / "experiments"
+    assert claims.folders("deviants", store, "nano") == [repository / usual.name, part]
+    shutil.move(part, repository)
+    assert claims.folders("deviants", store, "nano") == [repository / usual.name, repository / part.name]
 
 
 def test_a_study_names_the_version_of_its_experiment_file(tmp_path):

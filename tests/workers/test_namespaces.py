@@ -35,7 +35,7 @@ from icl_lab.training import loop
 from icl_lab.workers import mirror
 loop.CHECKPOINT_SECONDS, mirror.OFTEN, mirror.SHARE = 0.2, 0.2, 0
 row = loop.row
-loop.row = lambda *words: time.sleep(0.1) or row(*words)
+loop.row = lambda *words: time.sleep(0.04) or row(*words)
 main()
 """
 # What leads there: standard input and output over a connection.
