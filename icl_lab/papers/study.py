@@ -17,7 +17,7 @@ from icl_lab.comparison.gather import publish as publish_study
 from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.page import markdown_rows
 from icl_lab.errors import BadValue
-from icl_lab.papers import claims, quantities, sections
+from icl_lab.papers import claims, folders, quantities, sections
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.schema import Experiment
 from icl_lab.runs import study_folder
@@ -73,8 +73,8 @@ def destination(experiment_name: str, store: Store, preset: str, study: StudyRec
     One that holds a part of it, such as fewer seeds of the same variants, becomes the whole. A study of some variants
     does not stand in the place of the repository's of all, which it would hide.
     """
-    usual = store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
-    others = sorted(usual.parent.glob(f"{usual.name}-{'[0-9a-f]' * 6}"))
+    usual = folders.usual(experiment_name, store, preset)
+    others = sorted(usual.parent.glob(folders.others(usual)))
     own = usual.with_name(f"{usual.name}-{study.hash}")
     asked = {member.label for member in study.runs}
 
@@ -93,7 +93,7 @@ def asked_before(
     if analysis is None:
         return None
     study = record(experiment, order, members, lab.command)
-    return earlier.find(study, analysis, claims.folders(order.name, lab.store, order.preset), lab.say)
+    return earlier.find(study, analysis, folders.of(order.name, lab.store, order.preset), lab.say)
 
 
 def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before: Earlier | None) -> list[Run]:

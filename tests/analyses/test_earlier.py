@@ -8,7 +8,7 @@ import pytest
 
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.comparison import sequential
-from icl_lab.papers import claims
+from icl_lab.papers import claims, folders
 from icl_lab.runs.store import Store
 from tests.cli.test_report import TWO
 
@@ -76,7 +76,7 @@ def test_numbers_of_another_version_of_the_analysis_are_not_mixed_with_its_own(t
     (now,) = tiny.place.parent.glob("tiny-smoke-*")
     assert json.loads((now / "study.json").read_text())["options"]["version"] == 2
     # Claims are read from what the latest version found, though there are fewer runs of it.
-    assert claims.folder("tiny", Store(tiny.runs.parent), "smoke") == now
+    assert folders.fullest("tiny", Store(tiny.runs.parent), "smoke") == now
 
 
 def test_settle_trains_what_was_not_asked_before(tiny):

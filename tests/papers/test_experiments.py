@@ -16,7 +16,7 @@ from icl_lab.comparison import outside
 from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
-from icl_lab.papers import claims, experiment, ledger, printed, study
+from icl_lab.papers import claims, experiment, folders, ledger, printed, study
 from icl_lab.papers.card import state
 from icl_lab.papers.cells import combinations
 from icl_lab.papers.quantities import Finished, from_grids
@@ -258,7 +258,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
 
     made = experiment.load("small", small)
     groups = study.groups(made, lab.store, "smoke", 2, [])
-    place = claims.folder("small", lab.store, "smoke")
+    place = folders.fullest("small", lab.store, "smoke")
     assert [f.verdict for f in claims.findings(made, lab.store, "smoke", [place])] == ["not run"] * 3
     assert state(made, lab.store, "smoke")[:2] == (0, 2)
     for runs in groups.values():
@@ -401,9 +401,9 @@ def test_some_variants_do_not_hide_the_repositorys_study_of_all(tmp_path):
     study_folder.publish(some, part, {}, {})
     assert study.destination("deviants", store, "nano", asked("softmax", seeds=3)) == part
     repository = layer.root.parent / "experiments"
-    assert claims.folders("deviants", store, "nano") == [repository / usual.name, part]
+    assert folders.of("deviants", store, "nano") == [repository / usual.name, part]
     shutil.move(part, repository)
-    assert claims.folders("deviants", store, "nano") == [repository / usual.name, repository / part.name]
+    assert folders.of("deviants", store, "nano") == [repository / usual.name, repository / part.name]
 
 
 def test_a_study_names_the_version_of_its_experiment_file(tmp_path):

@@ -1,0 +1,77 @@
+"""The folders of an experiment's studies: which there are, and from which of them a claim is read.
+
+The usual one, ``NAME-PRESET``, holds what was asked of all variants. Beside it may stand others, with a hash behind the
+name, that hold more seeds of some of them.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from icl_lab.analyses.frame import Analysis
+from icl_lab.papers import quantities
+from icl_lab.papers.schema import Claim
+from icl_lab.runs import study_folder
+from icl_lab.runs.store import Store
+from icl_lab.runs.study_folder import StudyRecord
+
+
+def usual(experiment_name: str, store: Store, preset: str) -> Path:
+    """Returns the folder that an experiment is published in unless it holds another study, there or not."""
+    return store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
+
+
+def others(place: Path) -> str:
+    """The pattern of the folders beside the usual one."""
+    return f"{place.name}-{'[0-9a-f]' * 6}"
+
+
+def of(experiment_name: str, store: Store, preset: str) -> list[Path]:
+    """Returns the folders of an experiment, here or in the repository, the usual one first."""
+    place = usual(experiment_name, store, preset)
+    return [store.study(place), *store.studies(place.parent, others(place))]
+
+
+def fullest(experiment_name: str, store: Store, preset: str) -> Path:
+    """Returns the folder of most runs; the version of the analysis (``Analysis.version``) counts before."""
+    there = of(experiment_name, store, preset)
+    return max(there, key=lambda place: _extent(study_folder.read(place)))
+
+
+def _extent(study: StudyRecord | None) -> tuple[int, int]:
+    """The version of what was asked, and of how many runs."""
+    return (study.options.get("version", 1), len(study.runs)) if study is not None else (0, 0)
+
+
+class Kept:
+    """What an analysis found, as folders hold it: each is read once, and a claim from the one that has most of it."""
+
+    def __init__(self, finished: quantities.Finished, places: Sequence[Path]) -> None:
+        self._finished = finished
+        self._studies = {place: study_folder.read(place) for place in places}
+        self._read: dict[Path, Any] = {}
+
+    def found(self, analysis: Analysis, claim: Claim) -> Any:
+        """Returns what was found where most seeds of what the claim hangs on were asked; None where nothing was.
+
+        Of equals it is the folder of more runs. Those of the latest version of the analysis come first.
+        """
+        place = max(self._studies, key=lambda place: self._extent(self._studies[place], claim), default=None)
+        if place is not None and place not in self._read:
+            self._read[place] = quantities.stored(analysis, place)
+        return None if place is None else self._read[place]
+
+    def _extent(self, study: StudyRecord | None, claim: Claim) -> tuple[bool, int, int, int]:
+        seeds = len(self._shared(study, claim)) if study is not None else 0
+        version, runs = _extent(study)
+        return seeds > 0, version, seeds, runs
+
+    def _shared(self, study: StudyRecord, claim: Claim) -> set[int]:
+        """The training seeds of all variants that a claim hangs on, as they are now."""
+        now = {name: ("", self._finished.specs[name].hash) for name in self._finished.variants_for([claim])}
+        return set.intersection(
+            *(
+                {run.seed for run in study.runs if run.label == name and run.spec in specs}
+                for name, specs in now.items()
+            )
+        )
