@@ -12,7 +12,7 @@ import click
 from icl_lab.cli.options import read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
-from icl_lab.errors import RunFailed, UnknownName
+from icl_lab.errors import BadValue, RunFailed, UnknownName
 
 if TYPE_CHECKING:
     from icl_lab.evidence.layer import Kept, Layer
@@ -95,6 +95,42 @@ def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, d
         return
     changed = layer.put(found, replace=replace)
     out(f"{len(changed)} of {len(found)} runs are new in {layer.root}; the others were there.")
+
+
+@evidence.command("add-studies")
+@click.argument("places", nargs=-1, type=Folder(there=True), metavar="[FOLDER]...")
+@read_option
+@click.option("--replace", is_flag=True, help="Put a study in the place of another one of its name.")
+@click.option("--dry-run", is_flag=True, help="Check the studies, and write nothing.")
+def add_studies(places: tuple[Path, ...], results: Path, replace: bool, dry_run: bool) -> None:
+    """Take studies in, by their folders; without a FOLDER those of experiments that are not there as they are.
+
+    Numbers, tables and PNGs are kept, large tables compressed, under the same name in the repository's results.
+    """
+    from icl_lab.runs import deposit_study
+    from icl_lab.runs.study_folder import RECORD
+
+    home = _layer().root.parent
+    if results.resolve() == home.resolve():
+        raise BadValue(f"{results} is where the repository keeps them; name other results with --results.")
+    chosen = places or [path.parent for path in sorted(results.glob(f"experiments/*/{RECORD}"))]
+    outside = [str(place) for place in chosen if not place.is_relative_to(results)]
+    if outside:
+        raise BadValue(f"{', '.join(outside)}: not inside {results}; name its results folder with --results.")
+    # All are read and checked before the first is taken in.
+    found = {home / place.relative_to(results): deposit_study.files(place) for place in chosen}
+    if dry_run:
+        told = [str(place) for place in deposit_study.news(found, replace=replace)]
+        out(
+            f"{len(found)} studies are whole; {len(told)} of them would be new in {home}: {', '.join(told)}".rstrip(
+                ": "
+            )
+        )
+        return
+    changed = deposit_study.put(found, replace=replace)
+    out(f"{len(changed)} of {len(found)} studies are new in {home}; the others were there.")
+    if changed:
+        out(f"next: git add -f {shlex.join(map(str, changed))}")
 
 
 @evidence.command()

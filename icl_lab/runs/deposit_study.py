@@ -1,0 +1,66 @@
+"""What the repository keeps of a study: its numbers, tables and PNGs. Pages and SVGs are drawn again when wanted."""
+
+import lzma
+from collections.abc import Mapping
+from pathlib import Path
+
+from icl_lab.errors import RunFailed
+from icl_lab.files import PACKED, present, replace_folder
+from icl_lab.runs import study_folder
+from icl_lab.runs.study_folder import RECORD
+
+KEPT = (*study_folder.NUMBERS, ".md", ".png")
+LARGE = 60_000  # bytes from which a table is kept compressed
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Returns the files of a study as they are kept, by their names.
+
+    Raises ``RunFailed`` where a file is not the one that the record was written with, or a folder has no record.
+    """
+    study_folder.verify(folder, pictures=False)
+    record = study_folder.read(folder)
+    assert record is not None
+    kept = {RECORD: (folder / RECORD).read_bytes()}
+    for name in record.files:
+        if not name.removesuffix(PACKED).endswith(KEPT) or present(folder / name) is None:
+            continue  # a picture that was not kept there either
+        path = study_folder.verified(folder, name, record)
+        data = path.read_bytes()
+        if path.suffix == ".csv" and len(data) > LARGE:
+            kept[f"{path.name}{PACKED}"] = lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)
+        else:
+            kept[path.name] = data
+    return kept
+
+
+def news(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = False) -> list[Path]:
+    """Returns which of the folders ``put`` would write: those that do not hold these very studies.
+
+    Raises ``RunFailed`` with all that hold another study, of which something would be lost; ``replace`` allows it.
+    """
+    changed, lost = [], []
+    for place, data in found.items():
+        if (place / RECORD).exists() and (place / RECORD).read_bytes() == data[RECORD]:
+            continue
+        changed.append(place)
+        if not (replace or _whole(place, data)):
+            lost.append(str(place))
+    if lost:
+        raise RunFailed(f"{', '.join(lost)}: another study is kept there; --replace puts yours in its place.")
+    return changed
+
+
+def put(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = False) -> list[Path]:
+    """Writes studies into their folders, each in one step, and returns those that changed; see ``news``."""
+    changed = news(found, replace=replace)
+    for place in changed:
+        before = {path.name for path in place.iterdir()} if place.exists() else set[str]()
+        replace_folder(place, found[place], ours=before)
+    return changed
+
+
+def _whole(place: Path, data: Mapping[str, bytes]) -> bool:
+    """Whether a folder holds nothing but a part of the study with these files."""
+    study = study_folder.parsed(data[RECORD], place / RECORD)
+    return study_folder.free(place, study)
