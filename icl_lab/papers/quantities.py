@@ -87,13 +87,13 @@ class Finished:
     def variants_for(self, claims: Iterable[Claim]) -> list[str]:
         """Returns the variants that have to be asked before claims can be judged, in the order of the file.
 
-        A reference is asked beside the baseline, and so an analysis needs it always. Of one whose claims are about
-        something else than variants it is all of them.
+        In grids references stand beside the baseline; an analysis asks them beside the first variant, and so needs it
+        always, and with it the baseline. Of one whose claims are about something else than variants it is all of them.
         """
         sides = {side.of for claim in claims for side in (claim.left, claim.right)}
         wanted = {self.variant(of).name for of in sides}
         if self.experiment.question() is not None:
-            wanted.add(self.experiment.baseline)
+            wanted |= {next(iter(self.specs)), self.experiment.baseline}
             if any(self.experiment.variant(of) is None and not of.startswith("reference:") for of in sides):
                 wanted.update(self.specs)
         return [name for name in self.specs if name in wanted]

@@ -112,6 +112,9 @@ def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished, monkeypa
     assert finished.variants_for([better]) == ["softmax", "wide"]
     third = replace(rise, left=replace(rise.left, of="third"), right=replace(rise.right, of="third"))
     assert finished.variants_for([third]) == ["softmax", "third"]
+    finished.experiment = replace(made, baseline="wide")
+    assert finished.variants_for([third]) == ["softmax", "wide", "third"]  # the first, too, beside which references are
+    finished.experiment = made
     assert finished.variants_for([replace(rise, left=replace(rise.left, of="log"))]) == ["softmax", "wide", "third"]
     asked = []
     step = settle.step("small", finished, [Finding(third, "not run")], Second(), lambda part: asked.append(part))

@@ -120,12 +120,9 @@ def add_studies(places: tuple[Path, ...], results: Path, replace: bool, dry_run:
     # All are read and checked before the first is taken in.
     found = {home / place.relative_to(results): deposit_study.files(place) for place in chosen}
     if dry_run:
-        told = [str(place) for place in deposit_study.news(found, replace=replace)]
-        out(
-            f"{len(found)} studies are whole; {len(told)} of them would be new in {home}: {', '.join(told)}".rstrip(
-                ": "
-            )
-        )
+        new = deposit_study.news(found, replace=replace)
+        named = f": {', '.join(map(str, new))}" if new else ""
+        out(f"{len(found)} studies are whole; {len(new)} of them would be new in {home}{named}")
         return
     changed = deposit_study.put(found, replace=replace)
     out(f"{len(changed)} of {len(found)} studies are new in {home}; the others were there.")
