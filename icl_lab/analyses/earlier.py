@@ -84,9 +84,10 @@ class Earlier:
 def find(
     study: StudyRecord, analysis: Analysis, folders: Sequence[Path], say: Callable[[str], object]
 ) -> Earlier | None:
-    """Returns what folders hold of a study; None where none does, or holds all that was found there.
+    """Returns what folders hold of the question of a study; None where none does.
 
-    References are asked beside the first run, which therefore has to be the same.
+    One that does not hold all that was found there is passed over. References are asked beside the first run, which
+    therefore has to be the same.
     """
     if not analysis.trains or type(analysis).files is not Analysis.files:
         return None

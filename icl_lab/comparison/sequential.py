@@ -103,15 +103,16 @@ def decide(
     if not allowed:
         return Decision("inconclusive", paired(right, left, scale), 0.95, math.nan)
     valid = 1.0
+    verdict: Outcome = "inconclusive"
     for seeds, error in allowed:
         effect, luck = paired(right[:seeds], left[:seeds], scale), noise(seeds)
         if resolution and not effect.seeds_error > resolution / math.sqrt(seeds):
             effect = replace(effect, seeds_error=resolution / math.sqrt(seeds))
         effect = effect if luck is None else effect.widened(luck)
-        verdict: Outcome = "inconclusive"
-        if may_decide(seeds):
-            valid = min(valid, _p(relation, margin, effect.interval) * ERROR / error)
-            verdict = outcome(relation, margin, effect.interval, error)
+        if not may_decide(seeds):
+            continue
+        valid = min(valid, _p(relation, margin, effect.interval) * ERROR / error)
+        verdict = outcome(relation, margin, effect.interval, error)
         if verdict != "inconclusive":
             break
     low, high = effect.interval(1 - error)

@@ -45,7 +45,7 @@ def findings(
     """
     analysis, costs = experiment.question(), costs or cost.Costs(store, preset)
     judged, finished = [], quantities.Finished(experiment, store, preset, settings)
-    kept = folders.Kept(finished, places if analysis is not None and found is None else ())
+    kept = folders.Studies(finished, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
         if analysis is None:
             source = quantities.from_grids(finished, claim)

@@ -43,7 +43,7 @@ def _extent(study: StudyRecord | None) -> tuple[int, int]:
     return (study.options.get("version", 1), len(study.runs)) if study is not None else (0, 0)
 
 
-class Kept:
+class Studies:
     """What an analysis found, as folders hold it: each is read once, and a claim from the one that has most of it."""
 
     def __init__(self, finished: quantities.Finished, places: Sequence[Path]) -> None:

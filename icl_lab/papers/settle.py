@@ -54,7 +54,7 @@ def step(
     now = [chance for chance in chances if chance.seeds == seeds]
     variants = finished.variants_for(chance.claim for chance in now)
     asked = experiments.only(finished.experiment, variants)
-    runs = {run.place: run for run in _missing(finished, asked, variants, seeds, before(asked))}
+    runs = {run.place: run for run in _missing(finished, variants, seeds, before(asked))}
     statements = tuple(chance.claim.statement for chance in now)
     if not runs:  # what there is has not been looked at: an analysis was not asked again
         return Step(name, statements, tuple(variants), seeds, (), 0.0, math.inf)
@@ -96,22 +96,18 @@ def _have(finished: Finished, found: Finding) -> int:
     return len(found.seeds)
 
 
-def _missing(
-    finished: Finished, asked: Experiment, variants: Sequence[str], seeds: int, before: Earlier | None
-) -> list[Run]:
+def _missing(finished: Finished, variants: Sequence[str], seeds: int, before: Earlier | None) -> list[Run]:
     """The runs of variants that a look at so many seeds lacks; for an analysis, those without a model to ask."""
+    experiment, store = finished.experiment, finished.store
+    rules = {name: quantities.rule(finished.variant(name)) for name in variants}
     members = {
-        name: [
-            finished.store.run(finished.specs[name], seed, quantities.rule(finished.variant(name)))
-            for seed in range(seeds)
-        ]
-        for name in variants
+        name: [store.run(finished.specs[name], seed, swap) for seed in range(seeds)] for name, swap in rules.items()
     }
-    analysis = asked.question()
+    analysis = experiment.question()
     loads = analysis is not None and analysis.reads_models
 
     def ready(run: Run) -> bool:
         model = run.trained or bool(run.diverged) or (run.finished and not loads)
-        return model and (run.finished or not asked.tested)
+        return model and (run.finished or not experiment.tested)
 
-    return [run for run in study.lacking(asked, members, before) if not ready(run)]
+    return [run for run in study.lacking(experiment, members, before) if not ready(run)]

@@ -74,15 +74,12 @@ def destination(experiment_name: str, store: Store, preset: str, study: StudyRec
     does not stand in the place of the repository's of all, which it would hide.
     """
     usual = folders.usual(experiment_name, store, preset)
-    others = sorted(usual.parent.glob(folders.others(usual)))
+    places = sorted(usual.parent.glob(folders.others(usual)))
+    kept = None if usual.exists() else study_folder.read(store.study(usual))
+    if kept is None or {member.label for member in kept.runs} <= {member.label for member in study.runs}:
+        places.insert(0, usual)
     own = usual.with_name(f"{usual.name}-{study.hash}")
-    asked = {member.label for member in study.runs}
-
-    def hides(place: Path) -> bool:
-        there = None if place.exists() else study_folder.read(store.study(place))
-        return there is not None and not {member.label for member in there.runs} <= asked
-
-    return next((place for place in (usual, *others) if study_folder.free(place, study) and not hides(place)), own)
+    return next((place for place in places if study_folder.free(place, study)), own)
 
 
 def asked_before(

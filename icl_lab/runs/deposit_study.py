@@ -4,12 +4,14 @@ import lzma
 from collections.abc import Mapping
 from pathlib import Path
 
-from icl_lab.errors import RunFailed
-from icl_lab.files import PACKED, present, replace_folder
-from icl_lab.runs import study_folder
-from icl_lab.runs.study_folder import RECORD
+import msgspec
 
-KEPT = (*study_folder.NUMBERS, ".md", ".png")
+from icl_lab.errors import RunFailed
+from icl_lab.files import PACKED, replace_folder
+from icl_lab.runs import study_folder
+from icl_lab.runs.study_folder import RECORD, StudyRecord
+
+SHOWN = (".md", ".png")  # that are kept beside the numbers
 LARGE = 60_000  # bytes from which a table is kept compressed
 
 
@@ -18,20 +20,14 @@ def files(folder: Path) -> dict[str, bytes]:
 
     Raises ``RunFailed`` where a file is not the one that the record was written with, or a folder has no record.
     """
-    study_folder.verify(folder, pictures=False)
-    record = study_folder.read(folder)
-    assert record is not None
-    kept = {RECORD: (folder / RECORD).read_bytes()}
-    for name in record.files:
-        if not name.removesuffix(PACKED).endswith(KEPT) or present(folder / name) is None:
-            continue  # a picture that was not kept there either
-        path = study_folder.verified(folder, name, record)
+    kept = {}
+    for path in study_folder.verified(folder, SHOWN):
         data = path.read_bytes()
         if path.suffix == ".csv" and len(data) > LARGE:
             kept[f"{path.name}{PACKED}"] = lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)
         else:
             kept[path.name] = data
-    return kept
+    return {RECORD: (folder / RECORD).read_bytes(), **kept}
 
 
 def news(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = False) -> list[Path]:
@@ -62,5 +58,4 @@ def put(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = False) -> 
 
 def _whole(place: Path, data: Mapping[str, bytes]) -> bool:
     """Whether a folder holds nothing but a part of the study with these files."""
-    study = study_folder.parsed(data[RECORD], place / RECORD)
-    return study_folder.free(place, study)
+    return study_folder.free(place, msgspec.json.decode(data[RECORD], type=StudyRecord))

@@ -83,18 +83,20 @@ class Store:
 
     def study(self, folder: Path) -> Path:
         """Returns the folder of a study: this one, or where it is missing the repository's study of the same name."""
-        if self.layer is None or folder.exists() or not folder.is_relative_to(self.root):
-            return folder
-        other = self.layer.root.parent / folder.relative_to(self.root)
-        return other if other.exists() else folder
+        other = self._repositorys(folder)
+        return other if other is not None and other.exists() and not folder.exists() else folder
 
     def studies(self, parent: Path, pattern: str) -> list[Path]:
         """Returns the folders of studies in ``parent`` whose names match, here or in the repository, sorted."""
-        places = [parent]
-        if self.layer is not None and parent.is_relative_to(self.root):
-            places.append(self.layer.root.parent / parent.relative_to(self.root))
-        names = {path.name for place in places for path in place.glob(pattern)}
+        places = (parent, self._repositorys(parent))
+        names = {path.name for place in places if place is not None for path in place.glob(pattern)}
         return [self.study(parent / name) for name in sorted(names)]
+
+    def _repositorys(self, folder: Path) -> Path | None:
+        """The folder in which the repository keeps what lies in one of these results; None where there is none."""
+        if self.layer is None or not folder.is_relative_to(self.root):
+            return None
+        return self.layer.root.parent / folder.relative_to(self.root)
 
     def _begun(self, path: Path) -> Run:
         seed = seed_of(path.parent)

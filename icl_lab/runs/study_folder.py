@@ -166,16 +166,9 @@ def read(folder: Path) -> StudyRecord | None:
     if not path.exists():
         return None
     try:
-        return parsed(path.read_bytes(), path)
-    except OSError as error:
-        raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
-
-
-def parsed(data: bytes, path: Path) -> StudyRecord:
-    """Returns the record that the bytes of a file hold; raises ``RunFailed`` where it is damaged."""
-    try:
+        data = path.read_bytes()
         study = msgspec.json.decode(data, type=StudyRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
     if study.seal and not (study.sound and study.json() == data):
         raise RunFailed(f"{path} is damaged or edited; name another folder with --name, or use --force.")
@@ -222,22 +215,26 @@ def verify(folder: Path, pictures: bool = True) -> None:
     reads numbers leaves out ``pictures``: a picture drawn here stays where a newer study is pulled over an older one.
     Without a record nobody can say what the files are.
     """
+    list(verified(folder, ("",) if pictures else ()))
+
+
+def verified(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
+    """Yields the files of a study, compressed or not, once each is known to be what its record was written with.
+
+    Numbers always, and of the others those that are there and whose names end in one of the ``kinds``. Raises
+    ``RunFailed`` at the first that is not as written, where one with numbers is missing, and where there is no record.
+    """
     study = read(folder)
     if study is None:
         raise RunFailed(f"{folder} has no {RECORD}, which says what its files are; make it again.")
-    for name in study.files:
-        if not name.removesuffix(PACKED).endswith(NUMBERS) and (present(folder / name) is None or not pictures):
+    for name, sum in study.files.items():
+        path = present(folder / name)
+        if not name.removesuffix(PACKED).endswith(NUMBERS) and (path is None or not name.endswith(kinds)):
             continue
-        verified(folder, name, study)
-
-
-def verified(folder: Path, name: str, study: StudyRecord) -> Path:
-    """Returns the path of a file of a study, compressed or not; raises ``RunFailed`` where it is not as written."""
-    path = present(folder / name)
-    if path is None or _sum(path, packed=path.name != name) != study.files[name]:
-        what = f"{folder / name} is missing" if path is None else f"{path} is damaged or edited"
-        raise RunFailed(f"{what} (not what {RECORD} says); make it again: {study.command}")
-    return path
+        if path is None or _sum(path, packed=path.name != name) != sum:
+            what = f"{folder / name} is missing" if path is None else f"{path} is damaged or edited"
+            raise RunFailed(f"{what} (not what {RECORD} says); make it again: {study.command}")
+        yield path
 
 
 def _sum(path: Path, packed: bool) -> str:
