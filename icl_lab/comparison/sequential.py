@@ -3,7 +3,10 @@
 The seeds are looked at after 3, 5, 8, 12, 16, 24, 32, 48 and 64 of them and never in between. Each look may err with a
 share of the whole error of 5 %, and the first look that decides is the verdict, whatever comes after it. So the chance
 of a wrong verdict is at most 5 %, however often somebody looks and whenever he stops (Bonferroni's inequality over the
-looks; alpha spending: Lan & DeMets 1983, Biometrika 70).
+looks; alpha spending: Lan & DeMets 1983, Biometrika 70), if the differences over seeds are about normal: ``RISK``.
+
+Bonferroni's inequality is given away for normal differences, where 3.7 % is spent. Looks that share the error exactly
+would take 8 to 17 % fewer seeds, and err in 7.3 % where differences are uniform: that slack is kept.
 """
 
 import math
@@ -24,6 +27,13 @@ ERROR = 0.05  # chance of a wrong verdict over all looks together
 # Seeds at a look -> its share of the error: most where seeds are few, since most verdicts are clear then or late.
 SPENT = {3: 0.2, 5: 0.2, 8: 0.2, 12: 0.1, 16: 0.1, 24: 0.08, 32: 0.06, 48: 0.04, 64: 0.02}
 MIRROR: dict[str, Relation] = {"above": "below", "not above": "not below"}
+# Measured over 200,000 simulated claims of no difference, looked at up to 64 seeds; the tests hold ``decide`` to it.
+RISK = (
+    "The 5 % hold for differences over seeds that are about normal: in simulated claims 3.7 % of verdicts on such are "
+    "wrong, 2.4 % where tails are heavy (Student's t with 3 degrees of freedom), 6.0 % where they are uniform. Where "
+    "they lean to one side more are: 14 % if exponential, 10 % if one training in ten of one rule fails by five "
+    "standard deviations. There look at the single seeds, and at those that came after a verdict."
+)
 LEAST = 1e-12  # p values are not told below
 MOST = 0.499  # and not above: there the intervals of two one-sided tests have no width
 
@@ -105,9 +115,7 @@ def decide(
     valid = 1.0
     verdict: Outcome = "inconclusive"
     for seeds, error in allowed:
-        effect, luck = paired(right[:seeds], left[:seeds], scale), noise(seeds)
-        if resolution and not effect.seeds_error > resolution / math.sqrt(seeds):
-            effect = replace(effect, seeds_error=resolution / math.sqrt(seeds))
+        effect, luck = difference(left[:seeds], right[:seeds], scale, resolution), noise(seeds)
         effect = effect if luck is None else effect.widened(luck)
         if not may_decide(seeds):
             continue
@@ -117,6 +125,17 @@ def decide(
             break
     low, high = effect.interval(1 - error)
     return Decision(verdict, replace(effect, low=low, high=high), 1 - error, max(LEAST, valid))
+
+
+def difference(left: Sequence[float], right: Sequence[float], scale: Scale, resolution: float = 0.0) -> Effect:
+    """Compares left with right over training seeds, which spread by no less than one step of a rate (``decide``)."""
+    effect = paired(right, left, scale)
+    least = resolution / math.sqrt(effect.seeds)
+    if not resolution or effect.seeds_error > least:
+        return effect
+    effect = replace(effect, seeds_error=least)
+    low, high = effect.interval()
+    return replace(effect, low=low, high=high)
 
 
 def seeds_to_decide(relation: Relation, effect: float, deviation: float, margin: float, have: int) -> int | None:

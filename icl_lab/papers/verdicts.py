@@ -8,7 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.stats import false_discovery_control
 
-from icl_lab.comparison import sequential
+from icl_lab.comparison import replication, sequential
+from icl_lab.comparison.replication import Replication
 from icl_lab.comparison.sequential import Decision, Outcome
 from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
 from icl_lab.papers.schema import Claim
@@ -35,7 +36,9 @@ RULE = (
     "up to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Not learned: of the seeds of a "
     "look the median model errs in training conditions at least a quarter as much as the best reference that reads no "
     "example, so that the look decides nothing far out. Nothing to judge: what the claim is about did not occur. A "
-    "verdict holds at its scale and says nothing about another one."
+    "verdict holds at its scale and says nothing about another one; where three or more seeds came after it and do not "
+    "bear it out, this is said beside it. "
+    f"{sequential.RISK}"
 )
 
 
@@ -51,6 +54,8 @@ class Finding:
     margin: float = math.nan
     hours: float = math.nan  # of training, for one more seed of both sides
     failed: str = ""  # how many of these seeds have not learned their task
+    later: Replication | None = None  # what seeds say that came after the verdict; None where there are not enough
+    later_seeds: tuple[int, ...] = ()
 
     @property
     def found(self) -> Effect | None:
@@ -62,12 +67,11 @@ class Finding:
         """The effect with its interval, a ratio or a difference, and the seeds."""
         if self.found is None:
             return self.note
-        ratio = self.found.scale == "log-ratio"
-        effect, low, high = self.found.ratio if ratio else (self.found.effect, self.found.low, self.found.high)
-        interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
-        how_sure = ", one seed" if len(self.seeds) == 1 else f" {interval}, {span(self.seeds)}"
-        told = f"{'ratio' if ratio else 'difference'} {effect:.3g}{how_sure}"
-        return "; ".join(part for part in (told, self.note, self.failed) if part)
+        told = effect_words(self.found, self.seeds)
+        again = ""
+        if self.later is not None and self.later.says != "borne out":
+            again = f"{self.later.says} by later seeds: {effect_words(self.later.effect, self.later_seeds)}"
+        return "; ".join(part for part in (told, self.note, self.failed, again) if part)
 
     @property
     def more(self) -> int | None:
@@ -126,7 +130,9 @@ def judge(
     used = tuple(seeds[: decision.seeds])
     lacks = "" if decision.verdict in DECIDED else unlearned(decision.seeds)
     verdict: Verdict = "not learned" if lacks else "one seed" if len(seeds) == 1 else decision.verdict
-    return Finding(claim, verdict, decision, used, lacks, margin, hours)
+    later = replication.replicate(claim.is_, margin, decision, left, right, resolution)
+    after = tuple(seeds[decision.seeds :]) if later is not None else ()
+    return Finding(claim, verdict, decision, used, lacks, margin, hours, later=later, later_seeds=after)
 
 
 def margin_of(claim: Claim, scale: Scale) -> float:
@@ -135,6 +141,15 @@ def margin_of(claim: Claim, scale: Scale) -> float:
         return MARGIN[scale]
     require(scale == "difference" or claim.margin > 1, "the margin of a ratio must be above 1", claim.margin)
     return math.log(claim.margin) if scale == "log-ratio" else claim.margin
+
+
+def effect_words(effect: Effect, seeds: Sequence[int]) -> str:
+    """An effect with its interval, a ratio or a difference, and the training seeds that it rests on."""
+    ratio = effect.scale == "log-ratio"
+    value, low, high = effect.ratio if ratio else (effect.effect, effect.low, effect.high)
+    interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
+    how_sure = ", one seed" if len(seeds) == 1 else f" {interval}, {span(seeds)}"
+    return f"{'ratio' if ratio else 'difference'} {value:.3g}{how_sure}"
 
 
 def span(seeds: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icl_lab.errors import LabError
-from icl_lab.papers import headlines, ledger
+from icl_lab.papers import headlines, ledger, replications
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.verdicts import RULE
 from icl_lab.runs.store import Store
@@ -43,6 +43,11 @@ class Findings:
     def tally(self) -> str:
         """How many have each verdict."""
         return ledger.tally(self.all)
+
+    @property
+    def later(self) -> str:
+        """Whether training seeds that came after a verdict bear it out."""
+        return replications.summary(self.all)
 
     @property
     def rule(self) -> str:

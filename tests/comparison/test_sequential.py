@@ -177,3 +177,31 @@ def test_looking_again_and_again_errs_as_seldom_as_promised(name):
     beyond = studies(DRAWS[name], "not below", -0.6, 0.6)
     assert beyond["supported"] <= 0.05
     assert studies(DRAWS[name], "below", -1.0, 0.3)["supported"] > 0.97
+
+
+LEANING = {
+    "normal": (lambda rng, shape: rng.normal(size=shape), "3.7 %"),
+    "Student's t, 3 degrees of freedom": (lambda rng, shape: rng.standard_t(3, size=shape), "2.4 %"),
+    "uniform": (lambda rng, shape: rng.uniform(-1, 1, size=shape), "6.0 %"),
+    "exponential": (lambda rng, shape: rng.exponential(size=shape) - 1, "14 %"),
+    "one fails": (lambda rng, shape: rng.normal(size=shape) + 5 * ((rng.random(shape) < 0.1) - 0.1), "10 %"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEANING)
+def test_how_often_a_verdict_is_wrong_is_told(name):
+    """Many claims at once by the intervals of looks; of some of them ``decide`` says the same."""
+    draw, words = LEANING[name]
+    told = float(words.split()[0]) / 100
+    d = draw(np.random.default_rng(2), (20_000, 64))
+    decided = np.zeros(len(d), bool)
+    for seeds, error in looks(64):
+        first = d[:, :seeds]
+        half = stdtrit(seeds - 1, 1 - error / 2) * first.std(axis=1, ddof=1) / math.sqrt(seeds)
+        decided |= abs(first.mean(axis=1)) > half
+    for row, wrong in zip(d[:40], decided, strict=False):
+        found = decide("below", row.tolist(), [0.0] * 64, "difference", 1e-9)
+        assert (found.verdict in ("supported", "contradicted")) == wrong
+    assert abs(decided.mean() - told) < 0.003 + 3 * math.sqrt(told / len(d))
+    assert f" {words}" in sequential.RISK

@@ -27,6 +27,7 @@ def found(*left, statement="s"):
 
 CLEAR = (0.5, 0.502, 0.498)
 WIDE = (0.5, 1.5, 0.9)
+AFTER = (*CLEAR, 0.5, 0.505, 0.495)
 
 
 def test_false_discovery_rates_are_over_what_is_judged():
@@ -75,6 +76,11 @@ def test_the_table_says_all_and_the_csv_holds_every_number():
     assert float(rows[0]["confidence"]) == pytest.approx(0.99)
     assert rows[0]["seeds"] == "0 1 2"
     assert (rows[1]["verdict"], rows[1]["effect"]) == ("not run", "")
+    assert (rows[0]["later"], rows[0]["later_seeds"], rows[0]["later_effect"]) == ("", "", "")
+    (later,) = csv.DictReader(io.StringIO(ledger.table_csv([Entry("one", "p", "lite", found(*AFTER))])))
+    assert (later["later"], later["later_seeds"]) == ("borne out", "3 4 5")
+    assert float(later["later_low"]) < float(later["later_effect"]) < float(later["later_high"])
+    assert float(later["later_effect"]) == pytest.approx(math.log(0.5), abs=1e-3)
 
 
 def test_papers_are_told_apart_by_what_their_files_name_first():

@@ -120,3 +120,17 @@ def test_a_seed_without_finite_answers_is_not_left_out(scale, bad):
     assert (found.more, found.outlook) == (None, "")
     both = judge(claim("below"), [0, 1], [bad, bad], [bad, 1.0], scale, unlearned=lambda seeds: "errs as the answer 0")
     assert (both.verdict, both.words) == ("not learned", "errs as the answer 0")
+
+
+def test_later_seeds_that_do_not_bear_a_verdict_out_are_told_beside_it():
+    clear, even = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
+    borne = verdict("below", [*clear, 1.0, 1.2, 1.1], [*even, 2.0, 2.0, 2.0])
+    assert borne.later.says == "borne out"
+    assert borne.words.endswith("], seeds 0 to 2")
+    against = verdict("below", [*clear, 4.0, 4.1, 4.2], [*even, 2.0, 2.0, 2.0])
+    assert against.verdict == "supported"  # the first look that decides
+    assert "; spoken against by later seeds: ratio 2.05 [" in against.words
+    assert against.words.endswith("], seeds 3 to 5")
+    unclear = verdict("below", [*clear, 2.0, 1.0, 6.0], [*even, 2.0, 2.0, 2.0])
+    assert "; not borne out by later seeds: ratio 1.14 [" in unclear.words
+    assert verdict("below", clear, even).later is None

@@ -1,0 +1,82 @@
+"""Whether the verdicts of the ledger hold: each against the training seeds that came after the look that decided."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from icl_lab import markdown as md
+from icl_lab.comparison import replication
+from icl_lab.comparison.sequential import SPENT
+from icl_lab.papers.ledger import Entry
+from icl_lab.papers.verdicts import DECIDED, effect_words
+
+SAYS: tuple[replication.Says, ...] = ("borne out", "not borne out", "spoken against")
+MANY = 12  # seeds of a look, from which on looks are counted together
+
+
+def having_later(entries: Iterable[Entry]) -> list[Entry]:
+    """Returns the verdicts after which three or more seeds came."""
+    return [entry for entry in entries if entry.finding.later is not None]
+
+
+def summary(entries: Sequence[Entry]) -> str:
+    """How many verdicts there are, after how many enough seeds came, and what these say, in a sentence or two."""
+    there, verdicts = having_later(entries), sum(entry.finding.verdict in DECIDED for entry in entries)
+    if not there:
+        return f"After none of {verdicts} verdicts came three or more seeds."
+    counts = Counter(entry.finding.later.says for entry in there if entry.finding.later is not None)
+    found = ", ".join(f"{counts[says]} {says}" for says in SAYS)
+    told = f"After {len(there)} of {verdicts} verdicts came three or more training seeds: {found}."
+    shares = kept(there)
+    if not shares:
+        return told
+    return f"{told} The effect that later seeds show is {median(shares):.2f} times that of the verdict (the median)."
+
+
+def kept(entries: Iterable[Entry]) -> list[float]:
+    """Returns, for verdicts that are a difference from 0, the later effect as a share of the one that was decided on.
+
+    An effect that had to be large to be seen so early shrinks afterwards: shares below 1.
+    """
+    found = []
+    for entry in entries:
+        later, decision = entry.finding.later, entry.finding.decision
+        sided = entry.finding.claim.is_ in ("above", "below") and entry.finding.verdict != "no difference"
+        if later is not None and decision is not None and sided and math.isfinite(later.effect.effect):
+            found.append(later.effect.effect / decision.effect.effect)
+    return found
+
+
+def table(entries: Sequence[Entry]) -> list[str]:
+    """Returns the summary, what later seeds say by the look that decided, and each verdict that is not borne out."""
+    there = having_later(entries)
+    lines = [summary(entries), "", *md.head(["verdicts after", *SAYS, "later effect, median share"])]
+    groups = [(f"{look} seeds", [look]) for look in SPENT if look < MANY]
+    groups.append((f"{MANY} seeds or more", [look for look in SPENT if look >= MANY]))
+    for words, looks in groups:
+        these = [entry for entry in there if len(entry.finding.seeds) in looks]
+        counts = Counter(entry.finding.later.says for entry in these if entry.finding.later is not None)
+        shares = kept(these)
+        share = f"{median(shares):.2f} of {len(shares)}" if shares else "—"
+        lines.append(md.row([words, *(str(counts[says]) for says in SAYS), share]))
+    doubtful = [entry for entry in there if entry.finding.later and entry.finding.later.says != "borne out"]
+    if doubtful:
+        lines += ["", *md.head(["not borne out", "scale", "verdict", "at the verdict", "later seeds"])]
+        lines += [_doubt(entry) for entry in doubtful]
+    return lines
+
+
+def _doubt(entry: Entry) -> str:
+    f = entry.finding
+    assert f.found is not None
+    assert f.later is not None
+    return md.row(
+        [
+            f"{f.claim.statement} ({md.code(entry.experiment)})",
+            f"`{entry.preset}`",
+            entry.said,
+            effect_words(f.found, f.seeds),
+            effect_words(f.later.effect, f.later_seeds),
+        ]
+    )
