@@ -5,8 +5,8 @@ share of the whole error of 5 %, and the first look that decides is the verdict,
 of a wrong verdict is at most 5 %, however often somebody looks and whenever he stops (Bonferroni's inequality over the
 looks; alpha spending: Lan & DeMets 1983, Biometrika 70), if the differences over seeds are about normal: ``RISK``.
 
-Bonferroni's inequality is given away for normal differences, where 3.7 % is spent. Looks that share the error exactly
-would take 8 to 17 % fewer seeds, and err in 7.3 % where differences are uniform: that slack is kept.
+Bonferroni's inequality leaves slack: normal differences err in 3.7 %. Looks that share the 5 % exactly would take 8 to
+17 % fewer seeds, and err in 7.3 % where differences are uniform, so that the slack is kept.
 """
 
 import math

@@ -19,7 +19,8 @@ PAPERS = {"ssa": "2508.14685", "ssmax": "2501.19399", "lssa": "2501.13428", "pos
 RATE = 0.05  # of false discoveries
 COLUMNS = ("experiment", "preset", "claim", "relation", "margin", "verdict")
 NUMBERS = ("scale", "effect", "low", "high", "confidence", "p")
-LATER = ("later_effect", "later_low", "later_high")  # of seeds that came after the verdict, at 95 %
+# Of the seeds that came after the verdict: their effect with its 95 % interval, which they are, and what they say.
+LATER = ("later_effect", "later_low", "later_high", "later_seeds", "later")
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def table_csv(entries: Sequence[Entry]) -> str:
     """Returns the entries as CSV, with every number that a verdict rests on."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, *NUMBERS, "q", "seeds", "outlook", *LATER, "later_seeds", "later"])
+    writer.writerow([*COLUMNS, *NUMBERS, "q", "seeds", "outlook", *LATER])
     for e in entries:
         f = e.finding
         numbers: list[object] = [""] * len(NUMBERS)
@@ -138,8 +139,9 @@ def table_csv(entries: Sequence[Entry]) -> str:
         row = [e.experiment, e.preset, f.claim.statement, f.claim.is_, f.margin, f.verdict, *numbers, e.q, seeds]
         after: list[object] = [""] * len(LATER)
         if f.later is not None:
-            after = [f.later.effect.effect, f.later.effect.low, f.later.effect.high]
-        writer.writerow([*row, f.outlook, *after, " ".join(map(str, f.later_seeds)), f.later.says if f.later else ""])
+            c = f.later.effect
+            after = [c.effect, c.low, c.high, " ".join(map(str, f.later_seeds)), f.later.says]
+        writer.writerow([*row, f.outlook, *after])
     return text.getvalue()
 
 

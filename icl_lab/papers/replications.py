@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import get_args
 
 from icl_lab import markdown as md
 from icl_lab.comparison import replication
@@ -11,7 +12,7 @@ from icl_lab.comparison.sequential import SPENT
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.verdicts import DECIDED, effect_words
 
-SAYS: tuple[replication.Says, ...] = ("borne out", "not borne out", "spoken against")
+SAYS: tuple[replication.Says, ...] = get_args(replication.Says)
 MANY = 12  # seeds of a look, from which on looks are counted together
 
 
@@ -25,7 +26,7 @@ def summary(entries: Sequence[Entry]) -> str:
     there, verdicts = having_later(entries), sum(entry.finding.verdict in DECIDED for entry in entries)
     if not there:
         return f"After none of {verdicts} verdicts came three or more seeds."
-    counts = Counter(entry.finding.later.says for entry in there if entry.finding.later is not None)
+    counts = _counts(there)
     found = ", ".join(f"{counts[says]} {says}" for says in SAYS)
     told = f"After {len(there)} of {verdicts} verdicts came three or more training seeds: {found}."
     shares = kept(there)
@@ -56,7 +57,7 @@ def table(entries: Sequence[Entry]) -> list[str]:
     groups.append((f"{MANY} seeds or more", [look for look in SPENT if look >= MANY]))
     for words, looks in groups:
         these = [entry for entry in there if len(entry.finding.seeds) in looks]
-        counts = Counter(entry.finding.later.says for entry in these if entry.finding.later is not None)
+        counts = _counts(these)
         shares = kept(these)
         share = f"{median(shares):.2f} of {len(shares)}" if shares else "—"
         lines.append(md.row([words, *(str(counts[says]) for says in SAYS), share]))
@@ -65,6 +66,10 @@ def table(entries: Sequence[Entry]) -> list[str]:
         lines += ["", *md.head(["not borne out", "scale", "verdict", "at the verdict", "later seeds"])]
         lines += [_doubt(entry) for entry in doubtful]
     return lines
+
+
+def _counts(entries: Iterable[Entry]) -> Counter[replication.Says]:
+    return Counter(entry.finding.later.says for entry in entries if entry.finding.later is not None)
 
 
 def _doubt(entry: Entry) -> str:
