@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scipy.special import stdtrit
+import numpy as np
 
 from icl_lab.comparison.statistics import Effect, Evaluation, Scale, paired
+from icl_lab.comparison.widening import half_width
 from icl_lab.registry import require
 
 Relation = Literal["below", "above", "equal", "not below", "not above"]
@@ -138,19 +139,29 @@ def difference(left: Sequence[float], right: Sequence[float], scale: Scale, reso
     return replace(effect, low=low, high=high)
 
 
-def seeds_to_decide(relation: Relation, effect: float, deviation: float, margin: float, have: int) -> int | None:
+def seeds_to_decide(
+    relation: Relation,
+    effect: float,
+    deviation: float,
+    margin: float,
+    have: int,
+    prompts_error: tuple[float, float] = (0.0, 0.0),
+) -> int | None:
     """Returns after how many seeds a look would decide if effect and deviation stayed as they are; None beyond all.
 
     ``deviation`` is the standard deviation of the difference over seeds. Known from three seeds it may be wrong by a
-    factor of 0.5 to 6, so this is a plan and no promise.
+    factor of 0.5 to 6, so this is a plan and no promise. ``prompts_error`` is the standard error of the test prompts
+    below and above the effect, which no seed makes smaller; NaN (not told) counts as none.
     """
+    prompts = np.nan_to_num(prompts_error)
     for seeds, share in SPENT.items():
         if seeds <= have:
             continue
 
         def interval(confidence: float, seeds: int = seeds) -> tuple[float, float]:
-            half = float(stdtrit(seeds - 1, (1 + confidence) / 2)) * deviation / math.sqrt(seeds)
-            return effect - half, effect + half
+            error = deviation / math.sqrt(seeds)
+            below, above = half_width(1 - confidence, error, seeds - 1, prompts)
+            return effect - float(below), effect + float(above)
 
         if outcome(relation, margin, interval, share * ERROR) != "inconclusive":
             return seeds

@@ -76,25 +76,32 @@ class Finding:
     @property
     def more(self) -> int | None:
         """How many more seeds would decide an open claim, were effect and spread to stay; None where none would."""
-        if self.decision is None or self.verdict != "inconclusive" or math.isnan(self.decision.deviation):
-            return None
-        aim = sequential.seeds_to_decide(
-            self.claim.is_, self.decision.effect.effect, self.decision.deviation, self.margin, len(self.seeds)
-        )
+        aim = self._look(len(self.seeds))
         return None if aim is None else aim - len(self.seeds)
 
     @property
     def outlook(self) -> str:
-        """What would decide an open claim, in words: seeds and hours of one core."""
+        """What would decide an open claim, in words: seeds and hours of one core, or more test prompts."""
         few = self.decision is not None and self.verdict == "inconclusive"
         if self.verdict == "one seed" or (few and len(self.seeds) < min(sequential.SPENT)):
             return f"{min(sequential.SPENT) - len(self.seeds)} more seeds for a first look"
         if self.verdict != "inconclusive" or self.decision is None:
             return ""
-        if self.more is None:
-            return f"more than {max(sequential.SPENT)} seeds"
-        cost = "" if math.isnan(self.hours) else f", {self.more * self.hours:.2g} h of one core"
-        return f"about {self.more} more seeds{cost}"
+        if self.more is not None:
+            cost = "" if math.isnan(self.hours) else f", {self.more * self.hours:.2g} h of one core"
+            return f"about {self.more} more seeds{cost}"
+        enough = self._look(0, all_prompts=True)
+        if enough is not None:
+            return f"more test prompts (then about {enough} seeds)"
+        return f"more than {max(sequential.SPENT)} seeds"
+
+    def _look(self, beyond: int, *, all_prompts: bool = False) -> int | None:
+        """The look beyond so many seeds that would decide an open claim, on these test prompts or on all there are."""
+        if self.decision is None or self.verdict != "inconclusive" or math.isnan(self.decision.deviation):
+            return None
+        relation, effect, spread = self.claim.is_, self.decision.effect, self.decision.deviation
+        luck = (0.0, 0.0) if all_prompts else effect.prompts_error
+        return sequential.seeds_to_decide(relation, effect.effect, spread, self.margin, beyond, luck)
 
 
 def judge(

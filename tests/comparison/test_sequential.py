@@ -130,6 +130,16 @@ def test_a_plan_says_the_look_at_which_effect_and_spread_would_decide():
     assert seeds_to_decide("below", 0.0, 0.1, M, 3) == 5  # no difference
 
 
+def test_a_plan_counts_the_luck_of_the_test_prompts_which_no_seed_makes_smaller():
+    """Effect 1, deviation 1. At 16 seeds t is 3.26 (99.47 % and so on): with 0.2 of prompts hypot(0.815, 0.56) = 0.99."""
+    assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.2, 0.0)) == 16
+    assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.25, 0.0)) == 24
+    assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.0, 9.0)) == 16  # the side away from 0
+    assert seeds_to_decide("above", 1.0, 0.0, M, 3, (0.4, 0.0)) is None  # z of 99 % is 2.58
+    assert seeds_to_decide("above", 1.0, 0.0, M, 3, (0.38, 0.0)) == 5
+    assert seeds_to_decide("above", 1.0, 1.0, M, 3, (math.nan, math.nan)) == 16
+
+
 DRAWS = {
     "normal": lambda rng: rng.normal(size=64),
     "Student's t, 3 degrees of freedom": lambda rng: rng.standard_t(3, size=64) / math.sqrt(3),

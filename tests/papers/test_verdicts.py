@@ -5,6 +5,7 @@ import math
 import msgspec
 import pytest
 
+from icl_lab.comparison.statistics import Evaluation
 from icl_lab.errors import BadValue
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import judge, margin_of, rates, span
@@ -94,6 +95,21 @@ def test_an_open_claim_says_what_would_decide_it():
     never = judge(claim("above"), range(3), [1.0, 20.0, 0.5], [1.0] * 3, "log-ratio")
     assert never.more is None
     assert never.outlook == "more than 64 seeds"
+
+
+def test_a_claim_that_hangs_on_its_test_prompts_says_so():
+    """Log ratios 0.5 +- 0.05 are decided by three seeds; with a standard error of 0.4 over prompts by no number."""
+    left = [math.exp(0.45), math.exp(0.5), math.exp(0.55)]
+
+    def found(error):
+        luck = Evaluation("log-ratio", 0.5, 0.5 - 1.96 * error, 0.5 + 1.96 * error)
+        return judge(claim("above"), range(3), left, [1.0] * 3, "log-ratio", lambda seeds: luck, hours=0.5)
+
+    assert found(0.0).verdict == "supported"
+    assert (found(0.18).verdict, found(0.18).more) == ("inconclusive", 2)
+    hangs = found(0.4)
+    assert (hangs.verdict, hangs.more) == ("inconclusive", None)
+    assert hangs.outlook == "more test prompts (then about 3 seeds)"
 
 
 def test_seeds_are_named():
