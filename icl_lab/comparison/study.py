@@ -207,15 +207,16 @@ class Study:
         """Adds what hangs on the prompts, for one cell or for the summary of a line of cells."""
         if not self.errors:
             return found
-        both = np.stack(
-            [[[kept.at(cell).numpy() for kept in self.errors[name]] for cell in cells] for name in (other, rule)]
-        )
-        means = resampled(both, seed=0)  # (resamples, 2, cells, seeds)
+        # Rules that were tested on the same prompts share each resample; on another number of prompts they cannot.
+        theirs, ours = (
+            resampled([[kept.at(cell).numpy() for kept in self.errors[name]] for cell in cells], seed=0)
+            for name in (other, rule)
+        )  # each (resamples, cells, seeds)
         if self.scale == "log-ratio":
-            means = np.log(means)
+            theirs, ours = np.log(theirs), np.log(ours)
         axis = self.task.summary.axis
         weights = self._weights([cell[axis] for cell in cells]) if len(cells) > 1 else np.ones(1)
-        effects = np.einsum("rcs,c->rs", means[:, 1] - means[:, 0], weights).mean(axis=1)
+        effects = np.einsum("rcs,c->rs", ours - theirs, weights).mean(axis=1)
         return found.widened(evaluation(effects, found.scale))
 
     def _weights(self, where: Sequence[float]) -> np.ndarray:

@@ -54,14 +54,14 @@ def study(errors, seeds=3, baseline="softmax", kept=None):
     return Study(tasks.build("linear"), grids, baseline, training, kept or {})
 
 
-def luck(error, seeds, spread, shared=None):
-    """Errors of 64 prompts in every cell, whose means are error(sigma_f, seed)."""
+def luck(error, seeds, spread, shared=None, prompts=64):
+    """Errors of prompts in every cell, whose means are error(sigma_f, seed)."""
     rng = np.random.default_rng(1 if shared else None)
     made = []
     for seed in range(seeds):
         errors = Errors(["sigma_x", "sigma_f", "length"])
         for s in SIGMAS:
-            factors = np.exp(spread * rng.normal(size=64))
+            factors = np.exp(spread * rng.normal(size=prompts))
             values = torch.tensor(error(s, seed) * factors / factors.mean())
             errors.add({"sigma_x": 1, "sigma_f": s, "length": 40}, values)
         made.append(errors)
@@ -294,6 +294,18 @@ def test_a_facet_is_averaged_in_lines_and_kept_in_maps():
     text = page.markdown(made, resolve("needle", "softmax"), "icl-lab compare")
     assert "mean over 2 values of depth" in text
     assert "depth 50" not in text
+
+
+def test_rules_tested_on_other_numbers_of_prompts_are_compared_by_the_luck_of_each():
+    """The standard errors of both mean logs, 1 / sqrt(64) and 1 / sqrt(1600) of the spread, add in quadrature."""
+    rules = {"softmax": lambda s, k: 1.0, "ssa": lambda s, k: 1.0}
+    kept = {"softmax": luck(rules["softmax"], 1, 0.3), "ssa": luck(rules["ssa"], 1, 0.3, prompts=1600)}
+    below, above = (
+        study(rules, seeds=1, kept=kept)
+        .versus("ssa", "softmax", {"sigma_x": 1, "sigma_f": 4, "length": 40})
+        .prompts_error
+    )
+    assert (below + above) / 2 == pytest.approx(0.3 * math.hypot(1 / 8, 1 / 40), rel=0.25)
 
 
 def test_errors_of_prompts_are_averaged_over_a_facet():
