@@ -27,14 +27,14 @@ collect_ignore = ["examples"]  # tasks from outside: a test that wants them regi
 # Commands that tests let write or read a results folder: never the repository's own.
 RESULTS = (
     *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff", "settle", "learning"),
-    "per-position",
+    *("per-position", "context"),
     "site",
     *("theory", "saturation", "probe", "heads", "ablate", "boundary", "attention", "report"),
 )
 
 
 def pytest_collection_modifyitems(items):
-    """Each exhaustive test belongs to a quarter of them, which hangs on its name alone: CI takes one quarter a commit."""
+    """Each exhaustive test belongs to a quarter of them by its name alone: CI takes one quarter a commit."""
     for item in items:
         if item.get_closest_marker("exhaustive"):
             item.add_marker(f"quarter{crc32(item.nodeid.encode()) % 4}")

@@ -83,6 +83,17 @@ def a_prefix_is_scored_as_the_whole(choice: str) -> None:
         _must(same, f"the reference {name} answers a cut prompt otherwise than the whole")
 
 
+def a_suffix_is_scored_as_the_whole(choice: str) -> None:
+    """Where the last examples are a prompt, leaving out the first one changes no error of the answers after it."""
+    task, prompt, length = next(_suites(choice))
+    if not task.suffixes:
+        return
+    t = task.tokens(length - 1)
+    cut, outputs = prompt.last(t), _outputs(task, prompt)
+    whole, part = task.errors(outputs, prompt), task.errors(outputs[:, -t:], cut)
+    _must(torch.equal(whole[:, -part.shape[1] :], part), "errors after a cut hang on what came before it")
+
+
 def scored_tokens_decide(choice: str) -> None:
     """Loss and errors read every scored token and no other; the loss is finite and has a gradient."""
     for task, prompt, length in _suites(choice):
@@ -216,6 +227,7 @@ CHECKS: tuple[Callable[[str], None], ...] = (
     an_address_repeats_its_draws,
     a_shift_adds_no_draws,
     a_prefix_is_scored_as_the_whole,
+    a_suffix_is_scored_as_the_whole,
     scored_tokens_decide,
     views_have_the_headline,
     references_answer_every_scored_token,

@@ -44,8 +44,8 @@ def step(
 
     A claim is worth the more the fewer hours stand between it and the look that would decide it, were its effect and
     spread to stay as they are; a claim without three seeds has a first look ahead, which decides ``FIRST_DECIDES`` of
-    all. One that 64 seeds would not decide, or only more test prompts would, is left. An analysis is asked of the variants that these claims hang on;
-    models that it has asked ``before`` are not needed again.
+    all. One that 64 seeds would not decide, or only more test prompts would, is left. An analysis is asked of the
+    variants that these claims hang on; models that it has asked ``before`` are not needed again.
     """
     chances = [chance for found in findings if (chance := _chance(finished, found, costs)) is not None]
     if not chances:

@@ -111,6 +111,11 @@ class Task(Speaker, ABC):
         """Whether a shorter prompt is the beginning of a longer one."""
         return False
 
+    @property
+    def suffixes(self) -> bool:
+        """Whether the last examples of a prompt are a prompt, whose answers are those of the whole."""
+        return False
+
     def published(self, length: int, **shift: float) -> Prompt:
         """Returns the prompts that a paper's evaluation script draws, which every reader can redraw.
 

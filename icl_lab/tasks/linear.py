@@ -70,6 +70,10 @@ class Linear(Task):
     def prefixes(self) -> bool:
         return True
 
+    @property
+    def suffixes(self) -> bool:
+        return True
+
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws functions and inputs; sigma_x and sigma_f stretch one set of standard normal numbers."""
         sigma_x, sigma_f = self.sigmas(shift)

@@ -25,6 +25,10 @@ class Prompt:
         """Returns the prompts cut after ``t`` tokens."""
         return type(self)(self.tokens[:, :t], self.targets[:, :t], self.scored[:, :t])
 
+    def last(self, t: int) -> Self:
+        """Returns the last ``t`` tokens of the prompts."""
+        return type(self)(self.tokens[:, -t:], self.targets[:, -t:], self.scored[:, -t:])
+
     def take(self, b: int) -> Self:
         """Returns the first ``b`` prompts."""
         return type(self)(self.tokens[:b], self.targets[:b], self.scored[:b])

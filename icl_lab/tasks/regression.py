@@ -74,6 +74,10 @@ class Regression(Task):
         return True
 
     @property
+    def suffixes(self) -> bool:
+        return True
+
+    @property
     def prefix(self) -> str:
         """What stands before the names of metrics."""
         return "new-" if self.functions == "new" else ""

@@ -93,6 +93,10 @@ class Text(Task):
         return True
 
     @property
+    def suffixes(self) -> bool:
+        return True
+
+    @property
     def training(self) -> dict[str, float]:
         return {"kept": 100.0}
 

@@ -131,7 +131,7 @@ def test_a_plan_says_the_look_at_which_effect_and_spread_would_decide():
 
 
 def test_a_plan_counts_the_luck_of_the_test_prompts_which_no_seed_makes_smaller():
-    """Effect 1, deviation 1. At 16 seeds t is 3.26 (99.47 % and so on): with 0.2 of prompts hypot(0.815, 0.56) = 0.99."""
+    """Effect 1, deviation 1, 16 seeds (99.5 %): 0.815 of seeds and 2.81 x 0.2 of prompts make hypot 0.99."""
     assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.2, 0.0)) == 16
     assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.25, 0.0)) == 24
     assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.0, 9.0)) == 16  # the side away from 0

@@ -1,0 +1,174 @@
+"""What more context brings, on the same answers: the last ones of a prompt, asked of ever longer ends of it.
+
+Errors at two lengths are means over different tokens, whose luck hides small differences: two sets of 64 windows of a
+text differ by 0.05 nats before any model has read them. Here every length is asked for the same answers.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import ClassVar, Self
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from icl_lab import markdown as md
+from icl_lab import tasks
+from icl_lab.analyses import registry
+from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.errors import BadValue
+from icl_lab.figures import lines
+from icl_lab.figures.base import writer
+from icl_lab.grid import Grid
+from icl_lab.runs.measure import Subject, fitting, judged, summary
+from icl_lab.runs.run import Run
+from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.tasks.base import Prompt, Task
+from icl_lab.training.curriculum import LONGEST
+
+
+@registry.add("context")
+@dataclass(frozen=True, kw_only=True)
+class Context(Analysis):
+    """Ask the same answers after shorter and longer context: does what stands further back help?
+
+    ``context``: the mean error of the last answers of a prompt, where the model reads only its last ``length`` examples
+    and these count their positions from the first that is read. The answers are the last quarter of the shortest
+    length, so that even there each has three quarters of it before it.
+    """
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"context": ("length",)}
+    title: ClassVar[str] = "the same answers after more context"
+
+    lengths: tuple[int, ...] = option(
+        (), "Examples that are read, e.g. 128,512.  [default: the tested lengths]", least=1, most=LONGEST
+    )
+    prompts: int = option(256, "Test prompts.", least=2, most=1_000_000)
+
+    def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
+        """Prompts of the greatest length."""
+        return [(self.prompts, max(self.lengths or spec.test.lengths))]
+
+    def check(self, spec: RunSpec) -> None:
+        """Raises ``BadValue`` where the end of a prompt is no prompt, and on lengths that are too few or not drawn."""
+        task, lengths = tasks.build(spec.task), sorted(set(self.lengths or spec.test.lengths))
+        if not task.suffixes:
+            raise BadValue(f"the last examples of a prompt of {task.name} are no prompt of it; take text or linear.")
+        if len(lengths) < 2:
+            raise BadValue(f"more context is at least two lengths, got {lengths[0]}.")
+        check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), task)
+
+    def prepared(self, runs: Sequence[Run]) -> Self:
+        """Returns the analysis with its lengths in order; raises ``BadValue`` where the usual ones differ."""
+        usual = {tuple(sorted(set(self.lengths or run.spec.test.lengths))) for run in runs}
+        if len(usual) > 1:
+            told = md.listed(", ".join(map(str, lengths)) for lengths in sorted(usual))
+            raise BadValue(f"the tested lengths differ ({told}): name --lengths.")
+        return replace(self, lengths=usual.pop())
+
+    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+        """Measures the model, and beside the first model the references."""
+        task, rows = trained.task, list[Row]()
+        prompt = trained.prompts(self.prompts, {**trained.cell, "length": self.lengths[-1]})
+        last = answers(task, self.lengths[0])
+        subjects = trained.subjects()
+        for done, (name, subject) in enumerate(subjects.items()):
+            for length in self.lengths:
+                errors = end_errors(task, subject, prompt.last(task.tokens(length)))
+                rows.append({"attn": name, "length": length, "metric": "error"} | summary(errors[:, -last:].mean(1)))
+            trained.tick(done + 1, len(subjects))
+        return {"context": rows}
+
+    def table(self, found: Found) -> list[str]:
+        """The error after each length of context, means over prompts and seeds."""
+        grid, (shortest, *_) = found["context"], (lengths := found["context"].values("length"))
+        last, written = answers(tasks.build(found.spec.task), int(shortest)), _writer(found)
+        text = [
+            f"The last {last} answers of a prompt, the same in all columns, where only so many of its last examples "
+            f"are read. Trained up to {found.spec.train.longest}. Means over prompts and seeds.",
+            "",
+            *md.head(["rule", *(f"{length:g} read" for length in lengths)]),
+        ]
+        for rule in [*found.rules, *found.references]:
+            cells = (_mean(grid.where(attn=rule, length=length)) for length in lengths)
+            text.append(md.row([f"`{rule}`", *map(written, cells)]))
+        return text
+
+    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+        """The error over the examples that are read, the longest prompt of training dotted."""
+        grid, task = found["context"], tasks.build(found.spec.task)
+        where = grid.values("length")
+        rules = {
+            rule: [list(grid.where(attn=rule, length=length).frame["value"]) for length in where]
+            for rule in found.rules
+        }
+        references = {
+            name.removeprefix("reference:"): [_mean(grid.where(attn=name, length=length)) for length in where]
+            for name in found.references
+        }
+        picture = lines.rivals(
+            where,
+            rules,
+            references,
+            axis="examples that are read" if task.roles > 1 else "tokens that are read",
+            title=title,
+            label=task.metric_label(task.headline),
+            log=task.log_scale,
+            mark=found.spec.train.longest,
+        )
+        return {"context": picture}
+
+    def finding(self, found: Found) -> str:
+        """The error after the shortest and the longest context, rule by rule."""
+        grid, written = found["context"], _writer(found)
+        ends = [grid.values("length")[place] for place in (0, -1)]
+        said = [
+            " to ".join(written(_mean(grid.where(attn=rule, length=length))) for length in ends) + f" ({rule})"
+            for rule in found.rules
+        ]
+        read = f"From {ends[0]:g} to {ends[1]:g} examples that are read"
+        return f"{read} the error of the same answers goes from {md.listed(said)}."
+
+    def log_scale(self, task: Task) -> bool:
+        """As the task's own errors."""
+        return task.log_scale
+
+    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """The ``error`` after the lengths named (the longest unless named); a mean logarithm where errors span decades.
+
+        Raises ``KeyError`` where there is no such number.
+        """
+        grid = found["context"]
+        if metric not in ("", "error"):
+            raise KeyError(f"context has no metric '{metric}'; there is error")
+        unknown = set(cells) - {"length"}
+        if unknown:
+            raise KeyError(f"context has no axis '{min(unknown)}'; it has length")
+        whose = {"attn": of} if of.startswith("reference:") else {"attn": of, "seed": seed}
+        lengths = cells.get("length", grid.values("length")[-1:])
+        own = [grid.where(**whose, length=length) for length in lengths]
+        values = [float(value) for part in own for value in part.frame["value"]]
+        return fmean(map(math.log, values) if tasks.build(grid.values("task")[0]).log_scale else values)
+
+
+def answers(task: Task, shortest: int) -> int:
+    """Returns how many of the last answers are scored at every length: a quarter of those of the shortest, or one."""
+    return max(1, len(task.asked(shortest)) // 4)
+
+
+@torch.no_grad()
+def end_errors(task: Task, subject: Subject, prompt: Prompt) -> Tensor:
+    """Returns the errors of every answer of the prompts, (b q)."""
+    pieces = fitting(prompt, subject.bytes_of)
+    return torch.cat([judged(task, subject.predict(piece).cpu(), piece) for piece in pieces])
+
+
+def _mean(grid: Grid) -> float:
+    return fmean(float(value) for value in grid.frame["value"])
+
+
+def _writer(found: Found) -> Callable[[float], str]:
+    task = tasks.build(found.spec.task)
+    return writer(task.log_scale, task.rates)
