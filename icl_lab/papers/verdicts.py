@@ -92,7 +92,7 @@ class Finding:
             return f"about {self.more} more seeds{cost}"
         enough = self._look(0, all_prompts=True)
         if enough is not None:
-            return f"more test prompts (then about {enough} seeds)"
+            return f"more test prompts, then about {enough} seeds"
         return f"more than {max(sequential.SPENT)} seeds"
 
     def _look(self, beyond: int, *, all_prompts: bool = False) -> int | None:

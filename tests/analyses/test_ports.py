@@ -8,6 +8,7 @@ import torch
 
 from icl_lab import analyses, tasks
 from icl_lab.analyses import asking, publish
+from icl_lab.analyses.context import Context
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.fading import Fading
 from icl_lab.analyses.heads import Heads
@@ -27,6 +28,7 @@ DISTURBED = {"largest", "effective", "distance", "deviant", "theory"}
 
 # Two seeds of one rule, one layer, two heads. Of each file: its axes, its metrics, and its rows of one model.
 CASES = {
+    "context": (Context(lengths=(5, 12), prompts=64), LINEAR, {"context": (["length"], {"error"}, 2)}),
     "deviant": (
         Deviant(factors=(1.0, 10.0), prompts=64),
         LINEAR,

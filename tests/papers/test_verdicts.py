@@ -109,7 +109,7 @@ def test_a_claim_that_hangs_on_its_test_prompts_says_so():
     assert (found(0.18).verdict, found(0.18).more) == ("inconclusive", 2)
     hangs = found(0.4)
     assert (hangs.verdict, hangs.more) == ("inconclusive", None)
-    assert hangs.outlook == "more test prompts (then about 3 seeds)"
+    assert hangs.outlook == "more test prompts, then about 3 seeds"
 
 
 def test_seeds_are_named():
