@@ -5,27 +5,22 @@ text differ by 0.05 nats before any model has read them. Here every length is as
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import ClassVar, Self
 
-import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses import registry
+from icl_lab.analyses import along, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.errors import BadValue
-from icl_lab.figures import lines
-from icl_lab.figures.base import writer
-from icl_lab.grid import Grid
-from icl_lab.runs.measure import Subject, fitting, judged, summary
+from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, change, check
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Task
 from icl_lab.training.curriculum import LONGEST
 
 
@@ -76,7 +71,7 @@ class Context(Analysis):
         subjects = trained.subjects()
         for done, (name, subject) in enumerate(subjects.items()):
             for length in self.lengths:
-                errors = end_errors(task, subject, prompt.last(task.tokens(length)))
+                errors = errors_of(task, subject, prompt.last(task.tokens(length)))
                 rows.append({"attn": name, "length": length, "metric": "error"} | summary(errors[:, -last:].mean(1)))
             trained.tick(done + 1, len(subjects))
         return {"context": rows}
@@ -84,7 +79,7 @@ class Context(Analysis):
     def table(self, found: Found) -> list[str]:
         """The error after each length of context, means over prompts and seeds."""
         grid, (shortest, *_) = found["context"], (lengths := found["context"].values("length"))
-        last, written = answers(tasks.build(found.spec.task), int(shortest)), _writer(found)
+        last, written = answers(tasks.build(found.spec.task), int(shortest)), along.error_writer(found)
         text = [
             f"The last {last} answers of a prompt, the same in all columns, where only so many of its last examples "
             f"are read. Trained up to {found.spec.train.longest}. Means over prompts and seeds.",
@@ -92,40 +87,22 @@ class Context(Analysis):
             *md.head(["rule", *(f"{length:g} read" for length in lengths)]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = (_mean(grid.where(attn=rule, length=length)) for length in lengths)
+            cells = (along.mean(grid.where(attn=rule, length=length)) for length in lengths)
             text.append(md.row([f"`{rule}`", *map(written, cells)]))
         return text
 
     def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
         """The error over the examples that are read, the longest prompt of training dotted."""
-        grid, task = found["context"], tasks.build(found.spec.task)
-        where = grid.values("length")
-        rules = {
-            rule: [list(grid.where(attn=rule, length=length).frame["value"]) for length in where]
-            for rule in found.rules
-        }
-        references = {
-            name.removeprefix("reference:"): [_mean(grid.where(attn=name, length=length)) for length in where]
-            for name in found.references
-        }
-        picture = lines.rivals(
-            where,
-            rules,
-            references,
-            axis="examples that are read" if task.roles > 1 else "tokens that are read",
-            title=title,
-            label=task.metric_label(task.headline),
-            log=task.log_scale,
-            mark=found.spec.train.longest,
-        )
-        return {"context": picture}
+        axis = "examples that are read" if tasks.build(found.spec.task).roles > 1 else "tokens that are read"
+        mark = found.spec.train.longest
+        return {"context": along.picture(found, "context", "length", axis=axis, title=title, mark=mark)}
 
     def finding(self, found: Found) -> str:
         """The error after the shortest and the longest context, rule by rule."""
-        grid, written = found["context"], _writer(found)
+        grid, written = found["context"], along.error_writer(found)
         ends = [grid.values("length")[place] for place in (0, -1)]
         said = [
-            " to ".join(written(_mean(grid.where(attn=rule, length=length))) for length in ends) + f" ({rule})"
+            " to ".join(written(along.mean(grid.where(attn=rule, length=length))) for length in ends) + f" ({rule})"
             for rule in found.rules
         ]
         read = f"From {ends[0]:g} to {ends[1]:g} examples that are read"
@@ -156,19 +133,3 @@ class Context(Analysis):
 def answers(task: Task, shortest: int) -> int:
     """Returns how many of the last answers are scored at every length: a quarter of those of the shortest, or one."""
     return max(1, len(task.asked(shortest)) // 4)
-
-
-@torch.no_grad()
-def end_errors(task: Task, subject: Subject, prompt: Prompt) -> Tensor:
-    """Returns the errors of every answer of the prompts, (b q)."""
-    pieces = fitting(prompt, subject.bytes_of)
-    return torch.cat([judged(task, subject.predict(piece).cpu(), piece) for piece in pieces])
-
-
-def _mean(grid: Grid) -> float:
-    return fmean(float(value) for value in grid.frame["value"])
-
-
-def _writer(found: Found) -> Callable[[float], str]:
-    task = tasks.build(found.spec.task)
-    return writer(task.log_scale, task.rates)

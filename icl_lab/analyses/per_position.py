@@ -4,24 +4,20 @@ Of a language model it is the per-position loss of arXiv 2501.19399 (Figures 4 a
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import ClassVar, Self
 
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses import registry
+from icl_lab.analyses import along, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.errors import BadValue
-from icl_lab.figures import lines
-from icl_lab.figures.base import writer
-from icl_lab.grid import Grid
-from icl_lab.runs.measure import fitting, judged, summary
+from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.places import Places
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, change, check
@@ -82,18 +78,13 @@ class PerPosition(Analysis):
         lies = places(trained.task, spec.train.longest, length)
         found: dict[str, list[Row]] = {"per-position": [], "ends": []}
         subjects = trained.subjects()
-        with torch.no_grad():
-            for done, (name, subject) in enumerate(subjects.items()):
-                parts = [
-                    judged(trained.task, subject.predict(piece).cpu(), piece)
-                    for piece in fitting(prompt, subject.bytes_of)
-                ]
-                errors = torch.cat(parts)
-                for tokens, chosen in lies.steps.items():
-                    found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
-                for metric, values in lies.ends(errors).items():
-                    found["ends"].append(_row(name, metric, values))
-                trained.tick(done + 1, len(subjects))
+        for done, (name, subject) in enumerate(subjects.items()):
+            errors = errors_of(trained.task, subject, prompt)
+            for tokens, chosen in lies.steps.items():
+                found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
+            for metric, values in lies.ends(errors).items():
+                found["ends"].append(_row(name, metric, values))
+            trained.tick(done + 1, len(subjects))
         return found
 
     def table(self, found: Found) -> list[str]:
@@ -108,36 +99,25 @@ class PerPosition(Analysis):
             *md.head(["rule", *(f"{tokens:g}" for tokens in shown), "within", "beyond", "rise"]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = [_mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
-            cells += [_mean(found["ends"].where(attn=rule, metric=metric)) for metric in ("within", "beyond", "rise")]
-            text.append(md.row([f"`{rule}`", *map(_writer(found), cells)]))
+            cells = [along.mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
+            cells += [
+                along.mean(found["ends"].where(attn=rule, metric=metric)) for metric in ("within", "beyond", "rise")
+            ]
+            text.append(md.row([f"`{rule}`", *map(along.error_writer(found), cells)]))
         return text
 
     def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
         """The error over the tokens that were read, the longest prompt of training dotted."""
-        spec, grid = found.spec, found["per-position"]
-        task = tasks.build(spec.task)
-        where = grid.values("tokens")
-        rules = {
-            rule: [list(grid.where(attn=rule, tokens=tokens).frame["value"]) for tokens in where]
-            for rule in found.rules
-        }
-        references = {
-            name.removeprefix("reference:"): [_mean(grid.where(attn=name, tokens=tokens)) for tokens in where]
-            for name in found.references
-        }
-        mark = task.asked(spec.train.longest)[-1] + 1
-        picture = lines.rivals(
-            where, rules, references, axis="tokens read", title=title, label=_label(task), log=task.log_scale, mark=mark
-        )
-        return {"per-position": picture}
+        mark = tasks.build(found.spec.task).asked(found.spec.train.longest)[-1] + 1
+        drawn = along.picture(found, "per-position", "tokens", axis="tokens read", title=title, mark=mark)
+        return {"per-position": drawn}
 
     def finding(self, found: Found) -> str:
         """The errors within and beyond training, rule by rule."""
-        ends, written = found["ends"], _writer(found)
+        ends, written = found["ends"], along.error_writer(found)
         said = [
-            f"from {written(_mean(ends.where(attn=rule, metric='end-of-training')))} to "
-            f"{written(_mean(ends.where(attn=rule, metric='end')))} ({rule})"
+            f"from {written(along.mean(ends.where(attn=rule, metric='end-of-training')))} to "
+            f"{written(along.mean(ends.where(attn=rule, metric='end')))} ({rule})"
             for rule in found.rules
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
@@ -178,16 +158,3 @@ def places(task: Task, trained: int, length: int) -> Places:
 
 def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:
     return {"attn": name, **where, "metric": metric} | summary(values)
-
-
-def _mean(grid: Grid) -> float:
-    return fmean(float(value) for value in grid.frame["value"])
-
-
-def _label(task: Task) -> str:
-    return task.metric_label(task.headline)
-
-
-def _writer(found: Found) -> Callable[[float], str]:
-    task = tasks.build(found.spec.task)
-    return writer(task.log_scale, task.rates)

@@ -87,9 +87,9 @@ class Finding:
             return f"{min(sequential.SPENT) - len(self.seeds)} more seeds for a first look"
         if self.verdict != "inconclusive" or self.decision is None:
             return ""
-        if self.more is not None:
-            cost = "" if math.isnan(self.hours) else f", {self.more * self.hours:.2g} h of one core"
-            return f"about {self.more} more seeds{cost}"
+        if (more := self.more) is not None:
+            cost = "" if math.isnan(self.hours) else f", {more * self.hours:.2g} h of one core"
+            return f"about {more} more seeds{cost}"
         enough = self._look(0, all_prompts=True)
         if enough is not None:
             return f"more test prompts, then about {enough} seeds"

@@ -263,6 +263,16 @@ def judged(task: Task, outputs: Tensor, prompt: Prompt) -> Tensor:
     return errors.where(~bad, task.worst)
 
 
+@torch.no_grad()
+def errors_of(task: Task, subject: Subject, prompt: Prompt) -> Tensor:
+    """Returns the errors of every answer of the prompts, (b q), from as many at once as memory allows.
+
+    Piece by piece: the answers of all prompts at once may be the largest thing there is.
+    """
+    pieces = fitting(prompt, subject.bytes_of)
+    return torch.cat([judged(task, subject.predict(piece).cpu(), piece) for piece in pieces])
+
+
 def fitting(prompt: Prompt, bytes_of: Callable[[int], float]) -> Iterator[Prompt]:
     """Yields the prompts in pieces that memory allows, at so many bytes for a prompt of t tokens."""
     return prompt.pieces(max(1, int(MEMORY / bytes_of(prompt.tokens.shape[1]))))

@@ -7,10 +7,10 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses import asking
-from icl_lab.analyses.context import Context, answers, end_errors
+from icl_lab.analyses.context import Context, answers
 from icl_lab.errors import BadValue
 from icl_lab.pipeline import load_or_train, subject, sweep
-from icl_lab.runs.measure import Subject, TestSpec, draw
+from icl_lab.runs.measure import Subject, TestSpec, draw, errors_of
 
 SHORT = ["train.curriculum.start=16", "train.curriculum.stop=16", "train.steps=2", "test.axes.length=16,32"]
 
@@ -33,7 +33,7 @@ def test_every_length_is_asked_for_the_same_answers():
         )
         return said
 
-    short, long = (end_errors(task, Subject(knows), prompt.last(t))[:, -4:] for t in (16, 32))
+    short, long = (errors_of(task, Subject(knows), prompt.last(t))[:, -4:] for t in (16, 32))
     assert bool((long < 1e-6).all())
     assert bool((short > 1).any())  # none of the 16 is known
     assert prompt.last(16).targets[:, -4:].equal(prompt.targets[:, -4:])

@@ -299,7 +299,7 @@ def test_a_facet_is_averaged_in_lines_and_kept_in_maps():
 def test_rules_tested_on_other_numbers_of_prompts_are_compared_by_the_luck_of_each():
     """The standard errors of both mean logs, 1 / sqrt(64) and 1 / sqrt(1600) of the spread, add in quadrature."""
     rules = {"softmax": lambda s, k: 1.0, "ssa": lambda s, k: 1.0}
-    kept = {"softmax": luck(rules["softmax"], 1, 0.3), "ssa": luck(rules["ssa"], 1, 0.3, prompts=1600)}
+    kept = {"softmax": luck(rules["softmax"], 1, 0.3, True), "ssa": luck(rules["ssa"], 1, 0.3, True, 1600)}
     below, above = (
         study(rules, seeds=1, kept=kept)
         .versus("ssa", "softmax", {"sigma_x": 1, "sigma_f": 4, "length": 40})

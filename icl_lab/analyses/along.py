@@ -1,0 +1,36 @@
+"""Errors of rules and references along one axis, as a picture and in words."""
+
+from collections.abc import Callable
+from statistics import fmean
+
+from matplotlib.figure import Figure
+
+from icl_lab import tasks
+from icl_lab.analyses.frame import Found
+from icl_lab.figures import lines
+from icl_lab.figures.base import writer
+from icl_lab.grid import Grid
+
+
+def mean(grid: Grid) -> float:
+    """Returns the mean of the cells, over seeds and whatever else is left."""
+    return fmean(float(value) for value in grid.frame["value"])
+
+
+def error_writer(found: Found) -> Callable[[float], str]:
+    """Returns what writes an error of the task as its tables do."""
+    task = tasks.build(found.spec.task)
+    return writer(task.log_scale, task.rates)
+
+
+def picture(found: Found, name: str, column: str, *, axis: str, title: str, mark: float) -> Figure:
+    """Draws the grid of this name over one of its axes, which is called ``axis``; ``mark`` is a place to be dotted."""
+    grid, task = found[name], tasks.build(found.spec.task)
+    where = grid.values(column)
+    rules = {rule: [list(grid.where(attn=rule, **{column: at}).frame["value"]) for at in where] for rule in found.rules}
+    references = {
+        reference.removeprefix("reference:"): [mean(grid.where(attn=reference, **{column: at})) for at in where]
+        for reference in found.references
+    }
+    label = task.metric_label(task.headline)
+    return lines.rivals(where, rules, references, axis=axis, title=title, label=label, log=task.log_scale, mark=mark)
