@@ -18,8 +18,9 @@ def show(run: "Run", already: bool, brief: bool = False) -> None:
 
     task, place, verb = tasks.build(run.spec.task), run.place, "there already" if already else "wrote"
     if brief:
-        here = summary.at_home([run.grid()], task, run.spec)
-        out(f"{run.name}, seed {run.seed}: {here[run.name]:.3g} in training conditions; {verb}: {place / 'grid.csv'}")
+        grid = run.grid()
+        here = f"{summary.at_home([grid], task, run.spec)[run.name]:.3g} {summary.home(grid, task, run.spec)}"
+        out(f"{run.name}, seed {run.seed}: {here}; {verb}: {place / 'grid.csv'}")
         return
     out(summary.brief(run.grid(), task, run.spec))
     if run.kept is not None:

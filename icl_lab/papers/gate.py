@@ -15,7 +15,7 @@ def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
 
     Formula: the median over training seeds of (v - e) / (t - e), in training conditions, is at least ``GATE``; v the
     error, t that of the best trivial reference, e that of the best of all: 0 where one is exact, and the floor that a
-    loss has where none is. Runs without a grid say nothing.
+    loss has where none is. Runs without a grid, or whose grid leaves training conditions out, say nothing.
     """
     if claim.ungated:
         return ""
@@ -35,15 +35,19 @@ def failed(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     """Returns how many tested models of each side have not learned the task, in words; empty where all have.
 
     The median says nothing about them, and an effect over seeds of which some have learned is one of two kinds mixed.
+    Where a grid leaves training conditions out it is not known, and said.
     """
-    told = []
+    told, unknown = [], []
     for of in dict.fromkeys(side.of for side in (claim.left, claim.right)):
         if finished.experiment.variant(of) is None:
             continue
         shares = _shares(finished, of, seeds)
         if lost := sum(not share < GATE for share in shares):
             told.append(f"{lost} of {len(shares)} of {of}")
-    return f"tested models that have not learned: {', '.join(told)}" if told else ""
+        if seeds and (lacking := finished.left_out(of, seeds[0])):
+            unknown.append(f"not known whether {of} has learned its task: {lacking}")
+    counted = [f"tested models that have not learned: {', '.join(told)}"] if told else []
+    return "; ".join(counted + unknown)
 
 
 def _far(side: Quantity, finished: Finished) -> bool:

@@ -133,7 +133,8 @@ class Finished:
         """Returns the errors in training conditions of a trained model, with its own rule, and of the references.
 
         A model that a claim reads with another position code is asked with that of its training, where it was tested
-        with both: another code may cost what it has learned. Empty where the model has no grid.
+        with both: another code may cost what it has learned. Empty where the model has no grid, or one that leaves
+        training conditions out.
         """
         spec = self.spec(of)
         if spec.test.positions:
@@ -141,8 +142,16 @@ class Finished:
             spec = plain if self.store.run(plain, seed).finished else spec
         key = (spec.hash, seed)
         if key not in self._homes and self.store.run(spec, seed).finished:
-            self._homes[key] = summary.at_home([self._measured(spec, seed, "")[0]], self.task, spec)
+            grid = self._measured(spec, seed, "")[0]
+            known = not summary.left_out(grid, self.task, spec)
+            self._homes[key] = summary.at_home([grid], self.task, spec) if known else {}
         return self._homes.get(key, {})
+
+    def left_out(self, of: str, seed: int) -> str:
+        """Returns which training conditions the grid of a model leaves out, in words; nothing without a grid."""
+        if not (run := self.store.run(self.spec(of), seed)).finished:
+            return ""
+        return summary.left_out(self._measured(run.spec, seed, "")[0], self.task, run.spec)
 
     def _measured(self, spec: RunSpec, seed: int, swap: str) -> tuple[Grid, Errors | None]:
         key = (spec.hash, seed, swap)

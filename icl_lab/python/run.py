@@ -147,7 +147,10 @@ class Run:
 
     @property
     def error(self) -> float:
-        """The task's headline error in training conditions, the mean over its facets."""
+        """The task's headline error in training conditions, the mean over its facets.
+
+        Where the grid leaves them out, that of the nearest cell to them.
+        """
         return self._at_home[self.attn]
 
     @property
@@ -194,7 +197,7 @@ class Run:
         head = show.paragraph(f"{self._title} ({self.folder})")
         return (
             f'<div style="max-width:48em">{head}{show.picture(self.heat_map(), f"Heat map of {self._title}")}'
-            f"{show.table(['error in training conditions', ''], rows)}</div>"
+            f"{show.table([f'error {self._home}', ''], rows)}</div>"
         )
 
     @property
@@ -214,6 +217,12 @@ class Run:
         from icl_lab.runs import summary
 
         return summary.at_home([self.grid], self._task, self.spec)
+
+    @cached_property
+    def _home(self) -> str:
+        from icl_lab.runs import summary
+
+        return summary.home(self.grid, self._task, self.spec)
 
 
 class Runs(Sequence[Run]):

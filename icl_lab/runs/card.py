@@ -29,8 +29,9 @@ def text(run: Run) -> str:
     lines = ["---", "license: mit", "library_name: icl_lab", "tags: [in-context-learning, attention]", "---", ""]
     lines += [f"# {md.escaped(spec.name)}, seed {run.seed}", "", *md.head(["", ""]), *(md.row(row) for row in rows), ""]
     if run.finished:
-        found = summary.at_home([run.grid()], task, spec)
-        lines += [f"## {task.metric_label(task.headline)}, in training conditions", ""]
+        grid = run.grid()
+        found = summary.at_home([grid], task, spec)
+        lines += [f"## {task.metric_label(task.headline)}, {summary.home(grid, task, spec)}", ""]
         lines += [*md.head(["predictor", "error"]), *(md.row([md.code(who), f"{v:.3g}"]) for who, v in found.items())]
         lines += ["", "Under shift: `grid.csv` beside the weights holds every measured cell.", ""]
     lines += [

@@ -21,6 +21,23 @@ def training_cell(task: Task, spec: RunSpec) -> dict[str, float]:
     return {**task.training, **spec.train.shift, "length": float(max(seen or spec.test.lengths[:1]))}
 
 
+def left_out(grid: Grid, task: Task, spec: RunSpec) -> str:
+    """Returns which training conditions the grid has no cell of, in words; nothing where it has one.
+
+    Such a model is measured under a shift only: what it errs there does not say whether it has learned its task.
+    """
+    cell = {axis: value for axis, value in training_cell(task, spec).items() if axis not in task.facets}
+    lacking = {axis: value for axis, value in cell.items() if value not in grid.values(axis)}
+    there = {axis: ", ".join(f"{value:g}" for value in grid.values(axis)) for axis in lacking}
+    return "; ".join(f"trained at {axis}={value:g}, tested at {there[axis]}" for axis, value in lacking.items())
+
+
+def home(grid: Grid, task: Task, spec: RunSpec) -> str:
+    """Returns words for the cell that ``at_home`` reads: training conditions, or the nearest to them in the grid."""
+    lacking = left_out(grid, task, spec)
+    return f"in the nearest cell to training conditions ({lacking})" if lacking else "in training conditions"
+
+
 def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     """Returns the headline metric as a small table, and its value in training conditions beside the references."""
     here = training_cell(task, spec)
@@ -33,8 +50,9 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
         f"{name:>8g}" + "".join(f"{short(value):>9}" for value in row)
         for name, row in zip(table.index, table.to_numpy(), strict=True)
     ]
-    lines += ["", f"in training conditions ({', '.join(f'{axis}={value:g}' for axis, value in here.items())}):"]
-    cells = grid.where(metric=task.headline, **_present(grid, here))
+    cell = _present(grid, here)
+    lines += ["", f"{home(grid, task, spec)} ({', '.join(f'{axis}={value:g}' for axis, value in cell.items())}):"]
+    cells = grid.where(metric=task.headline, **cell)
     for name in cells.values("attn"):
         cell = cells.where(attn=name).frame.iloc[0]
         lines.append(f"  {name:28} {cell['value']:.3g} ± {cell['stderr']:.2g}")
@@ -69,7 +87,8 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
 def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float]:
     """Returns the headline metric in training conditions, the mean over training seeds, of the rule and references.
 
-    Where training has met every value of an axis (a facet of the task), the mean over its values.
+    Where training has met every value of an axis (a facet of the task), the mean over its values. Where the grid leaves
+    training conditions out, the values of the nearest cell: ``home`` says which it is.
     """
     here = {axis: value for axis, value in training_cell(task, spec).items() if axis not in task.facets}
     joined = Grid.join(grids)
@@ -81,8 +100,11 @@ def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     """Returns why a rule counts as not learned, over its training seeds; nothing where it has learned something.
 
     A model that errs in training conditions nearly as often as the best reference that reads no example has learned
-    nothing that could be tested under a shift: ``error >= LEARNED * reference``.
+    nothing that could be tested under a shift: ``error >= LEARNED * reference``. A grid without training conditions
+    does not tell, which is said too.
     """
+    if lacking := left_out(grids[0], task, spec):
+        return f"whether it has learned its task is not known: {lacking}. Add them with --set test.axes."
     values = at_home(grids, task, spec)
     ours = values[model_name(grids[0])]
     trivial = {name: values[f"reference:{name}"] for name in task.trivial if f"reference:{name}" in values}

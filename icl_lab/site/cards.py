@@ -155,10 +155,10 @@ def _measured(card: Card, run: Run) -> Card:
     told = numbers.arrays(grid, subject)
     return replace(
         card,
-        at_home=_at_home(told, subject),
+        at_home="" if subject.left_out else _at_home(told, subject),
         metric=subject.metric_words.get(subject.headline, subject.headline),
         picture=numbers.thumbnail(told, subject),
-        notes=(*card.notes, *filter(None, [subject.missing])),
+        notes=(*card.notes, *filter(None, [subject.missing, subject.left_out])),
         data=card.data | told | {"task": subject.told({axis["name"]: axis["values"] for axis in told["axes"]})},
     )
 

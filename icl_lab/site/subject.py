@@ -8,7 +8,7 @@ from icl_lab import tasks
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.summary import training_cell
+from icl_lab.runs.summary import left_out, training_cell
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Subject:
     metric_words: Mapping[str, str]
     training: Mapping[str, float]
     missing: str = ""  # why the task is not here
+    left_out: str = ""  # which training conditions the grid leaves out
 
     @classmethod
     def of(cls, spec: RunSpec, grid: Grid) -> "Subject":
@@ -46,6 +47,7 @@ class Subject:
             axis_words={axis: task.axis_label(axis).words for axis in axes},
             metric_words={str(metric): task.metric_label(str(metric)) for metric in grid.values("metric")},
             training=training_cell(task, spec),
+            left_out=left_out(grid, task, spec),
         )
 
     @classmethod

@@ -95,6 +95,8 @@ def test_every_file_resolves_at_lite_and_at_the_papers_size(name):
         runs = {(spec.hash, variant.swap) for spec, variant in zip(specs, made.variants, strict=True)}
         assert len(runs) == len(specs), "two variants are the same run"
         cells = {axis: set(values) for axis, values in specs[0].test.axes.items()}
+        for spec in specs:  # else nothing says whether it has learned its task
+            assert all(value in spec.test.axes[axis] for axis, value in spec.train.shift.items()), spec.train.shift
         if made.analysis == "compare":
             for claim in made.claims:
                 for side in (claim.left, claim.right):

@@ -89,6 +89,18 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]) == ""
 
 
+def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(finished, monkeypatch, tiny, lab):
+    monkeypatch.undo()
+    finished.specs["softmax"] = shifted = tiny("linear", "softmax", "train.shift.sigma_x=3", "test.axes.sigma_x=1,10")
+    finished.store = lab.store
+    sweep(shifted, 0, lab)
+    assert finished.at_home("softmax", 0) == {}
+    far = claim("softmax", "softmax", 10.0)
+    assert gate.unlearned(finished, far, [0]) == ""
+    told = "not known whether softmax has learned its task: trained at sigma_x=3, tested at 1, 10"
+    assert gate.failed(finished, far, [0]) == told
+
+
 def test_what_was_learned_is_asked_with_the_position_code_of_training(finished, monkeypatch, tiny, lab):
     monkeypatch.undo()
     rotary = ("model.positions=rotary", "test.axes.sigma_f=1,10")

@@ -44,6 +44,32 @@ def test_what_was_not_learned_names_both_errors():
     assert reason.startswith("not learned: error in training conditions 2, the best trivial reference (zero) 2;")
 
 
+def test_a_grid_without_training_conditions_does_not_tell_what_was_learned():
+    """Trained on inputs of standard deviation 3, tested at 1: an error of 5 there is one under a shift."""
+    spec = resolve("linear", "ssa", "smoke", ["train.shift.sigma_x=3"])
+    lacking = "trained at sigma_x=3, tested at 1"
+    assert summary.left_out(grid(0, 5.0), TASK, spec) == lacking
+    assert summary.unlearned([grid(0, 5.0)], TASK, spec).startswith(
+        f"whether it has learned its task is not known: {lacking}"
+    )
+    told = f"in the nearest cell to training conditions ({lacking})"
+    assert summary.home(grid(0, 5.0), TASK, spec) == told
+    assert f"{told} (sigma_x=1, sigma_f=1, length=40):" in summary.brief(grid(0, 5.0), TASK, spec)
+    assert summary.left_out(grid(0, 5.0), TASK, SPEC) == ""
+    assert "in training conditions (sigma_x=1, sigma_f=1, length=40):" in summary.brief(grid(0, 5.0), TASK, SPEC)
+
+
+def test_an_axis_of_which_training_has_met_every_value_leaves_nothing_out():
+    spec = resolve("needle", "ssa", "smoke")
+    task = tasks.build("needle")
+    rows = [
+        {"attn": "ssa", "length": float(spec.test.lengths[0]), "depth": 17.0, "metric": task.headline, "value": 0.5}
+    ]
+    who = {"task": "needle", "preset": "smoke", "spec": spec.hash, "seed": 0, "stderr": 0.0, "count": 64}
+    assert "depth" in task.facets
+    assert summary.left_out(Grid.of(rows, ["length", "depth"], **who), task, spec) == ""
+
+
 @pytest.mark.parametrize("name", tasks.registry.names())
 def test_every_task_names_trivial_references_that_it_has(name):
     task = tasks.build(name)

@@ -75,6 +75,13 @@ def test_a_rule_that_is_not_here_is_shown_by_its_grid(tmp_path):
     assert (card.state, card.at_home) == ("finished", "40")
 
 
+def test_a_grid_without_training_conditions_has_no_error_of_them(tmp_path):
+    made.finished(made.store(tmp_path), settings=["train.shift.sigma_x=100"])
+    (card,) = read(made.store(tmp_path)).values()
+    assert card.at_home == ""
+    assert "trained at sigma_x=100, tested at 1, 3, 10" in card.notes
+
+
 def test_a_test_with_another_rule_has_a_card_of_its_own(tmp_path):
     store = made.store(tmp_path)
     run = made.finished(store, "softmax")
