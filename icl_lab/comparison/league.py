@@ -25,7 +25,7 @@ from icl_lab.registry import require
 from icl_lab.rng import stream
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.runs.summary import training_cell
+from icl_lab.runs.summary import left_out, training_cell
 from icl_lab.tasks.base import Task
 
 WORST = -1.0  # a skill below this counts as this: as far below the trivial reference as the best one is above it
@@ -147,11 +147,14 @@ def of(grid: Grid, task: Task, spec: RunSpec) -> tuple[float, float]:
     Formula: (t - v) / (t - e), v the headline error, t that of the best trivial reference in that cell and e that of
         the best reference of all; at least ``WORST``, where answers were no numbers too
 
-    Facets, axes of which training has met every value, are averaged. Raises ``BadValue`` where the task has no trivial
+    Facets, axes of which training has met every value, are averaged. NaN both where the grid leaves training conditions
+    out: all cells of the summary keep to them in every other axis. Raises ``BadValue`` where the task has no trivial
     reference.
     """
     if not task.trivial:
         raise BadValue(f"{task.name} names no trivial reference, against which skill could be told.")
+    if left_out(grid, task, spec):
+        return math.nan, math.nan
     here = {axis: value for axis, value in training_cell(task, spec).items() if axis not in task.facets}
     axis = task.summary.axis
     places = sorted({value for value in grid.values(axis) if _counts(task, value, here[axis])})
@@ -218,7 +221,8 @@ def _cell(league: League, rule: str, task: str, part: str) -> str:
     skill = league.skills.get((rule, task))
     if skill is None:
         return "missing"
-    return f"{fmean(skill.values(part)):.2f}{'*' * league.clear(rule, task, part)}"
+    mean = fmean(skill.values(part))
+    return "not tested" if math.isnan(mean) else f"{mean:.2f}{'*' * league.clear(rule, task, part)}"
 
 
 def rows(league: League) -> Iterator[dict[str, Any]]:

@@ -35,6 +35,16 @@ def test_skill_by_hand():
     assert league.of(made, tasks.build("linear"), resolve("linear", "ssa", "smoke")) == (0.75, 0.25)
 
 
+def test_a_grid_without_training_conditions_tells_no_skill():
+    made = grid("linear", {"ssa": {1: 1, 10: 3}, "reference:zero": {1: 4, 10: 4}}, "sigma_f")
+    assert all(
+        map(
+            math.isnan,
+            league.of(made, tasks.build("linear"), resolve("linear", "ssa", "smoke", ["train.shift.sigma_f=3"])),
+        )
+    )
+
+
 @pytest.mark.parametrize("bad", [math.inf, 1e9])
 def test_what_is_worse_than_trivial_counts_as_the_worst_from_some_point_on(bad):
     made = grid(
