@@ -11,7 +11,7 @@ from icl_lab.errors import Undefined
 from icl_lab.papers import cost, folders, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.schema import Claim, Experiment
-from icl_lab.papers.verdicts import Finding
+from icl_lab.papers.verdicts import DECIDED, Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -53,7 +53,7 @@ def findings(
             there = kept.found(analysis, claim) if found is None else found
             source = quantities.from_analysis(analysis, there, claim, quantities.scale(experiment, claim))
         if not source.seeds:
-            judged.append(Finding(claim, "not run", note=finished.lacking(claim)))
+            judged.append(_silent(claim, source) if source.silent else _not_run(claim, finished.lacking(claim)))
             continue
         try:
             left, right = (
@@ -63,15 +63,29 @@ def findings(
             judged.append(Finding(claim, "nothing to judge", note=str(reason.args[0])))
             continue
         except KeyError as reason:  # the preset's test grid has no such cell
-            judged.append(Finding(claim, "not run", note=str(reason.args[0])))
+            judged.append(_not_run(claim, str(reason.args[0])))
             continue
         scale = quantities.scale(experiment, claim)
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
         lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
         verdict = verdicts.judge(claim, source.seeds, left, right, scale, source.noise, source.resolution, lacks, hours)
-        judged.append(replace(verdict, failed=gate.failed(finished, claim, verdict.seeds)))
+        last = verdict.seeds[-1] if verdict.verdict in DECIDED else math.inf
+        passed = tuple(seed for seed in source.silent if seed < last)
+        if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
+            judged.append(_silent(claim, source))
+            continue
+        judged.append(replace(verdict, failed=gate.failed(finished, claim, verdict.seeds), passed=passed))
     return judged
+
+
+def _not_run(claim: Claim, why: str) -> Finding:
+    return Finding(claim, "not run", note=why)
+
+
+def _silent(claim: Claim, source: quantities.Source) -> Finding:
+    """In half of the seeds, or more, what the claim is about did not occur."""
+    return Finding(claim, "nothing to judge", note=next(iter(source.silent.values())))
 
 
 def _unlearned(finished: quantities.Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:

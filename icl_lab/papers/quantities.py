@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -36,6 +36,8 @@ PART = 4  # of the prompts of an analysis, one in so many is counted at the leas
 class Source:
     """Where the two sides of a claim are read: the training seeds that both have, their values, the luck of prompts.
 
+    ``silent`` are seeds in which a side has no value, and why: they are none of ``seeds``.
+
     ``noise`` returns how far left - right, over the first so many seeds, hangs on the test prompts; None where errors
     of single prompts are not kept, as in what analyses found.
     """
@@ -44,6 +46,7 @@ class Source:
     seeds: list[int]
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
     resolution: float = 0.0  # of a rate: one prompt in those of a cell
+    silent: Mapping[int, str] = field(default_factory=dict)
 
 
 def scale(experiment: Experiment, claim: Claim) -> Scale:
@@ -219,13 +222,18 @@ def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale) ->
     def read(side: Quantity, metric: str, seed: int) -> float:
         return analysis.value(found, side.of, side.cells, metric, seed)
 
-    seeds, (left, right) = [] if found is None else analysis.seeds(found), (claim.left, claim.right)
+    seeds = [] if found is None else analysis.seeds(found)
+    gaps, silent = set[float](), dict[int, str]()
+    for seed in seeds:
+        try:
+            gaps.add(read(claim.left, claim.metric, seed) - read(claim.right, claim.metric, seed))
+        except Undefined as reason:
+            silent[seed] = str(reason.args[0])
+        except KeyError:  # what was found has no such cell, which is said where it is read
+            break
     prompts = getattr(analysis, "prompts", 0) if scale == "difference" else 0
-    try:
-        gaps = {read(left, claim.metric, seed) - read(right, claim.metric, seed) for seed in seeds if prompts}
-    except KeyError:  # what was found has no such cell, which is said where it is read
-        gaps = set()
-    return Source(read, seeds, resolution=PART / prompts if len(gaps) == 1 else 0.0)
+    resolution = PART / prompts if prompts and len(gaps) == 1 else 0.0
+    return Source(read, [seed for seed in seeds if seed not in silent], resolution=resolution, silent=silent)
 
 
 def stored(analysis: Analysis, folder: Path) -> Any:

@@ -86,7 +86,7 @@ def _chance(finished: Finished, found: Finding, costs: Costs) -> _Chance | None:
     if not math.isfinite(aim) or not math.isfinite(after):
         return None
     hours = max(0.0, aim - have) * costs.seed(finished, found.claim) / 3600
-    return _Chance(found.claim, int(after), hours / FIRST_DECIDES if have < FIRST else hours)
+    return _Chance(found.claim, int(after) + len(found.passed), hours / FIRST_DECIDES if have < FIRST else hours)
 
 
 def _have(finished: Finished, found: Finding) -> int:

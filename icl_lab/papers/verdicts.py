@@ -35,9 +35,10 @@ RULE = (
     "16, 24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are so wide (99 % "
     "up to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Not learned: of the seeds of a "
     "look the median model errs in training conditions at least a quarter as much as the best reference that reads no "
-    "example, so that the look decides nothing far out. Nothing to judge: what the claim is about did not occur. A "
-    "verdict holds at its scale and says nothing about another one; where three or more seeds came after it and do not "
-    "bear it out, this is said beside it. "
+    "example, so that the look decides nothing far out. Nothing to judge: what the claim is about did not occur in "
+    "half of the seeds or more; where it occurred in most, the others are passed over and named. A verdict holds at "
+    "its scale and says nothing about another one; where three or more seeds came after it and do not bear it out, "
+    "this is said beside it. "
     f"{sequential.RISK}"
 )
 
@@ -54,6 +55,7 @@ class Finding:
     margin: float = math.nan
     hours: float = math.nan  # of training, for one more seed of both sides
     failed: str = ""  # how many of these seeds have not learned their task
+    passed: tuple[int, ...] = ()  # seeds passed over: what the claim is about did not occur in them
     later: Replication | None = None  # what seeds say that came after the verdict; None where there are not enough
     later_seeds: tuple[int, ...] = ()
 
@@ -68,10 +70,11 @@ class Finding:
         if self.found is None:
             return self.note
         told = effect_words(self.found, self.seeds)
+        passed = f"nothing to judge in {span(self.passed)}" if self.passed else ""
         again = ""
         if self.later is not None and self.later.says != "borne out":
             again = f"{self.later.says} by later seeds: {effect_words(self.later.effect, self.later_seeds)}"
-        return "; ".join(part for part in (told, self.note, self.failed, again) if part)
+        return "; ".join(part for part in (told, self.note, self.failed, passed, again) if part)
 
     @property
     def more(self) -> int | None:

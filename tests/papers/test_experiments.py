@@ -482,3 +482,30 @@ def test_what_has_no_value_is_nothing_to_judge_and_what_is_not_there_is_not_run(
     assert judged["recovered"] == ("nothing to judge", "it changed no answer")
     assert judged["largest"] == ("not run", "no such cell")
     assert "NOTHING TO JUDGE " in "\n".join(claims.text("saturation-every", made, found))
+
+
+def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monkeypatch, tmp_path):
+    """Seed 1 has nothing to heal: the first look is that of seeds 0, 2 and 3, and seeds after it take nothing back."""
+    made = experiment.load("saturation-every", FOLDER)
+    healed = {0: 0.50, 2: 0.51, 3: 0.52}
+
+    def value(self, found, of, cells, metric, seed):
+        if metric != "recovered":
+            raise KeyError("elsewhere")
+        if seed not in healed:
+            raise Undefined("it changed no answer")
+        return healed[seed] if of == "softmax" else 0.0
+
+    def judged(seeds):
+        monkeypatch.setattr(Saturation, "seeds", lambda self, found: seeds)
+        found = claims.findings(made, Store(tmp_path), "nano", found=object())
+        return next(each for each in found if each.claim.metric == "recovered")
+
+    monkeypatch.setattr(Saturation, "value", value)
+    first = judged([0, 1, 2, 3])
+    assert (first.verdict, first.seeds, first.passed) == ("supported", (0, 2, 3), (1,))
+    assert first.words.endswith("seeds 0, 2, 3; nothing to judge in seed 1")
+    later = judged([0, 1, 2, 3, 4, 5, 6, 7])
+    assert (later.verdict, later.seeds, later.passed) == ("supported", (0, 2, 3), (1,))
+    few = judged([0, 1, 4, 5])
+    assert (few.verdict, few.words) == ("nothing to judge", "it changed no answer")

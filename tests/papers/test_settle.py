@@ -1,6 +1,7 @@
 """Spending seeds where they decide soonest: the plan, and the command from nothing to a ledger."""
 
 import csv
+import dataclasses
 import importlib
 import io
 import math
@@ -90,6 +91,14 @@ def test_an_open_claim_goes_to_its_next_look_and_no_further(finished, monkeypatc
     step = settle.step("small", finished, [open_claim], Second())
     assert step.seeds == 5
     assert step.worth == pytest.approx(3600 / 13)  # 13 more seeds of one second
+
+
+def test_seeds_that_were_passed_over_do_not_count_for_the_next_look(finished, monkeypatch):
+    """Three seeds with a value among four: the look at five needs the six first."""
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2, 3})
+    rise = finished.experiment.claims[0]
+    open_ = dataclasses.replace(found(rise, 0.1, 0.6, 1.1), passed=(1,))
+    assert settle.step("small", finished, [open_], Second()).seeds == 6
 
 
 def test_a_first_look_is_not_taken_for_a_verdict(finished, monkeypatch):
