@@ -44,7 +44,7 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     ours = _picture(grid, task, here)
     rows, columns = task.heat_map
     table = ours.table(rows, columns)
-    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
+    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(grid, task, here)}"]
     lines.append(" " * 8 + "".join(f"{value:>9g}" for value in table.columns))
     lines += [
         f"{name:>8g}" + "".join(f"{short(value):>9}" for value in row)
@@ -75,7 +75,7 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
         mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
     cells = [[f"{short(m)} ± {short(s)}" for m, s in zip(*row, strict=True)] for row in zip(mean, sd, strict=True)]
     width = max(len(cell) for row in cells for cell in row) + 2
-    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(task, here)}"]
+    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(grids[0], task, here)}"]
     lines.append(" " * 8 + "".join(f"{value:>{width}g}" for value in tables[0].columns))
     lines += [
         f"{name:>8g}" + "".join(f"{cell:>{width}}" for cell in row)
@@ -125,7 +125,7 @@ def heat_map(grid: Grid, task: Task, spec: RunSpec) -> Figure:
         _picture(grid, task, here),
         rows,
         columns,
-        title=f"{spec.task}, {model_name(grid)}, {spec.preset}{_fixed(task, here)}",
+        title=f"{spec.task}, {model_name(grid)}, {spec.preset}{_fixed(grid, task, here)}",
         label=task.metric_label(task.headline),
         log=task.log_scale,
         training=here,
@@ -158,6 +158,7 @@ def _present(grid: Grid, labels: Mapping[str, float]) -> dict[str, float]:
     return {axis: min(grid.values(axis), key=lambda there: abs(there - value)) for axis, value in labels.items()}
 
 
-def _fixed(task: Task, here: Mapping[str, float]) -> str:
-    others = [f"{axis} {value:g}" for axis, value in here.items() if axis not in task.heat_map]
+def _fixed(grid: Grid, task: Task, here: Mapping[str, float]) -> str:
+    """The other axes of a picture or table, with the values that it shows."""
+    others = [f"{axis} {value:g}" for axis, value in _present(grid, here).items() if axis not in task.heat_map]
     return f", {', '.join(others)}" if others else ""
