@@ -50,9 +50,9 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
         f"{name:>8g}" + "".join(f"{short(value):>9}" for value in row)
         for name, row in zip(table.index, table.to_numpy(), strict=True)
     ]
-    cell = _present(grid, here)
-    lines += ["", f"{home(grid, task, spec)} ({', '.join(f'{axis}={value:g}' for axis, value in cell.items())}):"]
-    cells = grid.where(metric=task.headline, **cell)
+    nearest = _present(grid, here)
+    lines += ["", f"{home(grid, task, spec)} ({', '.join(f'{axis}={value:g}' for axis, value in nearest.items())}):"]
+    cells = grid.where(metric=task.headline, **nearest)
     for name in cells.values("attn"):
         cell = cells.where(attn=name).frame.iloc[0]
         lines.append(f"  {name:28} {cell['value']:.3g} ± {cell['stderr']:.2g}")
