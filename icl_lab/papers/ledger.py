@@ -113,9 +113,11 @@ def paper_of(text: str) -> str:
 
 
 def tally(entries: Sequence[Entry]) -> str:
-    """Returns how many entries have each verdict, in words."""
+    """Returns how many claims there are and how many entries have each verdict, in words."""
     counts = Counter(entry.finding.verdict for entry in entries).most_common()
-    return f"{len(entries)} claims: " + ", ".join(f"{count} {verdict}" for verdict, count in counts)
+    claims = len({(entry.experiment, entry.finding.claim.statement) for entry in entries})
+    scales = f", judged {len(entries)} times, once a scale" if claims < len(entries) else ""
+    return f"{claims} claims{scales}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts)
 
 
 def table(entries: Sequence[Entry]) -> list[str]:

@@ -66,6 +66,8 @@ def test_the_scale_with_most_seeds_is_shown_and_of_equals_the_larger():
 def test_the_table_says_all_and_the_csv_holds_every_number():
     entries = [Entry("one", "p", "lite", found(*CLEAR), q=0.001), Entry("one", "p", "", Finding(claim("u"), "not run"))]
     assert ledger.tally(entries) == "2 claims: 1 supported, 1 not run"
+    twice = [*entries, Entry("one", "p", "nano", found(*WIDE))]
+    assert ledger.tally(twice) == "2 claims, judged 3 times, once a scale: 1 supported, 1 not run, 1 inconclusive"
     head, line, first, second = ledger.table(entries)
     assert first.count("|") == second.count("|") == head.count("|") == line.count("|")
     assert "ratio 0.5 [" in first

@@ -109,6 +109,7 @@ def claims(preset: str, results: Path, files: Path) -> None:
     """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing."""
     from icl_lab.evidence.layer import Layer
     from icl_lab.papers import claims, cost, experiment
+    from icl_lab.runs.presets import PRESETS
     from icl_lab.runs.store import Store
 
     store, place, tally = Store(results, Layer.find()), experiment.place(files), Counter[str]()
@@ -120,6 +121,8 @@ def claims(preset: str, results: Path, files: Path) -> None:
         tally.update(finding.verdict for finding in found)
     told = ", ".join(f"{count} {verdict}" for verdict, count in tally.most_common())
     out(f"{tally.total()} claims at {preset}: {told}.")
+    if tally["not run"] and (others := [each for each in PRESETS if each != preset and store.has(each)]):
+        out(f"There are runs at {listed(others)} too; next: {then('claims', {'--preset': [others[0]]})}")
 
 
 @click.command()
