@@ -22,11 +22,11 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import lines
 from icl_lab.figures.base import short
 from icl_lab.registry import require
-from icl_lab.runs.measure import Subject, judged, predict, summary
+from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Task
 
 ROUNDING = 1e-6  # what a prediction may differ by because a sum was rounded otherwise
 WORDS = {
@@ -91,10 +91,10 @@ class Deviant(Analysis):
         cells: list[Row] = []
         positions: list[Row] = []
         for name, subject in trained.subjects().items():
-            before = _errors(subject, suite, undisturbed)
+            before = errors_of(suite, subject, undisturbed)
             for factor in self.factors or suite.deviants:
                 disturbed = suite.deviate(undisturbed, at, factor)
-                after = _errors(subject, suite, disturbed)
+                after = errors_of(suite, subject, disturbed)
                 where = {"attn": name, "position": min(at), "factor": factor}
                 for metric, values in suite.disturbed(before, after, disturbed, at).items():
                     cells.append({**where, "metric": metric} | summary(values))
@@ -184,10 +184,6 @@ def recovery(before: Tensor, after: Tensor, last: int) -> float:
     felt = (after[last + 1 :] > 2 * before[last + 1 :] + ROUNDING).nonzero()
     examples = 1 if len(felt) == 0 else int(felt[-1]) + 2
     return float(examples) if last + examples < len(after) else float("nan")
-
-
-def _errors(subject: Subject, task: Task, prompt: Prompt) -> Tensor:
-    return judged(task, predict(subject, prompt), prompt)
 
 
 def _values(found: Found, name: str, metric: str, factor: float) -> list[float]:

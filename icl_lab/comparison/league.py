@@ -155,7 +155,7 @@ def of(grid: Grid, task: Task, spec: RunSpec) -> tuple[float, float]:
         raise BadValue(f"{task.name} names no trivial reference, against which skill could be told.")
     if left_out(grid, task, spec):
         return math.nan, math.nan
-    here = {axis: value for axis, value in training_cell(task, spec).items() if axis not in task.facets}
+    here = task.pinned(training_cell(task, spec))
     axis = task.summary.axis
     places = sorted({value for value in grid.values(axis) if _counts(task, value, here[axis])})
     far = [_skill(grid, task, {**here, axis: place}) for place in places]

@@ -42,7 +42,7 @@ def _rule(study: Study, rule: str, family: Family, home: Labels | None) -> str:
 
 def _home(study: Study) -> Labels | None:
     """The cell of training conditions, over facets the mean; None where the test grid has no such cell."""
-    cell = {axis: value for axis, value in study.training.items() if axis not in study.task.facets}
+    cell = study.task.pinned(study.training)
     return cell if any(all(each[axis] == value for axis, value in cell.items()) for each in study.cells()) else None
 
 

@@ -52,8 +52,10 @@ def findings(
         else:
             there = kept.found(analysis, claim) if found is None else found
             source = quantities.from_analysis(analysis, there, claim, quantities.scale(experiment, claim))
+        silent = next(iter(source.silent.values()), "")
         if not source.seeds:
-            judged.append(_silent(claim, source) if source.silent else _not_run(claim, finished.lacking(claim)))
+            why = silent or finished.lacking(claim)
+            judged.append(Finding(claim, "nothing to judge" if silent else "not run", note=why))
             continue
         try:
             left, right = (
@@ -63,7 +65,7 @@ def findings(
             judged.append(Finding(claim, "nothing to judge", note=str(reason.args[0])))
             continue
         except KeyError as reason:  # the preset's test grid has no such cell
-            judged.append(_not_run(claim, str(reason.args[0])))
+            judged.append(Finding(claim, "not run", note=str(reason.args[0])))
             continue
         scale = quantities.scale(experiment, claim)
         if scale == "log-ratio":
@@ -73,19 +75,10 @@ def findings(
         last = verdict.seeds[-1] if verdict.verdict in DECIDED else math.inf
         passed = tuple(seed for seed in source.silent if seed < last)
         if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
-            judged.append(_silent(claim, source))
+            judged.append(Finding(claim, "nothing to judge", note=silent))
             continue
         judged.append(replace(verdict, failed=gate.failed(finished, claim, verdict.seeds), passed=passed))
     return judged
-
-
-def _not_run(claim: Claim, why: str) -> Finding:
-    return Finding(claim, "not run", note=why)
-
-
-def _silent(claim: Claim, source: quantities.Source) -> Finding:
-    """In half of the seeds, or more, what the claim is about did not occur."""
-    return Finding(claim, "nothing to judge", note=next(iter(source.silent.values())))
 
 
 def _unlearned(finished: quantities.Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:

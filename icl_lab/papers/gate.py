@@ -44,7 +44,7 @@ def failed(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
         shares = _shares(finished, of, seeds)
         if lost := sum(not share < GATE for share in shares):
             told.append(f"{lost} of {len(shares)} of {of}")
-        if seeds and (lacking := finished.left_out(of, seeds[0])):
+        if not shares and seeds and (lacking := finished.left_out(of, seeds[0])):
             unknown.append(f"not known whether {of} has learned its task: {lacking}")
     counted = [f"tested models that have not learned: {', '.join(told)}"] if told else []
     return "; ".join(counted + unknown)

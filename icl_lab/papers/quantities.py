@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -178,9 +179,8 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
         else:
             grid, _ = finished.measured(side.of, seed)
             name = side.of if side.of.startswith("reference:") else model_name(grid)
-        here = {axis: value for axis, value in training.items() if axis not in task.facets}
         which = {"attn": name, "metric": metric or task.headline}
-        cells = [{**which, **cell} for cell in combinations(side.cells, here)]
+        cells = [{**which, **cell} for cell in combinations(side.cells, task.pinned(training))]
         return _mean(grid.values_at(cells), task.log_scale)
 
     def noise(count: int) -> Evaluation | None:
@@ -206,7 +206,7 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
 
 def _resampled(side: Quantity, errors: Sequence[Errors], training: Mapping[str, float], task: Task) -> Array:
     """A side's value on resampled prompts, the mean over training seeds, (1 + resamples)."""
-    cells = combinations(side.cells, {axis: value for axis, value in training.items() if axis not in task.facets})
+    cells = combinations(side.cells, task.pinned(training))
     rows = np.stack([[kept.at(cell).numpy() for cell in cells] for kept in errors])
     means = resampled(rows, seed=0)
     return np.asarray((np.log(means) if task.log_scale else means).mean(axis=(1, 2)))
@@ -218,9 +218,13 @@ def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale) ->
     What is the same in every seed is a rate, known to one prompt of those that it was measured on and not better. These
     may be a part of the analysis's prompts, and are taken to be a quarter. What differs is told by its differences.
     """
+    known: dict[tuple[bytes, str, int], float] = {}  # read here, and again by who judges
 
     def read(side: Quantity, metric: str, seed: int) -> float:
-        return analysis.value(found, side.of, side.cells, metric, seed)
+        key = msgspec.json.encode(side), metric, seed
+        if key not in known:
+            known[key] = analysis.value(found, side.of, side.cells, metric, seed)
+        return known[key]
 
     seeds = [] if found is None else analysis.seeds(found)
     gaps, silent = set[float](), dict[int, str]()

@@ -26,7 +26,7 @@ def left_out(grid: Grid, task: Task, spec: RunSpec) -> str:
 
     Such a model is measured under a shift only: what it errs there does not say whether it has learned its task.
     """
-    cell = {axis: value for axis, value in training_cell(task, spec).items() if axis not in task.facets}
+    cell = task.pinned(training_cell(task, spec))
     lacking = {axis: value for axis, value in cell.items() if value not in grid.values(axis)}
     there = {axis: ", ".join(f"{value:g}" for value in grid.values(axis)) for axis in lacking}
     return "; ".join(f"trained at {axis}={value:g}, tested at {there[axis]}" for axis, value in lacking.items())
@@ -90,7 +90,7 @@ def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float
     Where training has met every value of an axis (a facet of the task), the mean over its values. Where the grid leaves
     training conditions out, the values of the nearest cell: ``home`` says which it is.
     """
-    here = {axis: value for axis, value in training_cell(task, spec).items() if axis not in task.facets}
+    here = task.pinned(training_cell(task, spec))
     joined = Grid.join(grids)
     frame = joined.where(metric=task.headline, **_present(joined, here)).frame
     return {str(name): float(value) for name, value in frame.groupby("attn", sort=False)["value"].mean().items()}

@@ -155,6 +155,10 @@ class Task(Speaker, ABC):
         """The shifts of training: every axis but length at 1."""
         return {axis: 1.0 for axis in self.axes["full"] if axis != "length"}
 
+    def pinned(self, labels: Mapping[str, float]) -> dict[str, float]:
+        """Returns the labels of a cell without those of facets, over which training conditions are a mean."""
+        return {axis: value for axis, value in labels.items() if axis not in self.facets}
+
     def check_length(self, length: int, **shift: float) -> None:
         """Raises ``BadValue`` where no prompt of this length and shift can be drawn.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from icl_lab.analyses.probe.linear import classified, fit, states
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import Subject, judged, predict, summary
+from icl_lab.runs.measure import Subject, errors_of, summary
 from icl_lab.tasks.base import Prompt, Task, by_class
 
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ def readings(
     alone = _errors_alone(reader, task, undisturbed)  # of the others, the same for every factor
     for done, factor in enumerate(factors):
         disturbed = task.deviate(undisturbed, [at], factor)
-        answers = judged(task, predict(reader, disturbed), disturbed)[:, -1]
+        answers = errors_of(task, reader, disturbed)[:, -1]
         add("together", factor, answers, disturbed.targets[:, task.asking(classes.shape[1])] > 0)
         add("alone-deviant", factor, _errors_alone(reader, task, _example(disturbed, at, task.roles)), classes[:, at])
         add("alone-others", factor, alone[:, others], classes[:, others])
@@ -62,7 +62,7 @@ def readings(
 def _errors_alone(reader: Subject, task: Task, prompt: Prompt) -> Tensor:
     """The error of the answer to each number when it stands alone, (b L)."""
     single = task.singly(prompt)
-    return judged(task, predict(reader, single), single).view(len(prompt.tokens), -1)
+    return errors_of(task, reader, single).view(len(prompt.tokens), -1)
 
 
 def _example(prompt: Prompt, at: int, roles: int) -> Prompt:

@@ -10,7 +10,7 @@ from icl_lab.analyses.observe import attention_rows, entropy, head_rows, shares
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.normalizers.contextual import needs_tokens
-from icl_lab.runs.measure import Subject, judged, predict, summary
+from icl_lab.runs.measure import Subject, errors_of, judged, predict, summary
 from icl_lab.tasks.base import Prompt, Task
 
 Row = dict[str, Any]
@@ -42,7 +42,7 @@ def disturb(
     row, first_token = task.asking(length), task.roles * at
     own = slice(first_token, first_token + task.roles)
     reader = Subject(lambda prompt: model(prompt.tokens.to(device)), bytes_of=model.bytes_a_prompt)
-    before = judged(task, predict(reader, undisturbed), undisturbed)
+    before = errors_of(task, reader, undisturbed)
     first = torch.cat([shares(seen.weights) for seen in attention_rows(model, undisturbed, row, device)])
     heads: list[Row] = []
     errors: list[Row] = []
