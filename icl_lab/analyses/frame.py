@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
+from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.files import present
@@ -303,6 +304,16 @@ class Analysis(ABC):
         there is no such number.
         """
         raise BadValue(f"claims cannot be judged by the analysis {type(self).__name__.lower()}.")
+
+    def on_resamples(
+        self, found: Any, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> Array | None:
+        """Returns ``value`` on the prompts that were asked and on resamples of them, (1 + resamples).
+
+        These are the same for all models (``statistics.resampled`` with seed 0). None where what single prompts add is
+        not kept: how far a claim hangs on the prompts is not in its interval then.
+        """
+        return None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch import Tensor
 
 from icl_lab import markdown as md
@@ -17,6 +18,8 @@ from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
 from icl_lab.analyses.observe import attention_rows, shares
+from icl_lab.comparison.given import Array
+from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
 from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures import ranks
 from icl_lab.figures.base import short
@@ -152,7 +155,26 @@ class Needle(Analysis):
             )
             return auc(list(trials["top"]), [outcome == len(OUTCOMES) - 1 for outcome in trials["outcome"]])
         values = found["trials"].where(metric=kind, **where).frame["value"]
-        return float((values == 2).mean() if metric == "found" else values.mean())
+        return float((values == len(OUTCOMES) - 1).mean() if metric == "found" else values.mean())
+
+    def on_resamples(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> Array | None:
+        """Of all metrics but ``best-head``, where the trials are kept."""
+        metric = metric or "top"
+        if (number := constant(of)) is not None:
+            return np.full(1 + RESAMPLES, number)
+        if metric == "best-head" or "trials" not in found.grids:
+            return None
+        where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
+        tops, outcomes = (
+            found["trials"].where(metric=kind, **where).table("length", "trial").to_numpy()
+            for kind in ("top", "outcome")
+        )
+        right = outcomes == len(OUTCOMES) - 1
+        if metric == "auc":
+            return auc_on_resamples(tops, right)
+        return resampled(tops if metric == "top" else right, seed=0).mean(axis=1)
 
 
 def retrieve(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -185,8 +207,26 @@ def auc(scores: Sequence[float], right: Sequence[bool]) -> float:
     low = np.array([score for score, success in zip(scores, right, strict=True) if not success])
     if not len(high) or not len(low):
         raise Undefined(f"{len(high)} of {len(right)} trials are all right: the score has nothing to tell apart")
-    above = high[:, None] > low[None, :]
-    return float((above + 0.5 * (high[:, None] == low[None, :])).mean())
+    return float(_above(high, low).mean())
+
+
+def _above(high: Array, low: Array) -> Array:
+    """Scores of successes and of failures -> for each pair 1 where the success scores more, 0.5 for a tie, 0 else."""
+    return (high[:, None] > low[None, :]) + 0.5 * (high[:, None] == low[None, :])
+
+
+def auc_on_resamples(scores: Array, right: NDArray[np.bool_]) -> Array:
+    """Scores of trials (lengths trials), and which are successes -> ``auc`` over them all, on resamples of the trials.
+
+    A resample without a success or without a failure takes the value of all trials.
+    """
+    lengths, trials = scores.shape
+    drawn = np.repeat(np.vstack([np.ones(trials), draws(0, trials)])[:, None], lengths, axis=1)
+    successes, failures = drawn[:, right], drawn[:, ~right]  # how often each is drawn, (1 + resamples, those)
+    above = _above(scores[right], scores[~right])
+    with np.errstate(invalid="ignore"):
+        found = ((successes @ above) * failures).sum(axis=1) / (successes.sum(axis=1) * failures.sum(axis=1))
+    return np.where(np.isnan(found), found[0], found)
 
 
 def ranked(found: Found, rule: str) -> list[tuple[float, int, int, int]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import ClassVar, Self
 
+import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -16,7 +17,10 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import along, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.comparison.given import Array
+from icl_lab.comparison.statistics import resampled
 from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.places import Places
 from icl_lab.runs.run import Run
@@ -35,10 +39,10 @@ class PerPosition(Analysis):
     ``per-position``: the error at the answers after so many tokens, in steps of half an octave: the column tokens is
     the upper end of a step. ``ends``: the mean error ``within`` the training length and ``beyond`` it, over the last
     quarter of the one (``end-of-training``) and of the whole prompt (``end``), and how far the error ``rise``s between
-    the two.
+    the two. ``prompts``: the same of each prompt.
     """
 
-    grids: ClassVar[Mapping[str, Sequence[str]]] = {"per-position": ("tokens",), "ends": ()}
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"per-position": ("tokens",), "ends": (), "prompts": ("prompt",)}
     title: ClassVar[str] = "error at each place of a prompt"
 
     length: int | None = option(
@@ -76,7 +80,7 @@ class PerPosition(Analysis):
         spec, length = trained.spec, self.length or trained.spec.test.lengths[-1]
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": length})
         lies = places(trained.task, spec.train.longest, length)
-        found: dict[str, list[Row]] = {"per-position": [], "ends": []}
+        found: dict[str, list[Row]] = {name: [] for name in self.grids}
         subjects = trained.subjects()
         for done, (name, subject) in enumerate(subjects.items()):
             errors = errors_of(trained.task, subject, prompt)
@@ -84,6 +88,9 @@ class PerPosition(Analysis):
                 found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
             for metric, values in lies.ends(errors).items():
                 found["ends"].append(_row(name, metric, values))
+                found["prompts"] += [
+                    _row(name, metric, value, prompt=index) for index, value in enumerate(values.split(1))
+                ]
             trained.tick(done + 1, len(subjects))
         return found
 
@@ -137,10 +144,8 @@ class PerPosition(Analysis):
             raise KeyError(f"per-position has no metric '{metric}'; there are {', '.join(METRICS)}")
         if metric == "error" and "tokens" not in cells:
             raise KeyError("a claim about 'error' names its tokens: cells = { tokens = [1024] }")
-        grid = found["per-position" if metric == "error" else "ends"]
-        own = grid.where(attn=of, metric=metric, **{axis: list(values) for axis, values in cells.items()})
-        if not of.startswith("reference:"):
-            own = own.where(seed=seed)
+        grid = _own(found["per-position" if metric == "error" else "ends"], of, seed)
+        own = grid.where(metric=metric, **{axis: list(values) for axis, values in cells.items()})
         values = [float(value) for value in own.frame["value"]]
         if not tasks.build(own.values("task")[0]).log_scale:
             return fmean(values)
@@ -148,12 +153,28 @@ class PerPosition(Analysis):
             raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
         return fmean(map(math.log, values))
 
+    def on_resamples(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> Array | None:
+        """Of all metrics but ``error``; None in studies from before single prompts were kept."""
+        metric = metric or "beyond"
+        if metric == "error" or "prompts" not in found.grids:
+            return None
+        own = _own(found["prompts"], of, seed).where(metric=metric)
+        means = resampled(own.frame["value"].to_numpy(), seed=0)
+        return np.log(means) if tasks.build(own.values("task")[0]).log_scale else means
+
 
 def places(task: Task, trained: int, length: int) -> Places:
     """Returns where the answers of prompts of ``length`` examples lie; ``trained`` is the longest of training."""
     asked = task.asked(length)
     first = task.scored_from if len(asked) > task.scored_from else 0
     return Places(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
+
+
+def _own(grid: Grid, of: str, seed: int) -> Grid:
+    """The rows of a model's seed, or of a reference, which is the same for all."""
+    return grid.where(attn=of) if of.startswith("reference:") else grid.where(attn=of, seed=seed)
 
 
 def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:

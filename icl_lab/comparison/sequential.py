@@ -112,12 +112,12 @@ def decide(
     """
     allowed = looks(len(left))
     if not allowed:
-        return Decision("inconclusive", paired(right, left, scale), 0.95, math.nan)
+        found = paired(right, left, scale)
+        return Decision("inconclusive", found if len(left) == 1 else _widened(found, noise(len(left))), 0.95, math.nan)
     valid = 1.0
     verdict: Outcome = "inconclusive"
     for seeds, error in allowed:
-        effect, luck = difference(left[:seeds], right[:seeds], scale, resolution), noise(seeds)
-        effect = effect if luck is None else effect.widened(luck)
+        effect = _widened(difference(left[:seeds], right[:seeds], scale, resolution), noise(seeds))
         if not may_decide(seeds):
             continue
         valid = min(valid, _p(relation, margin, effect.interval) * ERROR / error)
@@ -166,6 +166,11 @@ def seeds_to_decide(
         if outcome(relation, margin, interval, share * ERROR) != "inconclusive":
             return seeds
     return None
+
+
+def _widened(effect: Effect, luck: Evaluation | None) -> Effect:
+    """The effect with the luck of its prompts, where that is known."""
+    return effect if luck is None else effect.widened(luck)
 
 
 def _turned(ends: tuple[float, float]) -> tuple[float, float]:

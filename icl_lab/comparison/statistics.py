@@ -21,6 +21,7 @@ from icl_lab.registry import require
 Scale = Literal["log-ratio", "difference"]
 
 MARGIN: Mapping[Scale, float] = {"log-ratio": math.log(1.25), "difference": 0.05}  # effects within are of no account
+RESAMPLES = 2000  # of the prompts
 CLEAR = 0.05  # a p below this, corrected for all that stands beside it, is called a difference
 FLIP_SEEDS = 8  # the sign-flip test is given from here on: its smallest p is 2 / 2^seeds
 EXACT_FLIPS = 20  # all 2^seeds sign patterns up to here, random ones beyond
@@ -193,7 +194,7 @@ def evaluation_interval(
     *,
     seed: int,
     scale: Scale = "log-ratio",
-    resamples: int = 2000,
+    resamples: int = RESAMPLES,
     confidence: float = 0.95,
 ) -> Evaluation:
     """Errors of each prompt, (prompts) or (seeds prompts) -> the effect, with a paired bootstrap over the prompts.
@@ -214,7 +215,7 @@ def evaluation_interval(
     return evaluation((means[:, 1] - means[:, 0]).mean(axis=1), scale, confidence)
 
 
-def resampled(errors: ArrayLike, *, seed: int, resamples: int = 2000) -> Array:
+def resampled(errors: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> Array:
     """Means over the prompts and over resamples of them, (.. prompts) -> (1 + resamples ..), the plain means first.
 
     All rows share each resample, so that what is computed from several of them (a difference, an area) is paired.
@@ -222,12 +223,12 @@ def resampled(errors: ArrayLike, *, seed: int, resamples: int = 2000) -> Array:
     x = np.asarray(errors, dtype=float)
     prompts = x.shape[-1]
     require(prompts > 1, "a bootstrap needs at least 2 prompts", prompts)
-    means = _drawn(seed, prompts, resamples) @ x.reshape(-1, prompts).T / prompts
+    means = draws(seed, prompts, resamples) @ x.reshape(-1, prompts).T / prompts
     return np.concatenate([x.mean(axis=-1)[None], means.reshape(resamples, *x.shape[:-1])])
 
 
 @lru_cache(maxsize=2)  # a page and a ledger ask for the same draws hundreds of times
-def _drawn(seed: int, prompts: int, resamples: int) -> Array:
+def draws(seed: int, prompts: int, resamples: int = RESAMPLES) -> Array:
     """How often each prompt is drawn in each resample, (resamples prompts): all that a mean needs to know."""
     counts = np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), size=resamples)
     drawn = counts.astype(float)

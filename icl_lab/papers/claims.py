@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from icl_lab.analyses.frame import Analysis
 from icl_lab.errors import Undefined
 from icl_lab.papers import cost, folders, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
@@ -77,8 +78,16 @@ def findings(
         if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
             judged.append(Finding(claim, "nothing to judge", note=silent))
             continue
-        judged.append(replace(verdict, failed=gate.failed(finished, claim, verdict.seeds), passed=passed))
+        failed, alone = gate.failed(finished, claim, verdict.seeds), _these_prompts(verdict, analysis, finished, claim)
+        judged.append(replace(verdict, failed=failed, passed=passed, these_prompts=alone))
     return judged
+
+
+def _these_prompts(judged: Finding, analysis: Analysis | None, finished: quantities.Finished, claim: Claim) -> bool:
+    """Whether an interval leaves out the luck of the prompts, where models were asked any."""
+    if judged.found is None or math.isnan(judged.found.low) or not math.isnan(judged.found.prompts_error[0]):
+        return False
+    return analysis is None or bool(analysis.asks(finished.spec(claim.left.of)))
 
 
 def _unlearned(finished: quantities.Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,10 +24,9 @@ from icl_lab.papers import printed
 from icl_lab.papers.cells import combinations
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity, Variant
 from icl_lab.runs import study_folder, summary
-from icl_lab.runs.measure import Errors
+from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
-from icl_lab.tasks.base import Task
 
 Read = Callable[[Quantity, str, int], float]  # a quantity, a metric (or ""), a seed -> the value, or its mean logarithm
 PART = 4  # of the prompts of an analysis, one in so many is counted at the least
@@ -39,8 +38,8 @@ class Source:
 
     ``silent`` are seeds in which a side has no value, and why: they are none of ``seeds``.
 
-    ``noise`` returns how far left - right, over the first so many seeds, hangs on the test prompts; None where errors
-    of single prompts are not kept, as in what analyses found.
+    ``noise`` returns how far left - right, over the first so many seeds, hangs on the test prompts; None where what
+    single prompts add is not kept.
     """
 
     read: Read
@@ -126,8 +125,16 @@ class Finished:
         )
 
     def errors(self, of: str, seed: int) -> Errors | None:
-        """Returns what each prompt adds to the headline of a variant or a prompted model, where that is kept."""
-        return self.prompted[of].errors if of.startswith(PROMPTED) else self.measured(of, seed)[1]
+        """Returns what each prompt adds to the headline of a variant or a prompted model, where that is kept.
+
+        Of a reference, which is the same everywhere and quick, it is measured here.
+        """
+        if of.startswith(PROMPTED):
+            return self.prompted[of].errors
+        kind, _, name = of.partition(":")
+        if kind == "reference":
+            return _errors_of_reference(self.spec(of).task, name, msgspec.json.encode(self.spec(of).test))
+        return self.measured(of, seed)[1]
 
     def fixed(self, of: str) -> Mapping[str, float]:
         """Returns the labels that stand beside those of the task's own axes."""
@@ -164,6 +171,14 @@ class Finished:
         return self._read[key]
 
 
+@lru_cache(maxsize=64)  # of experiments at several scales it is often the same
+def _errors_of_reference(task_choice: str, name: str, test: bytes) -> Errors:
+    """What each prompt of a test, a ``TestSpec`` as JSON, adds to the headline of a reference."""
+    task = tasks.build(task_choice)
+    predict = task.references()[name]
+    return measure({name: Subject(predict)}, task, msgspec.json.decode(test, type=TestSpec)).errors
+
+
 def from_grids(finished: Finished, claim: Claim) -> Source:
     """Reads the two sides of a claim from the grids of finished runs; no seeds where nothing is there."""
     sides, task, experiment = (claim.left, claim.right), finished.task, finished.experiment
@@ -183,33 +198,44 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
         cells = [{**which, **cell} for cell in combinations(side.cells, task.pinned(training))]
         return _mean(grid.values_at(cells), task.log_scale)
 
-    def noise(count: int) -> Evaluation | None:
-        # Errors of single prompts are kept of the headline, and not of references or printed numbers.
-        told = [side.of.startswith(PROMPTED) or experiment.variant(side.of) for side in sides]
-        if claim.metric not in ("", task.headline) or not all(told):
+    def on_resamples(side: Quantity, seed: int) -> Array | None:
+        # Errors of single prompts are kept of the headline only, and not told of printed numbers.
+        if claim.metric not in ("", task.headline) or side.of.startswith(PRINTED):
             return None
-        kept = [[finished.errors(side.of, seed) for seed in seeds[:count]] for side in sides]
-        known = [[each for each in of if each is not None] for of in kept]
-        if [len(of) for of in known] != [count, count]:
+        if (kept := finished.errors(side.of, seed)) is None:
             return None
-        left, right = (
-            _resampled(side, of, {**training, **finished.fixed(side.of)}, task)
-            for side, of in zip(sides, known, strict=True)
-        )
-        return evaluation(left - right, scale(experiment, claim))
+        cells = combinations(side.cells, task.pinned({**training, **finished.fixed(side.of)}))
+        means = resampled(np.stack([kept.at(cell).numpy() for cell in cells]), seed=0)
+        return np.asarray((np.log(means) if task.log_scale else means).mean(axis=1))
 
+    noise = _luck(on_resamples, sides, seeds, scale(experiment, claim))
     if scale(experiment, claim) == "log-ratio" or not seeds:
         return Source(read, seeds, noise)
     counts = finished.measured(claim.left.of, seeds[0])[0].frame["count"]
     return Source(read, seeds, noise, 1 / float(counts.max()))
 
 
-def _resampled(side: Quantity, errors: Sequence[Errors], training: Mapping[str, float], task: Task) -> Array:
-    """A side's value on resampled prompts, the mean over training seeds, (1 + resamples)."""
-    cells = combinations(side.cells, task.pinned(training))
-    rows = np.stack([[kept.at(cell).numpy() for cell in cells] for kept in errors])
-    means = resampled(rows, seed=0)
-    return np.asarray((np.log(means) if task.log_scale else means).mean(axis=(1, 2)))
+def _luck(
+    on_resamples: Callable[[Quantity, int], Array | None], sides: Sequence[Quantity], seeds: Sequence[int], scale: Scale
+) -> Callable[[int], Evaluation | None]:
+    """How far left - right over the first so many seeds hangs on the prompts, from values on resamples of these.
+
+    ``on_resamples`` returns them for a side and a seed, (1 + resamples), the same resamples for all; None where they
+    are not kept. Seeds of which they are stand for those of which they are not, a later one for a look without any: the
+    fewer they are, the more of the luck of single models is in it, which makes it wider.
+    """
+
+    @cache  # a later look asks for the seeds of the earlier ones again
+    def gap(seed: int) -> Array | None:
+        left, right = (on_resamples(side, seed) for side in sides)
+        return None if left is None or right is None else left - right
+
+    def noise(count: int) -> Evaluation | None:
+        told = [drawn for seed in seeds[:count] if (drawn := gap(seed)) is not None]
+        told = told or [drawn for seed in seeds[count:] if (drawn := gap(seed)) is not None][:1]
+        return evaluation(np.mean(told, axis=0), scale) if told else None
+
+    return noise
 
 
 def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale) -> Source:
@@ -235,9 +261,15 @@ def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale) ->
             silent[seed] = str(reason.args[0])
         except KeyError:  # what was found has no such cell, which is said where it is read
             break
+    told = [seed for seed in seeds if seed not in silent]
+
+    def on_resamples(side: Quantity, seed: int) -> Array | None:
+        return analysis.on_resamples(found, side.of, side.cells, claim.metric, seed)
+
     prompts = getattr(analysis, "prompts", 0) if scale == "difference" else 0
     resolution = PART / prompts if prompts and len(gaps) == 1 else 0.0
-    return Source(read, [seed for seed in seeds if seed not in silent], resolution=resolution, silent=silent)
+    noise = _luck(on_resamples, (claim.left, claim.right), told, scale)
+    return Source(read, told, noise, resolution, silent)
 
 
 def stored(analysis: Analysis, folder: Path) -> Any:

@@ -32,13 +32,15 @@ RULE = (
     "Supported or contradicted: the interval excludes no difference (or, where equality is claimed, lies within the "
     "margin or wholly outside it). No difference: two one-sided tests put the effect within the margin, a ratio of "
     "1.25 or a difference of 0.05 unless the experiment's file says otherwise. Seeds are looked at after 3, 5, 8, 12, "
-    "16, 24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are so wide (99 % up "
-    "to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. Inconclusive: larger effects than "
-    "the interval holds are excluded, smaller ones are not. Not learned: of the seeds of a look the median model errs "
-    "in training conditions at least a quarter as much as the best reference that reads no example, so that the look "
-    "decides nothing far out. Nothing to judge: what the claim is about did not occur in half of the seeds or more; "
-    "where it occurred in most, the others are passed over and named. A verdict holds at its scale and says nothing "
-    "about another one; where three or more seeds came after it and do not bear it out, this is said beside it. "
+    "16, 24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are so wide (99 % "
+    "up to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. They include the luck of the "
+    "test prompts, unless 'these prompts' stands beside the seeds: what single prompts add is not kept there, and the "
+    "verdict holds for the prompts that were asked. Inconclusive: larger effects than the interval holds are "
+    "excluded, smaller ones are not. Not learned: of the seeds of a look the median model errs in training conditions "
+    "at least a quarter as much as the best reference that reads no example, so that the look decides nothing far "
+    "out. Nothing to judge: what the claim is about did not occur in half of the seeds or more; where it occurred in "
+    "most, the others are passed over and named. A verdict holds at its scale and says nothing about another one; "
+    "where three or more seeds came after it and do not bear it out, this is said beside it. "
     f"{sequential.RISK}"
 )
 
@@ -55,6 +57,7 @@ class Finding:
     margin: float = math.nan
     hours: float = math.nan  # of training, for one more seed of both sides
     failed: str = ""  # how many of these seeds have not learned their task
+    these_prompts: bool = False  # the interval is about seeds alone: what single prompts add is not kept
     passed: tuple[int, ...] = ()  # seeds passed over: what the claim is about did not occur in them
     later: Replication | None = None  # what seeds say that came after the verdict; None where there are not enough
     later_seeds: tuple[int, ...] = ()
@@ -69,7 +72,7 @@ class Finding:
         """The effect with its interval, a ratio or a difference, and the seeds."""
         if self.found is None:
             return self.note
-        told = effect_words(self.found, self.seeds)
+        told = effect_words(self.found, self.seeds) + ", these prompts" * self.these_prompts
         passed = f"nothing to judge in {span(self.passed)}" if self.passed else ""
         again = ""
         if self.later is not None and self.later.says != "borne out":

@@ -1,11 +1,13 @@
 """The needle score of heads and the outcomes of trials: by hand, and of finished runs."""
 
+import numpy as np
 import pytest
 import torch
 
 from icl_lab import tasks
 from icl_lab.analyses import asking, frame
-from icl_lab.analyses.needle import Needle, auc, best, endings, ranked, retrieve
+from icl_lab.analyses.needle import Needle, auc, auc_on_resamples, best, endings, ranked, retrieve
+from icl_lab.comparison.statistics import draws
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
@@ -171,6 +173,13 @@ def test_claims_are_read_from_stored_files(tmp_path):
     assert analysis.value(found, "ssmax", {}, "found", 0) == pytest.approx(1 / 3)
     assert analysis.value(found, "ssmax", {}, "top", 0) == pytest.approx(0.5)
     assert analysis.value(found, "ssmax", {"length": [40]}, "", 0) == pytest.approx(0.5)
+    drawn = draws(0, 3)
+    top = analysis.on_resamples(found, "ssmax", {}, "", 0)
+    assert top == pytest.approx([0.5, *(drawn @ [0.9, 0.5, 0.1] / 3)])
+    right = analysis.on_resamples(found, "ssmax", {"length": [40]}, "found", 0)
+    assert right == pytest.approx([1 / 3, *(drawn[:, 0] / 3)])
+    assert set(analysis.on_resamples(found, "reference:0.5", {}, "auc", 0)) == {0.5}
+    assert analysis.on_resamples(found, "ssmax", {}, "best-head", 0) is None
     with pytest.raises(KeyError, match="no metric 'bottom'; there are best-head, top, found"):
         analysis.value(found, "ssmax", {}, "bottom", 0)
     with pytest.raises(KeyError, match="no cell has length"):
@@ -200,6 +209,22 @@ def test_area_under_the_roc_curve_is_that_of_ranks():
     high, low = ([s for s, r in zip(scores, right, strict=True) if r is wanted] for wanted in (True, False))
     expected = mannwhitneyu(high, low).statistic / (len(high) * len(low))
     assert auc(scores, right) == pytest.approx(expected)
+
+
+def test_area_under_the_roc_curve_on_resamples_is_that_of_the_trials_drawn():
+    rng = stream(0, "resampled auc")
+    scores = (torch.rand(2, 9, generator=rng) * 5).round().numpy()
+    right = torch.rand(2, 9, generator=rng).numpy() > 0.3
+    found = auc_on_resamples(scores, right)
+    assert found[0] == pytest.approx(auc(scores.ravel(), right.ravel()))
+    lonely = 0
+    for drawn, value in zip(draws(0, 9), found[1:], strict=True):
+        trials = np.repeat(np.arange(9), drawn.astype(int))
+        ends = right[:, trials].ravel()
+        lonely += ends.all()
+        expected = found[0] if ends.all() else auc(scores[:, trials].ravel(), ends)
+        assert value == pytest.approx(expected)
+    assert lonely  # such resamples are among them
 
 
 def test_claims_read_the_area_from_trials():

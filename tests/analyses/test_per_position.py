@@ -7,6 +7,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses import asking
+from icl_lab.analyses.frame import Stored
 from icl_lab.analyses.per_position import PerPosition, places
 from icl_lab.errors import BadValue
 from icl_lab.pipeline import load_or_train
@@ -60,6 +61,14 @@ def test_the_mean_over_all_places_is_the_cell_of_the_grid(tiny, lab):
     assert analysis.value(found, "reference:5-gram", {}, "within", 0) == pytest.approx(reference, rel=1e-5)
     step = analysis.value(found, "softmax", {"tokens": [32.0]}, "error", 0)
     assert math.isfinite(step)
+    for of, metric in (("softmax", "within"), ("softmax", "rise"), ("reference:5-gram", "end")):
+        drawn = analysis.on_resamples(found, of, {}, metric, 0)
+        assert drawn[0] == pytest.approx(analysis.value(found, of, {}, metric, 0), rel=1e-5)
+        told = found["ends"].where(attn=of, metric=metric).frame["stderr"].iloc[0]
+        assert drawn[1:].std() == pytest.approx(told, rel=0.1)
+    assert analysis.on_resamples(found, "softmax", {"tokens": [32.0]}, "error", 0) is None
+    before = Stored({name: found[name] for name in ("per-position", "ends")})
+    assert analysis.on_resamples(before, "softmax", {}, "within", 0) is None
     with pytest.raises(KeyError, match="names its tokens"):
         analysis.value(found, "softmax", {}, "error", 0)
     with pytest.raises(KeyError, match="no metric 'loss'"):
@@ -74,6 +83,7 @@ def test_errors_that_span_decades_are_logarithms(tiny, lab):
     found = asking.ask(analysis, groups, lab)
     beyond = float(found["ends"].where(attn="softmax", metric="beyond").frame["value"].iloc[0])
     assert analysis.value(found, "softmax", {}, "", 0) == pytest.approx(math.log(beyond))
+    assert analysis.on_resamples(found, "softmax", {}, "", 0)[0] == pytest.approx(math.log(beyond))
     with pytest.raises(KeyError, match="a ratio"):
         analysis.value(found, "softmax", {}, "rise", 0)
     assert "per-position" in analysis.figures(found, "title")

@@ -283,6 +283,16 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     )
     ratio = ((high[0] / low[0]) * (high[1] / low[1])) ** 0.5
     assert found[0].found.ratio[0] == pytest.approx(ratio)
+    # The luck of the prompts is in the interval, that of a reference too, whose errors are measured anew.
+    finished = Finished(made, lab.store, "smoke")
+    grid, means = groups["softmax"][0].grid(), finished.errors("reference:least-squares", 0).means()
+    asked = {"attn": "reference:least-squares", "metric": "mse-code", "sigma_x": 1, "length": 12}
+    assert means[1, 2, 12] == pytest.approx(grid.at(**asked, sigma_f=2), rel=1e-4)
+    assert from_grids(finished, made.claims[1]).noise(2).effect == pytest.approx(found[1].found.effect)
+    assert not any(each.these_prompts for each in found)
+    other = msgspec.structs.replace(made.claims[0], metric="nmse-code")
+    (told,) = claims.findings(msgspec.structs.replace(made, claims=[other]), lab.store, "smoke")
+    assert ", these prompts" in told.words  # what single prompts add is kept of the headline only
     text = study.publish(made, study.Order("small", "smoke", overlay=True), groups, lab, place)
     assert {"report.html", "table.md", "comparison.csv"} <= {path.name for path in place.iterdir()}
     assert "| softmax, columns moved by -1 | printed |" in text
@@ -509,7 +519,7 @@ def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monk
     monkeypatch.setattr(Saturation, "value", value)
     first = judged([0, 1, 2, 3])
     assert (first.verdict, first.seeds, first.passed) == ("supported", (0, 2, 3), (1,))
-    assert first.words.endswith("seeds 0, 2, 3; nothing to judge in seed 1")
+    assert first.words.endswith("seeds 0, 2, 3, these prompts; nothing to judge in seed 1")
     later = judged([0, 1, 2, 3, 4, 5, 6, 7])
     assert (later.verdict, later.seeds, later.passed) == ("supported", (0, 2, 3), (1,))
     few = judged([0, 1, 4, 5])

@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from icl_lab.comparison.statistics import evaluation_interval, resampled
 from icl_lab.papers import claims, cost, experiment, gate, quantities
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.schema import Claim, Quantity
@@ -208,18 +210,21 @@ def test_an_analysis_that_reads_no_grid_costs_no_test(finished, monkeypatch):
 
 
 class Told:
-    """An analysis that found these rates, by side and seed."""
+    """An analysis that found these rates, by side and seed, and on resampled prompts, where that is ``kept``."""
 
     prompts = 512
 
-    def __init__(self, rates):
-        self.rates = rates
+    def __init__(self, rates, kept=()):
+        self.rates, self.kept = rates, kept or {}
 
     def seeds(self, found):
         return [0, 1, 2]
 
     def value(self, found, of, cells, metric, seed):
         return self.rates[of][seed]
+
+    def on_resamples(self, found, of, cells, metric, seed):
+        return self.kept.get((of, seed))
 
 
 @pytest.mark.parametrize(
@@ -235,3 +240,32 @@ def test_rates_that_are_the_same_in_every_seed_are_known_to_a_prompt(left, scale
     told = Told({"a": left, "b": [0.0, 0.0, 0.0]})
     assert quantities.from_analysis(told, object(), claim, scale).resolution == step
     assert quantities.from_analysis(told, None, claim, scale).resolution in (0.0, step)
+
+
+@pytest.mark.parametrize("scale", ["difference", "log-ratio"])
+def test_what_analyses_find_hangs_on_their_prompts_as_errors_of_grids_do(scale):
+    """Where they can be resampled, the luck is that of a paired bootstrap over the prompts."""
+    claim = Claim(statement="s", where="w", left=Quantity("a"), is_="below", right=Quantity("b"))
+    parts = np.random.default_rng(0).exponential(size=(2, 3, 40))
+    means = resampled(parts, seed=0)
+    drawn = np.log(means) if scale == "log-ratio" else means
+    kept = {(of, seed): drawn[:, side, seed] for side, of in enumerate("ab") for seed in range(3)}
+    told = Told({of: parts[side].mean(1) for side, of in enumerate("ab")}, kept)
+
+    def luck(seeds):
+        return quantities.from_analysis(told, object(), claim, scale).noise(seeds)
+
+    left, right = parts
+    for seeds in (2, 3):
+        by_hand = evaluation_interval(right[:seeds], left[:seeds], seed=0, scale=scale)
+        ends = by_hand.effect, by_hand.low, by_hand.high
+        assert (luck(seeds).effect, luck(seeds).low, luck(seeds).high) == pytest.approx(ends)
+    of_two = luck(2)
+    del kept["b", 2]  # of a seed from before they were kept
+    assert luck(3) == of_two
+    kept["b", 2] = drawn[:, 1, 2]
+    del kept["a", 0], kept["b", 1]
+    assert luck(1) == luck(2) == luck(3)  # a later seed tells it where the look has none that does
+    assert luck(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
+    kept.clear()
+    assert luck(3) is None
