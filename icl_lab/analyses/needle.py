@@ -174,7 +174,7 @@ class Needle(Analysis):
         right = outcomes == len(OUTCOMES) - 1
         if metric == "auc":
             return auc_on_resamples(tops, right)
-        return resampled(tops if metric == "top" else right, seed=0).mean(axis=1)
+        return np.asarray(resampled(tops if metric == "top" else right, seed=0).mean(axis=1))
 
 
 def retrieve(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -212,7 +212,7 @@ def auc(scores: Sequence[float], right: Sequence[bool]) -> float:
 
 def _above(high: Array, low: Array) -> Array:
     """Scores of successes and of failures -> for each pair 1 where the success scores more, 0.5 for a tie, 0 else."""
-    return (high[:, None] > low[None, :]) + 0.5 * (high[:, None] == low[None, :])
+    return np.asarray((high[:, None] > low[None, :]) + 0.5 * (high[:, None] == low[None, :]))
 
 
 def auc_on_resamples(scores: Array, right: NDArray[np.bool_]) -> Array:
@@ -226,7 +226,7 @@ def auc_on_resamples(scores: Array, right: NDArray[np.bool_]) -> Array:
     above = _above(scores[right], scores[~right])
     with np.errstate(invalid="ignore"):
         found = ((successes @ above) * failures).sum(axis=1) / (successes.sum(axis=1) * failures.sum(axis=1))
-    return np.where(np.isnan(found), found[0], found)
+    return np.asarray(np.where(np.isnan(found), found[0], found))
 
 
 def ranked(found: Found, rule: str) -> list[tuple[float, int, int, int]]:

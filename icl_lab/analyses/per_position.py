@@ -89,7 +89,7 @@ class PerPosition(Analysis):
             for metric, values in lies.ends(errors).items():
                 found["ends"].append(_row(name, metric, values))
                 found["prompts"] += [
-                    _row(name, metric, value, prompt=index) for index, value in enumerate(values.split(1))
+                    _row(name, metric, value, prompt=index) for index, value in enumerate(values.unsqueeze(1))
                 ]
             trained.tick(done + 1, len(subjects))
         return found

@@ -125,16 +125,17 @@ class Finished:
         )
 
     def errors(self, of: str, seed: int) -> Errors | None:
-        """Returns what each prompt adds to the headline of a variant or a prompted model, where that is kept.
+        """Returns what each prompt adds to the headline of a variant or a prompted model, where that is kept."""
+        return self.prompted[of].errors if of.startswith(PROMPTED) else self.measured(of, seed)[1]
 
-        Of a reference, which is the same everywhere and quick, it is measured here.
-        """
-        if of.startswith(PROMPTED):
-            return self.prompted[of].errors
-        kind, _, name = of.partition(":")
-        if kind == "reference":
-            return _errors_of_reference(self.spec(of).task, name, msgspec.json.encode(self.spec(of).test))
-        return self.measured(of, seed)[1]
+    def errors_of_reference(self, of: str, cells: Sequence[Mapping[str, float]]) -> Errors:
+        """Returns what each prompt adds to the headline of a reference in cells of the test: measured now, not kept."""
+        spec = self.spec(of)
+        asked = {axis: {cell[axis] for cell in cells if axis in cell} for axis in spec.test.axes}
+        # The lengths stay as they are: prompts of the others may be cut from those of the greatest.
+        axes = {axis: sorted(asked[axis]) or values for axis, values in spec.test.axes.items() if axis != "length"}
+        test = replace(spec.test, axes=spec.test.axes | axes)
+        return _errors_of_reference(spec.task, of.partition(":")[2], msgspec.json.encode(test))
 
     def fixed(self, of: str) -> Mapping[str, float]:
         """Returns the labels that stand beside those of the task's own axes."""
@@ -202,9 +203,11 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
         # Errors of single prompts are kept of the headline only, and not told of printed numbers.
         if claim.metric not in ("", task.headline) or side.of.startswith(PRINTED):
             return None
-        if (kept := finished.errors(side.of, seed)) is None:
-            return None
         cells = combinations(side.cells, task.pinned({**training, **finished.fixed(side.of)}))
+        reference = side.of.startswith("reference:")
+        kept = finished.errors_of_reference(side.of, cells) if reference else finished.errors(side.of, seed)
+        if kept is None:
+            return None
         means = resampled(np.stack([kept.at(cell).numpy() for cell in cells]), seed=0)
         return np.asarray((np.log(means) if task.log_scale else means).mean(axis=1))
 

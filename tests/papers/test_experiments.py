@@ -285,9 +285,12 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     assert found[0].found.ratio[0] == pytest.approx(ratio)
     # The luck of the prompts is in the interval, that of a reference too, whose errors are measured anew.
     finished = Finished(made, lab.store, "smoke")
-    grid, means = groups["softmax"][0].grid(), finished.errors("reference:least-squares", 0).means()
-    asked = {"attn": "reference:least-squares", "metric": "mse-code", "sigma_x": 1, "length": 12}
-    assert means[1, 2, 12] == pytest.approx(grid.at(**asked, sigma_f=2), rel=1e-4)
+    grid, exact, cell = groups["softmax"][0].grid(), "reference:least-squares", {"sigma_x": 1, "sigma_f": 2}
+    means = finished.errors_of_reference(exact, [cell]).means()
+    assert set(means) == {(1, 2, 5), (1, 2, 12)}
+    for length in (5, 12):
+        there = grid.at(**cell, attn=exact, metric="mse-code", length=length)
+        assert means[1, 2, length] == pytest.approx(there, rel=1e-4)
     assert from_grids(finished, made.claims[1]).noise(2).effect == pytest.approx(found[1].found.effect)
     assert not any(each.these_prompts for each in found)
     other = msgspec.structs.replace(made.claims[0], metric="nmse-code")
