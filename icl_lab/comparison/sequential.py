@@ -15,13 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Effect, Evaluation, Scale, paired
 from icl_lab.comparison.widening import half_width
 from icl_lab.registry import require
 
 Relation = Literal["below", "above", "equal", "not below", "not above"]
 Outcome = Literal["supported", "contradicted", "no difference", "inconclusive"]
+OUTCOMES: tuple[Outcome, ...] = ("supported", "contradicted", "no difference")  # that decide, the first that holds
 Interval = Callable[[float], tuple[float, float]]  # a confidence -> the ends of the interval
 
 ERROR = 0.05  # chance of a wrong verdict over all looks together
@@ -75,21 +78,21 @@ def outcome(relation: Relation, margin: float, interval: Interval, error: float)
     Source: two one-sided tests, Schuirmann 1987, J. Pharmacokinet. Biopharm. 15
     """
     require(margin > 0, "the margin of what counts as no difference must be above 0", margin)
-    if relation == "above" or relation == "not above":
-        return outcome(MIRROR[relation], margin, lambda confidence: _turned(interval(confidence)), error)
-    (low, high), (inner_low, inner_high) = interval(1 - error), interval(1 - 2 * error)
-    within = -margin < inner_low and inner_high < margin
+    told = shown(relation, margin, *(np.array(interval(1 - share)) for share in (error, 2 * error)))
+    return next((name for name, holds in zip(OUTCOMES, told, strict=True) if holds), "inconclusive")
+
+
+def shown(relation: Relation, margin: float, wide: Array, inner: Array) -> NDArray[np.bool_]:
+    """Whether intervals (2 ..), the wide and the inner one of ``outcome``, show one of ``OUTCOMES``, (outcomes ..)."""
+    if relation in MIRROR:
+        return shown(MIRROR[relation], margin, -wide[::-1], -inner[::-1])  # of right - left
+    (low, high), (inner_low, inner_high) = wide, inner
+    within, never = (-margin < inner_low) & (inner_high < margin), np.zeros(np.shape(low), dtype=bool)
     if relation == "below":
-        if high < 0 or low > 0:
-            return "supported" if high < 0 else "contradicted"
-        return "no difference" if within else "inconclusive"
+        return np.stack([high < 0, low > 0, within])
     if relation == "equal":
-        if within:
-            return "supported"
-        return "contradicted" if low > margin or high < -margin else "inconclusive"
-    if inner_low > -margin:
-        return "supported"
-    return "contradicted" if high < -margin else "inconclusive"
+        return np.stack([within, (low > margin) | (high < -margin), never])
+    return np.stack([inner_low > -margin, high < -margin, never])
 
 
 def decide(
@@ -171,12 +174,6 @@ def seeds_to_decide(
 def _widened(effect: Effect, luck: Evaluation | None) -> Effect:
     """The effect with the luck of its prompts, where that is known."""
     return effect if luck is None else effect.widened(luck)
-
-
-def _turned(ends: tuple[float, float]) -> tuple[float, float]:
-    """The interval of right - left."""
-    low, high = ends
-    return -high, -low
 
 
 def _p(relation: Relation, margin: float, interval: Interval) -> float:

@@ -11,7 +11,7 @@ from icl_lab.papers import quantities, study
 from icl_lab.papers.cost import Costs
 from icl_lab.papers.quantities import Finished
 from icl_lab.papers.schema import Claim, Experiment
-from icl_lab.papers.verdicts import Finding
+from icl_lab.papers.verdicts import LIKELY, Finding
 from icl_lab.runs import reuse
 from icl_lab.runs.run import Run
 
@@ -42,10 +42,11 @@ def step(
 ) -> Step | None:
     """Returns the next step of an experiment; None where nothing is open, or nothing open can be decided.
 
-    A claim is worth the more the fewer hours stand between it and the look that would decide it, were its effect and
-    spread to stay as they are; a claim without three seeds has a first look ahead, which decides ``FIRST_DECIDES`` of
-    all. One that 64 seeds would not decide, or only more test prompts would, is left. An analysis is asked of the
-    variants that these claims hang on; models that it has asked ``before`` are not needed again.
+    A claim is worth the more the fewer hours a verdict costs, those that are spent in vain among them (``Prospect``);
+    one without three seeds has a first look ahead, which decides ``FIRST_DECIDES`` of all. One that 64 seeds decide
+    with a chance below ``LIKELY``, because the effect or the luck of the test prompts is in the way, is left. An
+    analysis is asked of the variants that these claims hang on; models that it has asked ``before`` are not needed
+    again.
     """
     chances = [chance for found in findings if (chance := _chance(finished, found, costs)) is not None]
     if not chances:
@@ -70,7 +71,7 @@ def step(
 
 @dataclass(frozen=True)
 class _Chance:
-    """An open claim: its next look, and the hours of one core that it is expected to take to be decided."""
+    """An open claim: its next look, and the hours of one core that a verdict is expected to cost."""
 
     claim: Claim
     seeds: int
@@ -81,12 +82,13 @@ def _chance(finished: Finished, found: Finding, costs: Costs) -> _Chance | None:
     if found.verdict not in OPEN or found.note:  # a note: the test grid has no such cell
         return None
     have = _have(finished, found)
-    aim = FIRST if have < FIRST else (found.more or math.inf) + len(found.seeds)
     after = next((look for look in SPENT if look > len(found.seeds)), math.inf)
-    if not math.isfinite(aim) or not math.isfinite(after):
+    if not math.isfinite(after) or (have >= FIRST and found.prospect.chance < LIKELY):
         return None
-    hours = max(0.0, aim - have) * costs.seed(finished, found.claim) / 3600
-    return _Chance(found.claim, int(after) + len(found.passed), hours / FIRST_DECIDES if have < FIRST else hours)
+    # Seeds may be there that were not looked at, where an analysis was not asked again.
+    price = (FIRST - have) / FIRST_DECIDES if have < FIRST else found.prospect.price - (have - len(found.seeds))
+    hours = max(0.0, price) * costs.seed(finished, found.claim) / 3600
+    return _Chance(found.claim, int(after) + len(found.passed), hours)
 
 
 def _have(finished: Finished, found: Finding) -> int:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 from scipy.stats import false_discovery_control
 
 from icl_lab.comparison import replication, sequential
+from icl_lab.comparison.prospect import Prospect, prospect
 from icl_lab.comparison.replication import Replication
 from icl_lab.comparison.sequential import Decision, Outcome
 from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
@@ -27,6 +29,7 @@ Verdict = Literal[
 ]
 DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "no difference")
 assert set(get_args(Outcome)) <= set(get_args(Verdict))
+LIKELY = 0.1  # a chance to decide a claim that is worth its seeds
 
 RULE = (
     "Supported or contradicted: the interval excludes no difference (or, where equality is claimed, lies within the "
@@ -85,6 +88,15 @@ class Finding:
         aim = self._look(len(self.seeds))
         return None if aim is None else aim - len(self.seeds)
 
+    @cached_property
+    def prospect(self) -> Prospect:
+        """The chance that up to 64 seeds decide an open claim, and the seeds that a verdict costs."""
+        if self.decision is None or self.verdict != "inconclusive":
+            return Prospect(0.0, math.inf)
+        effect, have = self.decision.effect, len(self.seeds)
+        luck = effect.prompts_error
+        return prospect(self.claim.is_, effect.effect, self.decision.deviation, self.margin, have, luck)
+
     @property
     def outlook(self) -> str:
         """What would decide an open claim, in words: seeds and hours of one core, or more test prompts."""
@@ -99,7 +111,10 @@ class Finding:
         enough = self._look(0, all_prompts=True)
         if enough is not None:
             return f"more test prompts, then about {enough} seeds"
-        return f"more than {max(sequential.SPENT)} seeds"
+        chance = self.prospect.chance
+        return f"more than {max(sequential.SPENT)} seeds" + f" (fewer with a chance of {chance:.0%})" * (
+            chance >= LIKELY
+        )
 
     def _look(self, beyond: int, *, all_prompts: bool = False) -> int | None:
         """The look beyond so many seeds that would decide an open claim, on these test prompts or on all there are."""

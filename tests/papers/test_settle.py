@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import io
 import math
+import re
 
 import pytest
 from msgspec.structs import replace
@@ -74,12 +75,13 @@ def test_a_training_that_is_tested_in_two_ways_is_reckoned_once(finished):
 
 
 def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished, monkeypatch):
-    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: set(range(24)))
     rise, _, missing = finished.experiment.claims
     decided = found(rise, 1.0, 1.01, 0.99)
     assert decided.verdict == "supported"
-    hopeless = found(rise, 0.11, 5.0, -4.7)
+    hopeless = found(rise, *[0.11, 5.0, -4.7] * 8)
     assert hopeless.more is None
+    assert hopeless.outlook == "more than 64 seeds"
     closed = [decided, hopeless, Finding(missing, "not run", note="no cell"), Finding(rise, "not learned")]
     assert settle.step("small", finished, closed, Second()) is None
 
@@ -90,7 +92,19 @@ def test_an_open_claim_goes_to_its_next_look_and_no_further(finished, monkeypatc
     open_claim = found(rise, 0.0, 0.5, 1.0)  # 16 seeds would decide it
     step = settle.step("small", finished, [open_claim], Second())
     assert step.seeds == 5
-    assert step.worth == pytest.approx(3600 / 13)  # 13 more seeds of one second
+    ahead = open_claim.prospect
+    assert 0.5 < ahead.chance < 1
+    assert step.worth == pytest.approx(3600 / ahead.price)  # seeds of one second
+
+
+def test_three_seeds_that_would_never_decide_leave_a_chance(finished, monkeypatch):
+    """Effect and deviation of so few may be others: the claim is asked again."""
+    rise = finished.experiment.claims[0]
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
+    unsure = found(rise, 0.11, 5.0, -4.7)
+    assert unsure.more is None
+    assert re.fullmatch(r"more than 64 seeds \(fewer with a chance of [1-9]\d%\)", unsure.outlook)
+    assert settle.step("small", finished, [unsure], Second()).seeds == 5
 
 
 def test_seeds_that_were_passed_over_do_not_count_for_the_next_look(finished, monkeypatch):
@@ -102,12 +116,13 @@ def test_seeds_that_were_passed_over_do_not_count_for_the_next_look(finished, mo
 
 
 def test_a_first_look_is_not_taken_for_a_verdict(finished, monkeypatch):
-    """Five more seeds that would decide go before three that may."""
+    """A claim that is near its verdict goes before three seeds that may bring one, though five are told."""
     rise = finished.experiment.claims[0]
     asked = settle.step("small", finished, [Finding(rise, "not run")], Second())
     monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
-    open_claim = found(rise, 0.1, 0.5, 0.9)
+    open_claim = found(rise, 0.2, 0.5, 0.8)
     assert open_claim.more == 5
+    assert settle.FIRST < open_claim.prospect.price < settle.FIRST / settle.FIRST_DECIDES
     assert settle.step("small", finished, [open_claim], Second()).worth > asked.worth
 
 
@@ -205,7 +220,7 @@ def two_scales(run, tmp_path, monkeypatch):
         made, said, (first, second, _) = judged(name, files, store, preset, costs)
         if preset == "nano":
             return made, said, [found(first.claim, 1.0, 1.01, 0.99), second]
-        return made, said, [found(first.claim, -0.2, 0.5, 1.2), found(second.claim, 0.11, 5.0, -4.7)]
+        return made, said, [found(first.claim, -0.2, 0.5, 1.2), found(second.claim, *[0.11, 5.0, -4.7] * 8)]
 
     monkeypatch.setattr(claims, "stored", stored)
     monkeypatch.setattr(settle, "_have", lambda finished, finding: len(finding.seeds))
