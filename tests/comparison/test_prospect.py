@@ -1,44 +1,39 @@
-"""What further seeds can be expected to do, against futures that are drawn seed by seed and judged one by one."""
+"""What further seeds can be expected to do, against futures that are drawn seed by seed."""
 
+import importlib
 import math
 
 import numpy as np
 import pytest
 from scipy.special import ndtri, stdtrit
 
-from icl_lab.comparison.prospect import FUTURES, Prospect, prospect
-from icl_lab.comparison.sequential import ERROR, SPENT, outcome
+from icl_lab.comparison.prospect import Prospect, prospect
+from icl_lab.comparison.sequential import ERROR, SPENT, shown
 from icl_lab.comparison.statistics import MARGIN
 
 M = MARGIN["difference"]
+module = importlib.import_module("icl_lab.comparison.prospect")  # whose function bears its name
 
 
-def drawn(relation, seen, luck, futures=500):
+def drawn(relation, seen, luck, futures=20_000):
     """The share of futures that a look decides by 24 seeds, and the least of: seeds spent by a look / decided by it."""
     rng = np.random.default_rng(1)
-    have, mean, deviation = len(seen), np.mean(seen), np.std(seen, ddof=1)
-    looks = [look for look in SPENT if have < look <= 24]
-    decided, spent = dict.fromkeys(looks, 0), dict.fromkeys(looks, 0)
-    for _ in range(futures):
-        sigma = deviation * math.sqrt((have - 1) / rng.chisquare(have - 1))
-        truth = rng.normal(mean, sigma / math.sqrt(have))
-        whole = np.array([*seen, *rng.normal(truth, sigma, 24 - have)])
-        for look in looks:
-            now = whole[:look]
-
-            def interval(confidence, now=now):
-                seeds = stdtrit(len(now) - 1, (1 + confidence) / 2) * now.std(ddof=1) / math.sqrt(len(now))
-                half = math.hypot(seeds, ndtri((1 + confidence) / 2) * luck)
-                return now.mean() - half, now.mean() + half
-
-            if outcome(relation, M, interval, SPENT[look] * ERROR) != "inconclusive":
-                break
-        else:
-            look = math.inf
-        for each in looks:
-            decided[each] += look <= each
-            spent[each] += min(look, each) - have
-    return decided[24] / futures, min(spent[look] / decided[look] for look in looks if decided[look])
+    have, deviation = len(seen), np.std(seen, ddof=1)
+    sigma = deviation * np.sqrt((have - 1) / rng.chisquare(have - 1, (futures, 1)))
+    truth = rng.normal(np.mean(seen), sigma / math.sqrt(have))
+    whole = np.hstack([np.tile(seen, (futures, 1)), rng.normal(truth, sigma, (futures, 24 - have))])
+    ended, prices = np.full(futures, np.inf), []
+    for look in (look for look in SPENT if have < look <= 24):
+        now, intervals = whole[:, :look], []
+        for tail in (SPENT[look] * ERROR / 2, SPENT[look] * ERROR):  # on each side, of the wide and the inner interval
+            seeds = stdtrit(look - 1, 1 - tail) * now.std(axis=1, ddof=1) / math.sqrt(look)
+            half = np.hypot(seeds, ndtri(1 - tail) * luck)
+            intervals.append(np.stack([now.mean(axis=1) - half, now.mean(axis=1) + half]))
+        decides = shown(relation, M, *intervals).any(axis=0)
+        ended = np.where(decides & np.isinf(ended), look, ended)
+        if (ended <= look).any():
+            prices.append((np.minimum(ended, look) - have).mean() / (ended <= look).mean())
+    return np.isfinite(ended).mean(), min(prices)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +45,13 @@ def drawn(relation, seen, luck, futures=500):
         ("not above", [0.0, 0.06, 0.01], 0.01),
     ],
 )
-def test_the_chance_is_that_of_futures_drawn_one_by_one(relation, seen, luck):
+def test_the_chance_is_that_of_futures_drawn_seed_by_seed(relation, seen, luck, monkeypatch):
+    monkeypatch.setattr(module, "FUTURES", 20_000)
     told = prospect(relation, float(np.mean(seen)), float(np.std(seen, ddof=1)), M, len(seen), (luck, luck), until=24)
     chance, price = drawn(relation, seen, luck)
-    error = math.sqrt(chance * (1 - chance) * (1 / 500 + 1 / FUTURES))
     assert 0.1 < chance < 0.9
-    assert told.chance == pytest.approx(chance, abs=4 * error)
-    assert told.price == pytest.approx(price, rel=0.25)
+    assert told.chance == pytest.approx(chance, abs=0.015)  # three standard errors of either
+    assert told.price == pytest.approx(price, rel=0.05)
 
 
 def test_what_is_certain_and_what_is_in_vain():

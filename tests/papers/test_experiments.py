@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from icl_lab import published, tasks
+from icl_lab.analyses.learning import Learning
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.comparison import outside
 from icl_lab.errors import BadValue, Undefined, UnknownName
@@ -286,8 +287,8 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     # The luck of the prompts is in the interval, that of a reference too, whose errors are measured anew.
     finished = Finished(made, lab.store, "smoke")
     grid, exact, cell = groups["softmax"][0].grid(), "reference:least-squares", {"sigma_x": 1, "sigma_f": 2}
-    means = finished.errors_of_reference(exact, [cell]).means()
-    assert set(means) == {(1, 2, 5), (1, 2, 12)}
+    means = finished.errors_of_reference(exact, [cell | {"length": 5}]).means()
+    assert set(means) == {(1, 2, 5), (1, 2, 12)}  # the shorter prompts are cut from the longer ones
     for length in (5, 12):
         there = grid.at(**cell, attn=exact, metric="mse-code", length=length)
         assert means[1, 2, length] == pytest.approx(there, rel=1e-4)
@@ -500,6 +501,16 @@ def test_what_has_no_value_is_nothing_to_judge_and_what_is_not_there_is_not_run(
     assert judged["recovered"] == ("nothing to judge", "it changed no answer")
     assert judged["largest"] == ("not run", "no such cell")
     assert "NOTHING TO JUDGE " in "\n".join(claims.text("saturation-every", made, found))
+
+
+def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatch):
+    """It reads the losses of trainings, each of draws of its own."""
+    made = experiment.load("ssmax-figure4", FOLDER)
+    monkeypatch.setattr(Learning, "seeds", lambda self, found: [0, 1, 2])
+    monkeypatch.setattr(Learning, "value", lambda self, found, of, cells, metric, seed: len(of) + 0.1 * seed * len(of))
+    found = claims.findings(made, Store(tmp_path), "nano", found=object())
+    assert len(found) == len(made.claims)
+    assert all("seeds 0 to 2" in each.words and "these prompts" not in each.words for each in found)
 
 
 def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monkeypatch, tmp_path):

@@ -95,6 +95,8 @@ def test_an_open_claim_goes_to_its_next_look_and_no_further(finished, monkeypatc
     ahead = open_claim.prospect
     assert 0.5 < ahead.chance < 1
     assert step.worth == pytest.approx(3600 / ahead.price)  # seeds of one second
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2, 3})  # one that was not looked at
+    assert settle.step("small", finished, [open_claim], Second()).worth == pytest.approx(3600 / (ahead.price - 1))
 
 
 def test_three_seeds_that_would_never_decide_leave_a_chance(finished, monkeypatch):
