@@ -21,6 +21,9 @@ COLUMNS = ("experiment", "preset", "claim", "relation", "margin", "verdict")
 NUMBERS = ("scale", "effect", "low", "high", "confidence", "p")
 # Of the seeds that came after the verdict: their effect with its 95 % interval, which they are, and what they say.
 LATER = ("later_effect", "later_low", "later_high", "later_seeds", "later")
+# Standard errors over training seeds and over test prompts, below and above the effect (NaN: not told), and the chance
+# that 64 seeds decide an open claim.
+ERRORS = ("seeds_error", "prompts_error_below", "prompts_error_above", "chance")
 
 
 @dataclass(frozen=True)
@@ -130,20 +133,22 @@ def table_csv(entries: Sequence[Entry]) -> str:
     """Returns the entries as CSV, with every number that a verdict rests on."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, *NUMBERS, "q", "seeds", "outlook", *LATER])
+    writer.writerow([*COLUMNS, *NUMBERS, "q", "seeds", "outlook", *LATER, *ERRORS])
     for e in entries:
         f = e.finding
         numbers: list[object] = [""] * len(NUMBERS)
+        errors: list[object] = [""] * len(ERRORS)
         if f.decision is not None and f.found is not None:
             c = f.found
             numbers = [c.scale, c.effect, c.low, c.high, f.decision.confidence, f.decision.p]
+            errors = [c.seeds_error, *c.prompts_error, f.prospect.chance if f.verdict == "inconclusive" else ""]
         seeds = " ".join(map(str, f.seeds))
         row = [e.experiment, e.preset, f.claim.statement, f.claim.is_, f.margin, f.verdict, *numbers, e.q, seeds]
         after: list[object] = [""] * len(LATER)
         if f.later is not None:
             c = f.later.effect
             after = [c.effect, c.low, c.high, " ".join(map(str, f.later_seeds)), f.later.says]
-        writer.writerow([*row, f.outlook, *after])
+        writer.writerow([*row, f.outlook, *after, *errors])
     return text.getvalue()
 
 
