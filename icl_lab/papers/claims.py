@@ -48,11 +48,12 @@ def findings(
     judged, finished = [], quantities.Finished(experiment, store, preset, settings)
     kept = folders.Studies(finished, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
+        scale = quantities.scale(experiment, claim)
         if analysis is None:
             source = quantities.from_grids(finished, claim)
         else:
             there = kept.found(analysis, claim) if found is None else found
-            source = quantities.from_analysis(analysis, there, claim, quantities.scale(experiment, claim))
+            source = quantities.from_analysis(analysis, there, claim, scale, _prompts(analysis, finished, claim))
         silent = next(iter(source.silent.values()), "")
         if not source.seeds:
             why = silent or finished.lacking(claim)
@@ -68,7 +69,6 @@ def findings(
         except KeyError as reason:  # the preset's test grid has no such cell
             judged.append(Finding(claim, "not run", note=str(reason.args[0])))
             continue
-        scale = quantities.scale(experiment, claim)
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
         lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
@@ -87,7 +87,12 @@ def _these_prompts(judged: Finding, analysis: Analysis | None, finished: quantit
     """Whether an interval leaves out the luck of the prompts, where models were asked any."""
     if judged.found is None or math.isnan(judged.found.low) or not math.isnan(judged.found.prompts_error[0]):
         return False
-    return analysis is None or bool(analysis.asks(finished.spec(claim.left.of)))
+    return analysis is None or _prompts(analysis, finished, claim) > 0
+
+
+def _prompts(analysis: Analysis, finished: quantities.Finished, claim: Claim) -> int:
+    """How many prompts a model is asked, at the least of the sets that are drawn; 0 where it is asked none."""
+    return min((count for count, _ in analysis.asks(finished.spec(claim.left.of))), default=0)
 
 
 def _unlearned(finished: quantities.Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:

@@ -241,8 +241,8 @@ def _luck(
     return noise
 
 
-def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale) -> Source:
-    """Reads both sides of a claim from what an analysis found; no seeds where it found nothing (None).
+def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale, prompts: int) -> Source:
+    """Reads both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
 
     What is the same in every seed is a rate, known to one prompt of those that it was measured on and not better. These
     may be a part of the analysis's prompts, and are taken to be a quarter. What differs is told by its differences.
@@ -269,8 +269,7 @@ def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale) ->
     def on_resamples(side: Quantity, seed: int) -> Array | None:
         return analysis.on_resamples(found, side.of, side.cells, claim.metric, seed)
 
-    prompts = getattr(analysis, "prompts", 0) if scale == "difference" else 0
-    resolution = PART / prompts if prompts and len(gaps) == 1 else 0.0
+    resolution = PART / prompts if prompts and scale == "difference" and len(gaps) == 1 else 0.0
     noise = _luck(on_resamples, (claim.left, claim.right), told, scale)
     return Source(read, told, noise, resolution, silent)
 

@@ -12,6 +12,7 @@ import pytest
 
 from icl_lab import published, tasks
 from icl_lab.analyses.learning import Learning
+from icl_lab.analyses.needle import Needle
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.comparison import outside
 from icl_lab.errors import BadValue, Undefined, UnknownName
@@ -511,6 +512,17 @@ def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatc
     found = claims.findings(made, Store(tmp_path), "nano", found=object())
     assert len(found) == len(made.claims)
     assert all("seeds 0 to 2" in each.words and "these prompts" not in each.words for each in found)
+
+
+def test_trials_that_end_alike_in_every_seed_are_known_to_one_of_them(tmp_path, monkeypatch):
+    """All of 400 are found, by both rules, in three seeds: that is no proof of no difference at all."""
+    made = experiment.load("ssmax-figure8", FOLDER)
+    monkeypatch.setattr(Needle, "seeds", lambda self, found: [0, 1, 2])
+    monkeypatch.setattr(Needle, "value", lambda self, found, of, cells, metric, seed: 1.0)
+    monkeypatch.setattr(Needle, "on_resamples", lambda self, found, of, cells, metric, seed: None)
+    found = claims.findings(made, Store(tmp_path), "nano", found=object())
+    told = next(each.found for each in found if each.claim.metric == "found")
+    assert told.seeds_error == pytest.approx(4 / 400 / math.sqrt(3))
 
 
 def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monkeypatch, tmp_path):

@@ -212,8 +212,6 @@ def test_an_analysis_that_reads_no_grid_costs_no_test(finished, monkeypatch):
 class Told:
     """An analysis that found these rates, by side and seed, and on resampled prompts, where that is ``kept``."""
 
-    prompts = 512
-
     def __init__(self, rates, kept=()):
         self.rates, self.kept = rates, kept or {}
 
@@ -238,8 +236,9 @@ class Told:
 def test_rates_that_are_the_same_in_every_seed_are_known_to_a_prompt(left, scale, step):
     claim = Claim(statement="s", where="w", left=Quantity("a"), is_="above", right=Quantity("b"))
     told = Told({"a": left, "b": [0.0, 0.0, 0.0]})
-    assert quantities.from_analysis(told, object(), claim, scale).resolution == step
-    assert quantities.from_analysis(told, None, claim, scale).resolution in (0.0, step)
+    assert quantities.from_analysis(told, object(), claim, scale, 512).resolution == step
+    assert quantities.from_analysis(told, None, claim, scale, 512).resolution in (0.0, step)
+    assert quantities.from_analysis(told, object(), claim, scale, 0).resolution == 0.0  # no prompts, no rates
 
 
 @pytest.mark.parametrize("scale", ["difference", "log-ratio"])
@@ -253,7 +252,7 @@ def test_what_analyses_find_hangs_on_their_prompts_as_errors_of_grids_do(scale):
     told = Told({of: parts[side].mean(1) for side, of in enumerate("ab")}, kept)
 
     def luck(seeds):
-        return quantities.from_analysis(told, object(), claim, scale).noise(seeds)
+        return quantities.from_analysis(told, object(), claim, scale, 40).noise(seeds)
 
     left, right = parts
     for seeds in (2, 3):
