@@ -46,7 +46,7 @@ def findings(
     """
     analysis, costs = experiment.question(), costs or cost.Costs(store, preset)
     judged, finished = [], quantities.Finished(experiment, store, preset, settings)
-    kept = folders.Studies(finished, places if analysis is not None and found is None else ())
+    kept = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
         scale = quantities.scale(experiment, claim)
         if analysis is None:
@@ -116,13 +116,32 @@ def stored(
 
 
 def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> list[str]:
-    """Says, where it is so, that what is stored of an experiment was made from another version of its file."""
-    there = {place: study_folder.read(place) for place in folders.of(name, store, preset)}
-    return [
+    """Says, where it is so, that what is stored of an experiment was made from another version of its file.
+
+    And which of it answers another question than is asked now, so that no claim is read from it.
+    """
+    kept = {place: study_folder.read(place) for place in folders.of(name, store, preset)}
+    known = {place: study for place, study in kept.items() if study is not None}
+    said = [
         f"{place} was made from another version of {name}.toml (sha256 {study.source[:8]})."
-        for place, study in there.items()
-        if study is not None and study.source not in ("", experiment.sha256)
+        for place, study in known.items()
+        if study.source not in ("", experiment.sha256)
     ]
+    if (analysis := experiment.question()) is None or not known:
+        return said
+    now = folders.prepared(quantities.Finished(experiment, store, preset), analysis)
+    for place, study in known.items():
+        if other := folders.asked_otherwise(study, now):
+            told = ", ".join(
+                f"{option}={_plain(there)} (now {_plain(here)})" for option, (there, here) in other.items()
+            )
+            said.append(f"{place} was asked with {told}: no claim is read from it.")
+    return said
+
+
+def _plain(value: Any) -> str:
+    """An option as a command takes it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[str]:

@@ -4,6 +4,8 @@ The usual one, ``NAME-PRESET``, holds what was asked of all variants. Beside it 
 name, that hold more seeds of some of them.
 """
 
+import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,12 +45,44 @@ def _extent(study: StudyRecord | None) -> tuple[int, int]:
     return (study.options.get("version", 1), len(study.runs)) if study is not None else (0, 0)
 
 
-class Studies:
-    """What an analysis found, as folders hold it: each is read once, and a claim from the one that has most of it."""
+def asked_otherwise(study: StudyRecord, analysis: Analysis) -> dict[str, tuple[Any, Any]]:
+    """Returns the options of a stored study that are others in the (prepared) analysis: the values there and here.
 
-    def __init__(self, finished: quantities.Finished, places: Sequence[Path]) -> None:
+    How many prompts are drawn is none of them: that changes how sure an answer is, not what is asked.
+    """
+    fields = dataclasses.fields(analysis)  # type: ignore[arg-type]
+    here: dict[str, Any] = {field.name: getattr(analysis, field.name) for field in fields}
+    there = {field.name: field.default for field in fields if field.metadata.get("later")} | study.options
+    counts = {field.name for field in fields if "prompts" in (field.name, *field.metadata.get("names", ()))}
+    plain = json.loads(json.dumps(here, default=list))  # as a record holds them
+    return {
+        name: (there[name], value)
+        for name, value in plain.items()
+        if name in there and name not in counts and there[name] != value
+    }
+
+
+def prepared(finished: quantities.Finished, analysis: Analysis) -> Analysis:
+    """Returns an experiment's analysis with the options filled in that hang on its runs."""
+    rules = {name: quantities.rule(finished.variant(name)) for name in finished.specs}
+    return analysis.prepared([finished.store.run(finished.specs[name], 0, rule) for name, rule in rules.items()])
+
+
+class Studies:
+    """What an analysis found, as folders hold it: each is read once, and a claim from the one that has most of it.
+
+    A folder that answers another question (``asked_otherwise``) is none of them.
+    """
+
+    def __init__(self, finished: quantities.Finished, analysis: Analysis | None, places: Sequence[Path]) -> None:
         self._finished = finished
-        self._studies = {place: study_folder.read(place) for place in places}
+        known = {place: study_folder.read(place) for place in places}
+        now = None if analysis is None else prepared(finished, analysis)
+        self._studies = {
+            place: study
+            for place, study in known.items()
+            if study is None or now is None or not asked_otherwise(study, now)
+        }
         self._read: dict[Path, Any] = {}
 
     def found(self, analysis: Analysis, claim: Claim) -> Any:

@@ -353,6 +353,19 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     found = claims.findings(made, Store(tmp_path), "lite", [place])
     assert [f.verdict for f in found] == ["supported", "contradicted", "contradicted", "no difference"]
     assert found[2].found.effect == pytest.approx(0.67, abs=0.05)
+    # More prompts are the same question, another position is none: nothing is read from what answers that.
+    store, analysis = Store(tmp_path / "kept"), made.question()
+    usual = folders.usual("ssa-table5", store, "lite")
+    same, other = {"prompts": 7, "position": list(analysis.position)}, {"position": [1, 2]}
+    for options, verdict, remarks in (
+        (same, "supported", []),
+        (other, "not run", ["asked with position=1,2 (now 0): no claim is read from it."]),
+    ):
+        study_folder.publish(StudyRecord("deviant", options, []), usual, tables, {})
+        _, said, found = claims.stored("ssa-table5", FOLDER, store, "lite")
+        assert found[0].verdict == verdict
+        assert [line.partition(" was ")[2] for line in said] == remarks
+        shutil.rmtree(usual)
 
 
 def test_a_wider_training_law_is_another_run_and_one_is_none(tiny):
