@@ -1,5 +1,6 @@
 """Experiments as files, claims as data, and verdicts that come from stored numbers."""
 
+import dataclasses
 import hashlib
 import math
 import re
@@ -366,6 +367,21 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
         assert found[0].verdict == verdict
         assert [line.partition(" was ")[2] for line in said] == remarks
         shutil.rmtree(usual)
+
+
+def test_options_that_came_later_or_hang_on_the_runs_are_compared_as_they_were_asked():
+    def kept(kind, **options):
+        return StudyRecord(kind, options, [])
+
+    before = kept("saturation", position=0, factors=[1.0, 10.0], prompts=128)  # there was no length to name
+    plain = Saturation(factors=(1.0, 10.0))
+    assert folders.asked_otherwise(before, plain) == {}
+    assert folders.asked_otherwise(before, dataclasses.replace(plain, length=9)) == {"length": (None, 9)}
+    made = experiment.load("text-rules", FOLDER)
+    finished = Finished(made, Store(Path("nowhere")), "nano")
+    now = folders.prepared(finished, made.question())
+    assert folders.asked_otherwise(kept("per-position", length=2048), now) == {}
+    assert folders.asked_otherwise(kept("per-position", length=1024), now) == {"length": (1024, 2048)}
 
 
 def test_a_wider_training_law_is_another_run_and_one_is_none(tiny):
