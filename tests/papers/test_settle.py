@@ -105,7 +105,7 @@ def test_three_seeds_that_would_never_decide_leave_a_chance(finished, monkeypatc
     monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2})
     unsure = found(rise, 0.11, 5.0, -4.7)
     assert unsure.more is None
-    assert re.fullmatch(r"more than 64 seeds \(fewer with a chance of [1-9]\d%\)", unsure.outlook)
+    assert re.fullmatch(r"more than 64 seeds, or with a chance of [1-9]\d% fewer", unsure.outlook)
     assert settle.step("small", finished, [unsure], Second()).seeds == 5
 
 
