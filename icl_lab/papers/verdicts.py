@@ -112,9 +112,8 @@ class Finding:
         if enough is not None:
             return f"more test prompts, then about {enough} seeds"
         chance = self.prospect.chance
-        return f"more than {max(sequential.SPENT)} seeds" + f" (fewer with a chance of {chance:.0%})" * (
-            chance >= LIKELY
-        )
+        perhaps = f", or with a chance of {chance:.0%} fewer" if chance >= LIKELY else ""
+        return f"more than {max(sequential.SPENT)} seeds{perhaps}"
 
     def _look(self, beyond: int, *, all_prompts: bool = False) -> int | None:
         """The look beyond so many seeds that would decide an open claim, on these test prompts or on all there are."""
