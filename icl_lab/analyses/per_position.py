@@ -156,13 +156,16 @@ class PerPosition(Analysis):
     def on_resamples(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> Array | None:
-        """Of all metrics but ``error``; None in studies from before single prompts were kept."""
-        metric = metric or "beyond"
-        if metric == "error" or "prompts" not in found.grids:
+        """Of all metrics but ``error``; None for models that were asked before single prompts were kept."""
+        if "prompts" not in found.grids:
             return None
-        own = _own(found["prompts"], of, seed).where(metric=metric)
-        means = resampled(own.frame["value"].to_numpy(), seed=0)
-        return np.log(means) if tasks.build(own.values("task")[0]).log_scale else means
+        rows = found["prompts"].frame
+        own = rows[(rows["attn"] == of) & (rows["metric"] == (metric or "beyond"))]
+        own = own if of.startswith("reference:") else own[own["seed"] == seed]
+        if not len(own):
+            return None
+        means = resampled(own["value"].to_numpy(), seed=0)
+        return np.log(means) if tasks.build(own["task"].iloc[0]).log_scale else means
 
 
 def places(task: Task, trained: int, length: int) -> Places:
