@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from icl_lab.figures.axes import headline, wrapped
 from icl_lab.figures.styles import styles
 
 ENDS = ("#d55e00", "#e69f00", "#0072b2")  # wrong, in part, right: told apart without red-green vision
 MARKS = ("x", "^", "o")
+SHOWN = 600  # trials of a rule at the most: more would hide one another
 
 
 def needles(
@@ -19,7 +20,10 @@ def needles(
     *,
     title: str,
 ) -> Figure:
-    """Draws ranked scores of heads, one line a rule, and below them a panel a rule of ranked trials and their ends."""
+    """Draws ranked scores of heads, one line a rule, and below them a panel a rule of ranked trials and their ends.
+
+    Of many trials every so-and-so-many-th is shown, the same share of each rule.
+    """
     rows = -(-len(trials) // 3)
     figure = Figure(figsize=(9.6, 3.2 + 2.1 * rows), layout="constrained", dpi=150)
     headline(figure, title)
@@ -36,17 +40,19 @@ def needles(
     panels = below.subplots(rows, min(3, len(trials)), squeeze=False, sharey=True)
     for axes in list(panels.flat)[len(trials) :]:
         axes.set_visible(False)
+    step = max(-(-len(scores) // SHOWN) for scores, _ in trials.values())
     for number, (axes, (rule, (scores, ends))) in enumerate(zip(panels.flat, trials.items(), strict=False)):
         for end, (words, hue, mark) in enumerate(zip(outcomes, ENDS, MARKS, strict=True)):
-            places = [place for place, each in enumerate(ends) if each == end]
+            places = [place for place in range(0, len(ends), step) if ends[place] == end]
             axes.plot(places, [scores[place] for place in places], mark, color=hue, markersize=3, label=words)
         axes.set_title(wrapped(rule, 9 / panels.shape[1] - 0.4, 8), fontsize=8, color=looks[rule].color)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set(ylim=(-0.05, 1.05))
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=7)
         if number >= len(trials) - panels.shape[1]:
-            axes.set_xlabel("trials, best first", fontsize=8)
+            axes.set_xlabel("trials, best first" + f" (one in {step} is shown)" * (step > 1), fontsize=8)
         if number % panels.shape[1] == 0:
             axes.set_ylabel("best head's score", fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
