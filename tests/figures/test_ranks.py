@@ -9,7 +9,7 @@ def drawn(count):
     """How many trials each of two panels shows, and what stands below them; every third trial ends each way."""
     scores, ends = [1 - place / count for place in range(count)], [place % 3 for place in range(count)]
     trials = {"softmax": (scores, ends), "ssa": (scores[: count // 2], ends[: count // 2])}
-    figure = ranks.needles({rule: scores[:5] for rule in trials}, trials, OUTCOMES, title="t")
+    figure = ranks.needles(dict.fromkeys(trials, scores[:5]), trials, OUTCOMES, title="t")
     panels = [axes for axes in figure.axes if "trials" in axes.get_xlabel()]
     return [sum(len(line.get_xdata()) for line in axes.lines) for axes in panels], panels[0].get_xlabel()
 
