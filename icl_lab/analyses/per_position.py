@@ -20,7 +20,6 @@ from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import resampled
 from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.places import Places
 from icl_lab.runs.run import Run
@@ -144,8 +143,10 @@ class PerPosition(Analysis):
             raise KeyError(f"per-position has no metric '{metric}'; there are {', '.join(METRICS)}")
         if metric == "error" and "tokens" not in cells:
             raise KeyError("a claim about 'error' names its tokens: cells = { tokens = [1024] }")
-        grid = _own(found["per-position" if metric == "error" else "ends"], of, seed)
-        own = grid.where(metric=metric, **{axis: list(values) for axis, values in cells.items()})
+        grid = found["per-position" if metric == "error" else "ends"]
+        own = grid.where(attn=of, metric=metric, **{axis: list(values) for axis, values in cells.items()})
+        if not of.startswith("reference:"):
+            own = own.where(seed=seed)
         values = [float(value) for value in own.frame["value"]]
         if not tasks.build(own.values("task")[0]).log_scale:
             return fmean(values)
@@ -173,11 +174,6 @@ def places(task: Task, trained: int, length: int) -> Places:
     asked = task.asked(length)
     first = task.scored_from if len(asked) > task.scored_from else 0
     return Places(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
-
-
-def _own(grid: Grid, of: str, seed: int) -> Grid:
-    """The rows of a model's seed, or of a reference, which is the same for all."""
-    return grid.where(attn=of) if of.startswith("reference:") else grid.where(attn=of, seed=seed)
 
 
 def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from icl_lab.comparison.sequential import ERROR, SPENT, Relation, shown
-from icl_lab.comparison.widening import half_width
+from icl_lab.comparison.sequential import SPENT, Relation, decides
 
 FUTURES = 1000  # that are drawn
 
@@ -50,7 +49,6 @@ def prospect(
     truth = rng.normal(effect, scale / math.sqrt(have))
     mean, squares, seeds = np.full(FUTURES, effect), np.full(FUTURES, (have - 1) * deviation**2), have
     undecided, spent, price = np.ones(FUTURES, dtype=bool), 0.0, math.inf
-    below, above = np.nan_to_num(prompts_error)
     for look in ahead:
         more = look - seeds
         new = rng.normal(truth, scale / math.sqrt(more))
@@ -58,12 +56,7 @@ def prospect(
         squares += (new - mean) ** 2 * seeds * more / look  # two groups' squares about their common mean
         mean, seeds = (mean * seeds + new * more) / look, look
         spent += more * float(undecided.mean())
-        spread, error = np.sqrt(squares / (look - 1) / look), SPENT[look] * ERROR
-        wide, inner = (
-            mean + np.stack([-half_width(each, spread, look - 1, below), half_width(each, spread, look - 1, above)])
-            for each in (error, 2 * error)
-        )
-        undecided &= ~shown(relation, margin, wide, inner).any(axis=0)
+        undecided &= ~decides(relation, margin, mean, np.sqrt(squares / (look - 1) / look), look, prompts_error)
         chance = 1 - float(undecided.mean())
         price = min(price, spent / chance if chance else math.inf)
     return Prospect(chance, price)

@@ -77,13 +77,13 @@ def outcome(relation: Relation, margin: float, interval: Interval, error: float)
     not below: supported l' > -m, contradicted h < -m
     Source: two one-sided tests, Schuirmann 1987, J. Pharmacokinet. Biopharm. 15
     """
-    require(margin > 0, "the margin of what counts as no difference must be above 0", margin)
     told = shown(relation, margin, *(np.array(interval(1 - share)) for share in (error, 2 * error)))
     return next((name for name, holds in zip(OUTCOMES, told, strict=True) if holds), "inconclusive")
 
 
 def shown(relation: Relation, margin: float, wide: Array, inner: Array) -> NDArray[np.bool_]:
     """Whether intervals (2 ..), the wide and the inner one of ``outcome``, show one of ``OUTCOMES``, (outcomes ..)."""
+    require(margin > 0, "the margin of what counts as no difference must be above 0", margin)
     if relation in MIRROR:
         return shown(MIRROR[relation], margin, -wide[::-1], -inner[::-1])  # of right - left
     (low, high), (inner_low, inner_high) = wide, inner
@@ -156,19 +156,29 @@ def seeds_to_decide(
     factor of 0.5 to 6, so this is a plan and no promise. ``prompts_error`` is the standard error of the test prompts
     below and above the effect, which no seed makes smaller; NaN (not told) counts as none.
     """
-    prompts = np.nan_to_num(prompts_error)
-    for seeds, share in SPENT.items():
-        if seeds <= have:
-            continue
+    errors = {look: deviation / math.sqrt(look) for look in SPENT if look > have}
+    deciding = (look for look, error in errors.items() if decides(relation, margin, effect, error, look, prompts_error))
+    return next(deciding, None)
 
-        def interval(confidence: float, seeds: int = seeds) -> tuple[float, float]:
-            error = deviation / math.sqrt(seeds)
-            below, above = half_width(1 - confidence, error, seeds - 1, prompts)
-            return effect - float(below), effect + float(above)
 
-        if outcome(relation, margin, interval, share * ERROR) != "inconclusive":
-            return seeds
-    return None
+def decides(
+    relation: Relation,
+    margin: float,
+    effect: float | Array,
+    seeds_error: float | Array,
+    look: int,
+    prompts_error: tuple[float, float],
+) -> NDArray[np.bool_]:
+    """Whether a look at so many seeds decides, for effects and standard errors of one claim or of many, (..).
+
+    ``prompts_error`` is the standard error of the test prompts below and above; NaN (not told) counts as none.
+    """
+    below, above = np.nan_to_num(prompts_error)
+    wide, inner = (
+        effect + np.stack([-half_width(p, seeds_error, look - 1, below), half_width(p, seeds_error, look - 1, above)])
+        for p in (SPENT[look] * ERROR, 2 * SPENT[look] * ERROR)
+    )
+    return np.asarray(shown(relation, margin, wide, inner).any(axis=0))
 
 
 def _widened(effect: Effect, luck: Evaluation | None) -> Effect:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from icl_lab.analyses.frame import Analysis
+from icl_lab.comparison.statistics import Effect
 from icl_lab.errors import Undefined
+from icl_lab.option_values import write
 from icl_lab.papers import cost, folders, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.schema import Claim, Experiment
@@ -49,11 +51,12 @@ def findings(
     kept = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
         scale = quantities.scale(experiment, claim)
+        prompts = 0 if analysis is None else _prompts(analysis, finished, claim)
         if analysis is None:
             source = quantities.from_grids(finished, claim)
         else:
             there = kept.found(analysis, claim) if found is None else found
-            source = quantities.from_analysis(analysis, there, claim, scale, _prompts(analysis, finished, claim))
+            source = quantities.from_analysis(analysis, there, claim, scale, prompts)
         silent = next(iter(source.silent.values()), "")
         if not source.seeds:
             why = silent or finished.lacking(claim)
@@ -78,16 +81,15 @@ def findings(
         if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
             judged.append(Finding(claim, "nothing to judge", note=silent))
             continue
-        failed, alone = gate.failed(finished, claim, verdict.seeds), _these_prompts(verdict, analysis, finished, claim)
-        judged.append(replace(verdict, failed=failed, passed=passed, these_prompts=alone))
+        failed, alone = gate.failed(finished, claim, verdict.seeds), _without_luck(verdict.found)
+        these = alone and (analysis is None or prompts > 0)
+        judged.append(replace(verdict, failed=failed, passed=passed, these_prompts=these))
     return judged
 
 
-def _these_prompts(judged: Finding, analysis: Analysis | None, finished: quantities.Finished, claim: Claim) -> bool:
-    """Whether an interval leaves out the luck of the prompts, where models were asked any."""
-    if judged.found is None or math.isnan(judged.found.low) or not math.isnan(judged.found.prompts_error[0]):
-        return False
-    return analysis is None or _prompts(analysis, finished, claim) > 0
+def _without_luck(effect: Effect | None) -> bool:
+    """Whether there is an interval that leaves out the luck of the prompts."""
+    return effect is not None and not math.isnan(effect.low) and math.isnan(effect.prompts_error[0])
 
 
 def _prompts(analysis: Analysis, finished: quantities.Finished, claim: Claim) -> int:
@@ -132,16 +134,9 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
     now = folders.prepared(quantities.Finished(experiment, store, preset), analysis)
     for place, study in known.items():
         if other := folders.asked_otherwise(study, now):
-            told = ", ".join(
-                f"{option}={_plain(there)} (now {_plain(here)})" for option, (there, here) in other.items()
-            )
+            told = ", ".join(f"{option}={write(there)} (now {write(here)})" for option, (there, here) in other.items())
             said.append(f"{place} was asked with {told}: no claim is read from it.")
     return said
-
-
-def _plain(value: Any) -> str:
-    """An option as a command takes it."""
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[str]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -235,7 +236,7 @@ def _luck(
 
     def noise(count: int) -> Evaluation | None:
         told = [drawn for seed in seeds[:count] if (drawn := gap(seed)) is not None]
-        told = told or [drawn for seed in seeds[count:] if (drawn := gap(seed)) is not None][:1]
+        told = told or list(islice((drawn for seed in seeds[count:] if (drawn := gap(seed)) is not None), 1))
         return evaluation(np.mean(told, axis=0), scale) if told else None
 
     return noise
