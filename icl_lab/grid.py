@@ -63,15 +63,25 @@ class Grid:
             raise KeyError(f"{len(cells)} cells have {labels}; add labels until one is left")
         return float(cells["value"].iloc[0])
 
-    def values_at(self, cells: Sequence[Mapping[str, object]]) -> list[float]:
+    def mean_error(self, *, logarithm: bool = False) -> float:
+        """Returns the most that the standard error over prompts of the mean value, or mean logarithm, can be.
+
+        Formula: mean of e_i, or of e_i / v_i; v_i values of cells, e_i their ``stderr``, as if all shared their luck
+
+        NaN where a cell has none.
+        """
+        errors = self.frame["stderr"] / self.frame["value"] if logarithm else self.frame["stderr"]
+        return float(errors.mean(skipna=False))
+
+    def values_at(self, cells: Sequence[Mapping[str, object]], column: str = "value") -> list[float]:
         """Returns the values of all cells that have one of these sets of labels, of the same columns, in their order.
 
-        Raises ``KeyError`` with what exists where a set has no cell.
+        Or another ``column`` of them. Raises ``KeyError`` with what exists where a set has no cell.
         """
-        columns = list(cells[0])
+        columns = tuple(cells[0])
         if set(columns) - set(self.frame.columns):
             self.where(**cells[0])  # says which columns there are
-        known, found = self.by(*columns), []
+        known, found = self.by(*columns, column=column), []
         for cell in cells:
             wanted = tuple(cell[column] for column in columns)
             if wanted not in known:
@@ -79,16 +89,16 @@ class Grid:
             found += known[wanted]
         return found
 
-    def by(self, *columns: str) -> dict[tuple[object, ...], list[float]]:
-        """Returns the values of the cells by their labels in these columns, in the order of the table.
+    def by(self, *columns: str, column: str = "value") -> dict[tuple[object, ...], list[float]]:
+        """Returns the values of the cells, or another column, by their labels in these columns, in the table's order.
 
         One pass over the table for all that ask: claims and pages ask for hundreds of cells of one grid.
         """
-        if columns not in self._passes:
-            found = self._passes[columns] = {}
-            for *labels, value in self.frame[[*columns, "value"]].itertuples(index=False, name=None):
+        if (key := (column, columns)) not in self._passes:
+            found = self._passes[key] = {}
+            for *labels, value in self.frame[[*columns, column]].itertuples(index=False, name=None):
                 found.setdefault(tuple(labels), []).append(value)
-        return self._passes[columns]
+        return self._passes[key]
 
     def _column(self, name: str) -> Any:
         if name not in self._columns:
@@ -96,7 +106,7 @@ class Grid:
         return self._columns[name]
 
     @cached_property
-    def _passes(self) -> dict[tuple[str, ...], dict[tuple[object, ...], list[float]]]:
+    def _passes(self) -> dict[tuple[str, tuple[str, ...]], dict[tuple[object, ...], list[float]]]:
         return {}
 
     @cached_property

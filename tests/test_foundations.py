@@ -102,6 +102,18 @@ def test_many_cells_are_found_as_one_is(grid):
         grid.values_at([cells[0], {**cells[0], "sigma": 3}])
     with pytest.raises(KeyError, match="no column 'sgima'"):
         grid.values_at([{"sgima": 3}])
+    assert grid.values_at(cells, "stderr") == [float(grid.where(**cell).frame["stderr"].iloc[0]) for cell in cells]
+    assert grid.values_at(cells) != grid.values_at(cells, "stderr")  # one is not remembered as the other
+
+
+def test_the_error_of_a_mean_is_at_most_the_mean_of_the_errors():
+    """By hand: 0.1 and 0.3 of values 1 and 2; of logarithms 0.1 / 1 and 0.3 / 2."""
+    who = {"task": "linear", "attn": "ssa", "preset": "nano", "spec": "0", "seed": 0, "metric": "mse", "count": 9}
+    rows = [{**who, "sigma": n, "value": value, "stderr": e} for n, (value, e) in enumerate(((1, 0.1), (2, 0.3)))]
+    both = Grid.of(rows, ["sigma"])
+    assert both.mean_error() == pytest.approx(0.2)
+    assert both.mean_error(logarithm=True) == pytest.approx(0.125)
+    assert math.isnan(Grid.of([*rows, {**rows[0], "stderr": None}], ["sigma"]).mean_error())
 
 
 def test_a_table_keeps_its_labels(grid):

@@ -14,9 +14,11 @@ from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses import along, registry
+from icl_lab.analyses import along, prompts, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.comparison.given import Array
 from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, change, check
@@ -31,10 +33,10 @@ class Context(Analysis):
 
     ``context``: the mean error of the last answers of a prompt, where the model reads only its last ``length`` examples
     and these count their positions from the first that is read. The answers are the last quarter of the shortest
-    length, so that even there each has three quarters of it before it.
+    length, so that even there each has three quarters of it before it. ``prompts``: the same of each prompt.
     """
 
-    grids: ClassVar[Mapping[str, Sequence[str]]] = {"context": ("length",)}
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"context": ("length",), "prompts": ("length", "prompt")}
     title: ClassVar[str] = "the same answers after more context"
 
     lengths: tuple[int, ...] = option(
@@ -65,16 +67,18 @@ class Context(Analysis):
 
     def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
         """Measures the model, and beside the first model the references."""
-        task, rows = trained.task, list[Row]()
+        task, rows, single = trained.task, list[Row](), list[Row]()
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": self.lengths[-1]})
         last = answers(task, self.lengths[0])
         subjects = trained.subjects()
         for done, (name, subject) in enumerate(subjects.items()):
             for length in self.lengths:
                 errors = errors_of(task, subject, prompt.last(task.tokens(length)))
-                rows.append({"attn": name, "length": length, "metric": "error"} | summary(errors[:, -last:].mean(1)))
+                where, values = {"attn": name, "length": length}, errors[:, -last:].mean(1)
+                rows.append({**where, "metric": "error"} | summary(values))
+                single += prompts.rows(trained, where, {"error": values})
             trained.tick(done + 1, len(subjects))
-        return {"context": rows}
+        return {"context": rows, "prompts": single}
 
     def table(self, found: Found) -> list[str]:
         """The error after each length of context, means over prompts and seeds."""
@@ -117,17 +121,40 @@ class Context(Analysis):
 
         Raises ``KeyError`` where there is no such number.
         """
-        grid = found["context"]
-        if metric not in ("", "error"):
-            raise KeyError(f"context has no metric '{metric}'; there is error")
-        unknown = set(cells) - {"length"}
-        if unknown:
-            raise KeyError(f"context has no axis '{min(unknown)}'; it has length")
-        whose = {"attn": of} if of.startswith("reference:") else {"attn": of, "seed": seed}
-        lengths = cells.get("length", grid.values("length")[-1:])
-        own = [grid.where(**whose, length=length) for length in lengths]
-        values = [float(value) for part in own for value in part.frame["value"]]
-        return fmean(map(math.log, values) if tasks.build(grid.values("task")[0]).log_scale else values)
+        own = _cells_of(found, of, cells, metric, seed)
+        values = list(own.frame["value"])
+        return fmean(map(math.log, values) if _decades(own) else values)
+
+    def on_resamples(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> Array | None:
+        """Of the error after any length."""
+        own = _cells_of(found, of, cells, metric, seed)
+        return prompts.on_resamples(found, own, logarithm=_decades(own))
+
+    def prompts_error(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> float:
+        """Of the error after any length."""
+        own = _cells_of(found, of, cells, metric, seed)
+        return own.mean_error(logarithm=_decades(own))
+
+
+def _cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    """The cells that a claim is about, one a length; raises ``KeyError`` where one is not there."""
+    grid = found["context"]
+    if metric not in ("", "error"):
+        raise KeyError(f"context has no metric '{metric}'; there is error")
+    if unknown := set(cells) - {"length"}:
+        raise KeyError(f"context has no axis '{min(unknown)}'; it has length")
+    whose = {"attn": of} if of.startswith("reference:") else {"attn": of, "seed": seed}
+    lengths = cells.get("length", grid.values("length")[-1:])
+    return Grid.join(grid.where(**whose, length=length) for length in lengths)
+
+
+def _decades(grid: Grid) -> bool:
+    """Whether errors of the task span decades."""
+    return tasks.build(grid.values("task")[0]).log_scale
 
 
 def answers(task: Task, shortest: int) -> int:

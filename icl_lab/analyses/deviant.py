@@ -14,13 +14,15 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab import published, tasks
-from icl_lab.analyses import registry
+from icl_lab.analyses import prompts, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.analyses.stretch import check_factors, factors_of
+from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
 from icl_lab.figures.base import short
+from icl_lab.grid import Grid
 from icl_lab.registry import require
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
@@ -46,12 +48,13 @@ class Deviant(Analysis):
     Everything else is as in training. A standard normal number times the factor is one drawn with that standard
     deviation. All factors share their prompts, so that factor 1 is the undisturbed prompt. The metrics are those of
     ``Task.disturbed``; ``recovery`` is the number of examples after the last deviant until the mean error is within
-    twice the undisturbed one, and stays there (NaN: not within the prompt).
+    twice the undisturbed one, and stays there (NaN: not within the prompt). ``prompts``: the metrics of each prompt.
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {
         "deviant": ("position", "factor"),
         "positions": ("position", "factor", "index"),
+        "prompts": ("position", "factor", "prompt"),
     }
     title: ClassVar[str] = "one number stretched"
 
@@ -90,19 +93,21 @@ class Deviant(Analysis):
         undisturbed = trained.prompts(self.prompts, trained.task.training | {"length": trained.cell["length"]})
         cells: list[Row] = []
         positions: list[Row] = []
+        single: list[Row] = []
         for name, subject in trained.subjects().items():
             before = errors_of(suite, subject, undisturbed)
             for factor in self.factors or suite.deviants:
                 disturbed = suite.deviate(undisturbed, at, factor)
                 after = errors_of(suite, subject, disturbed)
                 where = {"attn": name, "position": min(at), "factor": factor}
-                for metric, values in suite.disturbed(before, after, disturbed, at).items():
-                    cells.append({**where, "metric": metric} | summary(values))
+                metrics = suite.disturbed(before, after, disturbed, at)
+                cells += [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
+                single += prompts.rows(trained, where, metrics)
                 felt = recovery(before.mean(0), after.mean(0), max(at))
                 cells.append({**where, "metric": "recovery", "value": felt, "stderr": math.nan, "count": len(after)})
                 for index, values in enumerate(after.unbind(1)):
                     positions.append({**where, "index": index, "metric": "error"} | summary(values))
-        return {"deviant": cells, "positions": positions}
+        return {"deviant": cells, "positions": positions, "prompts": single}
 
     def table(self, found: Found) -> list[str]:
         """A table for each metric: rules down, factors across, means over seeds; then rules against the first."""
@@ -162,13 +167,36 @@ class Deviant(Analysis):
 
     def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
         """The mean over the factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""
-        grid = found["deviant"]
-        decades = "mse" in grid.values("metric")
-        # References were put before the deviant once: they are the same beside every model.
-        who = {} if of.startswith("reference:") else {"seed": seed}
-        asked = metric or ("mse" if decades else "balanced-last")
-        values = [grid.at(attn=of, metric=asked, factor=factor, **who) for factor in factors_of(cells)]
-        return sum(math.log(v) for v in values) / len(values) if decades else sum(values) / len(values)
+        values = list(_cells_of(found, of, cells, metric, seed).frame["value"])
+        return fmean(map(math.log, values) if _squared(found) else values)
+
+    def on_resamples(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> Array | None:
+        """Of all metrics but ``recovery``."""
+        own = _cells_of(found, of, cells, metric, seed)
+        return prompts.on_resamples(found, own, logarithm=_squared(found))
+
+    def prompts_error(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> float:
+        """Of all metrics but ``recovery``."""
+        return _cells_of(found, of, cells, metric, seed).mean_error(logarithm=_squared(found))
+
+
+def _squared(found: Found) -> bool:
+    """Whether errors are squared, which span decades."""
+    return "mse" in found["deviant"].values("metric")
+
+
+def _cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    """The cells that a claim is about, one a factor; raises ``KeyError`` where one is not there."""
+    # References were put before the deviant once: they are the same beside every model.
+    who = {} if of.startswith("reference:") else {"seed": seed}
+    asked = metric or ("mse" if _squared(found) else "balanced-last")
+    factors = factors_of(cells)
+    chosen = [found["deviant"].where(attn=of, metric=asked, factor=factor, **who) for factor in factors]
+    return Grid.join(chosen)
 
 
 def mean(found: Found, name: str, metric: str, factor: float) -> float:

@@ -311,9 +311,13 @@ class Analysis(ABC):
         """Returns ``value`` on the prompts that were asked and on resamples of them, (1 + resamples).
 
         These are the same for all models (``statistics.resampled`` with seed 0). None where what single prompts add is
-        not kept: how far a claim hangs on the prompts is not in its interval then.
+        not kept; ``prompts_error`` may tell more then.
         """
         return None
+
+    def prompts_error(self, found: Any, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+        """Returns the most that the standard error of ``value`` over the prompts can be; NaN where it is not known."""
+        return math.nan
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 After Section 3.4 of Nakanishi 2025, arXiv 2501.19399.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -145,7 +146,7 @@ class Needle(Analysis):
             return number
         where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
         if metric == "best-head":
-            return float(found["heads"].where(**where).frame["value"].max())
+            return float(_best_head(found, where)["value"])
         kind = "outcome" if metric == "found" else "top"
         if "trials" not in found.grids:
             raise KeyError(f"'{metric}' stands in trials.csv, which is not there")
@@ -175,6 +176,20 @@ class Needle(Analysis):
         if metric == "auc":
             return auc_on_resamples(tops, right)
         return np.asarray(resampled(tops if metric == "top" else right, seed=0).mean(axis=1))
+
+    def prompts_error(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> float:
+        """Of ``best-head``, that of the head which is best on these trials."""
+        if metric != "best-head":
+            return math.nan
+        where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
+        return float(_best_head(found, where)["stderr"])
+
+
+def _best_head(found: Found, where: Mapping[str, Any]) -> Any:
+    """The row of the head with the greatest score."""
+    return found["heads"].where(**where).frame.sort_values("value").iloc[-1]
 
 
 def retrieve(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import ClassVar, Self
 
-import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses import along, registry
+from icl_lab.analyses import along, prompts, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.comparison.given import Array
-from icl_lab.comparison.statistics import resampled
 from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.places import Places
 from icl_lab.runs.run import Run
@@ -85,11 +84,9 @@ class PerPosition(Analysis):
             errors = errors_of(trained.task, subject, prompt)
             for tokens, chosen in lies.steps.items():
                 found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
-            for metric, values in lies.ends(errors).items():
-                found["ends"].append(_row(name, metric, values))
-                found["prompts"] += [
-                    _row(name, metric, value, prompt=index) for index, value in enumerate(values.unsqueeze(1))
-                ]
+            ends = lies.ends(errors)
+            found["ends"] += [_row(name, metric, values) for metric, values in ends.items()]
+            found["prompts"] += prompts.rows(trained, {"attn": name}, ends)
             trained.tick(done + 1, len(subjects))
         return found
 
@@ -138,35 +135,42 @@ class PerPosition(Analysis):
         For tasks whose errors span decades it is a mean logarithm, and there is no ``rise``. Raises ``KeyError`` where
         there is no such number.
         """
-        metric = metric or "beyond"
-        if metric not in METRICS:
-            raise KeyError(f"per-position has no metric '{metric}'; there are {', '.join(METRICS)}")
-        if metric == "error" and "tokens" not in cells:
-            raise KeyError("a claim about 'error' names its tokens: cells = { tokens = [1024] }")
-        grid = found["per-position" if metric == "error" else "ends"]
-        own = grid.where(attn=of, metric=metric, **{axis: list(values) for axis, values in cells.items()})
-        if not of.startswith("reference:"):
-            own = own.where(seed=seed)
+        own = _cells_of(found, of, cells, metric, seed)
         values = [float(value) for value in own.frame["value"]]
-        if not tasks.build(own.values("task")[0]).log_scale:
-            return fmean(values)
-        if metric == "rise":
-            raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
-        return fmean(map(math.log, values))
+        return fmean(map(math.log, values) if _decades(own) else values)
+
+    def prompts_error(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> float:
+        """Of all metrics."""
+        own = _cells_of(found, of, cells, metric, seed)
+        return own.mean_error(logarithm=_decades(own))
 
     def on_resamples(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> Array | None:
         """Of all metrics but ``error``; None for models that were asked before single prompts were kept."""
-        if "prompts" not in found.grids:
-            return None
-        rows = found["prompts"].frame
-        own = rows[(rows["attn"] == of) & (rows["metric"] == (metric or "beyond"))]
-        own = own if of.startswith("reference:") else own[own["seed"] == seed]
-        if not len(own):
-            return None
-        means = resampled(own["value"].to_numpy(), seed=0)
-        return np.log(means) if tasks.build(own["task"].iloc[0]).log_scale else means
+        own = _cells_of(found, of, cells, metric, seed)
+        return prompts.on_resamples(found, own, logarithm=_decades(own))
+
+
+def _cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    """The cells that a claim is about; raises ``KeyError`` where there are none, or none of that metric."""
+    metric = metric or "beyond"
+    if metric not in METRICS:
+        raise KeyError(f"per-position has no metric '{metric}'; there are {', '.join(METRICS)}")
+    if metric == "error" and "tokens" not in cells:
+        raise KeyError("a claim about 'error' names its tokens: cells = { tokens = [1024] }")
+    grid = found["per-position" if metric == "error" else "ends"]
+    own = grid.where(attn=of, metric=metric, **{axis: list(values) for axis, values in cells.items()})
+    if metric == "rise" and _decades(own):
+        raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
+    return own if of.startswith("reference:") else own.where(seed=seed)
+
+
+def _decades(grid: Grid) -> bool:
+    """Whether errors of the task span decades."""
+    return tasks.build(grid.values("task")[0]).log_scale
 
 
 def places(task: Task, trained: int, length: int) -> Places:

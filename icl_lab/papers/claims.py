@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from icl_lab.analyses.frame import Analysis
-from icl_lab.comparison.statistics import Effect
 from icl_lab.errors import Undefined
 from icl_lab.option_values import write
 from icl_lab.papers import cost, folders, gate, quantities, verdicts
@@ -75,20 +74,26 @@ def findings(
         if scale == "log-ratio":
             left, right = ([math.exp(value) for value in values] for values in (left, right))
         lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
-        verdict = verdicts.judge(claim, source.seeds, left, right, scale, source.noise, source.resolution, lacks, hours)
+        judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
+        verdict = judge(source.noise, source.resolution, lacks, hours)
+        these = _without_luck(verdict) and (analysis is None or prompts > 0)
+        if these and verdict.verdict in DECIDED:
+            bounded = judge(source.bound, source.resolution, lacks, hours)
+            if bounded.verdict == verdict.verdict and not _without_luck(bounded):
+                verdict, these = bounded, False
         last = verdict.seeds[-1] if verdict.verdict in DECIDED else math.inf
         passed = tuple(seed for seed in source.silent if seed < last)
         if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
             judged.append(Finding(claim, "nothing to judge", note=silent))
             continue
-        failed, alone = gate.failed(finished, claim, verdict.seeds), _without_luck(verdict.found)
-        these = alone and (analysis is None or prompts > 0)
+        failed = gate.failed(finished, claim, verdict.seeds)
         judged.append(replace(verdict, failed=failed, passed=passed, these_prompts=these))
     return judged
 
 
-def _without_luck(effect: Effect | None) -> bool:
+def _without_luck(finding: Finding) -> bool:
     """Whether there is an interval that leaves out the luck of the prompts."""
+    effect = finding.found
     return effect is not None and not math.isnan(effect.low) and math.isnan(effect.prompts_error[0])
 
 

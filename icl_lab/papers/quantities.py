@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from scipy.special import ndtri
 
 from icl_lab import normalizers, tasks
 from icl_lab.analyses.frame import Analysis
@@ -30,6 +31,7 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 
 Read = Callable[[Quantity, str, int], float]  # a quantity, a metric (or ""), a seed -> the value, or its mean logarithm
+CONFIDENCE = 0.95  # of what hangs on the prompts
 PART = 4  # of the prompts of an analysis, one in so many is counted at the least
 
 
@@ -40,12 +42,13 @@ class Source:
     ``silent`` are seeds in which a side has no value, and why: they are none of ``seeds``.
 
     ``noise`` returns how far left - right, over the first so many seeds, hangs on the test prompts; None where what
-    single prompts add is not kept.
+    single prompts add is not kept. ``bound`` returns how far it hangs on them at most; None where that is not known.
     """
 
     read: Read
     seeds: list[int]
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
+    bound: Callable[[int], Evaluation | None] = lambda seeds: None
     resolution: float = 0.0  # of a rate: one prompt in those of a cell
     silent: Mapping[int, str] = field(default_factory=dict)
 
@@ -187,9 +190,7 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
     training = summary.training_cell(task, finished.spec(claim.left.of))
     seeds = sorted(finished.seeds(claim.left.of) & finished.seeds(claim.right.of))
 
-    def read(side: Quantity, metric: str, seed: int) -> float:
-        if side.of.startswith(PRINTED):
-            return _mean(printed.numbers(experiment, side), task.log_scale)
+    def measured(side: Quantity, metric: str, seed: int, column: str = "value") -> list[float]:
         if side.of.startswith(PROMPTED):
             grid = finished.prompted[side.of].grid
             name = str(grid.values("attn")[0])
@@ -198,7 +199,18 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
             name = side.of if side.of.startswith("reference:") else model_name(grid)
         which = {"attn": name, "metric": metric or task.headline}
         cells = [{**which, **cell} for cell in combinations(side.cells, task.pinned(training))]
-        return _mean(grid.values_at(cells), task.log_scale)
+        return grid.values_at(cells, column)
+
+    def read(side: Quantity, metric: str, seed: int) -> float:
+        told = printed.numbers(experiment, side) if side.of.startswith(PRINTED) else measured(side, metric, seed)
+        return _mean(told, task.log_scale)
+
+    def prompts_error(side: Quantity, seed: int) -> float:
+        if side.of.startswith(PRINTED):
+            return 0.0  # a printed number is taken as it stands
+        errors = measured(side, claim.metric, seed, "stderr")
+        values = measured(side, claim.metric, seed) if task.log_scale else [1.0] * len(errors)
+        return fmean(error / value for error, value in zip(errors, values, strict=True))
 
     def on_resamples(side: Quantity, seed: int) -> Array | None:
         # Errors of single prompts are kept of the headline only, and not told of printed numbers.
@@ -213,10 +225,11 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
         return np.asarray((np.log(means) if task.log_scale else means).mean(axis=1))
 
     noise = _luck(on_resamples, sides, seeds, scale(experiment, claim))
+    bound = _most_luck(prompts_error, sides, seeds, scale(experiment, claim))
     if scale(experiment, claim) == "log-ratio" or not seeds:
-        return Source(read, seeds, noise)
+        return Source(read, seeds, noise, bound)
     counts = finished.measured(claim.left.of, seeds[0])[0].frame["count"]
-    return Source(read, seeds, noise, 1 / float(counts.max()))
+    return Source(read, seeds, noise, bound, 1 / float(counts.max()))
 
 
 def _luck(
@@ -240,6 +253,27 @@ def _luck(
         return evaluation(np.mean(told, axis=0), scale) if told else None
 
     return noise
+
+
+def _most_luck(
+    prompts_error: Callable[[Quantity, int], float], sides: Sequence[Quantity], seeds: Sequence[int], scale: Scale
+) -> Callable[[int], Evaluation | None]:
+    """How far left - right over the first so many seeds hangs on the prompts at most, where single ones are not kept.
+
+    Formula: e = mean over seeds of (e_left + e_right), a standard error; no correlation of sides and seeds makes it
+    greater
+    """
+
+    @cache
+    def error(seed: int) -> float:
+        return sum(prompts_error(side, seed) for side in sides)
+
+    def bound(count: int) -> Evaluation | None:
+        most = fmean(map(error, seeds[:count]))
+        half = float(ndtri((1 + CONFIDENCE) / 2)) * most
+        return None if math.isnan(half) else Evaluation(scale, 0.0, -half, half, CONFIDENCE)
+
+    return bound
 
 
 def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale, prompts: int) -> Source:
@@ -271,8 +305,13 @@ def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale, pr
         return analysis.on_resamples(found, side.of, side.cells, claim.metric, seed)
 
     resolution = PART / prompts if prompts and scale == "difference" and len(gaps) == 1 else 0.0
-    noise = _luck(on_resamples, (claim.left, claim.right), told, scale)
-    return Source(read, told, noise, resolution, silent)
+
+    def prompts_error(side: Quantity, seed: int) -> float:
+        return analysis.prompts_error(found, side.of, side.cells, claim.metric, seed)
+
+    sides = claim.left, claim.right
+    noise, bound = _luck(on_resamples, sides, told, scale), _most_luck(prompts_error, sides, told, scale)
+    return Source(read, told, noise, bound, resolution, silent)
 
 
 def stored(analysis: Analysis, folder: Path) -> Any:

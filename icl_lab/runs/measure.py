@@ -218,6 +218,20 @@ def shares(values: Tensor) -> Tensor:
     return (columns * (len(values) / (columns.shape[1] * counts))).nansum(1)
 
 
+def influences(values: Tensor) -> Tensor:
+    """Values (b) or (b g), NaN where a prompt does not count -> (b), whose mean is the value of the cell.
+
+    Formula: v + sum over classes g of (x_g - v_g) * prompts / (classes * prompts of g), v the value, v_g that of g
+
+    Unlike ``shares``, means over resamples vary, to first order, as the value of a cell does: by what prompts of a
+    class differ in, and not by how many of a class are drawn.
+    """
+    columns = values.reshape(len(values), -1)
+    means = columns.nanmean(0)
+    scale = len(values) / (columns.shape[1] * (~columns.isnan()).sum(0))
+    return means.mean() + ((columns - means) * scale).nansum(1)
+
+
 def _cell(value: float, stderr: float, count: int) -> dict[str, float]:
     # Digits beyond these are far below any standard error, and would double the size of every grid.
     return {"value": float(f"{value:.8g}"), "stderr": float(f"{stderr:.4g}"), "count": count}

@@ -77,6 +77,11 @@ def test_errors_that_span_decades_are_logarithms_and_more_examples_help_least_sq
     at = {length: found["context"].at(attn="softmax", length=length) for length in (4, 12)}
     assert analysis.value(found, "softmax", {"length": [4.0]}, "", 0) == pytest.approx(math.log(at[4]))
     assert "context" in analysis.figures(found, "title")
+    cells = {"length": [4.0, 12.0]}
+    for of in ("softmax", "reference:3-nn"):
+        drawn, value = analysis.on_resamples(found, of, cells, "", 0), analysis.value(found, of, cells, "", 0)
+        assert drawn[0] == pytest.approx(value, rel=1e-3)
+        assert 0 < drawn[1:].std() < 1.5 * analysis.prompts_error(found, of, cells, "", 0)
     near = [found["context"].at(attn="reference:3-nn", length=length) for length in (4, 12)]
     assert near[1] < near[0]
 

@@ -149,9 +149,27 @@ def test_table_and_files_of_finished_runs(runs, lab):
     assert 0.5 < mean(found, "ssa", "mse", 1) / mean(found, "softmax", "mse", 1) < 2
     assert all(run.trained and not run.finished for runs in groups.values() for run in runs)
     assert list(analysis.figures(found, "a title")) == ["deviant"]
+    cells = {"factor": [1.0, 100.0]}
+    for of, seed in (("softmax", 1), ("ssa", 0), ("reference:3-nn", 1)):
+        drawn, value = analysis.on_resamples(found, of, cells, "", seed), analysis.value(found, of, cells, "", seed)
+        assert drawn[0] == pytest.approx(value, rel=1e-3)
+        assert 0 < drawn[1:].std() < 1.5 * analysis.prompts_error(found, of, cells, "", seed)
+    assert analysis.on_resamples(found, "softmax", cells, "recovery", 0) is None
+    assert math.isnan(analysis.prompts_error(found, "softmax", cells, "recovery", 0))
     sentence = analysis.finding(found)
     assert sentence.startswith("With the number at index 0 multiplied by 100: mean squared error after the deviant ")
     assert " with ssa (undisturbed " in sentence
+
+
+def test_prompts_of_the_first_seeds_are_kept(runs, lab):
+    """Those of seeds 0 to 7 stand for all: a table of every prompt of 64 seeds would be read by nobody."""
+    groups = runs("linear", "softmax", seeds=2)
+    groups["softmax"][1:] = [lab.store.run(groups["softmax"][0].spec, 8)]
+    analysis = Deviant(factors=(1.0, 100.0), prompts=16)
+    found = asking.ask(analysis, groups, lab)
+    assert analysis.on_resamples(found, "softmax", {"factor": [100.0]}, "", 0) is not None
+    assert analysis.on_resamples(found, "softmax", {"factor": [100.0]}, "", 8) is None
+    assert found["prompts"].values("seed") == [0]
 
 
 def test_claims_are_means_of_logarithms_of_squared_errors(tmp_path):

@@ -52,9 +52,10 @@ def test_patching_recovers_an_error_that_only_attention_caused():
         model.blocks[0].attention.project.weight[5, 0] = 1.0
         model.read_out.weight[0, 5] = 1.0
     undisturbed = draw(LINEAR, 12, TestSpec(prompts=64, axes={"length": [12.0]}), {})
-    without, spoiled, rows = patch(model, LINEAR, undisturbed, 0, 100.0, CPU)
+    rows, errors = patch(model, LINEAR, undisturbed, 0, 100.0, CPU)
     shares = {(row["layer"], row["head"]): row["value"] for row in rows}
-    assert spoiled != without
+    assert errors["disturbed"].mean() > errors["undisturbed"].mean()
+    torch.testing.assert_close(errors["patched"], errors["undisturbed"], rtol=1e-2, atol=1e-3)
     assert shares[0, 0] == pytest.approx(1, abs=1e-3)  # the head that was drawn away
     assert shares[0, 1] == pytest.approx(0, abs=1e-6)  # the other one changed nothing
     assert shares[0, -1] == shares[-1, -1] == pytest.approx(1, abs=1e-3)
@@ -84,7 +85,8 @@ def test_head_that_looks_for_large_numbers_by_hand():
     expected = (leads.exp() / (leads.exp() + 22)).mean().item()  # one key that far above 22 equal ones
     assert found["theory", 1.0] == pytest.approx(expected, rel=1e-4)
     assert expected < 0.3 < found["theory", 1000.0] <= 1
-    assert {row["metric"] for row in errors} == {"last", "mse"}
+    assert set(errors) == {1.0, 20.0, 1000.0}
+    assert set(errors[20.0]) == {"last", "mse"}
     assert found["largest", 1000.0] > 0.9
 
 
@@ -118,9 +120,63 @@ def test_table_and_figure_of_finished_runs(runs, lab):
     assert "| error (last) | x1 | x100 |" in text
     assert "| `ssa` | 0 of 2 | none in range |" in text
     assert list(analysis.figures(found, "a title")) == ["saturation", "heads", "stream"]
-    assert set(analysis.files(found)) == {"heads.csv", "errors.csv", "patches.csv", "stream.csv"}
+    kept = {"heads.csv", "errors.csv", "patches.csv", "stream.csv", "prompts.csv"}
+    assert set(analysis.files(found)) == kept
     sentence = analysis.finding(found)
     assert sentence.startswith("Up to a factor of 100, 0 of 2 heads with softmax and 0 of 2 heads with ssa saturate.")
+
+
+@pytest.mark.parametrize(
+    ("task", "metrics"),
+    [("linear", ("mse", "last", "recovered")), ("every:balance=half", ("last", "balanced-last", "flip-against"))],
+)
+def test_what_the_prompts_add_is_kept_of_answers_and_of_what_patching_recovers(runs, lab, task, metrics):
+    found = asking.ask(Saturation(factors=(10.0, 100.0), prompts=64), runs(task, "softmax"), lab)
+    drawn, value, most = (
+        partial(getattr(Saturation(), name), found) for name in ("on_resamples", "value", "prompts_error")
+    )
+    cells = {"factor": [10.0, 100.0]}
+    for metric in metrics:
+        told = drawn("softmax", cells, metric, 0)
+        assert told[0] == pytest.approx(value("softmax", cells, metric, 0), rel=1e-3, abs=1e-3)
+        if metric in ("mse", "last", "recovered"):  # a model of five steps gives all the same answer: of each class
+            assert told[1:].std() > 0  # all or none is wrong, whichever prompts are drawn
+        if metric == "recovered":
+            assert math.isnan(most("softmax", cells, metric, 0))  # a share of errors has no error of its own
+        else:
+            assert told[1:].std() <= 1.5 * most("softmax", cells, metric, 0)
+    heads = found["heads"].where(metric="largest", factor=[10.0, 100.0]).frame
+    assert most("softmax", cells, "largest", 0) == pytest.approx(heads["stderr"].mean())
+    for metric in ("largest", "deviant-last-best", "outputs-healed"):
+        if metric != "outputs-healed" or "stream" in found.grids:
+            assert drawn("softmax", cells, metric, 0) is None
+    assert drawn("softmax", {**cells, "layer": [0], "head": [0]}, "recovered", 0) is None
+    assert set(drawn("reference:nothing", cells, "recovered", 0)) == {0}
+    assert most("reference:nothing", cells, "recovered", 0) == 0
+
+
+def test_the_recovered_share_on_resamples_by_hand():
+    """Errors of two prompts, undisturbed, disturbed, patched: (5 - 3) / (5 - 2) of all, of the first (4 - 1) / (4 - 1).
+
+    Where a factor added no error its share is left out, as in the value.
+    """
+    who = {"task": "linear", "preset": "nano", "spec": "0", "seed": 0, "attn": "softmax", "stderr": None, "count": 1}
+    errors = {
+        10.0: {"undisturbed": (1.0, 3.0), "disturbed": (4.0, 6.0), "patched": (1.0, 5.0)},
+        1.0: {"undisturbed": (1.0, 3.0), "disturbed": (1.0, 3.0), "patched": (1.0, 3.0)},
+    }
+    rows = [
+        {**who, "factor": factor, "metric": metric, "prompt": prompt, "value": value}
+        for factor, told in errors.items()
+        for metric, values in told.items()
+        for prompt, value in enumerate(values)
+    ]
+    shares = [{**who, "factor": 10.0, "layer": -1, "head": -1, "metric": "recovered", "value": 2 / 3}]
+    shares += [{**shares[0], "factor": 1.0, "value": math.nan}]
+    grids = {"patches": Grid.of(shares, ["layer", "head", "factor"]), "prompts": Grid.of(rows, ["factor", "prompt"])}
+    drawn = Saturation().on_resamples(Stored(grids), "softmax", {"factor": [1.0, 10.0]}, "", 0)
+    assert drawn[0] == pytest.approx(2 / 3)
+    assert {round(value, 6) for value in drawn} == {round(2 / 3, 6), 1.0, round(1 / 3, 6)}
 
 
 def test_heads_of_the_first_seeds_are_drawn_and_a_weight_is_written_as_a_share(runs, lab):
@@ -174,7 +230,7 @@ def loaded(run, lab):
 def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
     """In regression the answer to a stretched query is another number, so that nothing is put back."""
     found = asking.ask(Saturation(position=-1, factors=(10.0,), prompts=64), runs("linear", "softmax"), lab)
-    assert set(found.grids) == {"heads", "errors", "patches"}
+    assert set(found.grids) == {"heads", "errors", "patches", "prompts"}
     assert found["errors"].at(metric="mse", factor=10.0) == found["errors"].at(metric="last", factor=10.0)
     assert Saturation().figures(found, "a title").keys() == {"saturation", "heads"}
 
@@ -289,7 +345,7 @@ def heads_of(weights, metric="deviant"):
     """A grid of weights on the number: (layer, head, factor) -> weight."""
     who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0, "attn": "softmax"}
     rows = [
-        {"layer": layer, "head": head, "factor": factor, "metric": metric, "value": value, "stderr": 0, "count": 9}
+        {"layer": layer, "head": head, "factor": factor, "metric": metric, "value": value, "stderr": value**2}
         for (layer, head, factor), value in weights.items()
     ]
     return Stored({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
@@ -312,6 +368,9 @@ def test_the_best_head_is_that_with_the_most_weight_on_the_number_at_each_factor
     assert value(both, "deviant-last", 0) == pytest.approx(0.35)
     assert value(both, "deviant-last-best", 0) == pytest.approx((0.4 + 0.8) / 2)
     assert value(both, "deviant-best", 0) == pytest.approx((0.9 + 0.8) / 2)
+    most = partial(Saturation().prompts_error, found, "softmax")  # here the square of each weight
+    assert most(both, "deviant-best", 0) == pytest.approx((0.9**2 + 0.8**2) / 2)
+    assert most(one, "deviant-last", 0) == pytest.approx((0.2**2 + 0.4**2) / 2)
     assert value(one, "deviant", 0) == pytest.approx(0.4)
     misled = heads_of({(0, 0, 1.0): 0.7, (1, 0, 1.0): 0.2}, "deviant-against")
     assert Saturation().value(misled, "softmax", one, "deviant-against-best", 0) == 0.7

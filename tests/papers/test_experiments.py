@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 
 import msgspec
@@ -299,6 +300,17 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     other = msgspec.structs.replace(made.claims[0], metric="nmse-code")
     (told,) = claims.findings(msgspec.structs.replace(made, claims=[other]), lab.store, "smoke")
     assert ", these prompts" in told.words  # what single prompts add is kept of the headline only
+    most = from_grids(finished, other).bound(2)
+    sides = [
+        [
+            run.grid()
+            .where(attn="softmax", metric="nmse-code", sigma_x=1, sigma_f=s, length=12)
+            .mean_error(logarithm=True)
+            for run in groups["softmax"]
+        ]
+        for s in (10, 1)
+    ]
+    assert most.high == -most.low == pytest.approx(1.959964 * sum(map(fmean, sides)), rel=1e-5)
     text = study.publish(made, study.Order("small", "smoke", overlay=True), groups, lab, place)
     assert {"report.html", "table.md", "comparison.csv"} <= {path.name for path in place.iterdir()}
     assert "| softmax, columns moved by -1 | printed |" in text
@@ -543,6 +555,24 @@ def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatc
     assert all("seeds 0 to 2" in each.words and "these prompts" not in each.words for each in found)
 
 
+@pytest.mark.parametrize(("most", "stands"), [(0.01, True), (1.0, False), (math.nan, False)])
+def test_a_verdict_that_stands_the_most_luck_is_told_with_it(tmp_path, monkeypatch, most, stands):
+    """Three seeds recover 0.50 to 0.52: that stands luck of 0.01 and not of 1; prompts are named where it does not."""
+    made = experiment.load("saturation-every", FOLDER)
+    values = {"softmax": (0.50, 0.51, 0.52)}
+    monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
+    monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: values.get(of, (0, 0, 0))[_[2]])
+    monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
+    monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: most)
+    found = claims.findings(made, Store(tmp_path), "nano", found=object())
+    told = next(each for each in found if each.claim.metric == "recovered")
+    assert (told.verdict, told.these_prompts) == ("supported", not stands)
+    assert ("these prompts" in told.words) is not stands
+    alone = 0.0573 / 2  # Student's half width of the seeds at 99 %
+    half = math.hypot(alone * 2, 2.5758 * 2 * most) if stands else alone * 2
+    assert told.found.high - told.found.effect == pytest.approx(half, rel=1e-2)
+
+
 def test_trials_that_end_alike_in_every_seed_are_known_to_one_of_them(tmp_path, monkeypatch):
     """All of 400 are found, by both rules, in three seeds: that is no proof of no difference at all."""
     made = experiment.load("ssmax-figure8", FOLDER)
@@ -565,6 +595,10 @@ def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monk
         if seed not in healed:
             raise Undefined("it changed no answer")
         return healed[seed] if of == "softmax" else 0.0
+
+    for name in ("on_resamples", "prompts_error"):
+        told = None if name == "on_resamples" else math.nan
+        monkeypatch.setattr(Saturation, name, lambda self, found, of, cells, metric, seed, told=told: told)
 
     def judged(seeds):
         monkeypatch.setattr(Saturation, "seeds", lambda self, found: seeds)

@@ -224,6 +224,9 @@ class Told:
     def on_resamples(self, found, of, cells, metric, seed):
         return self.kept.get((of, seed))
 
+    def prompts_error(self, found, of, cells, metric, seed):
+        return {"a": (0.1, 0.3, 0.5), "b": (0.2, 0.2, math.nan)}[of][seed]
+
 
 @pytest.mark.parametrize(
     ("left", "scale", "step"),
@@ -268,3 +271,6 @@ def test_what_analyses_find_hangs_on_their_prompts_as_errors_of_grids_do(scale):
     assert luck(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
     kept.clear()
     assert luck(3) is None
+    most = quantities.from_analysis(told, object(), claim, scale, 40).bound
+    assert most(2).high == -most(2).low == pytest.approx(1.959964 * (0.3 + 0.5) / 2)  # both sides, mean over seeds
+    assert most(3) is None  # of the third seed one side is not told

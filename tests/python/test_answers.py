@@ -98,7 +98,7 @@ def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
     assert folder.name == answer.folder.name
     assert contents(folder)["deviant.csv"] == contents(answer.folder)["deviant.csv"]
     assert study_folder.read(answer.folder).command.startswith(f"icl-lab deviant --run {run.folder} --prompts 64")
-    assert set(answer.grids) == {"deviant", "positions"}
+    assert set(answer.grids) == {"deviant", "positions", "prompts"}
     assert answer.figures
     assert isinstance(answer.figure(), Figure)
     assert answer.page().path.name == "report.html"

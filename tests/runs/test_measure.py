@@ -9,7 +9,7 @@ from icl_lab import published, tasks
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
-from icl_lab.runs.measure import BLOCK, Errors, Subject, broken, draw, judged, measure, shares, summary
+from icl_lab.runs.measure import BLOCK, Errors, Subject, broken, draw, influences, judged, measure, shares, summary
 from icl_lab.runs.measure import TestSpec as Spec
 from icl_lab.runs.spec import resolve
 
@@ -110,6 +110,21 @@ def test_shares_of_prompts_add_up_to_the_cells():
     assert shares(torch.tensor([[1.0, nan], [nan, 0.0], [nan, 1.0]])).tolist() == [1.5, 0, 0.75]
     # A prompt may count in both classes.
     assert shares(torch.tensor([[1.0, 0.5], [0.0, nan]])).tolist() == [1, 0]
+
+
+def test_influences_vary_as_the_mean_over_classes_does():
+    """By hand: classes of 1 and of 2 prompts, means 1 and 0.5; and a class whose prompts are alike moves nothing."""
+    nan = math.nan
+    assert influences(torch.tensor([1.0, 2.0])).tolist() == [1, 2]
+    assert influences(torch.tensor([[1.0, nan], [nan, 0.0], [nan, 1.0]])).tolist() == [0.75, 0.375, 1.125]
+    assert influences(torch.tensor([1.0, nan, 1.0])).tolist() == [1, 1, 1]
+    drawn = torch.rand(40, 2, generator=torch.Generator().manual_seed(0))
+    drawn[:30, 0], drawn[30:, 1] = nan, nan
+    told = influences(drawn)
+    cell = summary(drawn)
+    assert told.mean().item() == pytest.approx(cell["value"], rel=1e-5)
+    assert told.std().item() / 40**0.5 == pytest.approx(cell["stderr"], rel=0.05)
+    assert shares(drawn).std().item() / 40**0.5 > 1.5 * cell["stderr"]
 
 
 @pytest.mark.parametrize("choice", ["linear", "every", "some:balance=half"])

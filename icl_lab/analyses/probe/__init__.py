@@ -21,6 +21,7 @@ from icl_lab.analyses.stretch import FACTORS, check_growth, factors_of, with_und
 from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
+from icl_lab.grid import Grid
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.runs.run import Run
@@ -138,13 +139,24 @@ class Probe(Analysis):
         """
         if (number := constant(of)) is not None:
             return number
-        grid, metric = found["probe"].where(attn=of, seed=seed), metric or "together"
-        layers = cells.get("layer", [max(grid.where(metric=metric).values("layer"))])
-        where = {axis: list(values) for axis, values in cells.items()} | {"factor": factors_of(cells)}
-        value = fmean(grid.where(metric=metric, **where | {"layer": list(layers)}).frame["value"])
+        value = fmean(_cells_of(found, of, cells, metric, seed).frame["value"])
         if math.isnan(value):
             raise Undefined("the prompts are all of one class, so there is no mean over the classes")
         return value
+
+    def prompts_error(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> float:
+        """Of all metrics; a probe counts as it was trained."""
+        return 0.0 if constant(of) is not None else _cells_of(found, of, cells, metric, seed).mean_error()
+
+
+def _cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    """The cells that a claim is about; raises ``KeyError`` where there are none."""
+    grid, metric = found["probe"].where(attn=of, seed=seed), metric or "together"
+    layers = cells.get("layer", [max(grid.where(metric=metric).values("layer"))])
+    where = {axis: list(values) for axis, values in cells.items()} | {"factor": factors_of(cells)}
+    return grid.where(metric=metric, **where | {"layer": list(layers)})
 
 
 def places(found: Found) -> list[tuple[str, float]]:

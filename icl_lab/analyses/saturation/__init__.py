@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+import numpy as np
 from matplotlib.figure import Figure
 from torch import equal
 
 from icl_lab import tasks
+from icl_lab.analyses import prompts as single_prompts
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.analyses.saturation import numbers, pictures, report
@@ -15,8 +17,10 @@ from icl_lab.analyses.saturation.attention import disturb
 from icl_lab.analyses.saturation.patching import patch
 from icl_lab.analyses.saturation.stream import healing
 from icl_lab.analyses.stretch import FACTORS, check_growth, with_undisturbed
-from icl_lab.comparison.statistics import Scale
+from icl_lab.comparison.given import Array
+from icl_lab.comparison.statistics import RESAMPLES, Scale
 from icl_lab.errors import BadValue
+from icl_lab.runs.measure import summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
@@ -46,6 +50,7 @@ class Saturation(Analysis):
         "errors": ("factor",),
         "patches": ("layer", "head", "factor"),
         "stream": ("layer", "factor"),
+        "prompts": ("factor", "prompt"),
     }
     title: ClassVar[str] = "one number growing"
 
@@ -93,7 +98,7 @@ class Saturation(Analysis):
         at = length - 1 if self.position == QUERY else self.position
         suite, undisturbed = trained.task.balanced, trained.prompts(self.prompts, trained.cell | {"length": length})
         steps, device, token = 2 * len(self.factors), trained.lab.device, suite.asking(length)
-        heads, errors = disturb(
+        heads, metrics = disturb(
             trained.model,
             suite,
             undisturbed,
@@ -102,16 +107,20 @@ class Saturation(Analysis):
             device,
             lambda done: trained.tick(done, steps),
         )
-        patches: list[Row] = []
-        stream: list[Row] = []
+        errors, patches, stream, single = list[Row](), list[Row](), list[Row](), list[Row]()
+        for factor, found in metrics.items():
+            errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in found.items()]
+            single += single_prompts.rows(trained, {"factor": factor}, found)
         for done, factor in enumerate(self.factors):
             if factor != 1:
-                patches += patch(trained.model, suite, undisturbed, at, factor, device)[2]
+                rows, found = patch(trained.model, suite, undisturbed, at, factor, device)
+                patches += rows
+                single += single_prompts.rows(trained, {"factor": factor}, found)
                 truth = suite.deviate(undisturbed, [at], factor).targets[:, token]
                 if equal(truth, undisturbed.targets[:, token]):
                     stream += healing(trained.model, suite, undisturbed, at, factor, device)
             trained.tick(len(self.factors) + done + 1, steps)
-        return {"heads": heads, "errors": errors, "patches": patches, "stream": stream}
+        return {"heads": heads, "errors": errors, "patches": patches, "stream": stream, "prompts": single}
 
     def table(self, found: Found) -> list[str]:
         """Errors, what heads do, the share that patching recovers, and how many heads saturate."""
@@ -141,6 +150,26 @@ class Saturation(Analysis):
         value of ``reference:nothing`` is 0. Raises ``KeyError`` where there was nothing to recover.
         """
         return numbers.quantity(found, of, cells, metric, seed)
+
+    def on_resamples(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> Array | None:
+        """Of errors and what else is told of the answers, and of what patching all heads recovers."""
+        if of == numbers.NOTHING:
+            return np.zeros(1 + RESAMPLES)
+        own = numbers.cells_of(found, of, cells, metric or "recovered", seed)
+        if metric in ("", "recovered"):
+            return numbers.recovered_on_resamples(found, own)
+        return single_prompts.on_resamples(found, own, logarithm=numbers.squared(found, metric))
+
+    def prompts_error(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> float:
+        """Of all metrics but the shares that a patch recovers or heals."""
+        if of == numbers.NOTHING:
+            return 0.0
+        chosen = numbers.cells_of(found, of, cells, metric or "recovered", seed)
+        return chosen.mean_error(logarithm=numbers.squared(found, metric))
 
     def _length(self, cell: Mapping[str, float]) -> int:
         return int(cell["length"]) if self.length is None else self.length

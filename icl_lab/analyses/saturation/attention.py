@@ -10,7 +10,7 @@ from icl_lab.analyses.observe import attention_rows, entropy, head_rows, shares
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.normalizers.contextual import needs_tokens
-from icl_lab.runs.measure import Subject, errors_of, judged, predict, summary
+from icl_lab.runs.measure import Subject, errors_of, judged, predict
 from icl_lab.tasks.base import Prompt, Task
 
 Row = dict[str, Any]
@@ -28,15 +28,16 @@ def disturb(
     factors: Sequence[float],
     device: torch.device,
     tick: Callable[[int], object] = lambda done: None,
-) -> tuple[list[Row], list[Row]]:
-    """Multiplies the number with index ``at`` by each factor; returns rows of heads, and rows of errors.
+) -> tuple[list[Row], dict[float, dict[str, Tensor]]]:
+    """Multiplies the number with index ``at`` by each factor; returns rows of heads, and by factor errors of prompts.
 
     Metrics of a head, at the token that is asked last: its ``largest`` weight; ``effective`` keys exp(entropy); the
     total variation ``distance`` to its weights p0 in the undisturbed prompt, sum |p - p0| / 2; the weight on the
     ``deviant`` example (number and answer), and ``deviant-against``, the same over the prompts in which the number says
     the opposite of the truth (``Task.misleads``), if it can; and by ``theory`` the weight that the rule gives to one
     key whose score stands as far above n - 1 equal scores as the deviant's stands above the mean of the others. Errors
-    are those of ``Task.disturbed``, and ``last``, of the last answer; beside them what ``Task.agreement`` tells.
+    are those of ``Task.disturbed``, and ``last``, of the last answer, (b) or (b g); beside them what ``Task.agreement``
+    tells.
     """
     length = undisturbed.tokens.shape[1] // task.roles
     row, first_token = task.asking(length), task.roles * at
@@ -45,7 +46,7 @@ def disturb(
     before = errors_of(task, reader, undisturbed)
     first = torch.cat([shares(seen.weights) for seen in attention_rows(model, undisturbed, row, device)])
     heads: list[Row] = []
-    errors: list[Row] = []
+    errors: dict[float, dict[str, Tensor]] = {}
     for done, factor in enumerate(factors):
         disturbed = task.deviate(undisturbed, [at], factor)
         found: dict[str, list[Tensor]] = {metric: [] for metric in METRICS}
@@ -68,9 +69,8 @@ def disturb(
         heads += head_rows(measured, {"factor": factor})
         outputs = predict(reader, disturbed)
         after = judged(task, outputs, disturbed)
-        metrics = {"last": after[:, -1], **task.disturbed(before, after, disturbed, [at])}
-        metrics |= task.agreement(outputs, disturbed)
-        errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in metrics.items()]
+        errors[factor] = {"last": after[:, -1], **task.disturbed(before, after, disturbed, [at])}
+        errors[factor] |= task.agreement(outputs, disturbed)
         tick(done + 1)
     return heads, errors
 

@@ -4,12 +4,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from icl_lab.analyses import prompts
 from icl_lab.analyses.frame import Found
 from icl_lab.analyses.saturation.attention import AGAINST, METRICS, saturation_point
 from icl_lab.analyses.saturation.patching import ALL
 from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
 from icl_lab.analyses.stretch import factors_of
+from icl_lab.comparison.given import Array
 from icl_lab.errors import Undefined
+from icl_lab.grid import Grid
 
 NOTHING = "reference:nothing"  # of claims: that something is more than nothing
 SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
@@ -58,22 +63,24 @@ def best_head(
 
     Of the last layer only, if ``last``; ``weight`` is one of ``WEIGHTS``.
     """
-    rows = _of_heads(found, rule, seed, factor, weight, last)
-    value, layer, head = max(zip(rows["value"], rows["layer"], rows["head"], strict=True))
-    return f"{layer:g}.{head:g}", float(value)
+    best = _named(found, rule, seed, factor, f"{weight}-{'last-best' if last else 'best'}").frame.iloc[0]
+    return f"{best['layer']:g}.{best['head']:g}", float(best["value"])
 
 
 def summarised(found: Found, rule: str, seed: int, factor: float, metric: str) -> float:
     """The weight on the stretched number in the heads that one of ``SUMMARIES`` names."""
+    return float(_named(found, rule, seed, factor, metric).frame["value"].mean())
+
+
+def _named(found: Found, rule: str, seed: int, factor: float, metric: str) -> Grid:
+    """The cells of the heads that one of ``SUMMARIES`` names: those of the last layer, or a single one."""
     weight, which = SUMMARIES[metric]
-    if which == "last":
-        return float(_of_heads(found, rule, seed, factor, weight, last=True)["value"].mean())
-    return best_head(found, rule, seed, factor, which == "last-best", weight)[1]
-
-
-def _of_heads(found: Found, rule: str, seed: int, factor: float, weight: str, last: bool) -> Any:
     frame = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=weight).frame
-    return frame[frame["layer"] == frame["layer"].max()] if last else frame
+    if which != "best":
+        frame = frame[frame["layer"] == frame["layer"].max()]
+    if which != "last":
+        frame = frame.sort_values(["value", "layer", "head"]).tail(1)
+    return Grid(frame)
 
 
 def healed(found: Found, rule: str, factor: float, metric: str) -> list[float]:
@@ -92,11 +99,22 @@ def quantity(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric
         if metric in SQUARED:
             raise KeyError(f"'{metric}' has no nothing to be compared with; take a share of it")
         return 0.0
+    values = cells_of(found, of, cells, metric, seed).frame["value"]
+    if squared(found, metric):
+        return float(values.map(math.log).mean())
+    value = float(values.mean())
+    if math.isnan(value):
+        raise Undefined("the growing number changed no answer, so there is nothing to recover")
+    return value
+
+
+def cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    """The cells that a quantity is the mean of; raises ``KeyError`` with a sentence where there are none."""
     factors = factors_of(cells)
     if metric in SUMMARIES:
         for axis in sorted({"layer", "head"} & set(cells)):
             raise KeyError(f"'{metric}' names its heads itself; leave out the {axis} of the cells")
-        return sum(summarised(found, of, seed, factor, metric) for factor in factors) / len(factors)
+        return Grid.join(_named(found, of, seed, factor, metric) for factor in factors)
     name = _grid(found, metric)
     if name not in found.grids:
         raise KeyError(f"'{metric}' stands in {name}.csv, which is not there")
@@ -106,13 +124,27 @@ def quantity(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric
     elif name == "stream":
         where = {"layer": [_layer(found, metric)]}
     where |= {axis: list(values) for axis, values in cells.items()} | {"factor": factors}
-    values = found[name].where(attn=of, seed=seed, metric=metric, **where).frame["value"]
-    if squared(found, metric):
-        return float(values.map(math.log).mean())
-    value = float(values.mean())
-    if math.isnan(value):
-        raise Undefined("the growing number changed no answer, so there is nothing to recover")
-    return value
+    return found[name].where(attn=of, seed=seed, metric=metric, **where)
+
+
+def recovered_on_resamples(found: Found, cells: Grid) -> Array | None:
+    """The mean share that patching recovers on the prompts asked and on resamples of them, (1 + resamples).
+
+    None where ``cells``, rows of ``patches``, are not of all heads, or where the errors of single prompts are not kept.
+    """
+    if "prompts" not in found.grids or set(cells.frame["layer"]) | set(cells.frame["head"]) != {ALL}:
+        return None
+    shares = []
+    for attn, seed, factor in cells.frame[["attn", "seed", "factor"]].itertuples(index=False, name=None):
+        who = {"attn": attn, "seed": seed, "factor": factor}
+        there = [Grid.of([{**who, "metric": metric}], ["factor"]) for metric in ("undisturbed", "disturbed", "patched")]
+        calm, spoiled, left = (prompts.on_resamples(found, grid) for grid in there)
+        if calm is None or spoiled is None or left is None:
+            return None
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares.append((spoiled - left) / (spoiled - calm))
+    known = np.where(np.isfinite(shares), shares, np.nan)  # as ``quantity``, where a factor changed no answer
+    return np.asarray(np.nanmean(known, axis=0))
 
 
 def _grid(found: Found, metric: str) -> str:

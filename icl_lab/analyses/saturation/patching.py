@@ -21,13 +21,14 @@ ALL = -1  # the layer or the head of a row: all of them at once
 @torch.no_grad()
 def patch(
     model: GPT2, task: Task, undisturbed: Prompt, at: int, factor: float, device: torch.device
-) -> tuple[float, float, list[Row]]:
-    """Returns the mean error without and with the deviant, and the share of it that patching heads recovers.
+) -> tuple[list[Row], dict[str, Tensor]]:
+    """Returns the share of the added error that patching heads recovers, and errors of each prompt.
 
     Formula: recovered = (E - E_patched) / (E - E_undisturbed), E the first metric of ``Task.disturbed``
 
     A row for each ``layer`` and ``head``, for all heads of a layer, and for all heads (``ALL``). 1: without the
     deviant's error; 0: patching changes nothing; below 0: it makes the error greater; NaN: the deviant changed none.
+    Errors, (b) or (b g), are those of prompts ``undisturbed`` and ``disturbed``, and of these ``patched`` in all heads.
     """
     disturbed = task.deviate(undisturbed, [at], factor)
     kept: dict[int, Tensor] = {}
@@ -37,11 +38,12 @@ def patch(
 
     before = judged(task, model(undisturbed.tokens.to(device), keep).cpu(), undisturbed)
 
-    def error(prompt: Prompt, watch: Callable[[int, Tensor, Tensor], Tensor | None] | None = None) -> float:
-        errors = judged(task, model(prompt.tokens.to(device), watch).cpu(), prompt)
-        return summary(next(iter(task.disturbed(before, errors, prompt, [at]).values())))["value"]
+    def errors(prompt: Prompt, watch: Callable[[int, Tensor, Tensor], Tensor | None] | None = None) -> Tensor:
+        after = judged(task, model(prompt.tokens.to(device), watch).cpu(), prompt)
+        return next(iter(task.disturbed(before, after, prompt, [at]).values()))
 
-    without, spoiled = error(undisturbed), error(disturbed)
+    found = {"undisturbed": errors(undisturbed), "disturbed": errors(disturbed)}
+    without, spoiled = (summary(each)["value"] for each in found.values())
     layers, heads = len(kept), kept[0].shape[1]
     single = [(layer, head) for layer in range(layers) for head in range(heads)]
     rows: list[Row] = []
@@ -56,8 +58,9 @@ def patch(
             patched[:, head] = kept[there][:, head]
             return patched
 
-        left = error(disturbed, replace)
+        found["patched"] = errors(disturbed, replace)  # all heads come last
+        left = summary(found["patched"])["value"]
         share = (spoiled - left) / (spoiled - without) if spoiled != without else float("nan")
         row = {"layer": layer, "head": head, "factor": factor, "metric": "recovered", "value": share}
         rows.append({**row, "stderr": None, "count": len(undisturbed.tokens)})
-    return without, spoiled, rows
+    return rows, found

@@ -1,0 +1,45 @@
+"""What each prompt adds to the numbers of an analysis: kept as rows of a grid, and drawn again for claims."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from torch import Tensor
+
+from icl_lab.analyses.frame import Found, Row, Trained
+from icl_lab.comparison.given import Array
+from icl_lab.comparison.statistics import resampled
+from icl_lab.grid import Grid
+from icl_lab.runs.measure import influences
+
+SEEDS = 8  # the prompts of the first training seeds are kept and stand for those of all: tables stay small
+DIGITS = 5  # of what is kept
+
+
+def rows(trained: Trained, where: Row, metrics: Mapping[str, Tensor]) -> list[Row]:
+    """Metrics, (b) or (b g), NaN where a prompt does not count -> rows of the grid ``prompts``, one a prompt.
+
+    The mean over the rows of a metric is the value of its cell. None from the ninth training seed on.
+    """
+    if trained.run.seed >= SEEDS:
+        return []
+    return [
+        {**where, "prompt": prompt, "metric": metric, "value": float(f"{value:.{DIGITS}g}"), "stderr": None, "count": 1}
+        for metric, values in metrics.items()
+        for prompt, value in enumerate(influences(values).tolist())
+    ]
+
+
+def on_resamples(found: Found, cells: Grid, *, logarithm: bool = False) -> Array | None:
+    """The mean of some cells, or of their logarithms, on the prompts asked and on resamples, (1 + resamples).
+
+    None where the prompts of one of them are not kept.
+    """
+    if "prompts" not in found.grids:
+        return None
+    labels = ["attn", "seed", "metric", *(axis for axis in found["prompts"].axes if axis != "prompt")]
+    kept = found["prompts"].by(*labels)
+    wanted = list(dict.fromkeys(cells.frame[labels].itertuples(index=False, name=None)))
+    if any(cell not in kept for cell in wanted):
+        return None
+    means = resampled([kept[cell] for cell in wanted], seed=0)
+    return np.asarray((np.log(means) if logarithm else means).mean(axis=1))
