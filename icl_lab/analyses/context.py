@@ -4,10 +4,8 @@ Errors at two lengths are means over different tokens, whose luck hides small di
 text differ by 0.05 nats before any model has read them. Here every length is asked for the same answers.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import ClassVar, Self
 
 from matplotlib.figure import Figure
@@ -16,7 +14,6 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import along, prompts, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
-from icl_lab.comparison.given import Array
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
@@ -76,7 +73,7 @@ class Context(Analysis):
                 errors = errors_of(task, subject, prompt.last(task.tokens(length)))
                 where, values = {"attn": name, "length": length}, errors[:, -last:].mean(1)
                 rows.append({**where, "metric": "error"} | summary(values))
-                single += prompts.rows(trained, where, {"error": values})
+                single += prompts.rows(trained.run.seed, where, {"error": values})
             trained.tick(done + 1, len(subjects))
         return {"context": rows, "prompts": single}
 
@@ -116,45 +113,16 @@ class Context(Analysis):
         """As the task's own errors."""
         return task.log_scale
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
-        """The ``error`` after the lengths named (the longest unless named); a mean logarithm where errors span decades.
-
-        Raises ``KeyError`` where there is no such number.
-        """
-        own = _cells_of(found, of, cells, metric, seed)
-        values = list(own.frame["value"])
-        return fmean(map(math.log, values) if _decades(own) else values)
-
-    def on_resamples(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Array | None:
-        """Of the error after any length."""
-        own = _cells_of(found, of, cells, metric, seed)
-        return prompts.on_resamples(found, own, logarithm=_decades(own))
-
-    def prompts_error(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> float:
-        """Of the error after any length."""
-        own = _cells_of(found, of, cells, metric, seed)
-        return own.mean_error(logarithm=_decades(own))
-
-
-def _cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
-    """The cells that a claim is about, one a length; raises ``KeyError`` where one is not there."""
-    grid = found["context"]
-    if metric not in ("", "error"):
-        raise KeyError(f"context has no metric '{metric}'; there is error")
-    if unknown := set(cells) - {"length"}:
-        raise KeyError(f"context has no axis '{min(unknown)}'; it has length")
-    whose = {"attn": of} if of.startswith("reference:") else {"attn": of, "seed": seed}
-    lengths = cells.get("length", grid.values("length")[-1:])
-    return Grid.join(grid.where(**whose, length=length) for length in lengths)
-
-
-def _decades(grid: Grid) -> bool:
-    """Whether errors of the task span decades."""
-    return tasks.build(grid.values("task")[0]).log_scale
+    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+        """The ``error`` after the lengths named, or the longest; raises ``KeyError`` where there is no such number."""
+        grid = found["context"]
+        if metric not in ("", "error"):
+            raise KeyError(f"context has no metric '{metric}'; there is error")
+        if unknown := set(cells) - {"length"}:
+            raise KeyError(f"context has no axis '{min(unknown)}'; it has length")
+        whose = {"attn": of} if of.startswith("reference:") else {"attn": of, "seed": seed}
+        lengths = cells.get("length", grid.values("length")[-1:])
+        return Grid.join(grid.where(**whose, length=length) for length in lengths)
 
 
 def answers(task: Task, shortest: int) -> int:

@@ -17,7 +17,6 @@ from icl_lab import published, tasks
 from icl_lab.analyses import prompts, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.analyses.stretch import check_factors, factors_of
-from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
@@ -102,7 +101,7 @@ class Deviant(Analysis):
                 where = {"attn": name, "position": min(at), "factor": factor}
                 metrics = suite.disturbed(before, after, disturbed, at)
                 cells += [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
-                single += prompts.rows(trained, where, metrics)
+                single += prompts.rows(trained.run.seed, where, metrics)
                 felt = recovery(before.mean(0), after.mean(0), max(at))
                 cells.append({**where, "metric": "recovery", "value": felt, "stderr": math.nan, "count": len(after)})
                 for index, values in enumerate(after.unbind(1)):
@@ -165,38 +164,13 @@ class Deviant(Analysis):
         """Squared errors span decades."""
         return task.log_scale
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
-        """The mean over the factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""
-        values = list(_cells_of(found, of, cells, metric, seed).frame["value"])
-        return fmean(map(math.log, values) if _squared(found) else values)
-
-    def on_resamples(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Array | None:
-        """Of all metrics but ``recovery``."""
-        own = _cells_of(found, of, cells, metric, seed)
-        return prompts.on_resamples(found, own, logarithm=_squared(found))
-
-    def prompts_error(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> float:
-        """Of all metrics but ``recovery``."""
-        return _cells_of(found, of, cells, metric, seed).mean_error(logarithm=_squared(found))
-
-
-def _squared(found: Found) -> bool:
-    """Whether errors are squared, which span decades."""
-    return "mse" in found["deviant"].values("metric")
-
-
-def _cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
-    """The cells that a claim is about, one a factor; raises ``KeyError`` where one is not there."""
-    # References were put before the deviant once: they are the same beside every model.
-    who = {} if of.startswith("reference:") else {"seed": seed}
-    asked = metric or ("mse" if _squared(found) else "balanced-last")
-    factors = factors_of(cells)
-    chosen = [found["deviant"].where(attn=of, metric=asked, factor=factor, **who) for factor in factors]
-    return Grid.join(chosen)
+    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+        """The factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""
+        grid = found["deviant"]
+        # References were put before the deviant once: they are the same beside every model.
+        who = {} if of.startswith("reference:") else {"seed": seed}
+        asked = metric or ("mse" if "mse" in grid.values("metric") else "balanced-last")
+        return Grid.join(grid.where(attn=of, metric=asked, factor=factor, **who) for factor in factors_of(cells))
 
 
 def mean(found: Found, name: str, metric: str, factor: float) -> float:

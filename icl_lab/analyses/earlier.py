@@ -92,7 +92,8 @@ def find(
     if not analysis.trains or type(analysis).files is not Analysis.files:
         return None
     studies = [kept for folder in folders if (kept := _kept(study, analysis, folder, say)) is not None]
-    return Earlier(studies) if studies else None
+    # What holds more of a model goes first: errors of single prompts, say, that older studies do not keep.
+    return Earlier(sorted(studies, key=lambda kept: len(kept.grids), reverse=True)) if studies else None
 
 
 def _kept(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[str], object]) -> Kept | None:

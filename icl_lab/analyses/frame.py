@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, Self
 
 import msgspec
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
-from icl_lab.analyses import registry
+from icl_lab.analyses import prompts, registry
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue, UnknownOption
@@ -303,7 +304,16 @@ class Analysis(ABC):
         Where it is compared as a ratio (``scale_of``) it is a mean logarithm. Raises ``KeyError`` with a sentence where
         there is no such number.
         """
-        raise BadValue(f"claims cannot be judged by the analysis {type(self).__name__.lower()}.")
+        if (chosen := self.cells_of(found, of, cells, metric, seed)) is None:
+            raise BadValue(f"claims cannot be judged by the analysis {type(self).__name__.lower()}.")
+        values = [float(value) for value in chosen.frame["value"]]
+        return fmean(map(math.log, values) if self._as_ratio(chosen, metric) else values)
+
+    def cells_of(
+        self, found: Any, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> Grid | None:
+        """Returns the cells that ``value`` is the mean of; None where it is something else."""
+        return None
 
     def on_resamples(
         self, found: Any, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
@@ -313,11 +323,18 @@ class Analysis(ABC):
         These are the same for all models (``statistics.resampled`` with seed 0). None where what single prompts add is
         not kept; ``prompts_error`` may tell more then.
         """
-        return None
+        chosen = self.cells_of(found, of, cells, metric, seed)
+        if chosen is None or "prompts" not in found.grids:
+            return None
+        return prompts.on_resamples(found["prompts"], chosen, logarithm=self._as_ratio(chosen, metric))
 
     def prompts_error(self, found: Any, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
         """Returns the most that the standard error of ``value`` over the prompts can be; NaN where it is not known."""
-        return math.nan
+        chosen = self.cells_of(found, of, cells, metric, seed)
+        return math.nan if chosen is None else chosen.mean_error(logarithm=self._as_ratio(chosen, metric))
+
+    def _as_ratio(self, chosen: Grid, metric: str) -> bool:
+        return self.scale_of(tasks.build(chosen.values("task")[0]), metric) == "log-ratio"
 
 
 @dataclass(frozen=True)

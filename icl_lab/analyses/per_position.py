@@ -3,10 +3,8 @@
 Of a language model it is the per-position loss of arXiv 2501.19399 (Figures 4 and 5 there).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import ClassVar, Self
 
 from matplotlib.figure import Figure
@@ -16,7 +14,6 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import along, prompts, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
-from icl_lab.comparison.given import Array
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
@@ -86,7 +83,7 @@ class PerPosition(Analysis):
                 found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
             ends = lies.ends(errors)
             found["ends"] += [_row(name, metric, values) for metric, values in ends.items()]
-            found["prompts"] += prompts.rows(trained, {"attn": name}, ends)
+            found["prompts"] += prompts.rows(trained.run.seed, {"attn": name}, ends)
             trained.tick(done + 1, len(subjects))
         return found
 
@@ -129,48 +126,21 @@ class PerPosition(Analysis):
         """As the task's own errors."""
         return task.log_scale
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
         """``beyond`` (usual), ``within``, ``end-of-training``, ``end``, ``rise``, or ``error`` at the tokens named.
 
-        For tasks whose errors span decades it is a mean logarithm, and there is no ``rise``. Raises ``KeyError`` where
-        there is no such number.
+        For tasks whose errors span decades there is no ``rise``. Raises ``KeyError`` where there is no such number.
         """
-        own = _cells_of(found, of, cells, metric, seed)
-        values = [float(value) for value in own.frame["value"]]
-        return fmean(map(math.log, values) if _decades(own) else values)
-
-    def prompts_error(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> float:
-        """Of all metrics."""
-        own = _cells_of(found, of, cells, metric, seed)
-        return own.mean_error(logarithm=_decades(own))
-
-    def on_resamples(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Array | None:
-        """Of all metrics but ``error``; None for models that were asked before single prompts were kept."""
-        own = _cells_of(found, of, cells, metric, seed)
-        return prompts.on_resamples(found, own, logarithm=_decades(own))
-
-
-def _cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
-    """The cells that a claim is about; raises ``KeyError`` where there are none, or none of that metric."""
-    metric = metric or "beyond"
-    if metric not in METRICS:
-        raise KeyError(f"per-position has no metric '{metric}'; there are {', '.join(METRICS)}")
-    if metric == "error" and "tokens" not in cells:
-        raise KeyError("a claim about 'error' names its tokens: cells = { tokens = [1024] }")
-    grid = found["per-position" if metric == "error" else "ends"]
-    own = grid.where(attn=of, metric=metric, **{axis: list(values) for axis, values in cells.items()})
-    if metric == "rise" and _decades(own):
-        raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
-    return own if of.startswith("reference:") else own.where(seed=seed)
-
-
-def _decades(grid: Grid) -> bool:
-    """Whether errors of the task span decades."""
-    return tasks.build(grid.values("task")[0]).log_scale
+        metric = metric or "beyond"
+        if metric not in METRICS:
+            raise KeyError(f"per-position has no metric '{metric}'; there are {', '.join(METRICS)}")
+        if metric == "error" and "tokens" not in cells:
+            raise KeyError("a claim about 'error' names its tokens: cells = { tokens = [1024] }")
+        grid = found["per-position" if metric == "error" else "ends"]
+        own = grid.where(attn=of, metric=metric, **{axis: list(values) for axis, values in cells.items()})
+        if metric == "rise" and tasks.build(own.values("task")[0]).log_scale:
+            raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
+        return own if of.startswith("reference:") else own.where(seed=seed)
 
 
 def places(task: Task, trained: int, length: int) -> Places:

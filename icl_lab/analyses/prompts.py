@@ -1,11 +1,11 @@
 """What each prompt adds to the numbers of an analysis: kept as rows of a grid, and drawn again for claims."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from icl_lab.analyses.frame import Found, Row, Trained
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import resampled
 from icl_lab.grid import Grid
@@ -15,12 +15,12 @@ SEEDS = 8  # the prompts of the first training seeds are kept and stand for thos
 DIGITS = 5  # of what is kept
 
 
-def rows(trained: Trained, where: Row, metrics: Mapping[str, Tensor]) -> list[Row]:
+def rows(seed: int, where: Mapping[str, Any], metrics: Mapping[str, Tensor]) -> list[dict[str, Any]]:
     """Metrics, (b) or (b g), NaN where a prompt does not count -> rows of the grid ``prompts``, one a prompt.
 
     The mean over the rows of a metric is the value of its cell. None from the ninth training seed on.
     """
-    if trained.run.seed >= SEEDS:
+    if seed >= SEEDS:
         return []
     return [
         {**where, "prompt": prompt, "metric": metric, "value": float(f"{value:.{DIGITS}g}"), "stderr": None, "count": 1}
@@ -29,15 +29,13 @@ def rows(trained: Trained, where: Row, metrics: Mapping[str, Tensor]) -> list[Ro
     ]
 
 
-def on_resamples(found: Found, cells: Grid, *, logarithm: bool = False) -> Array | None:
+def on_resamples(prompts: Grid, cells: Grid, *, logarithm: bool = False) -> Array | None:
     """The mean of some cells, or of their logarithms, on the prompts asked and on resamples, (1 + resamples).
 
     None where the prompts of one of them are not kept.
     """
-    if "prompts" not in found.grids:
-        return None
-    labels = ["attn", "seed", "metric", *(axis for axis in found["prompts"].axes if axis != "prompt")]
-    kept = found["prompts"].by(*labels)
+    labels = ["attn", "seed", "metric", *(axis for axis in prompts.axes if axis != "prompt")]
+    kept = prompts.by(*labels)
     wanted = list(dict.fromkeys(cells.frame[labels].itertuples(index=False, name=None)))
     if any(cell not in kept for cell in wanted):
         return None

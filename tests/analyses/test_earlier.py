@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from icl_lab.analyses import prompts
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.comparison import sequential
 from icl_lab.papers import claims, folders
@@ -52,6 +53,20 @@ def test_more_seeds_ask_only_the_new_models_and_find_what_all_at_once_would(tiny
     tiny("--seeds", "3", root=other)
     for name in ("deviant.csv", "positions.csv"):
         assert (tiny.place / name).read_bytes() == (other / "experiments" / "tiny-smoke" / name).read_bytes()
+
+
+def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, monkeypatch):
+    """One from before they were kept holds the same numbers of the same models, and perhaps of more seeds."""
+    with monkeypatch.context() as before:
+        before.setattr(prompts, "SEEDS", 0)
+        tiny("--seeds", "3")
+    tiny.place.rename(tiny.place.with_name("tiny-smoke-000000"))
+    tiny("--seeds", "2", "--force")
+    tiny.place.rename(tiny.place.with_name("tiny-smoke-ffffff"))
+    tiny("--seeds", "3")
+    assert trained(tiny) == []
+    kept = [line.split(",") for line in (tiny.place / "prompts.csv").read_text().splitlines()[1:]]
+    assert {line[4] for line in kept if line[1] == "ssa"} == {"0", "1"}
 
 
 def test_another_question_a_damaged_number_and_force_ask_all(tiny):

@@ -174,9 +174,11 @@ def test_the_recovered_share_on_resamples_by_hand():
     shares = [{**who, "factor": 10.0, "layer": -1, "head": -1, "metric": "recovered", "value": 2 / 3}]
     shares += [{**shares[0], "factor": 1.0, "value": math.nan}]
     grids = {"patches": Grid.of(shares, ["layer", "head", "factor"]), "prompts": Grid.of(rows, ["factor", "prompt"])}
-    drawn = Saturation().on_resamples(Stored(grids), "softmax", {"factor": [1.0, 10.0]}, "", 0)
+    found, cells = Stored(grids), {"factor": [1.0, 10.0]}
+    drawn = Saturation().on_resamples(found, "softmax", cells, "", 0)
     assert drawn[0] == pytest.approx(2 / 3)
     assert {round(value, 6) for value in drawn} == {round(2 / 3, 6), 1.0, round(1 / 3, 6)}
+    assert Saturation().value(found, "softmax", cells, "", 0) == pytest.approx(2 / 3)
 
 
 def test_heads_of_the_first_seeds_are_drawn_and_a_weight_is_written_as_a_share(runs, lab):

@@ -7,7 +7,7 @@ is aggregation, not representation.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import median
 from typing import ClassVar, Self
 
 from matplotlib.figure import Figure
@@ -133,30 +133,29 @@ class Probe(Analysis):
         )
 
     def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
-        """The mean error rate over the cells (they name the factors), of ``together`` unless a metric is named.
-
-        Probes are those after the last layer, unless cells name a layer (0: as read in); ``reference:0.5`` is chance.
-        """
+        """The mean error rate over the cells (they name the factors); ``reference:0.5`` is chance."""
         if (number := constant(of)) is not None:
             return number
-        value = fmean(_cells_of(found, of, cells, metric, seed).frame["value"])
+        value = super().value(found, of, cells, metric, seed)
         if math.isnan(value):
             raise Undefined("the prompts are all of one class, so there is no mean over the classes")
         return value
 
+    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+        """Error rates of ``together`` unless a metric is named.
+
+        Probes are those after the last layer, unless cells name a layer (0: as read in).
+        """
+        grid, metric = found["probe"].where(attn=of, seed=seed), metric or "together"
+        layers = cells.get("layer", [max(grid.where(metric=metric).values("layer"))])
+        where = {axis: list(values) for axis, values in cells.items()} | {"factor": factors_of(cells)}
+        return grid.where(metric=metric, **where | {"layer": list(layers)})
+
     def prompts_error(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> float:
-        """Of all metrics; a probe counts as it was trained."""
-        return 0.0 if constant(of) is not None else _cells_of(found, of, cells, metric, seed).mean_error()
-
-
-def _cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
-    """The cells that a claim is about; raises ``KeyError`` where there are none."""
-    grid, metric = found["probe"].where(attn=of, seed=seed), metric or "together"
-    layers = cells.get("layer", [max(grid.where(metric=metric).values("layer"))])
-    where = {axis: list(values) for axis, values in cells.items()} | {"factor": factors_of(cells)}
-    return grid.where(metric=metric, **where | {"layer": list(layers)})
+        """As of every mean of cells; a probe counts as it was trained."""
+        return 0.0 if constant(of) is not None else super().prompts_error(found, of, cells, metric, seed)
 
 
 def places(found: Found) -> list[tuple[str, float]]:

@@ -20,6 +20,7 @@ from icl_lab.analyses.stretch import FACTORS, check_growth, with_undisturbed
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, Scale
 from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
 from icl_lab.runs.measure import summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
@@ -110,12 +111,12 @@ class Saturation(Analysis):
         errors, patches, stream, single = list[Row](), list[Row](), list[Row](), list[Row]()
         for factor, found in metrics.items():
             errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in found.items()]
-            single += single_prompts.rows(trained, {"factor": factor}, found)
+            single += single_prompts.rows(trained.run.seed, {"factor": factor}, found)
         for done, factor in enumerate(self.factors):
             if factor != 1:
                 rows, found = patch(trained.model, suite, undisturbed, at, factor, device)
                 patches += rows
-                single += single_prompts.rows(trained, {"factor": factor}, found)
+                single += single_prompts.rows(trained.run.seed, {"factor": factor}, found)
                 truth = suite.deviate(undisturbed, [at], factor).targets[:, token]
                 if equal(truth, undisturbed.targets[:, token]):
                     stream += healing(trained.model, suite, undisturbed, at, factor, device)
@@ -151,25 +152,25 @@ class Saturation(Analysis):
         """
         return numbers.quantity(found, of, cells, metric, seed)
 
+    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+        """The cells that the metrics of ``value`` are means of."""
+        return numbers.cells_of(found, of, cells, metric or "recovered", seed)
+
     def on_resamples(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> Array | None:
         """Of errors and what else is told of the answers, and of what patching all heads recovers."""
         if of == numbers.NOTHING:
             return np.zeros(1 + RESAMPLES)
-        own = numbers.cells_of(found, of, cells, metric or "recovered", seed)
         if metric in ("", "recovered"):
-            return numbers.recovered_on_resamples(found, own)
-        return single_prompts.on_resamples(found, own, logarithm=numbers.squared(found, metric))
+            return numbers.recovered_on_resamples(found, self.cells_of(found, of, cells, metric, seed))
+        return super().on_resamples(found, of, cells, metric, seed)
 
     def prompts_error(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> float:
-        """Of all metrics but the shares that a patch recovers or heals."""
-        if of == numbers.NOTHING:
-            return 0.0
-        chosen = numbers.cells_of(found, of, cells, metric or "recovered", seed)
-        return chosen.mean_error(logarithm=numbers.squared(found, metric))
+        """Of all metrics but the shares that a patch recovers or heals, and the norms."""
+        return 0.0 if of == numbers.NOTHING else super().prompts_error(found, of, cells, metric, seed)
 
     def _length(self, cell: Mapping[str, float]) -> int:
         return int(cell["length"]) if self.length is None else self.length

@@ -130,7 +130,7 @@ def cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric
 def recovered_on_resamples(found: Found, cells: Grid) -> Array | None:
     """The mean share that patching recovers on the prompts asked and on resamples of them, (1 + resamples).
 
-    None where ``cells``, rows of ``patches``, are not of all heads, or where the errors of single prompts are not kept.
+    ``cells`` are rows of ``patches``. None where they are not of all heads, and where single prompts are not kept.
     """
     if "prompts" not in found.grids or set(cells.frame["layer"]) | set(cells.frame["head"]) != {ALL}:
         return None
@@ -138,13 +138,14 @@ def recovered_on_resamples(found: Found, cells: Grid) -> Array | None:
     for attn, seed, factor in cells.frame[["attn", "seed", "factor"]].itertuples(index=False, name=None):
         who = {"attn": attn, "seed": seed, "factor": factor}
         there = [Grid.of([{**who, "metric": metric}], ["factor"]) for metric in ("undisturbed", "disturbed", "patched")]
-        calm, spoiled, left = (prompts.on_resamples(found, grid) for grid in there)
+        calm, spoiled, left = (prompts.on_resamples(found["prompts"], grid) for grid in there)
         if calm is None or spoiled is None or left is None:
             return None
         with np.errstate(divide="ignore", invalid="ignore"):
             shares.append((spoiled - left) / (spoiled - calm))
-    known = np.where(np.isfinite(shares), shares, np.nan)  # as ``quantity``, where a factor changed no answer
-    return np.asarray(np.nanmean(known, axis=0))
+    # As in the value a factor that changed no answer is left out; where no factor did, a resample takes the value.
+    drawn = np.ma.masked_invalid(shares).mean(axis=0)
+    return np.asarray(drawn.filled(drawn[0]))
 
 
 def _grid(found: Found, metric: str) -> str:
