@@ -52,10 +52,11 @@ def test_patching_recovers_an_error_that_only_attention_caused():
         model.blocks[0].attention.project.weight[5, 0] = 1.0
         model.read_out.weight[0, 5] = 1.0
     undisturbed = draw(LINEAR, 12, TestSpec(prompts=64, axes={"length": [12.0]}), {})
-    rows, errors = patch(model, LINEAR, undisturbed, 0, 100.0, CPU)
+    rows, left = patch(model, LINEAR, undisturbed, 0, 100.0, CPU)
     shares = {(row["layer"], row["head"]): row["value"] for row in rows}
-    assert errors["disturbed"].mean() > errors["undisturbed"].mean()
-    torch.testing.assert_close(errors["patched"], errors["undisturbed"], rtol=1e-2, atol=1e-3)
+    _, errors = disturb(model, LINEAR, undisturbed, 0, [1.0, 100.0], CPU)
+    assert errors[100.0]["mse"].mean() > errors[1.0]["mse"].mean()
+    torch.testing.assert_close(left, errors[1.0]["mse"], rtol=1e-2, atol=1e-3)
     assert shares[0, 0] == pytest.approx(1, abs=1e-3)  # the head that was drawn away
     assert shares[0, 1] == pytest.approx(0, abs=1e-6)  # the other one changed nothing
     assert shares[0, -1] == shares[-1, -1] == pytest.approx(1, abs=1e-3)
@@ -162,8 +163,9 @@ def test_the_recovered_share_on_resamples_by_hand():
     """
     who = {"task": "linear", "preset": "nano", "spec": "0", "seed": 0, "attn": "softmax", "stderr": None, "count": 1}
     errors = {
-        10.0: {"undisturbed": (1.0, 3.0), "disturbed": (4.0, 6.0), "patched": (1.0, 5.0)},
-        1.0: {"undisturbed": (1.0, 3.0), "disturbed": (1.0, 3.0), "patched": (1.0, 3.0)},
+        1.0: {"mse": (1.0, 3.0)},
+        2.0: {"mse": (1.0, 3.0), "patched": (1.0, 3.0)},
+        10.0: {"mse": (4.0, 6.0), "patched": (1.0, 5.0)},
     }
     rows = [
         {**who, "factor": factor, "metric": metric, "prompt": prompt, "value": value}
@@ -172,9 +174,9 @@ def test_the_recovered_share_on_resamples_by_hand():
         for prompt, value in enumerate(values)
     ]
     shares = [{**who, "factor": 10.0, "layer": -1, "head": -1, "metric": "recovered", "value": 2 / 3}]
-    shares += [{**shares[0], "factor": 1.0, "value": math.nan}]
+    shares += [{**shares[0], "factor": 2.0, "value": math.nan}]
     grids = {"patches": Grid.of(shares, ["layer", "head", "factor"]), "prompts": Grid.of(rows, ["factor", "prompt"])}
-    found, cells = Stored(grids), {"factor": [1.0, 10.0]}
+    found, cells = Stored(grids), {"factor": [2.0, 10.0]}
     drawn = Saturation().on_resamples(found, "softmax", cells, "", 0)
     assert drawn[0] == pytest.approx(2 / 3)
     assert {round(value, 6) for value in drawn} == {round(2 / 3, 6), 1.0, round(1 / 3, 6)}

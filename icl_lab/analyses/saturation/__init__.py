@@ -114,9 +114,9 @@ class Saturation(Analysis):
             single += single_prompts.rows(trained.run.seed, {"factor": factor}, found)
         for done, factor in enumerate(self.factors):
             if factor != 1:
-                rows, found = patch(trained.model, suite, undisturbed, at, factor, device)
+                rows, left = patch(trained.model, suite, undisturbed, at, factor, device)
                 patches += rows
-                single += single_prompts.rows(trained.run.seed, {"factor": factor}, found)
+                single += single_prompts.rows(trained.run.seed, {"factor": factor}, {numbers.PATCHED: left})
                 truth = suite.deviate(undisturbed, [at], factor).targets[:, token]
                 if equal(truth, undisturbed.targets[:, token]):
                     stream += healing(trained.model, suite, undisturbed, at, factor, device)

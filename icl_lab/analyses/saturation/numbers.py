@@ -17,6 +17,8 @@ from icl_lab.errors import Undefined
 from icl_lab.grid import Grid
 
 NOTHING = "reference:nothing"  # of claims: that something is more than nothing
+HARM = ("mse", "balanced-last")  # the first metric of ``Task.disturbed``, of numbers and of classes: what patches undo
+PATCHED = "patched"  # of single prompts: that error with the attention of all heads put back
 SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
 WEIGHTS = ("deviant", AGAINST)  # on the number: what heads are ranked by
 # Of heads, beside the mean over all of them: the mean of the last layer, its best head, the best of all.
@@ -135,9 +137,12 @@ def recovered_on_resamples(found: Found, cells: Grid) -> Array | None:
     if "prompts" not in found.grids or set(cells.frame["layer"]) | set(cells.frame["head"]) != {ALL}:
         return None
     shares = []
+    harm = next(metric for metric in HARM if metric in found["prompts"].values("metric"))
     for attn, seed, factor in cells.frame[["attn", "seed", "factor"]].itertuples(index=False, name=None):
-        who = {"attn": attn, "seed": seed, "factor": factor}
-        there = [Grid.of([{**who, "metric": metric}], ["factor"]) for metric in ("undisturbed", "disturbed", "patched")]
+        there = [
+            Grid.of([{"attn": attn, "seed": seed, "factor": at, "metric": metric}], ["factor"])
+            for at, metric in ((1.0, harm), (factor, harm), (factor, PATCHED))
+        ]
         calm, spoiled, left = (prompts.on_resamples(found["prompts"], grid) for grid in there)
         if calm is None or spoiled is None or left is None:
             return None

@@ -21,14 +21,14 @@ ALL = -1  # the layer or the head of a row: all of them at once
 @torch.no_grad()
 def patch(
     model: GPT2, task: Task, undisturbed: Prompt, at: int, factor: float, device: torch.device
-) -> tuple[list[Row], dict[str, Tensor]]:
-    """Returns the share of the added error that patching heads recovers, and errors of each prompt.
+) -> tuple[list[Row], Tensor]:
+    """Returns the share of the added error that patching heads recovers, and what is left of it in each prompt.
 
     Formula: recovered = (E - E_patched) / (E - E_undisturbed), E the first metric of ``Task.disturbed``
 
     A row for each ``layer`` and ``head``, for all heads of a layer, and for all heads (``ALL``). 1: without the
     deviant's error; 0: patching changes nothing; below 0: it makes the error greater; NaN: the deviant changed none.
-    Errors, (b) or (b g), are those of prompts ``undisturbed`` and ``disturbed``, and of these ``patched`` in all heads.
+    What is left is the error with all heads patched, (b) or (b g).
     """
     disturbed = task.deviate(undisturbed, [at], factor)
     kept: dict[int, Tensor] = {}
@@ -42,8 +42,7 @@ def patch(
         after = judged(task, model(prompt.tokens.to(device), watch).cpu(), prompt)
         return next(iter(task.disturbed(before, after, prompt, [at]).values()))
 
-    found = {"undisturbed": errors(undisturbed), "disturbed": errors(disturbed)}
-    without, spoiled = (summary(each)["value"] for each in found.values())
+    without, spoiled = (summary(errors(prompt))["value"] for prompt in (undisturbed, disturbed))
     layers, heads = len(kept), kept[0].shape[1]
     single = [(layer, head) for layer in range(layers) for head in range(heads)]
     rows: list[Row] = []
@@ -58,9 +57,9 @@ def patch(
             patched[:, head] = kept[there][:, head]
             return patched
 
-        found["patched"] = errors(disturbed, replace)  # all heads come last
-        left = summary(found["patched"])["value"]
+        patched = errors(disturbed, replace)
+        left = summary(patched)["value"]
         share = (spoiled - left) / (spoiled - without) if spoiled != without else float("nan")
         row = {"layer": layer, "head": head, "factor": factor, "metric": "recovered", "value": share}
         rows.append({**row, "stderr": None, "count": len(undisturbed.tokens)})
-    return rows, found
+    return rows, patched  # all heads came last
