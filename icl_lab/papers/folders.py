@@ -88,17 +88,18 @@ class Studies:
     def found(self, analysis: Analysis, claim: Claim) -> Any:
         """Returns what was found where most seeds of what the claim hangs on were asked; None where nothing was.
 
-        Of equals it is the folder of more runs. Those of the latest version of the analysis come first.
+        Of equals it is one that keeps single prompts, then that of more runs. Those of the latest version of the
+        analysis come first.
         """
         place = max(self._studies, key=lambda place: self._extent(self._studies[place], claim), default=None)
         if place is not None and place not in self._read:
             self._read[place] = quantities.stored(analysis, place)
         return None if place is None else self._read[place]
 
-    def _extent(self, study: StudyRecord | None, claim: Claim) -> tuple[bool, int, int, int]:
+    def _extent(self, study: StudyRecord | None, claim: Claim) -> tuple[bool, int, int, bool, int]:
         seeds = len(self._shared(study, claim)) if study is not None else 0
         version, runs = _extent(study)
-        return seeds > 0, version, seeds, runs
+        return seeds > 0, version, seeds, study is not None and "prompts.csv" in study.files, runs
 
     def _shared(self, study: StudyRecord, claim: Claim) -> set[int]:
         """The training seeds of all variants that a claim hangs on, as they are now."""

@@ -9,7 +9,8 @@ import pytest
 from icl_lab.analyses import prompts
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.comparison import sequential
-from icl_lab.papers import claims, folders
+from icl_lab.papers import claims, experiment, folders
+from icl_lab.papers.quantities import Finished
 from icl_lab.runs.store import Store
 from tests.cli.test_report import TWO
 
@@ -67,6 +68,13 @@ def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, m
     assert trained(tiny) == []
     kept = [line.split(",") for line in (tiny.place / "prompts.csv").read_text().splitlines()[1:]]
     assert {line[4] for line in kept if line[1] == "ssa"} == {"0", "1"}
+    # Of both folders with three seeds claims are read from the one that tells the luck of the prompts.
+    made, store = experiment.load("tiny", tiny.files), Store(tiny.runs.parent)
+    finished = Finished(made, store, "smoke")
+    for places in (folders.of("tiny", store, "smoke"), folders.of("tiny", store, "smoke")[::-1]):
+        read = folders.Studies(finished, made.question(), places).found(made.question(), made.claims[0])
+        assert "prompts" in read.grids
+        assert read.seeds == [0, 1, 2]
 
 
 def test_another_question_a_damaged_number_and_force_ask_all(tiny):
