@@ -141,11 +141,15 @@ class Probe(Analysis):
             raise Undefined("the prompts are all of one class, so there is no mean over the classes")
         return value
 
-    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
-        """Error rates of ``together`` unless a metric is named.
+    def cells_of(
+        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
+    ) -> Grid | None:
+        """Error rates of ``together`` unless a metric is named; None of a number.
 
         Probes are those after the last layer, unless cells name a layer (0: as read in).
         """
+        if constant(of) is not None:
+            return None
         grid, metric = found["probe"].where(attn=of, seed=seed), metric or "together"
         layers = cells.get("layer", [max(grid.where(metric=metric).values("layer"))])
         where = {axis: list(values) for axis, values in cells.items()} | {"factor": factors_of(cells)}
