@@ -181,7 +181,7 @@ def test_claims_are_read_from_stored_files(tmp_path):
     who = {"task": "every", "preset": "lite", "spec": "0", "seed": 3, "attn": "ssa"}
     errors = {("together", -1.0): 0.25, ("probe-others", 0.0): 0.5, ("probe-others", 1.0): 0.125}
     rows = [
-        {"metric": metric, "layer": layer, "factor": factor, "value": error * factor, "stderr": 0, "count": 9}
+        {"metric": metric, "layer": layer, "factor": factor, "value": error * factor, "stderr": factor, "count": 9}
         for (metric, layer), error in errors.items()
         for factor in (1.0, 2.0)
     ]
@@ -193,6 +193,10 @@ def test_claims_are_read_from_stored_files(tmp_path):
     assert analysis.value(found, "ssa", {"factor": [1.0, 2.0]}, "", 3) == 0.375
     assert analysis.value(found, "ssa", one, "probe-others", 3) == 0.125  # the last layer
     assert analysis.value(found, "ssa", {**one, "layer": [0.0]}, "probe-others", 3) == 0.5
+    assert analysis.prompts_error(found, "ssa", {"factor": [1.0, 2.0]}, "", 3) == 1.5
+    assert analysis.value(found, "reference:0.5", one, "", 3) == 0.5
+    assert analysis.prompts_error(found, "reference:0.5", one, "", 3) == 0
+    assert analysis.on_resamples(found, "reference:0.5", one, "", 3) is None
     with pytest.raises(KeyError, match="no cell has metric=probe-deviant"):
         analysis.value(found, "ssa", one, "probe-deviant", 3)
     with pytest.raises(KeyError, match="names its factors"):
