@@ -24,17 +24,23 @@ LINEAR, EVERY = ("linear", "test.axes.sigma_x=1,3", "test.axes.sigma_f=1"), ("ev
 ROW_METRICS = {"largest", "top-2", "top-5", "entropy", "effective", "first", "itself", "previous"}
 HEALED = ("weights", "attention", "mlp", "outputs", "input", "residual")
 STREAM = {f"{kind}-healed" for kind in HEALED} | {"attention-norm", "mlp-norm", "stream-norm"}
+ANSWERS = {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}
 DISTURBED = {"largest", "effective", "distance", "deviant", "theory"}
 
 # Two seeds of one rule, one layer, two heads. Of each file: its axes, its metrics, and its rows of one model.
 CASES = {
-    "context": (Context(lengths=(5, 12), prompts=64), LINEAR, {"context": (["length"], {"error"}, 2)}),
+    "context": (
+        Context(lengths=(5, 12), prompts=64),
+        LINEAR,
+        {"context": (["length"], {"error"}, 2), "prompts": (["length", "prompt"], {"error"}, 2 * 64)},
+    ),
     "deviant": (
         Deviant(factors=(1.0, 10.0), prompts=64),
         LINEAR,
         {
             "deviant": (["position", "factor"], {"mse", "recovery"}, 2 * 2),
             "positions": (["position", "factor", "index"], {"error"}, 2 * 12),
+            "prompts": (["position", "factor", "prompt"], {"mse"}, 2 * 64),
         },
     ),
     "fading": (
@@ -85,7 +91,8 @@ CASES = {
         EVERY,
         {
             "heads": (["layer", "head", "factor"], DISTURBED | {"deviant-against"}, 6 * 2 * 2),
-            "errors": (["factor"], {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}, 5 * 2),
+            "errors": (["factor"], ANSWERS, 5 * 2),
+            "prompts": (["factor", "prompt"], ANSWERS | {"patched"}, (5 * 2 + 1) * 64),  # one factor is patched
             "patches": (["layer", "head", "factor"], {"recovered"}, 2 + 1 + 1),
             # four kinds in the one layer and in all, two after it; three norms
             "stream": (["layer", "factor"], STREAM, 4 * 2 + 2 + 3),

@@ -360,7 +360,8 @@ def test_a_deviant_from_the_command_line(run, tmp_path):
     assert "x100" in out
     (folder,) = (tmp_path / "results").glob("deviant-linear-smoke-*")
     assert {path.name for path in folder.iterdir()} == {
-        "deviant.csv", "positions.csv", "table.md", "deviant.png", "deviant.svg", "study.json", "report.html",
+        "deviant.csv", "positions.csv", "prompts.csv", "table.md", "deviant.png", "deviant.svg", "study.json",
+        "report.html",
     }  # fmt: skip
     before = (folder / "deviant.csv").read_bytes()
     run(*words, "--factors", "1,100", "--prompts", "64")
