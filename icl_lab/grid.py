@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Self
 
 import numpy as np
@@ -70,8 +71,7 @@ class Grid:
 
         NaN where a cell has none.
         """
-        errors = self.frame["stderr"] / self.frame["value"] if logarithm else self.frame["stderr"]
-        return float(errors.mean(skipna=False))
+        return mean_error(self.frame["value"], self.frame["stderr"], logarithm=logarithm)
 
     def values_at(self, cells: Sequence[Mapping[str, object]], column: str = "value") -> list[float]:
         """Returns the values of all cells that have one of these sets of labels, of the same columns, in their order.
@@ -183,6 +183,11 @@ class Grid:
         if len({tuple(frame.columns) for frame in frames}) != 1:
             raise ValueError("grids with different axes cannot be joined")
         return cls(pd.concat(frames, ignore_index=True))
+
+
+def mean_error(values: Iterable[float], errors: Iterable[float], *, logarithm: bool) -> float:
+    """``Grid.mean_error`` of values and their standard errors."""
+    return fmean(error / value if logarithm else error for value, error in zip(values, errors, strict=True))
 
 
 def frame_of(rows: Iterable[Row], columns: Sequence[str] | None = None) -> pd.DataFrame:

@@ -3,10 +3,9 @@
 After Section 3.4 of Nakanishi 2025, arXiv 2501.19399.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
 from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures import ranks
 from icl_lab.figures.base import short
+from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, TestSpec, draw, judged
@@ -146,7 +146,7 @@ class Needle(Analysis):
             return number
         where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
         if metric == "best-head":
-            return float(_best_head(found, where)["value"])
+            return super().value(found, of, cells, metric, seed)
         kind = "outcome" if metric == "found" else "top"
         if "trials" not in found.grids:
             raise KeyError(f"'{metric}' stands in trials.csv, which is not there")
@@ -177,19 +177,14 @@ class Needle(Analysis):
             return auc_on_resamples(tops, right)
         return np.asarray(resampled(tops if metric == "top" else right, seed=0).mean(axis=1))
 
-    def prompts_error(
+    def cells_of(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> float:
-        """Of ``best-head``, that of the head which is best on these trials."""
+    ) -> Grid | None:
+        """Of ``best-head``, the head which is best on these trials; None of what is read from single trials."""
         if metric != "best-head":
-            return math.nan
-        where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
-        return float(_best_head(found, where)["stderr"])
-
-
-def _best_head(found: Found, where: Mapping[str, Any]) -> Any:
-    """The row of the head with the greatest score."""
-    return found["heads"].where(**where).frame.sort_values("value").iloc[-1]
+            return None
+        heads = found["heads"].where(attn=of, seed=seed, **{axis: list(values) for axis, values in cells.items()})
+        return Grid(heads.frame.sort_values("value").tail(1))
 
 
 def retrieve(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:

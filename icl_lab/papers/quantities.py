@@ -21,7 +21,7 @@ from icl_lab.comparison.given import Array
 from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.statistics import Evaluation, Scale, evaluation, resampled
 from icl_lab.errors import LabError, Undefined
-from icl_lab.grid import Grid, model_name
+from icl_lab.grid import Grid, mean_error, model_name
 from icl_lab.papers import printed
 from icl_lab.papers.cells import combinations
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity, Variant
@@ -208,9 +208,8 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
     def prompts_error(side: Quantity, seed: int) -> float:
         if side.of.startswith(PRINTED):
             return 0.0  # a printed number is taken as it stands
-        errors = measured(side, claim.metric, seed, "stderr")
-        values = measured(side, claim.metric, seed) if task.log_scale else [1.0] * len(errors)
-        return fmean(error / value for error, value in zip(errors, values, strict=True))
+        values, errors = (measured(side, claim.metric, seed, column) for column in ("value", "stderr"))
+        return mean_error(values, errors, logarithm=task.log_scale)
 
     def on_resamples(side: Quantity, seed: int) -> Array | None:
         # Errors of single prompts are kept of the headline only, and not told of printed numbers.

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from torch import equal
 
 from icl_lab import tasks
-from icl_lab.analyses import prompts as single_prompts
-from icl_lab.analyses import registry
+from icl_lab.analyses import prompts, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
 from icl_lab.analyses.saturation import numbers, pictures, report
 from icl_lab.analyses.saturation.attention import disturb
@@ -111,12 +110,12 @@ class Saturation(Analysis):
         errors, patches, stream, single = list[Row](), list[Row](), list[Row](), list[Row]()
         for factor, found in metrics.items():
             errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in found.items()]
-            single += single_prompts.rows(trained.run.seed, {"factor": factor}, found)
+            single += prompts.rows(trained.run.seed, {"factor": factor}, found)
         for done, factor in enumerate(self.factors):
             if factor != 1:
                 rows, left = patch(trained.model, suite, undisturbed, at, factor, device)
                 patches += rows
-                single += single_prompts.rows(trained.run.seed, {"factor": factor}, {numbers.PATCHED: left})
+                single += prompts.rows(trained.run.seed, {"factor": factor}, {numbers.PATCHED: left})
                 truth = suite.deviate(undisturbed, [at], factor).targets[:, token]
                 if equal(truth, undisturbed.targets[:, token]):
                     stream += healing(trained.model, suite, undisturbed, at, factor, device)
