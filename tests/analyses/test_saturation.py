@@ -156,21 +156,25 @@ def test_what_the_prompts_add_is_kept_of_answers_and_of_what_patching_recovers(r
     assert most("reference:nothing", cells, "recovered", 0) == 0
 
 
-def test_the_recovered_share_on_resamples_by_hand():
-    """Errors of two prompts, undisturbed, disturbed, patched: (5 - 3) / (5 - 2) of all, of the first (4 - 1) / (4 - 1).
-
-    Where a factor added no error its share is left out, as in the value.
-    """
+@pytest.mark.parametrize(
+    ("disturbed", "patched", "told"),
+    [
+        ((4.0, 6.0), (1.0, 5.0), {2 / 3, 1.0, 1 / 3}),  # (5 - 3) / (5 - 2) of both, (4 - 1) / (4 - 1) of the first
+        ((4.0, 3.0), (2.0, 3.0), {2 / 3}),  # the second adds no error: drawn alone, it takes the value of both
+    ],
+)
+def test_the_recovered_share_on_resamples_by_hand(disturbed, patched, told):
+    """Two prompts err 1 and 3 undisturbed. Where a factor added no error its share is left out, as in the value."""
     who = {"task": "linear", "preset": "nano", "spec": "0", "seed": 0, "attn": "softmax", "stderr": None, "count": 1}
     errors = {
         1.0: {"mse": (1.0, 3.0)},
         2.0: {"mse": (1.0, 3.0), "patched": (1.0, 3.0)},
-        10.0: {"mse": (4.0, 6.0), "patched": (1.0, 5.0)},
+        10.0: {"mse": disturbed, "patched": patched},
     }
     rows = [
         {**who, "factor": factor, "metric": metric, "prompt": prompt, "value": value}
-        for factor, told in errors.items()
-        for metric, values in told.items()
+        for factor, found in errors.items()
+        for metric, values in found.items()
         for prompt, value in enumerate(values)
     ]
     shares = [{**who, "factor": 10.0, "layer": -1, "head": -1, "metric": "recovered", "value": 2 / 3}]
@@ -179,7 +183,7 @@ def test_the_recovered_share_on_resamples_by_hand():
     found, cells = Stored(grids), {"factor": [2.0, 10.0]}
     drawn = Saturation().on_resamples(found, "softmax", cells, "", 0)
     assert drawn[0] == pytest.approx(2 / 3)
-    assert {round(value, 6) for value in drawn} == {round(2 / 3, 6), 1.0, round(1 / 3, 6)}
+    assert {round(value, 6) for value in drawn} == {round(value, 6) for value in told}
     assert Saturation().value(found, "softmax", cells, "", 0) == pytest.approx(2 / 3)
 
 

@@ -24,6 +24,7 @@ from icl_lab.papers import claims, experiment, folders, ledger, printed, study
 from icl_lab.papers.card import state
 from icl_lab.papers.cells import combinations
 from icl_lab.papers.quantities import Finished, from_grids
+from icl_lab.papers.schema import Quantity
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -311,6 +312,13 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
         for s in (10, 1)
     ]
     assert most.high == -most.low == pytest.approx(1.959964 * sum(map(fmean, sides)), rel=1e-5)
+    # A printed number is taken as it stands: what hangs on the prompts is the error of the run beside it.
+    beside = msgspec.structs.replace(made.claims[0], right=Quantity("printed:softmax", {"sigma_f": [10.0]}))
+    printed_beside = from_grids(finished, beside)
+    assert printed_beside.noise(2) is None
+    own = [run.grid().where(**CELL | {"attn": "softmax"}) for run in groups["softmax"]]
+    alone = fmean(grid.mean_error(logarithm=True) for grid in own)
+    assert printed_beside.bound(2).high == pytest.approx(1.959964 * alone, rel=1e-5)
     text = study.publish(made, study.Order("small", "smoke", overlay=True), groups, lab, place)
     assert {"report.html", "table.md", "comparison.csv"} <= {path.name for path in place.iterdir()}
     assert "| softmax, columns moved by -1 | printed |" in text
