@@ -12,6 +12,7 @@ from icl_lab.errors import Undefined
 from icl_lab.option_values import write
 from icl_lab.papers import cost, folders, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
+from icl_lab.papers.quantities import Source
 from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import DECIDED, Finding
 from icl_lab.runs import study_folder
@@ -49,46 +50,50 @@ def findings(
     judged, finished = [], quantities.Finished(experiment, store, preset, settings)
     kept = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
-        scale = quantities.scale(experiment, claim)
-        prompts = 0 if analysis is None else _prompts(analysis, finished, claim)
         if analysis is None:
-            source = quantities.from_grids(finished, claim)
+            asks, source = True, quantities.from_grids(finished, claim)
         else:
+            prompts = _prompts(analysis, finished, claim)
             there = kept.found(analysis, claim) if found is None else found
-            source = quantities.from_analysis(analysis, there, claim, scale, prompts)
-        silent = next(iter(source.silent.values()), "")
-        if not source.seeds:
-            why = silent or finished.lacking(claim)
-            judged.append(Finding(claim, "nothing to judge" if silent else "not run", note=why))
-            continue
-        try:
-            left, right = (
-                [source.read(side, claim.metric, seed) for seed in source.seeds] for side in (claim.left, claim.right)
-            )
-        except Undefined as reason:
-            judged.append(Finding(claim, "nothing to judge", note=str(reason.args[0])))
-            continue
-        except KeyError as reason:  # the preset's test grid has no such cell
-            judged.append(Finding(claim, "not run", note=str(reason.args[0])))
-            continue
-        if scale == "log-ratio":
-            left, right = ([math.exp(value) for value in values] for values in (left, right))
-        lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
-        judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
-        verdict = judge(source.noise, source.resolution, lacks, hours)
-        these = _without_luck(verdict) and (analysis is None or prompts > 0)
-        if these and verdict.verdict in DECIDED:
-            bounded = judge(source.bound, source.resolution, lacks, hours)
-            if bounded.verdict == verdict.verdict and not _without_luck(bounded):
-                verdict, these = bounded, False
-        last = verdict.seeds[-1] if verdict.verdict in DECIDED else math.inf
-        passed = tuple(seed for seed in source.silent if seed < last)
-        if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
-            judged.append(Finding(claim, "nothing to judge", note=silent))
-            continue
-        failed = gate.failed(finished, claim, verdict.seeds)
-        judged.append(replace(verdict, failed=failed, passed=passed, these_prompts=these))
+            scale = quantities.scale(experiment, claim)
+            asks, source = prompts > 0, quantities.from_analysis(analysis, there, claim, scale, prompts)
+        judged.append(_judged(finished, claim, source, costs.seed(finished, claim) / 3600, asks))
     return judged
+
+
+def _judged(finished: quantities.Finished, claim: Claim, source: Source, hours: float, asks: bool) -> Finding:
+    """Judges a claim from both sides of it as they are read; ``hours`` is what one more seed costs.
+
+    ``asks`` says whether models are asked prompts at all, so that the luck of these has to be in the interval.
+    """
+    silent = next(iter(source.silent.values()), "")
+    if not source.seeds:
+        return Finding(claim, "nothing to judge" if silent else "not run", note=silent or finished.lacking(claim))
+    try:
+        left, right = (
+            [source.read(side, claim.metric, seed) for seed in source.seeds] for side in (claim.left, claim.right)
+        )
+    except Undefined as reason:
+        return Finding(claim, "nothing to judge", note=str(reason.args[0]))
+    except KeyError as reason:  # the preset's test grid has no such cell
+        return Finding(claim, "not run", note=str(reason.args[0]))
+    scale = quantities.scale(finished.experiment, claim)
+    if scale == "log-ratio":
+        left, right = ([math.exp(value) for value in values] for values in (left, right))
+    lacks = partial(_unlearned, finished, claim, source.seeds)
+    judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
+    verdict = judge(source.noise, source.resolution, lacks, hours)
+    these = _without_luck(verdict) and asks
+    if these and verdict.verdict in DECIDED:
+        bounded = judge(source.bound, source.resolution, lacks, hours)
+        if bounded.verdict == verdict.verdict and not _without_luck(bounded):
+            verdict, these = bounded, False
+    last = verdict.seeds[-1] if verdict.verdict in DECIDED else math.inf
+    passed = tuple(seed for seed in source.silent if seed < last)
+    if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
+        return Finding(claim, "nothing to judge", note=silent)
+    failed = gate.failed(finished, claim, verdict.seeds)
+    return replace(verdict, failed=failed, passed=passed, these_prompts=these)
 
 
 def _without_luck(finding: Finding) -> bool:
