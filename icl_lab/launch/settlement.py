@@ -12,8 +12,8 @@ from icl_lab.launch.study import Finish
 
 if TYPE_CHECKING:
     from icl_lab.analyses.earlier import Earlier
+    from icl_lab.papers.finished import Finished
     from icl_lab.papers.ledger import Entry
-    from icl_lab.papers.quantities import Finished
     from icl_lab.papers.schema import Experiment
     from icl_lab.papers.settle import Step
     from icl_lab.papers.verdicts import Finding
@@ -112,11 +112,12 @@ class Settlement:
         return self._asked[key]
 
     def _look(self, name: str) -> "tuple[Finished, list[Finding]]":
-        from icl_lab.papers import claims, quantities
+        from icl_lab.papers import claims
+        from icl_lab.papers.finished import Finished
 
         if name not in self._known:
             made, _, found = claims.stored(name, self.files, self.lab.store, self.preset, self._costs)
-            self._known[name] = quantities.Finished(made, self.lab.store, self.preset), found
+            self._known[name] = Finished(made, self.lab.store, self.preset), found
         return self._known[name]
 
     def _measured(self, spec: "RunSpec") -> float:

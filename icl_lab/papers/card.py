@@ -1,7 +1,6 @@
 """What ``list experiments`` says of one: what it is, what it costs at each preset, and what is finished."""
 
 from icl_lab.errors import BadValue
-from icl_lab.papers import quantities
 from icl_lab.papers.schema import Experiment
 from icl_lab.runs import size
 from icl_lab.runs.presets import PRESETS
@@ -28,6 +27,6 @@ def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, 
     finished, operations = 0, 0.0
     for variant in experiment.variants:
         spec = experiment.spec(variant, preset)
-        finished += store.run(spec, 0, quantities.rule(variant)).finished
+        finished += store.run(spec, 0, variant.tested_with).finished
         operations += size.trained(spec) + size.tested(spec)
     return finished, len(experiment.variants), operations

@@ -12,6 +12,7 @@ from icl_lab.errors import Undefined
 from icl_lab.option_values import write
 from icl_lab.papers import cost, folders, gate, quantities, verdicts
 from icl_lab.papers import experiment as experiments
+from icl_lab.papers.finished import Finished
 from icl_lab.papers.quantities import Source
 from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import DECIDED, Finding
@@ -47,7 +48,7 @@ def findings(
     sides, unless it is at hand as ``found``. Who asks of many experiments hands on what it knows of their ``costs``.
     """
     analysis, costs = experiment.question(), costs or cost.Costs(store, preset)
-    judged, finished = [], quantities.Finished(experiment, store, preset, settings)
+    judged, finished = [], Finished(experiment, store, preset, settings)
     kept = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
         if analysis is None:
@@ -61,7 +62,7 @@ def findings(
     return judged
 
 
-def _judged(finished: quantities.Finished, claim: Claim, source: Source, hours: float, asks: bool) -> Finding:
+def _judged(finished: Finished, claim: Claim, source: Source, hours: float, asks: bool) -> Finding:
     """Judges a claim from both sides of it as they are read; ``hours`` is what one more seed costs.
 
     ``asks`` says whether models are asked prompts at all, so that the luck of these has to be in the interval.
@@ -102,12 +103,12 @@ def _without_luck(finding: Finding) -> bool:
     return effect is not None and not math.isnan(effect.low) and math.isnan(effect.prompts_error[0])
 
 
-def _prompts(analysis: Analysis, finished: quantities.Finished, claim: Claim) -> int:
+def _prompts(analysis: Analysis, finished: Finished, claim: Claim) -> int:
     """How many prompts a model is asked, at the least of the sets that are drawn; 0 where it is asked none."""
     return min((count for count, _ in analysis.asks(finished.spec(claim.left.of))), default=0)
 
 
-def _unlearned(finished: quantities.Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:
+def _unlearned(finished: Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:
     """Which side of a claim has not learned its task in the first so many of the seeds."""
     return gate.unlearned(finished, claim, seeds[:count])
 
@@ -141,7 +142,7 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
     ]
     if (analysis := experiment.question()) is None or not known:
         return said
-    now = folders.prepared(quantities.Finished(experiment, store, preset), analysis)
+    now = folders.prepared(Finished(experiment, store, preset), analysis)
     for place, study in known.items():
         if other := folders.asked_otherwise(study, now):
             told = ", ".join(f"{option}={write(there)} (now {write(here)})" for option, (there, here) in other.items())

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from functools import cached_property
 from statistics import median
 
-from icl_lab.papers import quantities
-from icl_lab.papers.quantities import Finished
+from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim
 from icl_lab.runs import size
 from icl_lab.runs.run import Run
@@ -75,7 +74,7 @@ def tests(finished: Finished, claim: Claim) -> list[RunSpec]:
     if not finished.experiment.tested:
         return []
     names = finished.variants_for([claim])
-    found = {(finished.spec(of).hash, quantities.rule(finished.variant(of))): finished.spec(of) for of in names}
+    found = {(finished.spec(of).hash, finished.variant(of).tested_with): finished.spec(of) for of in names}
     return list(found.values())
 
 

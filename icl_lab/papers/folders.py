@@ -12,6 +12,7 @@ from typing import Any
 
 from icl_lab.analyses.frame import Analysis
 from icl_lab.papers import quantities
+from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim
 from icl_lab.runs import study_folder
 from icl_lab.runs.store import Store
@@ -62,9 +63,9 @@ def asked_otherwise(study: StudyRecord, analysis: Analysis) -> dict[str, tuple[A
     }
 
 
-def prepared(finished: quantities.Finished, analysis: Analysis) -> Analysis:
+def prepared(finished: Finished, analysis: Analysis) -> Analysis:
     """Returns an experiment's analysis with the options filled in that hang on its runs."""
-    rules = {name: quantities.rule(finished.variant(name)) for name in finished.specs}
+    rules = {name: finished.variant(name).tested_with for name in finished.specs}
     return analysis.prepared([finished.store.run(finished.specs[name], 0, rule) for name, rule in rules.items()])
 
 
@@ -74,7 +75,7 @@ class Studies:
     A folder that answers another question (``asked_otherwise``) is none of them.
     """
 
-    def __init__(self, finished: quantities.Finished, analysis: Analysis | None, places: Sequence[Path]) -> None:
+    def __init__(self, finished: Finished, analysis: Analysis | None, places: Sequence[Path]) -> None:
         self._finished = finished
         known = {place: study_folder.read(place) for place in places}
         now = None if analysis is None else prepared(finished, analysis)

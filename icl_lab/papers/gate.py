@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from icl_lab.papers.quantities import Finished
+from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.runs import summary
 

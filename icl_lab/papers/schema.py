@@ -37,6 +37,11 @@ class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     printed: str = ""
     printed_where: dict[str, str] = {}
 
+    @property
+    def tested_with(self) -> str:
+        """The rule that stands in the trained model when it is tested, by its one spelling; empty for its own."""
+        return normalizers.canonical(self.swap) if self.swap else ""
+
 
 class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The error of a variant (or ``reference:...``) over cells: the mean, or the mean logarithm for ratios.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from icl_lab.analyses.earlier import Earlier
 from icl_lab.comparison.sequential import SPENT
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers import quantities, study
+from icl_lab.papers import study
 from icl_lab.papers.cost import Costs
-from icl_lab.papers.quantities import Finished
+from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import LIKELY, Finding
 from icl_lab.runs import reuse
@@ -101,7 +101,7 @@ def _have(finished: Finished, found: Finding) -> int:
 def _missing(finished: Finished, variants: Sequence[str], seeds: int, before: Earlier | None) -> list[Run]:
     """The runs of variants that a look at so many seeds lacks; for an analysis, those without a model to ask."""
     experiment, store = finished.experiment, finished.store
-    rules = {name: quantities.rule(finished.variant(name)) for name in variants}
+    rules = {name: finished.variant(name).tested_with for name in variants}
     members = {
         name: [store.run(finished.specs[name], seed, swap) for seed in range(seeds)] for name, swap in rules.items()
     }

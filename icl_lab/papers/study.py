@@ -17,7 +17,7 @@ from icl_lab.comparison.gather import publish as publish_study
 from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.page import markdown_rows
 from icl_lab.errors import BadValue
-from icl_lab.papers import claims, folders, quantities, sections
+from icl_lab.papers import claims, folders, sections
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.schema import Experiment
 from icl_lab.runs import study_folder
@@ -32,7 +32,7 @@ def groups(
 ) -> dict[str, list[Run]]:
     """Returns the runs of each variant, seeds 0 to ``seeds`` - 1, finished or not."""
     specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
-    rules = {variant.name: quantities.rule(variant) for variant in experiment.variants}
+    rules = {variant.name: variant.tested_with for variant in experiment.variants}
     return {name: [store.run(spec, seed, rules[name]) for seed in range(seeds)] for name, spec in specs.items()}
 
 

@@ -10,7 +10,7 @@ from icl_lab.analyses import prompts
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.comparison import sequential
 from icl_lab.papers import claims, experiment, folders
-from icl_lab.papers.quantities import Finished
+from icl_lab.papers.finished import Finished
 from icl_lab.runs.store import Store
 from tests.cli.test_report import TWO
 

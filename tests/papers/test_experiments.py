@@ -23,7 +23,8 @@ from icl_lab.grid import Grid
 from icl_lab.papers import claims, experiment, folders, ledger, printed, study
 from icl_lab.papers.card import state
 from icl_lab.papers.cells import combinations
-from icl_lab.papers.quantities import Finished, from_grids
+from icl_lab.papers.finished import Finished
+from icl_lab.papers.quantities import from_grids
 from icl_lab.papers.schema import Quantity
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS

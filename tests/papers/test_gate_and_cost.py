@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from icl_lab.comparison.statistics import evaluation_interval, resampled
 from icl_lab.papers import claims, cost, experiment, gate, quantities
-from icl_lab.papers.quantities import Finished
+from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.pipeline import sweep
 from icl_lab.runs import size
@@ -60,7 +60,7 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
         lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0), [*errors]
     )
     monkeypatch.setattr(quantities, "from_grids", lambda made, claim: source)
-    monkeypatch.setattr(quantities, "Finished", lambda *given: finished)
+    monkeypatch.setattr(claims, "Finished", lambda *given: finished)
     about = claim("softmax", "softmax", 10.0)
     about.right.cells["sigma_f"] = [40.0]
     made = replace(finished.experiment, claims=[about])

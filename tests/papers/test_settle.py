@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from icl_lab.errors import Stopped
 from icl_lab.papers import claims, experiment, settle
 from icl_lab.papers.cost import Costs
-from icl_lab.papers.quantities import Finished
+from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Variant
 from icl_lab.papers.verdicts import Finding, judge
 from icl_lab.runs.store import Store

@@ -1,0 +1,136 @@
+"""The finished runs of an experiment at one scale: which there are, what they measured, what models have learned."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+
+import msgspec
+from msgspec.structs import replace
+
+from icl_lab import tasks
+from icl_lab.comparison import outside
+from icl_lab.comparison.outside import Outside
+from icl_lab.errors import LabError
+from icl_lab.grid import Grid
+from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Variant
+from icl_lab.runs import summary
+from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Store
+
+
+class Finished:
+    """The finished runs of an experiment at one scale, each read once."""
+
+    def __init__(self, experiment: Experiment, store: Store, preset: str, settings: Sequence[str] = ()) -> None:
+        self.experiment, self.store = experiment, store
+        self.specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
+        self.task = tasks.build(experiment.task)
+        self._read: dict[tuple[str, int, str], tuple[Grid, Errors | None]] = {}
+        self._homes: dict[tuple[str, int], dict[str, float]] = {}
+
+    def variant(self, of: str) -> Variant:
+        """Returns the variant of that name, or whose printed row is named.
+
+        For a reference, the same in every run, it is the baseline beside which it is.
+        """
+        name = of.removeprefix(PRINTED)
+        found = self.experiment.variant(name) or self.experiment.variant(self.experiment.baseline)
+        if found is None:
+            raise LabError(f"'{of}' is no variant of this experiment.")
+        return found
+
+    def spec(self, of: str) -> RunSpec:
+        """Returns the specification of a variant."""
+        return self.specs[self.variant(of).name]
+
+    def variants_for(self, claims: Iterable[Claim]) -> list[str]:
+        """Returns the variants that have to be asked before claims can be judged, in the order of the file.
+
+        In grids references stand beside the baseline; an analysis asks them beside the first variant, and so needs it
+        always, and with it the baseline. Of one whose claims are about something else than variants it is all of them.
+        """
+        sides = {side.of for claim in claims for side in (claim.left, claim.right)}
+        wanted = {self.variant(of).name for of in sides}
+        if self.experiment.question() is not None:
+            wanted |= {next(iter(self.specs)), self.experiment.baseline}
+            if any(self.experiment.variant(of) is None and not of.startswith("reference:") for of in sides):
+                wanted.update(self.specs)
+        return [name for name in self.specs if name in wanted]
+
+    @cached_property
+    def prompted(self) -> dict[str, Outside]:
+        """The prompted models of the task that are stored."""
+        return outside.stored(self.store.root, next(iter(self.specs.values())).task)
+
+    def seeds(self, of: str) -> set[int]:
+        """Returns the training seeds of which a variant has a finished run; of what has none, those of the baseline."""
+        if of.startswith(PROMPTED) and of not in self.prompted:
+            return set()
+        spec, swap = self.spec(of), self.variant(of).tested_with
+        return {seed for seed in self.store.seeds(spec) if self.store.run(spec, seed, swap).finished}
+
+    def measured(self, of: str, seed: int) -> tuple[Grid, Errors | None]:
+        """Returns the grid of a run and what each prompt adds to it, where that is kept."""
+        return self._measured(self.spec(of), seed, self.variant(of).tested_with)
+
+    def lacking(self, claim: Claim) -> str:
+        """Says which prompted model of a claim is not stored; empty where there is none to wait for."""
+        asked = [side.of for side in (claim.left, claim.right) if side.of.startswith(PROMPTED)]
+        return "; ".join(
+            f"no study of {of} is stored here (icl-lab prompted)" for of in asked if of not in self.prompted
+        )
+
+    def errors(self, of: str, seed: int) -> Errors | None:
+        """Returns what each prompt adds to the headline of a variant or a prompted model, where that is kept."""
+        return self.prompted[of].errors if of.startswith(PROMPTED) else self.measured(of, seed)[1]
+
+    def errors_of_reference(self, of: str, cells: Sequence[Mapping[str, float]]) -> Errors:
+        """Returns what each prompt adds to the headline of a reference in cells of the test: measured now, not kept."""
+        spec = self.spec(of)
+        asked = {axis: {cell[axis] for cell in cells if axis in cell} for axis in spec.test.axes}
+        # The lengths stay as they are: prompts of the others may be cut from those of the greatest.
+        axes = {axis: sorted(asked[axis]) or values for axis, values in spec.test.axes.items() if axis != "length"}
+        test = replace(spec.test, axes=spec.test.axes | axes)
+        return _errors_of_reference(spec.task, of.partition(":")[2], msgspec.json.encode(test))
+
+    def fixed(self, of: str) -> Mapping[str, float]:
+        """Returns the labels that stand beside those of the task's own axes."""
+        return self.prompted[of].fixed if of.startswith(PROMPTED) else {}
+
+    def at_home(self, of: str, seed: int) -> Mapping[str, float]:
+        """Returns the errors in training conditions of a trained model, with its own rule, and of the references.
+
+        A model that a claim reads with another position code is asked with that of its training, where it was tested
+        with both: another code may cost what it has learned. Empty where the model has no grid, or one that leaves
+        training conditions out.
+        """
+        spec = self.spec(of)
+        if spec.test.positions:
+            plain = replace(spec, test=replace(spec.test, positions=""))
+            spec = plain if self.store.run(plain, seed).finished else spec
+        key = (spec.hash, seed)
+        if key not in self._homes and self.store.run(spec, seed).finished:
+            grid = self._measured(spec, seed, "")[0]
+            known = not summary.left_out(grid, self.task, spec)
+            self._homes[key] = summary.at_home([grid], self.task, spec) if known else {}
+        return self._homes.get(key, {})
+
+    def left_out(self, of: str, seed: int) -> str:
+        """Returns which training conditions the grid of a model leaves out, in words; nothing without a grid."""
+        if not (run := self.store.run(self.spec(of), seed)).finished:
+            return ""
+        return summary.left_out(self._measured(run.spec, seed, "")[0], self.task, run.spec)
+
+    def _measured(self, spec: RunSpec, seed: int, swap: str) -> tuple[Grid, Errors | None]:
+        key = (spec.hash, seed, swap)
+        if key not in self._read:
+            self._read[key] = self.store.run(spec, seed, swap).measured()
+        return self._read[key]
+
+
+@lru_cache(maxsize=64)  # of experiments at several scales it is often the same
+def _errors_of_reference(task_choice: str, name: str, test: bytes) -> Errors:
+    """What each prompt of a test, a ``TestSpec`` as JSON, adds to the headline of a reference."""
+    task = tasks.build(task_choice)
+    predict = task.references()[name]
+    return measure({name: Subject(predict)}, task, msgspec.json.decode(test, type=TestSpec)).errors
