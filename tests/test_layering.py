@@ -35,7 +35,7 @@ OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, 
 BASES = {
     "tasks": {"base", "declared", "drawing", "estimators", "prompt", "spoken", "symbols"},
     "normalizers": {"base", "contextual", "starts"},
-    "analyses": {"asking", "frame", "observe", "stretch", "page"},
+    "analyses": {"asking", "frame", "observe", "options", "page", "prompts", "stretch"},
 }
 DOORS = {
     "pandas": {"grid", "tables", "python"},  # python names the type it returns

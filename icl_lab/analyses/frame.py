@@ -8,7 +8,6 @@ all: labels and CSV files are here, ``asking.py`` trains what is missing and ask
 
 import dataclasses
 import math
-import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,14 +21,14 @@ import msgspec
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
-from icl_lab.analyses import prompts, registry
+from icl_lab.analyses import options, prompts, registry
+from icl_lab.analyses.options import option as option  # analyses find all they need here
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.files import present
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.option_values import GREATEST
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import Subject, TestSpec, draw
 from icl_lab.runs.run import Run
@@ -39,52 +38,7 @@ from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Prompt, Task
 
 Row = Mapping[str, Any]
-WHOLES = 1_000_000  # the greatest whole number of an option that names no other bound
-VALUES = 1000  # of one option: each is measured by itself
 SHIFTS = "shifts"  # in ``Analysis.grids``: every axis of the task's test grid
-
-
-def option(
-    default: Any,
-    help: str,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    names: Sequence[str] = (),
-    later: bool = False,
-) -> Any:
-    """Declares a field that is an option: its default, its help, its least and greatest value, and further names.
-
-    One that came ``later`` is not recorded where it has its default: studies from before it ask the same question.
-    """
-    about = {"help": help, "least": least, "most": most, "names": tuple(names), "later": later}
-    return dataclasses.field(default=default, metadata=about)
-
-
-def kind_of(hint: Any) -> tuple[type, bool]:
-    """Returns the type of one value of an option, and whether there may be several.
-
-    >>> kind_of(tuple[float, ...]), kind_of(int | None)
-    ((<class 'float'>, True), (<class 'int'>, False))
-    """
-    if typing.get_origin(hint) is tuple:
-        return typing.get_args(hint)[0], True
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        return next(kind for kind in typing.get_args(hint) if kind is not type(None)), False
-    return hint, False
-
-
-def bounds(field: "dataclasses.Field[Any]", kind: type) -> tuple[float, float]:
-    """Returns the least and the greatest value of an option of numbers, those of its kind where it names none."""
-    usual = (-WHOLES, WHOLES) if kind is int else (-GREATEST, GREATEST)
-    found = (field.metadata.get(name) for name in ("least", "most"))
-    least, most = (bound if told is None else told for told, bound in zip(found, usual, strict=True))
-    return least, most
-
-
-def _plain(value: float) -> str:
-    """A number in a sentence: 4,096, 0.5, 1e+15."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 @dataclass(frozen=True)
@@ -171,20 +125,7 @@ class Analysis(ABC):
     """A question to trained models. Subclasses are frozen dataclasses; their fields are their options."""
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if isinstance(value, tuple) and len(value) > VALUES:
-                raise BadValue(f"{field.name} takes at most {VALUES} values, got {len(value):,}.")
-            for each in value if isinstance(value, tuple) else (value,):
-                if isinstance(each, float) and not math.isfinite(each):
-                    raise BadValue(f"{field.name} must be finite, got {each:g}.")
-                if isinstance(each, int | float) and not isinstance(each, bool):
-                    least, most = bounds(field, kind_of(hints[field.name])[0])
-                    if each < least:
-                        raise BadValue(f"{field.name} must be at least {least:g}, got {_plain(each)}.")
-                    if each > most:
-                        raise BadValue(f"{field.name} must be at most {_plain(most)}, got {_plain(each)}.")
+        options.check(self)
 
     grids: ClassVar[Mapping[str, Sequence[str]]]  # each grid that it makes (a CSV file) -> the axes of the grid
     title: ClassVar[str]  # of its figures and its page, after task and preset

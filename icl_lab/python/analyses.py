@@ -213,11 +213,11 @@ def _rules(
 
 def _option(question: str, name: str, value: Any) -> Any:
     """An option as a file would hold it: numbers in the place of a text are the text that lists them."""
-    from icl_lab.analyses import frame, registry
+    from icl_lab.analyses import options, registry
 
     if isinstance(value, str) or not isinstance(value, Sequence):
         return value
     hint = typing.get_type_hints(registry.part(question)).get(name)
-    if frame.kind_of(hint) == (str, False):
+    if options.kind_of(hint) == (str, False):
         return ",".join(f"{number:.12g}" for number in value)
     return list(value)
