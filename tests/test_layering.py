@@ -35,7 +35,7 @@ OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, 
 BASES = {
     "tasks": {"base", "declared", "drawing", "estimators", "prompt", "spoken", "symbols"},
     "normalizers": {"base", "contextual", "starts"},
-    "analyses": {"asking", "frame", "observe", "options", "page", "prompts", "stretch"},
+    "analyses": {"asking", "frame", "observe", "options", "page", "stretch"},
 }
 DOORS = {
     "pandas": {"grid", "tables", "python"},  # python names the type it returns

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from icl_lab.analyses.frame import Analysis
+from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import Undefined
 from icl_lab.option_values import write
 from icl_lab.papers import cost, folders, gate, quantities, verdicts
@@ -51,19 +52,19 @@ def findings(
     judged, finished = [], Finished(experiment, store, preset, settings)
     kept = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
+        scale = quantities.scale(experiment, claim)
         if analysis is None:
             asks, source = True, quantities.from_grids(finished, claim)
         else:
             prompts = _prompts(analysis, finished, claim)
             there = kept.found(analysis, claim) if found is None else found
-            scale = quantities.scale(experiment, claim)
             asks, source = prompts > 0, quantities.from_analysis(analysis, there, claim, scale, prompts)
-        judged.append(_judged(finished, claim, source, costs.seed(finished, claim) / 3600, asks))
+        judged.append(_judged(finished, claim, source, scale, costs, asks))
     return judged
 
 
-def _judged(finished: Finished, claim: Claim, source: Source, hours: float, asks: bool) -> Finding:
-    """Judges a claim from both sides of it as they are read; ``hours`` is what one more seed costs.
+def _judged(finished: Finished, claim: Claim, source: Source, scale: Scale, costs: cost.Costs, asks: bool) -> Finding:
+    """Judges a claim from both sides of it as they are read.
 
     ``asks`` says whether models are asked prompts at all, so that the luck of these has to be in the interval.
     """
@@ -78,10 +79,9 @@ def _judged(finished: Finished, claim: Claim, source: Source, hours: float, asks
         return Finding(claim, "nothing to judge", note=str(reason.args[0]))
     except KeyError as reason:  # the preset's test grid has no such cell
         return Finding(claim, "not run", note=str(reason.args[0]))
-    scale = quantities.scale(finished.experiment, claim)
     if scale == "log-ratio":
         left, right = ([math.exp(value) for value in values] for values in (left, right))
-    lacks = partial(_unlearned, finished, claim, source.seeds)
+    lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
     judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
     verdict = judge(source.noise, source.resolution, lacks, hours)
     these = _without_luck(verdict) and asks

@@ -65,8 +65,8 @@ def asked_otherwise(study: StudyRecord, analysis: Analysis) -> dict[str, tuple[A
 
 def prepared(finished: Finished, analysis: Analysis) -> Analysis:
     """Returns an experiment's analysis with the options filled in that hang on its runs."""
-    rules = {name: finished.variant(name).tested_with for name in finished.specs}
-    return analysis.prepared([finished.store.run(finished.specs[name], 0, rule) for name, rule in rules.items()])
+    runs = [finished.store.run(spec, 0, finished.variant(name).tested_with) for name, spec in finished.specs.items()]
+    return analysis.prepared(runs)
 
 
 class Studies:

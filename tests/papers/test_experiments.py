@@ -317,7 +317,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     beside = msgspec.structs.replace(made.claims[0], right=Quantity("printed:softmax", {"sigma_f": [10.0]}))
     printed_beside = from_grids(finished, beside)
     assert printed_beside.noise(2) is None
-    own = [run.grid().where(**CELL | {"attn": "softmax"}) for run in groups["softmax"]]
+    own = [run.grid().where(**CELL) for run in groups["softmax"]]
     alone = fmean(grid.mean_error(logarithm=True) for grid in own)
     assert printed_beside.bound(2).high == pytest.approx(1.959964 * alone, rel=1e-5)
     text = study.publish(made, study.Order("small", "smoke", overlay=True), groups, lab, place)
