@@ -40,6 +40,11 @@ LEGEND = (
 )
 
 
+def names(what: str) -> list[str]:
+    """Returns the names of the parts of one kind, or of the presets."""
+    return list(PRESETS) if what == "presets" else [name for registry in KINDS[what] for name in registry.names()]
+
+
 def listing(what: str) -> Iterable[str]:
     """Yields lines for the terminal. ``what`` is ``tasks``, ``normalizers``, ``positions`` or ``presets``."""
     if what == "presets":
@@ -148,7 +153,7 @@ def ledger_of(root: Path) -> list[Entry]:
 def _paper(root: Path, name: str) -> list[str]:
     """The claims of one paper."""
     entries = [entry for entry in ledger_of(root) if ledger.paper_of(entry.paper) == name]
-    return [f"{ledger.tally(entries)}.", "", *ledger.table(entries)]
+    return [f"{ledger.tally(entries)}.", "", *ledger.table(entries, studies="experiments")]
 
 
 # What may stand between marks, and who writes it.

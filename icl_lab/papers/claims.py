@@ -52,14 +52,14 @@ def findings(
     judged, finished = [], Finished(experiment, store, preset, settings)
     kept = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
-        scale = quantities.scale(experiment, claim)
+        scale, place = quantities.scale(experiment, claim), kept.place(claim)
         if analysis is None:
             asks, source = True, quantities.from_grids(finished, claim)
         else:
             prompts = _prompts(analysis, finished, claim)
-            there = kept.found(analysis, claim) if found is None else found
+            there = kept.found(analysis, place) if found is None else found
             asks, source = prompts > 0, quantities.from_analysis(analysis, there, claim, scale, prompts)
-        judged.append(_judged(finished, claim, source, scale, costs, asks))
+        judged.append(replace(_judged(finished, claim, source, scale, costs, asks), study=place))
     return judged
 
 

@@ -6,6 +6,7 @@ name, that hold more seeds of some of them.
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from icl_lab.papers import quantities
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim
 from icl_lab.runs import study_folder
+from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import StudyRecord
 
@@ -33,6 +35,12 @@ def of(experiment_name: str, store: Store, preset: str) -> list[Path]:
     """Returns the folders of an experiment, here or in the repository, the usual one first."""
     place = usual(experiment_name, store, preset)
     return [store.study(place), *store.studies(place.parent, others(place))]
+
+
+def parts(folder_name: str) -> tuple[str, str] | None:
+    """Returns the experiment and the preset that the name of a folder tells; None for one that was named otherwise."""
+    found = re.fullmatch(rf"(.+)-({'|'.join(PRESETS)})(?:-[0-9a-f]{{6}})?", folder_name)
+    return None if found is None else (found[1], found[2])
 
 
 def fullest(experiment_name: str, store: Store, preset: str) -> Path:
@@ -77,7 +85,7 @@ class Studies:
 
     def __init__(self, finished: Finished, analysis: Analysis | None, places: Sequence[Path]) -> None:
         self._finished = finished
-        known = {place: study_folder.read(place) for place in places}
+        known = {place: study_folder.read(place) for place in places if place.exists()}
         now = None if analysis is None else prepared(finished, analysis)
         self._studies = {
             place: study
@@ -86,13 +94,16 @@ class Studies:
         }
         self._read: dict[Path, Any] = {}
 
-    def found(self, analysis: Analysis, claim: Claim) -> Any:
-        """Returns what was found where most seeds of what the claim hangs on were asked; None where nothing was.
+    def place(self, claim: Claim) -> Path | None:
+        """Returns the folder where most seeds of what the claim hangs on were asked; None where there is none.
 
         Of equals it is one that keeps single prompts, then that of more runs. Those of the latest version of the
         analysis come first.
         """
-        place = max(self._studies, key=lambda place: self._extent(self._studies[place], claim), default=None)
+        return max(self._studies, key=lambda place: self._extent(self._studies[place], claim), default=None)
+
+    def found(self, analysis: Analysis, place: Path | None) -> Any:
+        """Returns what was found in one of the folders; None where nothing was, or without a folder."""
         if place is not None and place not in self._read:
             self._read[place] = quantities.stored(analysis, place)
         return None if place is None else self._read[place]

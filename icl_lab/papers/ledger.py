@@ -123,17 +123,21 @@ def tally(entries: Sequence[Entry]) -> str:
     return f"{claims} claims{scales}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts)
 
 
-def table(entries: Sequence[Entry]) -> list[str]:
-    """Returns the entries as lines of a Markdown table."""
+def table(entries: Sequence[Entry], studies: str = "") -> list[str]:
+    """Returns the entries as lines of a Markdown table.
+
+    With ``studies``, the address of the folder of all studies, the name of an experiment leads to the tables of the
+    one that its claim is read from.
+    """
     head = md.head(["experiment", "claim", "where", "published", "scale", "here", "verdict", "would decide it"])
-    return [*head, *(md.row(_cells(entry)) for entry in entries)]
+    return [*head, *(md.row(_cells(entry, studies)) for entry in entries)]
 
 
 def table_csv(entries: Sequence[Entry]) -> str:
     """Returns the entries as CSV, with every number that a verdict rests on."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, *NUMBERS, "q", "seeds", "outlook", *LATER, *ERRORS])
+    writer.writerow([*COLUMNS, *NUMBERS, "q", "seeds", "outlook", *LATER, *ERRORS, "study"])
     for e in entries:
         f = e.finding
         numbers: list[object] = [""] * len(NUMBERS)
@@ -148,15 +152,15 @@ def table_csv(entries: Sequence[Entry]) -> str:
         if f.later is not None:
             c = f.later.effect
             after = [c.effect, c.low, c.high, " ".join(map(str, f.later_seeds)), f.later.says]
-        writer.writerow([*row, f.outlook, *after, *errors])
+        writer.writerow([*row, f.outlook, *after, *errors, f.study.name if f.study else ""])
     return text.getvalue()
 
 
-def _cells(entry: Entry) -> list[str]:
+def _cells(entry: Entry, studies: str) -> list[str]:
     f = entry.finding
-    here = f.words or "—"
+    here, name = f.words or "—", md.code(entry.experiment)
     return [
-        md.code(entry.experiment),
+        f"[{name}]({studies}/{f.study.name}/table.md)" if studies and f.study else name,
         f.claim.statement,
         f.claim.where,
         f.claim.published,

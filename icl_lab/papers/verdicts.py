@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -66,6 +67,7 @@ class Finding:
     passed: tuple[int, ...] = ()  # seeds passed over: what the claim is about did not occur in them
     later: Replication | None = None  # what seeds say that came after the verdict; None where there are not enough
     later_seeds: tuple[int, ...] = ()
+    study: Path | None = None  # the folder of the analysis that it is read from; None where grids of runs tell
 
     @property
     def found(self) -> Effect | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from icl_lab.figures.thumbnail import thumbnail
 from icl_lab.option_values import in_words
+from icl_lab.papers.ledger import Entry
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 from icl_lab.site import cards, findings, pages, rows, studies
@@ -58,12 +59,11 @@ def build(stock: Stock, serving: bool = False) -> Site:
         "origin": environment.origin(),
     }
     known = {card.id: card for card in stock.cards}
-    places = {
-        (study.place.split("/")[-1].removesuffix(f"-{preset}"), preset): f"studies/{study.id}.html"
-        for study in stock.studies
-        if study.kind == "experiment" and study.record and study.record.runs
-        for preset in [study.record.runs[0].preset]
-    }
+
+    def page_of(entry: Entry) -> str:
+        study = findings.study_of(entry, stock.studies)
+        return f"studies/{study.id}.html" if study is not None else ""
+
     groups = rows.members(stock.studies, stock.cards)
     site: Site = dict(_assets())
     site |= _thumbnails(stock.studies)
@@ -72,7 +72,7 @@ def build(stock: Stock, serving: bool = False) -> Site:
         root="",
         here="index.html",
         **rows.overview(stock.results, stock.cards, stock.studies, groups, stock.findings, set(site)),
-        places=places,
+        page_of=page_of,
         **common,
     )
     site["findings.html"] = pages.render(
@@ -82,7 +82,7 @@ def build(stock: Stock, serving: bool = False) -> Site:
         findings=stock.findings,
         verdicts=list(dict.fromkeys(entry.finding.verdict for entry in stock.findings.all)),
         tone=findings.tone,
-        places=places,
+        page_of=page_of,
         **common,
     )
     site["compare.html"] = pages.render("compare.html", root="", here="compare.html", **common)
@@ -127,11 +127,8 @@ def _run(card: Card, stock: Stock, used: Mapping[str, Sequence[Study]], common: 
 
 
 def _study(study: Study, stock: Stock, members: rows.Members, common: Mapping[str, Any]) -> bytes:
-    entries = [
-        entry
-        for entry in stock.findings.all
-        if study.kind == "experiment" and study.place.split("/")[-1] == f"{entry.experiment}-{entry.preset}"
-    ]
+    entries = [entry for entry in stock.findings.all if findings.study_of(entry, stock.studies) is study]
+    beside = [other for other in stock.studies if other is not study and other.asked[0] == study.asked[0] != ""]
     record = study.record
     setup = [("kind", study.kind)]
     if record is not None:
@@ -143,6 +140,7 @@ def _study(study: Study, stock: Stock, members: rows.Members, common: Mapping[st
         here="",
         study=study,
         entries=entries,
+        beside=beside,
         tone=findings.tone,
         runs=[(label, task, preset, seeds) for label, task, preset, seeds, _ in members],
         compare=rows.beside([card for *_, cards in members for card in cards]),

@@ -90,6 +90,7 @@ def _number(text: str) -> str:
 def _study(study: Study, date: str, small: bool) -> dict[str, Any]:
     members = study.record.runs if study.record is not None else []
     tested, presets = ({getattr(each, name) for each in members} for name in ("task", "preset"))
+    seeds = len({each.seed for each in members})
     return {
         "kind": study.kind if study.kind == "experiment" else "study",
         "name": study.title,
@@ -97,7 +98,7 @@ def _study(study: Study, date: str, small: bool) -> dict[str, Any]:
         "task": next(iter(tested)) if len(tested) == 1 else "",
         "rule": "",
         "preset": next(iter(presets)) if len(presets) == 1 else "",
-        "seed": "",
+        "seed": f"{seeds} seed{'s' * (seeds > 1)}" if seeds else "",
         "date": date,
         "number": "",
         "value": "",

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from icl_lab import analyses
 from icl_lab.analyses.page import sections
 from icl_lab.comparison.page import Section
 from icl_lab.errors import LabError, RunFailed
-from icl_lab.papers import experiment
+from icl_lab.papers import experiment, folders
 from icl_lab.runs import study_folder
 from icl_lab.runs.study_folder import RECORD, StudyRecord
 from icl_lab.site.names import address
@@ -31,13 +32,17 @@ class File:
 
 @dataclass(frozen=True)
 class Study:
-    """A folder of results that is no run. ``place`` is its path in the results folder."""
+    """A folder of results that is no run. ``place`` is its path in the results folder.
+
+    ``asked`` is the experiment and the preset that it answers; empty for what is no experiment's.
+    """
 
     place: str
     kind: str
     title: str
     finding: str = ""
     paper: str = ""
+    asked: tuple[str, str] = ("", "")
     record: StudyRecord | None = None
     damage: str = ""
     sections: tuple[Section, ...] = ()
@@ -99,10 +104,13 @@ def read(folder: Path, place: str, files: Path) -> Study:
     except (OSError, UnicodeDecodeError) as reason:
         table, damage = "", damage or f"{folder / 'table.md'} cannot be read: {reason}"
     experiments = place.startswith("experiments/")
-    title, paper = _experiment(folder.name, record, files) if experiments else ("", "")
+    asked = (folders.parts(folder.name) if experiments else None) or ("", "")
+    title, paper = _experiment(asked[0], files)
     parts = sections(table.splitlines())
     head = next((part.title for part in parts if part.title), "") if table.startswith("#") else ""
     notes = [note for part in parts[:2] for note in part.notes]
+    if record is not None and record.kind in analyses.names() and len(parts[0].notes) > 1:
+        notes = notes[1:]  # the first one tells the task, the preset and the seeds
     copied, left = _files(folder)
     return Study(
         place=place,
@@ -110,6 +118,7 @@ def read(folder: Path, place: str, files: Path) -> Study:
         title=title or head or folder.name,
         finding=_first(notes),
         paper=paper,
+        asked=asked,
         record=record,
         damage=damage,
         sections=tuple(parts),
@@ -124,13 +133,10 @@ def _first(notes: list[str]) -> str:
     return text if len(text) <= 320 else re.split(r"(?<=[.:]) ", text[:320])[0].rstrip(":") + " …"
 
 
-def _experiment(name: str, record: StudyRecord | None, files: Path) -> tuple[str, str]:
-    """The title and the paper of an experiment, by the name of its folder: ``NAME-PRESET``."""
-    asked = name.rpartition("-")[0]
-    if record is not None and record.runs and name.endswith(f"-{record.runs[0].preset}"):
-        asked = name.removesuffix(f"-{record.runs[0].preset}")
+def _experiment(name: str, files: Path) -> tuple[str, str]:
+    """The title and the paper of an experiment; nothing where there is none, or its file is not there."""
     try:
-        made = experiment.load(asked, files)
+        made = experiment.load(name, files)
     except LabError:  # of another version, or with a --name: then its own table has a title
         return "", ""
     return made.title, made.paper

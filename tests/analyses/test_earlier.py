@@ -72,7 +72,8 @@ def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, m
     made, store = experiment.load("tiny", tiny.files), Store(tiny.runs.parent)
     finished = Finished(made, store, "smoke")
     for places in (folders.of("tiny", store, "smoke"), folders.of("tiny", store, "smoke")[::-1]):
-        read = folders.Studies(finished, made.question(), places).found(made.question(), made.claims[0])
+        kept = folders.Studies(finished, made.question(), places)
+        read = kept.found(made.question(), kept.place(made.claims[0]))
         assert "prompts" in read.grids
         assert read.seeds == [0, 1, 2]
 

@@ -1,6 +1,7 @@
 """The command line as a user meets it: output, exit codes, one clear line for every slip."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -234,6 +235,18 @@ def test_list(run, what):
         "presets": "lite",
     }
     assert there[what] in out
+
+
+def test_list_without_a_kind_names_all_that_there_is_and_how_to_read_on(run):
+    code, out, _ = run("list")
+    assert code == 0
+    kinds = dict(line.split(": ", 1) for line in re.sub(r"\n    ", " ", out).splitlines())
+    for kind, name in (("tasks", "recall"), ("normalizers", "ssmax"), ("positions", "rotary"), ("presets", "nano")):
+        assert name in kinds[kind].split(", ")
+    assert "ssa-table1" in kinds["experiments"].split(", ")
+    code, out, _ = run(*kinds["next"].split("   ")[0].split()[1:])
+    assert code == 0
+    assert "w = softmax(" in out
 
 
 @pytest.mark.slow

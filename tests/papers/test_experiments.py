@@ -280,6 +280,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     found = claims.findings(made, lab.store, "smoke", [place])
     assert [f.verdict for f in found] == ["not learned", "not learned", "not run"]  # sixty steps
     assert "no cell has sigma_f=7" in found[2].words
+    assert {finding.study for finding in found} == {None}  # runs tell
     low, high = (
         [
             groups["softmax"][seed].grid().at(attn="softmax", metric="mse-code", sigma_x=1, sigma_f=s, length=12)
@@ -375,6 +376,8 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     found = claims.findings(made, Store(tmp_path), "lite", [place])
     assert [f.verdict for f in found] == ["supported", "contradicted", "contradicted", "no difference"]
     assert found[2].found.effect == pytest.approx(0.67, abs=0.05)
+    assert {finding.study for finding in found} == {place}
+    assert {f.study for f in claims.findings(made, Store(tmp_path), "lite", [tmp_path / "nothing"])} == {None}
     # More prompts are the same question, another position is none: nothing is read from what answers that.
     store, analysis = Store(tmp_path / "kept"), made.question()
     usual = folders.usual("ssa-table5", store, "lite")

@@ -1,6 +1,7 @@
 """The ledger: every claim at every scale, and which of them is shown."""
 
 import csv
+import dataclasses
 import io
 import math
 from pathlib import Path
@@ -89,6 +90,17 @@ def test_the_table_says_all_and_the_csv_holds_every_number():
     assert (later["later"], later["later_seeds"]) == ("borne out", "3 4 5")
     assert float(later["later_low"]) < float(later["later_effect"]) < float(later["later_high"])
     assert float(later["later_effect"]) == pytest.approx(math.log(0.5), abs=1e-3)
+
+
+def test_a_claim_leads_to_the_study_that_it_is_read_from():
+    read = dataclasses.replace(found(*CLEAR), study=Path("results/experiments/one-lite-0a1b2c"))
+    entries = [Entry("one", "p", "lite", read), Entry("one", "p", "nano", found(*CLEAR))]
+    from_study, from_grids = ledger.table(entries, studies="there")[2:]
+    assert from_study.startswith("| [`one`](there/one-lite-0a1b2c/table.md) |")
+    assert from_grids.startswith("| `one` |")
+    assert ledger.table(entries)[2].startswith("| `one` |")
+    rows = csv.DictReader(io.StringIO(ledger.table_csv(entries)))
+    assert [row["study"] for row in rows] == ["one-lite-0a1b2c", ""]
 
 
 def test_papers_are_told_apart_by_what_their_files_name_first():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urldefrag
@@ -169,6 +170,45 @@ def test_findings_come_first_with_their_verdicts(store):
             "badge open",
         ]
     assert "1 supported, 1 inconclusive" in " ".join(Page(site["index.html"]).text)
+
+
+def test_a_verdict_leads_to_the_study_that_it_is_read_from_and_stands_on_its_page(store):
+    runs = [store.run(made.spec_of(), seed) for seed in (0, 1)]
+    made.study(store.root, "experiments/made-smoke", "Few.", members=runs[:1])
+    more = made.study(store.root, "experiments/made-smoke-0a1b2c", "More.", members=runs)
+    made.study(store.root, "experiments/made-lite", "At another scale.", members=runs)
+    few = made.entry("A is less", "one seed")
+    few = replace(few, finding=replace(few.finding, study=more.with_name("made-smoke")))
+    grids = made.entry("B is less", "supported")  # told by grids: the study with most runs shows them
+    entries = [few, grids, made.entry("C is less", "supported", preset="nano")]
+    stock = Stock.of(store, store.root, lambda *_: Findings(entries, entries))
+    page_of = {study.place: f"studies/{study.id}.html" for study in stock.studies}
+    site = build(stock)
+    links = [link for link in Page(site["findings.html"]).links() if link.startswith("studies/")]
+    assert links == [page_of["experiments/made-smoke"], page_of["experiments/made-smoke-0a1b2c"]]
+    for place, statement in (("made-smoke", "A is less"), ("made-smoke-0a1b2c", "B is less")):
+        page = Page(site[page_of[f"experiments/{place}"]])
+        told = " ".join(page.text)
+        assert [each for each in ("A is less", "B is less", "C is less") if each in told] == [statement]
+        others = {page_of[f"experiments/{name}"] for name in ("made-smoke", "made-smoke-0a1b2c", "made-lite")}
+        others.discard(page_of[f"experiments/{place}"])
+        assert {f"studies/{link}" for link in page.links()} & set(page_of.values()) == others
+
+
+def test_a_study_that_is_no_experiments_has_none_beside_it_and_the_list_counts_its_seeds(store):
+    runs = [store.run(made.spec_of(), seed) for seed in (0, 1)]
+    for name, members in (("compare-x", runs), ("compare-y", runs[:1]), ("notes", [])):
+        made.study(store.root, name, "Found.", members=members)
+    stock = Stock.of(store, store.root, made.none)
+    site = build(stock)
+    pages_of = {study.place: f"studies/{study.id}.html" for study in stock.studies}
+    assert all("Other studies" not in " ".join(Page(site[page]).text) for page in pages_of.values())
+    rows = re.findall(r'href="(studies/[^"]+)".*?data-c="seed"[^>]*>([^<]*)<', site["index.html"].decode(), re.DOTALL)
+    assert dict(rows) == {
+        pages_of["compare-x"]: "2 seeds",
+        pages_of["compare-y"]: "1 seed",
+        pages_of["notes"]: "",
+    }
 
 
 def test_a_league_is_shown_on_the_first_page(store):

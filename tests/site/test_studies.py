@@ -43,6 +43,35 @@ def test_an_experiment_has_the_title_of_its_file(tmp_path):
     assert (study.kind, study.title, study.paper) == ("experiment", "What it asks", "Somebody, 2025")
 
 
+def test_an_experiment_is_known_by_its_folder_with_a_hash_behind_it_too(tmp_path):
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "made-up.toml").write_text(
+        'title = "What it asks"\npaper = "Somebody, 2025"\ntask = "linear"\nbaseline = "softmax"\nconditions = "none"\n'
+        'variants = [{name = "softmax", attn = "softmax"}]\nclaims = []\n'
+    )
+    for place in ("experiments/made-up-lite2-0a1b2c", "experiments/of-my-own", "made-up-lite2"):
+        made.study(tmp_path / "results", place, "Found.")
+    known = {s.place: (s.title, s.asked) for s in studies.every({"own": tmp_path / "results"}, files)}
+    assert known == {
+        "experiments/made-up-lite2-0a1b2c": ("What it asks", ("made-up", "lite2")),
+        "experiments/of-my-own": ("of-my-own", ("", "")),
+        "made-up-lite2": ("made-up-lite2", ("", "")),
+    }
+
+
+def test_the_finding_of_an_analysis_is_what_it_found_and_not_what_was_asked(tmp_path):
+    above = "Task linear, preset lite, 3 training seeds."
+    made.study(tmp_path, "a", f"{above}\n\nAnswers stop at 8.\n\nB: where they stay.\n", kind="boundary")
+    made.study(tmp_path, "b", f"{above}\n\n### Over seeds\n\nMeans.\n\n| a |\n| --- |\n| 1 |\n", kind="boundary")
+    made.study(tmp_path, "c", "Against softmax 0.5.\n\nNumbers are means.\n", kind="compare")
+    assert {place: study.finding for place, study in read(tmp_path).items()} == {
+        "a": "Answers stop at 8.",
+        "b": above,
+        "c": "Against softmax 0.5.",
+    }
+
+
 def test_links_and_large_files_are_not_copied_and_it_says_so(tmp_path, monkeypatch):
     folder = made.study(tmp_path, "compare-x", "Found.")
     (tmp_path / "secret.csv").write_text("secret")

@@ -2,31 +2,42 @@
 
 import os
 import sys
+import textwrap
 from pathlib import Path
 
 import click
 
 from icl_lab import __version__
+from icl_lab.cli.hints import then
 from icl_lab.cli.options import experiments_option, read_option, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.cli.values import Folder
 
+WHAT = ("tasks", "normalizers", "positions", "presets", "experiments")
+LINE = 110  # characters
+
 
 @click.command("list")
-@click.argument("what", type=click.Choice(["tasks", "normalizers", "positions", "presets", "runs", "experiments"]))
+@click.argument("what", type=click.Choice([*WHAT, "runs"]), required=False)
 @read_option
 @experiments_option
-def list_(what: str, results: Path, files: Path) -> None:
-    """Say what there is: tasks, normalizers, positions, presets, runs or experiments."""
+def list_(what: str | None, results: Path, files: Path) -> None:
+    """Say what there is: tasks, normalizers, positions, presets, runs or experiments; without one, the names of all."""
     from icl_lab.cli import index, runs
     from icl_lab.evidence.layer import Layer
     from icl_lab.papers import experiment
     from icl_lab.papers.card import card
     from icl_lab.runs.store import Store
 
+    place = experiment.place(files)
+    if what is None:
+        for kind in WHAT:
+            there = experiment.names(place) if kind == "experiments" else index.names(kind)
+            out(textwrap.fill(f"{kind}: {', '.join(there)}", LINE, subsequent_indent="    ", break_on_hyphens=False))
+        out(f"next: {then('list', {'what': ['normalizers']})}   (formulas and sources; the others, and runs, alike)")
+        return
     if what == "experiments":
-        place = experiment.place(files)
         for name in experiment.names(place):
             for line in card(name, experiment.load(name, place), Store(results, Layer.find())):
                 out(line)
