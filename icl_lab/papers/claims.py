@@ -59,7 +59,8 @@ def findings(
             prompts = _prompts(analysis, finished, claim)
             there = kept.found(analysis, place) if found is None else found
             asks, source = prompts > 0, quantities.from_analysis(analysis, there, claim, scale, prompts)
-        judged.append(replace(_judged(finished, claim, source, scale, costs, asks), study=place))
+        about = tuple(finished.tested(name) for name in finished.variants_for([claim]))
+        judged.append(replace(_judged(finished, claim, source, scale, costs, asks), about=about, study=place))
     return judged
 
 

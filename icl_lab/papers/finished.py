@@ -43,6 +43,10 @@ class Finished:
         """Returns the specification of a variant."""
         return self.specs[self.variant(of).name]
 
+    def tested(self, of: str) -> tuple[str, str]:
+        """Returns the hash of a variant's specification, and the rule put in for its test (empty: its own)."""
+        return self.spec(of).hash, self.variant(of).tested_with
+
     def variants_for(self, claims: Iterable[Claim]) -> list[str]:
         """Returns the variants that have to be asked before claims can be judged, in the order of the file.
 

@@ -67,6 +67,7 @@ class Finding:
     passed: tuple[int, ...] = ()  # seeds passed over: what the claim is about did not occur in them
     later: Replication | None = None  # what seeds say that came after the verdict; None where there are not enough
     later_seeds: tuple[int, ...] = ()
+    about: tuple[tuple[str, str], ...] = ()  # the hashes of the trainings that it hangs on, each with the rule put in
     study: Path | None = None  # the folder of the analysis that it is read from; None where grids of runs tell
 
     @property

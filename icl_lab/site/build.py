@@ -1,7 +1,9 @@
 """The whole site: every page and file by its path. Nothing is written here."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 from icl_lab.figures.thumbnail import thumbnail
 from icl_lab.option_values import in_words
 from icl_lab.papers.ledger import Entry
+from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 from icl_lab.site import cards, findings, pages, rows, studies
@@ -42,6 +45,19 @@ class Stock:
     studies: Sequence[Study]
     findings: Findings
 
+    @cached_property
+    def _tests(self) -> Mapping[tuple[str, str], Sequence[Card]]:
+        """The runs of each training, by its hash and the rule that it is tested with."""
+        found = defaultdict[tuple[str, str], list[Card]](list)
+        for card in self.cards:
+            found[card.spec, card.swap].append(card)
+        return found
+
+    def of_finding(self, finding: Finding) -> list[Card]:
+        """Returns the runs that a verdict rests on."""
+        runs = (card for test in finding.about for card in self._tests.get(test, ()))
+        return [card for card in runs if card.seed in finding.seeds]
+
     @classmethod
     def of(cls, store: Store, files: Path, judge: Callable[[Store, Path], Findings] | None = None) -> "Stock":
         """Reads a results folder and the evidence; ``files`` holds the experiments, ``judge`` their findings."""
@@ -62,7 +78,7 @@ def build(stock: Stock, serving: bool = False) -> Site:
 
     def page_of(entry: Entry) -> str:
         study = findings.study_of(entry, stock.studies)
-        return f"studies/{study.id}.html" if study is not None else ""
+        return f"studies/{study.id}.html" if study is not None else rows.beside(stock.of_finding(entry.finding), "")
 
     groups = rows.members(stock.studies, stock.cards)
     site: Site = dict(_assets())

@@ -281,6 +281,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     assert [f.verdict for f in found] == ["not learned", "not learned", "not run"]  # sixty steps
     assert "no cell has sigma_f=7" in found[2].words
     assert {finding.study for finding in found} == {None}  # runs tell
+    assert found[0].about == ((groups["softmax"][0].spec.hash, ""),)
     low, high = (
         [
             groups["softmax"][seed].grid().at(attn="softmax", metric="mse-code", sigma_x=1, sigma_f=s, length=12)

@@ -195,6 +195,30 @@ def test_a_verdict_leads_to_the_study_that_it_is_read_from_and_stands_on_its_pag
         assert {f"studies/{link}" for link in page.links()} & set(page_of.values()) == others
 
 
+def test_a_verdict_without_a_study_leads_to_its_runs_side_by_side(store):
+    def about(statement, seeds, *runs):
+        entry = made.entry(statement, "supported")
+        tests = tuple((run.spec.hash, run.swap) for run in runs)
+        return replace(entry, finding=replace(entry.finding, seeds=seeds, about=tests))
+
+    made.finished(store, "ssmax", 0)
+    softmax, ssa, ssmax = (store.run(made.spec_of(rule), 0) for rule in ("softmax", "ssa", "ssmax"))
+    swapped = softmax.swapped("ssmax:s=swap")
+    entries = [
+        about("A", (0, 1), softmax, ssa),
+        about("B", (0,), softmax, swapped),
+        about("C", (1,), ssmax),  # a run that is not there
+        about("D", (0,), ssmax),  # nothing beside it
+    ]
+    stock = Stock.of(store, store.root, lambda *_: Findings(entries, entries))
+    site, named = build(stock), {card.id: (card.name, card.seed) for card in stock.cards}
+    links = [link for link in Page(site["findings.html"]).links() if link.startswith("compare.html#")]
+    both, beside = ({named[each] for each in link.partition("runs=")[2].split(",")} for link in links)
+    assert both == {("softmax", 0), ("softmax", 1), ("ssa", 0), ("ssa", 1)}
+    assert beside == {("softmax", 0), ("softmax->ssmax:s=swap", 0)}
+    assert Page(site["index.html"]).links().count(links[0]) == 1
+
+
 def test_a_study_that_is_no_experiments_has_none_beside_it_and_the_list_counts_its_seeds(store):
     runs = [store.run(made.spec_of(), seed) for seed in (0, 1)]
     for name, members in (("compare-x", runs), ("compare-y", runs[:1]), ("notes", [])):
