@@ -61,12 +61,14 @@ class Store:
     def runs(self, say: Say | None = None, preset: str = "") -> Iterator[Run]:
         """Yields every run that has begun, of one preset where said, then those that only the evidence holds.
 
+        They come by task, rule and specification, and seeds by their number.
+
         Raises ``RunFailed`` where a specification cannot be read or has another hash than its folder; with ``say`` such
         a folder, or one that is called otherwise, is named and passed over.
         """
         seen = set[str]()
         wanted = f"*/*/{preset + '-' if preset else ''}*/seed-*"
-        for path in sorted(self.root.glob(f"runs/{wanted}/spec.json")):
+        for path in sorted(self.root.glob(f"runs/{wanted}/spec.json"), key=lambda path: _by_number(path.parent)):
             try:
                 run = self._begun(path)
             except RunFailed as reason:
@@ -76,7 +78,8 @@ class Store:
                 continue
             seen.add(run.key)
             yield run
-        for kept in self.layer.runs() if self.layer is not None else ():
+        held = self.layer.runs() if self.layer is not None else ()
+        for kept in sorted(held, key=lambda kept: _by_number(Path(kept.key))):
             if kept.key not in seen and Path(kept.key).match(wanted):
                 place = self.root / "runs" / kept.key
                 yield Run(place, read_spec(kept.read("spec.json"), kept.path), seed_of(place) or 0, layer=self.layer)
@@ -105,6 +108,11 @@ class Store:
         spec = read_spec(path.read_bytes(), path)
         checks.folder(spec, path.parent)
         return Run(path.parent, spec, seed, layer=self.layer)
+
+
+def _by_number(folder: Path) -> tuple[Path, int, str]:
+    """What the folders of runs are ordered by: seed 2 comes before seed 10."""
+    return folder.parent, seed_of(folder) or 0, folder.name
 
 
 def seed_of(folder: Path) -> int | None:

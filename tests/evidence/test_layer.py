@@ -455,6 +455,16 @@ def test_the_repositorys_runs_pass_every_check(repository, tmp_path):
         run.measured()
 
 
+def test_runs_come_by_the_number_of_their_seeds(own, repository):
+    for seed in (10, 2):
+        other = Store(own.folder.parents[4]).run(own.spec, seed)
+        shutil.copytree(own.folder, other.folder)
+    assert [run.seed for run in Store(own.folder.parents[4]).runs()] == [0, 2, 10]
+    held = [(run.folder.parent, run.seed) for run in Store(own.folder, repository).runs(preset="lite2")]
+    assert held == sorted(held)
+    assert max(seed for _, seed in held) > 10
+
+
 def test_tracked_results_stay_small(repository):
     """8 MB for what was there when the evidence was packed, and 120 kB for each run since."""
     git = ["git", "-C", str(ROOT), "ls-files", "-z", "results"]
