@@ -46,6 +46,21 @@ class Stock:
     findings: Findings
 
     @cached_property
+    def _answers(self) -> Mapping[tuple[str, str], Sequence[Study]]:
+        """The studies of each experiment at each preset."""
+        found = defaultdict[tuple[str, str], list[Study]](list)
+        for study in self.studies:
+            found[study.asked].append(study)
+        return found
+
+    def study_of(self, entry: Entry) -> Study | None:
+        """Returns the study that a verdict is read from, or, where grids tell it, the largest of its experiment."""
+        own, place = self._answers.get((entry.experiment, entry.preset), ()), entry.finding.study
+        if place is not None:
+            own = [study for study in own if study.place.endswith(f"/{place.name}")]
+        return max(own, key=lambda study: len(study.record.runs) if study.record else 0, default=None)
+
+    @cached_property
     def _tests(self) -> Mapping[tuple[str, str], Sequence[Card]]:
         """The runs of each training, by its hash and the rule that it is tested with."""
         found = defaultdict[tuple[str, str], list[Card]](list)
@@ -77,7 +92,7 @@ def build(stock: Stock, serving: bool = False) -> Site:
     known = {card.id: card for card in stock.cards}
 
     def page_of(entry: Entry) -> str:
-        study = findings.study_of(entry, stock.studies)
+        study = stock.study_of(entry)
         return f"studies/{study.id}.html" if study is not None else rows.beside(stock.of_finding(entry.finding), "")
 
     groups = rows.members(stock.studies, stock.cards)
@@ -143,7 +158,7 @@ def _run(card: Card, stock: Stock, used: Mapping[str, Sequence[Study]], common: 
 
 
 def _study(study: Study, stock: Stock, members: rows.Members, common: Mapping[str, Any]) -> bytes:
-    entries = [entry for entry in stock.findings.all if findings.study_of(entry, stock.studies) is study]
+    entries = [entry for entry in stock.findings.all if stock.study_of(entry) is study]
     beside = [other for other in stock.studies if other is not study and other.asked[0] == study.asked[0] != ""]
     record = study.record
     setup = [("kind", study.kind)]

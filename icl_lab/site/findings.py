@@ -10,7 +10,6 @@ from icl_lab.papers import headlines, ledger, replications
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.verdicts import RULE
 from icl_lab.runs.store import Store
-from icl_lab.site.studies import Study
 
 # In words of one kind each, so that colours are never all that tells verdicts apart.
 TONES = {
@@ -76,14 +75,6 @@ def judged(store: Store, files: Path) -> Findings:
     named = [(name, text) for name, texts in headlines.HEADLINES.items() for text in texts]
     first = [strongest[claim] for claim in named if claim in strongest]
     return Findings(entries, first or list(strongest.values())[:FEW])
-
-
-def study_of(entry: Entry, studies: Sequence[Study]) -> Study | None:
-    """The study that a verdict is read from, or, where grids of runs tell it, that of its experiment with most runs."""
-    own, place = [study for study in studies if study.asked == (entry.experiment, entry.preset)], entry.finding.study
-    if place is not None:
-        own = [study for study in own if study.place.endswith(f"/{place.name}")]
-    return max(own, key=lambda study: len(study.record.runs) if study.record else 0, default=None)
 
 
 def tone(entry: Entry) -> str:
