@@ -107,12 +107,12 @@ class Finding:
         """What would decide an open claim, in words: seeds and hours of one core, or more test prompts."""
         few = self.decision is not None and self.verdict == "inconclusive"
         if self.verdict == "one seed" or (few and len(self.seeds) < min(sequential.SPENT)):
-            return f"{min(sequential.SPENT) - len(self.seeds)} more seeds for a first look"
+            return f"{_more(min(sequential.SPENT) - len(self.seeds))} for a first look"
         if self.verdict != "inconclusive" or self.decision is None:
             return ""
         if (more := self.more) is not None:
             cost = "" if math.isnan(self.hours) else f", {more * self.hours:.2g} h of one core"
-            return f"about {more} more seeds{cost}"
+            return f"about {_more(more)}{cost}"
         enough = self._look(0, all_prompts=True)
         if enough is not None:
             return f"more test prompts, then about {enough} seeds"
@@ -127,6 +127,10 @@ class Finding:
         relation, effect, spread = self.claim.is_, self.decision.effect, self.decision.deviation
         luck = (0.0, 0.0) if all_prompts else effect.prompts_error
         return sequential.seeds_to_decide(relation, effect.effect, spread, self.margin, beyond, luck)
+
+
+def _more(seeds: int) -> str:
+    return f"{seeds} more seed{'s' * (seeds > 1)}"
 
 
 def judge(

@@ -38,7 +38,7 @@ def test_one_seed_has_a_word_of_its_own():
     assert one.outlook == "2 more seeds for a first look"
     two = verdict("below", [1.0, 1.0], [2.0, 2.1])
     assert two.verdict == "inconclusive"
-    assert two.outlook == "1 more seeds for a first look"
+    assert two.outlook == "1 more seed for a first look"
 
 
 def test_equality_is_shown_and_not_taken_for_granted():
