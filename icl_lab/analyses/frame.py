@@ -164,6 +164,13 @@ class Analysis(ABC):
         count = getattr(self, "prompts", 0)
         return [(count, int(training_cell(tasks.build(spec.task), spec)["length"]))] if count else []
 
+    def beyond(self, spec: RunSpec) -> bool:
+        """Whether all that it asks lies beyond training, so that a model must have learned its task to be judged.
+
+        Unless it says otherwise only what the cells of a claim name does.
+        """
+        return False
+
     @abstractmethod
     def measure(self, trained: Trained) -> Any:
         """Asks one model: returns the rows of each grid by its name, without the labels of the run."""

@@ -61,6 +61,10 @@ class Needle(Analysis):
         """The trials."""
         return [(self.trials, self.tokens(spec))]
 
+    def beyond(self, spec: RunSpec) -> bool:
+        """Prompts longer than those of training, as is usual."""
+        return self.tokens(spec) > spec.train.longest
+
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` without a needle or without heads, and where one does not fit into the length."""
         task = tasks.build(spec.task)

@@ -1,6 +1,7 @@
 """What keeps a claim from being judged, and what one more seed of it costs."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,6 +84,22 @@ def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkey
 def test_training_conditions_are_judged_always_and_a_claim_may_say_why_it_is(finished):
     assert gate.unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
     assert gate.unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
+
+
+def test_heads_on_needles_are_judged_of_models_that_find_them_in_training(monkeypatch, tmp_path):
+    """Prompts are eight training lengths long though no cell says so; at the length of training all are judged."""
+    files = Path(__file__).parents[2] / "experiments"
+    made = Finished(experiment.load("ssmax-figure7", files), Store(tmp_path), "nano")
+    errors = {"softmax": 0.0, "ssmax": 0.9}
+    monkeypatch.setattr(made, "at_home", lambda of, seed: {of: errors[of], "reference:chance": 0.9})
+    (about,) = made.experiment.claims
+    assert gate.unlearned(made, about, [0, 1, 2]).startswith("ssmax has not learned its task")
+    errors["ssmax"] = 0.1
+    assert gate.unlearned(made, about, [0, 1, 2]) == ""
+    errors["ssmax"] = 0.9
+    within = made.specs["softmax"].train.longest
+    made.experiment = replace(made.experiment, options={"length": within})
+    assert gate.unlearned(made, about, [0, 1, 2]) == ""
 
 
 def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
