@@ -54,11 +54,21 @@ class Stock:
         return found
 
     def study_of(self, entry: Entry) -> Study | None:
-        """Returns the study that a verdict is read from, or, where grids tell it, the largest of its experiment."""
-        own, place = self._answers.get((entry.experiment, entry.preset), ()), entry.finding.study
-        if place is not None:
-            own = [study for study in own if study.place.endswith(f"/{place.name}")]
+        """Returns the study that a verdict is read from, or, where grids tell it, the largest that has them all."""
+        own, found = self._answers.get((entry.experiment, entry.preset), ()), entry.finding
+        if found.study is not None:
+            own = [study for study in own if study.place.endswith(f"/{found.study.name}")]
+        else:
+            told = {(*test, seed) for test in found.about for seed in found.seeds}
+            own = [
+                study for study in own if study.record and told <= {(r.spec, r.swap, r.seed) for r in study.record.runs}
+            ]
         return max(own, key=lambda study: len(study.record.runs) if study.record else 0, default=None)
+
+    @cached_property
+    def told(self) -> Sequence[tuple[Entry, Study | None]]:
+        """Every entry of the ledger with its study."""
+        return [(entry, self.study_of(entry)) for entry in self.findings.all]
 
     @cached_property
     def _tests(self) -> Mapping[tuple[str, str], Sequence[Card]]:
@@ -158,7 +168,7 @@ def _run(card: Card, stock: Stock, used: Mapping[str, Sequence[Study]], common: 
 
 
 def _study(study: Study, stock: Stock, members: rows.Members, common: Mapping[str, Any]) -> bytes:
-    entries = [entry for entry in stock.findings.all if stock.study_of(entry) is study]
+    entries = [entry for entry, home in stock.told if home is study]
     beside = [other for other in stock.studies if other is not study and other.asked[0] == study.asked[0] != ""]
     record = study.record
     setup = [("kind", study.kind)]

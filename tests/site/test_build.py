@@ -180,7 +180,8 @@ def test_a_verdict_leads_to_the_study_that_it_is_read_from_and_stands_on_its_pag
     few = made.entry("A is less", "one seed")
     few = replace(few, finding=replace(few.finding, study=more.with_name("made-smoke")))
     grids = made.entry("B is less", "supported")  # told by grids: the study with most runs shows them
-    entries = [few, grids, made.entry("C is less", "supported", preset="nano")]
+    third = replace(grids.finding, about=((runs[0].spec.hash, ""),), seeds=(0, 1, 2))  # more than any study shows
+    entries = [few, grids, made.entry("C is less", "supported", preset="nano"), replace(grids, finding=third)]
     stock = Stock.of(store, store.root, lambda *_: Findings(entries, entries))
     page_of = {study.place: f"studies/{study.id}.html" for study in stock.studies}
     site = build(stock)
