@@ -92,11 +92,10 @@ class Layer:
         return [Kept(self, other, names) for other, names in sorted(held.items()) if other.split("/")[3] == seed]
 
     def runs(self) -> Iterator[Kept]:
-        """Yields every run, in the order of their names."""
-        for path in sorted(self.root.glob(f"*/*{SUFFIX}")):
-            if path.name != SHARED:
-                for key, names in sorted(self._runs(path).items()):
-                    yield Kept(self, key, names)
+        """Yields every run, ordered ``by_number``."""
+        archives = (path for path in self.root.glob(f"*/*{SUFFIX}") if path.name != SHARED)
+        held = [Kept(self, key, names) for path in archives for key, names in self._runs(path).items()]
+        yield from sorted(held, key=lambda kept: by_number(kept.key))
 
     def read(self, key: str, name: str) -> bytes:
         """Returns one file of a run, checked against its size and checksum."""
@@ -224,6 +223,13 @@ def _members(archive: Archive, prefix: str) -> dict[str, frozenset[str]]:
         spec, seed, name = inside.split("/", 2)
         found.setdefault(f"{prefix}/{spec}/{seed}", set()).add(name)
     return {key: frozenset(names) for key, names in found.items()}
+
+
+def by_number(folder: str) -> tuple[list[str], int, str]:
+    """What the folders of runs are ordered by: task, rule and specification, and seed 2 before seed 10."""
+    *above, seed = folder.split("/")
+    number = seed.rpartition("-")[2]
+    return above, int(number) if number.isdecimal() else 0, seed
 
 
 def choose(runs: Iterable[Kept], which: str) -> list[Kept]:

@@ -20,6 +20,8 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import StudyRecord
 
+HASH = "[0-9a-f]" * 6  # of a study, as a pattern for names of files and as a regular expression
+
 
 def usual(experiment_name: str, store: Store, preset: str) -> Path:
     """Returns the folder that an experiment is published in unless it holds another study, there or not."""
@@ -28,7 +30,7 @@ def usual(experiment_name: str, store: Store, preset: str) -> Path:
 
 def others(place: Path) -> str:
     """The pattern of the folders beside the usual one."""
-    return f"{place.name}-{'[0-9a-f]' * 6}"
+    return f"{place.name}-{HASH}"
 
 
 def of(experiment_name: str, store: Store, preset: str) -> list[Path]:
@@ -39,7 +41,7 @@ def of(experiment_name: str, store: Store, preset: str) -> list[Path]:
 
 def parts(folder_name: str) -> tuple[str, str] | None:
     """Returns the experiment and the preset that the name of a folder tells; None for one that was named otherwise."""
-    found = re.fullmatch(rf"(.+)-({'|'.join(PRESETS)})(?:-[0-9a-f]{{6}})?", folder_name)
+    found = re.fullmatch(rf"(.+)-({'|'.join(PRESETS)})(?:-{HASH})?", folder_name)
     return None if found is None else (found[1], found[2])
 
 

@@ -52,11 +52,12 @@ def failed(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
 
 def _far(side: Quantity, finished: Finished) -> bool:
     """Whether the cells of a side lie outside training conditions; cells of an analysis' own axes do, or all of it."""
-    asked = finished.experiment.question()
-    if asked is not None and asked.beyond(finished.spec(side.of)):
+    spec = finished.spec(side.of)
+    here = summary.training_cell(finished.task, spec)
+    if any(axis not in here or value != here[axis] for axis, values in side.cells.items() for value in values):
         return True
-    here = summary.training_cell(finished.task, finished.spec(side.of))
-    return any(axis not in here or value != here[axis] for axis, values in side.cells.items() for value in values)
+    asked = finished.experiment.question()
+    return asked is not None and asked.beyond(spec)
 
 
 def _shares(finished: Finished, of: str, seeds: Sequence[int]) -> list[float]:

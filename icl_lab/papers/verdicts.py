@@ -76,6 +76,11 @@ class Finding:
         return None if self.decision is None else self.decision.effect
 
     @property
+    def runs(self) -> list[tuple[str, str, int]]:
+        """The runs that it rests on: the hash of each one's specification, the rule put in, the seed."""
+        return [(*test, seed) for test in self.about for seed in self.seeds]
+
+    @property
     def words(self) -> str:
         """The effect with its interval, a ratio or a difference, and the seeds."""
         if self.found is None:

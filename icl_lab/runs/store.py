@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from icl_lab.errors import RunFailed, UnknownName
-from icl_lab.evidence.layer import Layer
+from icl_lab.evidence.layer import Layer, by_number
 from icl_lab.registry import filename
 from icl_lab.runs import checks, provenance
 from icl_lab.runs.hold import Say
@@ -68,7 +68,8 @@ class Store:
         """
         seen = set[str]()
         wanted = f"*/*/{preset + '-' if preset else ''}*/seed-*"
-        for path in sorted(self.root.glob(f"runs/{wanted}/spec.json"), key=lambda path: _by_number(path.parent)):
+        begun = self.root.glob(f"runs/{wanted}/spec.json")
+        for path in sorted(begun, key=lambda path: by_number(path.parent.as_posix())):
             try:
                 run = self._begun(path)
             except RunFailed as reason:
@@ -78,8 +79,7 @@ class Store:
                 continue
             seen.add(run.key)
             yield run
-        held = self.layer.runs() if self.layer is not None else ()
-        for kept in sorted(held, key=lambda kept: _by_number(Path(kept.key))):
+        for kept in self.layer.runs() if self.layer is not None else ():
             if kept.key not in seen and Path(kept.key).match(wanted):
                 place = self.root / "runs" / kept.key
                 yield Run(place, read_spec(kept.read("spec.json"), kept.path), seed_of(place) or 0, layer=self.layer)
@@ -108,11 +108,6 @@ class Store:
         spec = read_spec(path.read_bytes(), path)
         checks.folder(spec, path.parent)
         return Run(path.parent, spec, seed, layer=self.layer)
-
-
-def _by_number(folder: Path) -> tuple[Path, int, str]:
-    """What the folders of runs are ordered by: seed 2 comes before seed 10."""
-    return folder.parent, seed_of(folder) or 0, folder.name
 
 
 def seed_of(folder: Path) -> int | None:

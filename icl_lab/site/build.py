@@ -1,6 +1,5 @@
 """The whole site: every page and file by its path. Nothing is written here."""
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,42 +45,27 @@ class Stock:
     findings: Findings
 
     @cached_property
-    def _answers(self) -> Mapping[tuple[str, str], Sequence[Study]]:
-        """The studies of each experiment at each preset."""
-        found = defaultdict[tuple[str, str], list[Study]](list)
-        for study in self.studies:
-            found[study.asked].append(study)
-        return found
-
-    def study_of(self, entry: Entry) -> Study | None:
-        """Returns the study that a verdict is read from, or, where grids tell it, the largest that has them all."""
-        own, found = self._answers.get((entry.experiment, entry.preset), ()), entry.finding
-        if found.study is not None:
-            own = [study for study in own if study.place.endswith(f"/{found.study.name}")]
-        else:
-            told = {(*test, seed) for test in found.about for seed in found.seeds}
-            own = [
-                study for study in own if study.record and told <= {(r.spec, r.swap, r.seed) for r in study.record.runs}
-            ]
-        return max(own, key=lambda study: len(study.record.runs) if study.record else 0, default=None)
-
-    @cached_property
     def told(self) -> Sequence[tuple[Entry, Study | None]]:
         """Every entry of the ledger with its study."""
         return [(entry, self.study_of(entry)) for entry in self.findings.all]
 
+    def study_of(self, entry: Entry) -> Study | None:
+        """Returns the study that a verdict is read from, or, where grids tell it, the largest that has them all."""
+        own, found = [s for s in self.studies if s.asked == (entry.experiment, entry.preset)], entry.finding
+        if found.study is not None:
+            return next((study for study in own if study.place.endswith(f"/{found.study.name}")), None)
+        told = set(found.runs)
+        has_all = [s for s in own if s.record and told <= {(run.spec, run.swap, run.seed) for run in s.record.runs}]
+        return max(has_all, key=lambda study: len(study.record.runs) if study.record else 0, default=None)
+
     @cached_property
-    def _tests(self) -> Mapping[tuple[str, str], Sequence[Card]]:
-        """The runs of each training, by its hash and the rule that it is tested with."""
-        found = defaultdict[tuple[str, str], list[Card]](list)
-        for card in self.cards:
-            found[card.spec, card.swap].append(card)
-        return found
+    def _cards(self) -> Mapping[tuple[str, str, int], Card]:
+        """The runs, as verdicts name them."""
+        return {(card.spec, card.swap, card.seed): card for card in self.cards}
 
     def of_finding(self, finding: Finding) -> list[Card]:
         """Returns the runs that a verdict rests on."""
-        runs = (card for test in finding.about for card in self._tests.get(test, ()))
-        return [card for card in runs if card.seed in finding.seeds]
+        return [self._cards[run] for run in finding.runs if run in self._cards]
 
     @classmethod
     def of(cls, store: Store, files: Path, judge: Callable[[Store, Path], Findings] | None = None) -> "Stock":

@@ -105,7 +105,7 @@ def read(folder: Path, place: str, files: Path) -> Study:
         table, damage = "", damage or f"{folder / 'table.md'} cannot be read: {reason}"
     experiments = place.startswith("experiments/")
     asked = (folders.parts(folder.name) if experiments else None) or ("", "")
-    title, paper = _experiment(asked[0], files)
+    title, paper = _experiment(asked[0], files) if asked[0] else ("", "")
     parts = sections(table.splitlines())
     head = next((part.title for part in parts if part.title), "") if table.startswith("#") else ""
     notes = [note for part in parts[:2] for note in part.notes]
@@ -134,7 +134,7 @@ def _first(notes: list[str]) -> str:
 
 
 def _experiment(name: str, files: Path) -> tuple[str, str]:
-    """The title and the paper of an experiment; nothing where there is none, or its file is not there."""
+    """The title and the paper of an experiment; nothing where its file is not there."""
     try:
         made = experiment.load(name, files)
     except LabError:  # of another version, or with a --name: then its own table has a title

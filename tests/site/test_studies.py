@@ -5,6 +5,17 @@ import pytest
 from icl_lab.site import studies
 from tests.site import made
 
+# The file of an experiment.
+ASKS = """
+title = "What it asks"
+paper = "Somebody, 2025"
+task = "linear"
+baseline = "softmax"
+conditions = "none"
+variants = [{name = "softmax", attn = "softmax"}]
+claims = []
+"""
+
 
 def read(root, **more):
     return {study.place: study for study in studies.every({"own": root, **more}, root / "no-experiments")}
@@ -35,10 +46,7 @@ def test_an_experiment_has_the_title_of_its_file(tmp_path):
     made.study(tmp_path / "results", "experiments/made-smoke", "# Heading\n\nFound.", members=[run])
     files = tmp_path / "files"
     files.mkdir()
-    (files / "made.toml").write_text(
-        'title = "What it asks"\npaper = "Somebody, 2025"\ntask = "linear"\nbaseline = "softmax"\nconditions = "none"\n'
-        'variants = [{name = "softmax", attn = "softmax"}]\nclaims = []\n'
-    )
+    (files / "made.toml").write_text(ASKS)
     (study,) = studies.every({"own": tmp_path / "results"}, files)
     assert (study.kind, study.title, study.paper) == ("experiment", "What it asks", "Somebody, 2025")
 
@@ -46,10 +54,7 @@ def test_an_experiment_has_the_title_of_its_file(tmp_path):
 def test_an_experiment_is_known_by_its_folder_with_a_hash_behind_it_too(tmp_path):
     files = tmp_path / "files"
     files.mkdir()
-    (files / "made-up.toml").write_text(
-        'title = "What it asks"\npaper = "Somebody, 2025"\ntask = "linear"\nbaseline = "softmax"\nconditions = "none"\n'
-        'variants = [{name = "softmax", attn = "softmax"}]\nclaims = []\n'
-    )
+    (files / "made-up.toml").write_text(ASKS)
     for place in ("experiments/made-up-lite2-0a1b2c", "experiments/of-my-own", "made-up-lite2"):
         made.study(tmp_path / "results", place, "Found.")
     known = {s.place: (s.title, s.asked) for s in studies.every({"own": tmp_path / "results"}, files)}

@@ -30,14 +30,14 @@ def list_(what: str | None, results: Path, files: Path) -> None:
     from icl_lab.papers.card import card
     from icl_lab.runs.store import Store
 
-    place = experiment.place(files)
     if what is None:
         for kind in WHAT:
-            there = experiment.names(place) if kind == "experiments" else index.names(kind)
+            there = experiment.names(experiment.place(files)) if kind == "experiments" else index.names(kind)
             out(textwrap.fill(f"{kind}: {', '.join(there)}", LINE, subsequent_indent="    ", break_on_hyphens=False))
         out(f"next: {then('list', {'what': ['normalizers']})}   (formulas and sources; the others, and runs, alike)")
         return
     if what == "experiments":
+        place = experiment.place(files)
         for name in experiment.names(place):
             for line in card(name, experiment.load(name, place), Store(results, Layer.find())):
                 out(line)
