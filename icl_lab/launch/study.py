@@ -67,16 +67,23 @@ def compare(
     return Made(study, text, folder, files)
 
 
-def stages(runs: "Sequence[Run]", analysis: "Analysis | None") -> "list[tuple[Sequence[Run], bool]]":
+def stages(
+    runs: "Sequence[Run]", analysis: "Analysis | None", *, judged: bool = False
+) -> "list[tuple[Sequence[Run], bool]]":
     """Returns what has to be done with runs before they can be asked: which of them, and whether they are tested too.
 
     Without an analysis their grids are compared. One that reads grids and models needs the models of runs, too, that
-    are finished, but whose weights are not kept: these are trained first, by as many at once as was ordered.
+    are finished, but whose weights are not kept: these are trained first, by as many at once as was ordered. Where
+    claims are ``judged`` models are tested, with their own rule, even if it reads no grids: whether they have learned
+    their task is known from there alone.
     """
-    if analysis is None or not analysis.reads_grids:
-        return [(runs, analysis is None)]
+    if analysis is None:
+        return [(runs, True)]
+    if not (judged or analysis.reads_grids):
+        return [(runs, False)]
     bare = [run for run in runs if analysis.reads_models and run.finished and not run.trained]
-    return [*([(bare, False)] if bare else []), (runs, True)]
+    asked = runs if analysis.reads_grids else list({run.folder: run.swapped("") for run in runs}.values())
+    return [*([(bare, False)] if bare else []), (asked, True)]
 
 
 def analyse(

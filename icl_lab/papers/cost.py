@@ -70,11 +70,16 @@ def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
 
 
 def tests(finished: Finished, claim: Claim) -> list[RunSpec]:
-    """Returns what must be tested for a claim; an analysis asks its models itself, and may need no test."""
-    if not finished.experiment.tested:
+    """Returns what is tested for a claim, each rule in a model once.
+
+    Of an analysis that reads no grid its models with their own rules, so that it is known whether they have learned.
+    """
+    experiment = finished.experiment
+    if not experiment.tested:
         return []
     names = finished.variants_for([claim])
-    found = {(finished.spec(of).hash, finished.variant(of).tested_with): finished.spec(of) for of in names}
+    rules = {of: finished.variant(of).tested_with if experiment.read_from_tests else "" for of in names}
+    found = {(finished.spec(of).hash, rule): finished.spec(of) for of, rule in rules.items()}
     return list(found.values())
 
 

@@ -14,6 +14,7 @@ from icl_lab.grid import Grid
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Variant
 from icl_lab.runs import summary
 from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 
@@ -108,22 +109,34 @@ class Finished:
         with both: another code may cost what it has learned. Empty where the model has no grid, or one that leaves
         training conditions out.
         """
-        spec = self.spec(of)
-        if spec.test.positions:
-            plain = replace(spec, test=replace(spec.test, positions=""))
-            spec = plain if self.store.run(plain, seed).finished else spec
-        key = (spec.hash, seed)
-        if key not in self._homes and self.store.run(spec, seed).finished:
-            grid = self._measured(spec, seed, "")[0]
-            known = not summary.left_out(grid, self.task, spec)
-            self._homes[key] = summary.at_home([grid], self.task, spec) if known else {}
-        return self._homes.get(key, {})
+        run = self._told_by(of, seed)
+        if run is None:
+            return {}
+        key = (run.spec.hash, seed)
+        if key not in self._homes:
+            grid = self._measured(run.spec, seed, "")[0]
+            known = not summary.left_out(grid, self.task, run.spec)
+            self._homes[key] = summary.at_home([grid], self.task, run.spec) if known else {}
+        return self._homes[key]
 
-    def left_out(self, of: str, seed: int) -> str:
-        """Returns which training conditions the grid of a model leaves out, in words; nothing without a grid."""
-        if not (run := self.store.run(self.spec(of), seed)).finished:
-            return ""
-        return summary.left_out(self._measured(run.spec, seed, "")[0], self.task, run.spec)
+    def untold(self, of: str, seeds: Iterable[int]) -> str:
+        """Returns why no model of these seeds tells what it errs in training conditions, in words; nothing if it does.
+
+        As a grid of theirs says: no seed has one, or which training conditions the first leaves out.
+        """
+        run = next((run for seed in seeds if (run := self._told_by(of, seed)) is not None), None)
+        if run is None:
+            return "not tested"
+        return summary.left_out(self._measured(run.spec, run.seed, "")[0], self.task, run.spec)
+
+    def _told_by(self, of: str, seed: int) -> Run | None:
+        """The test of a model with its own rule, and with the position code of its training where there is such a test.
+
+        None where it was not tested.
+        """
+        spec = self.spec(of)
+        plain = [replace(spec, test=replace(spec.test, positions=""))] if spec.test.positions else []
+        return next((run for each in (*plain, spec) if (run := self.store.run(each, seed)).finished), None)
 
     def _measured(self, spec: RunSpec, seed: int, swap: str) -> tuple[Grid, Errors | None]:
         key = (spec.hash, seed, swap)

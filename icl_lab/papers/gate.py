@@ -35,19 +35,21 @@ def failed(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     """Returns how many tested models of each side have not learned the task, in words; empty where all have.
 
     The median says nothing about them, and an effect over seeds of which some have learned is one of two kinds mixed.
-    Where a grid leaves training conditions out it is not known, and said.
+    Where no model was tested in training conditions it is not known, and said.
     """
-    told, unknown = [], []
+    told: list[str] = []
+    unknown: dict[str, list[str]] = {}  # why -> which sides
     for of in dict.fromkeys(side.of for side in (claim.left, claim.right)):
         if finished.experiment.variant(of) is None:
             continue
         shares = _shares(finished, of, seeds)
         if lost := sum(not share < GATE for share in shares):
             told.append(f"{lost} of {len(shares)} of {of}")
-        if not shares and seeds and (lacking := finished.left_out(of, seeds[0])):
-            unknown.append(f"not known whether {of} has learned its task: {lacking}")
+        if not shares and not claim.ungated and (reason := _unknown(finished, of, seeds)):
+            unknown.setdefault(reason, []).append(of)
     counted = [f"tested models that have not learned: {', '.join(told)}"] if told else []
-    return "; ".join(counted + unknown)
+    unsure = [f"not known whether {', '.join(sides)} learned the task: {why}" for why, sides in unknown.items()]
+    return "; ".join(counted + unsure)
 
 
 def _far(side: Quantity, finished: Finished) -> bool:
@@ -58,6 +60,13 @@ def _far(side: Quantity, finished: Finished) -> bool:
         return True
     asked = finished.experiment.question()
     return asked is not None and asked.beyond(spec)
+
+
+def _unknown(finished: Finished, of: str, seeds: Sequence[int]) -> str:
+    """Why it is not known of any of these seeds; empty where it is, and where a task has nothing to tell it by."""
+    question = finished.experiment.question()
+    trained = question is None or question.trains
+    return finished.untold(of, seeds) if seeds and trained and finished.task.trivial else ""
 
 
 def _shares(finished: Finished, of: str, seeds: Sequence[int]) -> list[float]:

@@ -148,10 +148,17 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return frame.build(self.analysis, self.options)
 
     @property
-    def tested(self) -> bool:
-        """Whether its runs have to be tested as well as trained."""
+    def read_from_tests(self) -> bool:
+        """Whether its claims are read from the tests of its runs, so that a model alone does not do."""
         question = self.question()
         return question is None or question.reads_grids
+
+    @property
+    def tested(self) -> bool:
+        """Whether its runs are tested as well as trained: for its claims, or to know whether they have learned."""
+        question = self.question()
+        learned = question is not None and question.trains and not all(claim.ungated for claim in self.claims)
+        return self.read_from_tests or learned
 
     def lacking(self, runs: Sequence[Run]) -> list[Run]:
         """Returns those of its runs that have to be finished first; those that are finished may be among them."""

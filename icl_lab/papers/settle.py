@@ -99,7 +99,7 @@ def _have(finished: Finished, found: Finding) -> int:
 
 
 def _missing(finished: Finished, variants: Sequence[str], seeds: int, before: Earlier | None) -> list[Run]:
-    """The runs of variants that a look at so many seeds lacks; for an analysis, those without a model to ask."""
+    """The runs of variants that a look at so many seeds lacks; for an analysis, those without a model or its test."""
     experiment, store = finished.experiment, finished.store
     rules = {name: finished.variant(name).tested_with for name in variants}
     members = {

@@ -103,7 +103,7 @@ def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before
         run.place
         for label, runs in members.items()
         for run in runs
-        if before is not None and before.asked(label, run) and (run.finished or not experiment.tested)
+        if before is not None and before.asked(label, run) and (run.finished or not experiment.read_from_tests)
     }
     return [run for run in wanted if run.place not in known]
 

@@ -7,12 +7,14 @@ import sys
 import pytest
 import torch
 
+from icl_lab.analyses import frame
 from icl_lab.cli.launch import Order, complete
 from icl_lab.cli.runs import listing
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.launch import complete as launching
 from icl_lab.launch import crowd
 from icl_lab.launch.announce import Clock, announce, announce_all
+from icl_lab.launch.study import stages
 from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
 from icl_lab.runs.changes import differences
@@ -29,6 +31,20 @@ def second_each(monkeypatch):
     """Every run is estimated to take a second a step at full length, and its test none."""
     monkeypatch.setattr(estimate, "estimate", lambda spec, device, since=0: (float(spec.train.steps), 1234))
     monkeypatch.setattr(estimate, "testing", lambda spec, device: 0.0)
+
+
+def test_models_of_an_analysis_are_tested_too_where_claims_are_judged(tiny, lab):
+    """With their own rule: that says whether they have learned. A finished run without weights is trained again."""
+    done, bare, new = (lab.store.run(tiny("linear"), seed) for seed in range(3))
+    for run in (done, bare):
+        sweep(run.spec, run.seed, lab)
+    (bare.folder / "model.safetensors").unlink()
+    asked = [done, bare, new, new.swapped("ssa")]
+    deviant, boundary = frame.build("deviant", {}), frame.build("boundary", {})
+    assert stages(asked, None) == [(asked, True)]
+    assert stages(asked, deviant) == [(asked, False)]
+    assert stages(asked, deviant, judged=True) == [([bare], False), ([done, bare, new], True)]
+    assert stages(asked, boundary) == stages(asked, boundary, judged=True) == [([bare], False), (asked, True)]
 
 
 def fails(monkeypatch, *seeds):

@@ -184,14 +184,17 @@ def test_an_analysis_of_an_experiment_is_drawn_again_from_its_numbers(run, tmp_p
     """Without its runs: they are not asked. Numbers and record stay; a changed file or number is refused."""
     files = tmp_path / "experiments"
     files.mkdir()
-    (files / "tiny.toml").write_text(ANALYSED)
+    text = ANALYSED.partition("ungated")[0]  # so that it matters whether the model has learned
+    (files / "tiny.toml").write_text(text)
     here = ("--results", str(tmp_path / "results"))
     code, _, err = run("experiment", "tiny", "--preset", "smoke", "--seeds", "2", "--experiments", str(files), *here)
     assert code == 0, err
     place = tmp_path / "results" / "experiments" / "tiny-smoke"
     before = {path.name: path.read_bytes() for path in place.iterdir()}
     assert {"deviant.csv", "deviant.png", "report.html"} <= set(before)
-    shutil.rmtree(tmp_path / "results" / "runs")
+    runs = tmp_path / "results" / "runs"
+    assert len(list(runs.rglob("grid.csv"))) == 2  # though it reads none: they say whether the models have learned
+    shutil.rmtree(runs)
     for name in ("deviant.png", "report.html"):
         (place / name).unlink()
     words = ("report", str(place), "--experiments", str(files))
@@ -206,11 +209,11 @@ def test_an_analysis_of_an_experiment_is_drawn_again_from_its_numbers(run, tmp_p
     assert [now[field] for field in ("command", "commit", "runs")] == [was[f] for f in ("command", "commit", "runs")]
     assert run("report", str(place), "--experiments", str(files), "--out", str(tmp_path / "x"))[0] == 0
 
-    (files / "tiny.toml").write_text(ANALYSED.replace("A deviant raises", "It raises"))
+    (files / "tiny.toml").write_text(text.replace("A deviant raises", "It raises"))
     code, _, err = run(*words)
     assert code == 2
     assert "cannot be drawn from what it holds; repeat its command: icl-lab experiment tiny" in err
-    (files / "tiny.toml").write_text(ANALYSED)
+    (files / "tiny.toml").write_text(text)
     (place / "deviant.csv").write_bytes(after["deviant.csv"].replace(b"softmax", b"SOFTMAX", 1))
     code, _, err = run(*words)
     assert code == 1
@@ -231,6 +234,7 @@ def test_an_experiment_may_be_asked_of_some_of_its_variants_and_of_all_later(run
     assert "No variant is called 'lssa'. Did you mean 'ssa'? There are: softmax, ssa." in err
     assert run(*words, "--variant", "softmax")[0] == 0
     assert [path.name for path in (tmp_path / "results" / "runs" / "linear").iterdir()] == ["softmax"]
+    assert not list((tmp_path / "results" / "runs").rglob("grid.csv"))  # no claim asks what the models have learned
     assert run("report", str(place), "--experiments", str(files))[0] == 0
     said = (place / "table.md").read_text()
     assert "A deviant raises" in said

@@ -105,7 +105,19 @@ def test_heads_on_needles_are_judged_of_models_that_find_them_in_training(monkey
 def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     monkeypatch.undo()
     assert finished.at_home("softmax", 0) == {}
-    assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]) == ""
+    far = claim("softmax", "reference:zero", 10.0)
+    assert gate.unlearned(finished, far, [0, 1, 2]) == ""
+    told = "not known whether softmax learned the task: not tested"
+    assert gate.failed(finished, far, [0, 1, 2]) == told
+    assert gate.failed(finished, claim("softmax", "wide", 10.0), [0]) == told.replace("softmax", "softmax, wide")
+    assert gate.failed(finished, far, []) == ""
+    assert gate.failed(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
+
+
+def test_rules_that_are_asked_without_a_model_have_nothing_to_learn(tmp_path):
+    files = Path(__file__).parents[2] / "experiments"
+    made = Finished(experiment.load("theory", files), Store(tmp_path), "lite")
+    assert gate.failed(made, made.experiment.claims[0], [0, 1, 2]) == ""
 
 
 def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(finished, monkeypatch, tiny, lab):
@@ -116,7 +128,7 @@ def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(fin
     assert finished.at_home("softmax", 0) == {}
     far = claim("softmax", "softmax", 10.0)
     assert gate.unlearned(finished, far, [0]) == ""
-    told = "not known whether softmax has learned its task: trained at sigma_x=3, tested at 1, 10"
+    told = "not known whether softmax learned the task: trained at sigma_x=3, tested at 1, 10"
     assert gate.failed(finished, far, [0]) == told
 
 
@@ -219,11 +231,20 @@ def test_a_test_takes_its_operations_and_one_of_two_swaps_is_another(finished, m
     assert of_a_seed(finished, "softmax", "wide") == 10 + 2 + 2  # one training, tested twice
 
 
-def test_an_analysis_that_reads_no_grid_costs_no_test(finished, monkeypatch):
+def test_the_models_of_an_analysis_are_tested_once_with_their_own_rule(finished, monkeypatch):
+    """It reads no grid: whether they have learned is known from there alone."""
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
-    monkeypatch.setattr(size, "tested", lambda spec: 1e9)
+    monkeypatch.setattr(cost, "pace", lambda store, preset: 0.5)
+    monkeypatch.setattr(size, "tested", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
     finished.experiment = replace(finished.experiment, analysis="deviant", options={})
+    assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
+    ungated = [replace(each, ungated="it is about those") for each in finished.experiment.claims]
+    whole, finished.experiment = finished.experiment, replace(finished.experiment, claims=ungated)
     assert of_a_seed(finished, "softmax", "wide") == 20
+    finished.specs["wide"] = finished.specs["softmax"]
+    plain, wide = whole.variants
+    finished.experiment = replace(whole, variants=[plain, replace(wide, attn="softmax", swap="ssa")])
+    assert of_a_seed(finished, "softmax", "wide") == 10 + 2
 
 
 class Told:

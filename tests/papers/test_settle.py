@@ -17,6 +17,7 @@ from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Variant
 from icl_lab.papers.verdicts import Finding, judge
 from icl_lab.runs.store import Store
+from tests.cli.test_report import ANALYSED
 from tests.papers.test_experiments import SMALL
 
 THIRD = Variant("third", "ssmax")
@@ -300,3 +301,14 @@ def test_what_is_finished_when_the_time_is_up_is_judged(run, tmp_path, monkeypat
     rise, _, other = (line.partition(" small: ")[0].strip() for line in out.splitlines()[:3])
     assert rise != "NOT RUN"
     assert other == "NOT RUN"
+
+
+@pytest.mark.slow
+def test_the_models_that_an_analysis_asks_are_tested_so_that_it_is_known_whether_they_have_learned(run, tmp_path):
+    (tmp_path / "tiny.toml").write_text(ANALYSED.partition("ungated")[0])
+    code, _, err = run("settle", "tiny", "--preset", "smoke", "--experiments", str(tmp_path), "--budget", "5m")
+    assert code == 0, err
+    assert len(list((tmp_path / "results" / "runs").rglob("grid.csv"))) == 3
+    (ledger,) = tmp_path.rglob("ledger-smoke.csv")
+    (row,) = csv.DictReader(io.StringIO(ledger.read_text()))
+    assert row["verdict"] == "not learned"  # thirty steps

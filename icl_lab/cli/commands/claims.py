@@ -90,7 +90,7 @@ def experiment(
     if before is not None and (known := before.folders(made)):
         say(f"what was asked before is taken from {listed(map(str, known))}; --force or --no-evidence asks again.")
     lacking = study.lacking(chosen, groups, before)
-    left = [(lacking, chosen.tested)] if how.force else stages(lacking, question)
+    left = [(lacking, chosen.tested)] if how.force else stages(lacking, question, judged=chosen.tested)
     done = [complete(runs, lab, how, tested=tested) for runs, tested in left]  # each, whatever is left to other shards
     if not all(done):
         if how.dry_run:
