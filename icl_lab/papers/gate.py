@@ -48,7 +48,8 @@ def failed(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
         if not shares and not claim.ungated and (reason := _unknown(finished, of, seeds)):
             unknown.setdefault(reason, []).append(of)
     counted = [f"tested models that have not learned: {', '.join(told)}"] if told else []
-    unsure = [f"not known whether {', '.join(sides)} learned the task: {why}" for why, sides in unknown.items()]
+    named = {why: " and ".join(f"'{of}'" for of in sides) for why, sides in unknown.items()}
+    unsure = [f"not known whether {sides} learned the task: {why}" for why, sides in named.items()]
     return "; ".join(counted + unsure)
 
 

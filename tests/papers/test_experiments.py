@@ -621,7 +621,7 @@ def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monk
     monkeypatch.setattr(Saturation, "value", value)
     first = judged([0, 1, 2, 3])
     assert (first.verdict, first.seeds, first.passed) == ("supported", (0, 2, 3), (1,))
-    unknown = "not known whether softmax learned the task: not tested"
+    unknown = "not known whether 'softmax' learned the task: not tested"
     assert first.words.endswith(f"seeds 0, 2, 3, these prompts; {unknown}; nothing to judge in seed 1")
     later = judged([0, 1, 2, 3, 4, 5, 6, 7])
     assert (later.verdict, later.seeds, later.passed) == ("supported", (0, 2, 3), (1,))

@@ -107,9 +107,11 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     assert finished.at_home("softmax", 0) == {}
     far = claim("softmax", "reference:zero", 10.0)
     assert gate.unlearned(finished, far, [0, 1, 2]) == ""
-    told = "not known whether softmax learned the task: not tested"
+    told = "not known whether 'softmax' learned the task: not tested"
     assert gate.failed(finished, far, [0, 1, 2]) == told
-    assert gate.failed(finished, claim("softmax", "wide", 10.0), [0]) == told.replace("softmax", "softmax, wide")
+    assert gate.failed(finished, claim("softmax", "wide", 10.0), [0]) == told.replace(
+        "'softmax'", "'softmax' and 'wide'"
+    )
     assert gate.failed(finished, far, []) == ""
     assert gate.failed(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
 
@@ -128,7 +130,7 @@ def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(fin
     assert finished.at_home("softmax", 0) == {}
     far = claim("softmax", "softmax", 10.0)
     assert gate.unlearned(finished, far, [0]) == ""
-    told = "not known whether softmax learned the task: trained at sigma_x=3, tested at 1, 10"
+    told = "not known whether 'softmax' learned the task: trained at sigma_x=3, tested at 1, 10"
     assert gate.failed(finished, far, [0]) == told
 
 
