@@ -20,12 +20,14 @@ def axes(task: str, analysis: Analysis | None) -> set[str]:
 
 
 def check(cells: Mapping[str, Sequence[float]], known: set[str], where: str) -> None:
-    """Raises ``UnknownName`` on an axis that is none of ``known``, and ``BadValue`` on values that are no cells."""
+    """Raises ``UnknownName`` on an axis that is none of ``known``, ``BadValue`` on values that are no cells or doubled."""
     for axis, values in cells.items():
         if axis not in known:
             raise UnknownName("axis", axis, known, f"({where})")
         if not values or not all(map(math.isfinite, values)):
             raise BadValue(f"{where}: the values of {axis} are one or more finite numbers, got {values}.")
+        if len(set(values)) < len(values):
+            raise BadValue(f"{where}: each value of {axis} is named once, got {values}.")
     if (count := math.prod(map(len, cells.values()))) > MOST:
         raise BadValue(f"{where}: {count:,} cells are more than the {MOST:,} that a claim may be about.")
 
