@@ -20,7 +20,7 @@ def axes(task: str, analysis: Analysis | None) -> set[str]:
 
 
 def check(cells: Mapping[str, Sequence[float]], known: set[str], where: str) -> None:
-    """Raises ``UnknownName`` on an axis that is none of ``known``, ``BadValue`` on others than finite values, each once."""
+    """Raises ``UnknownName`` on an axis that is none of ``known``, ``BadValue`` unless values are finite, each once."""
     for axis, values in cells.items():
         if axis not in known:
             raise UnknownName("axis", axis, known, f"({where})")
