@@ -24,8 +24,9 @@ CHOICES = [
 PROMPT = [1.0, -0.5, -2.0, 0.7, 3.0, 1.0, 0.1, -1.0, -0.4, 0.3, 2.2, -1.7, 0.0, 5.0, -3.0, 1.0, 0.6]
 
 
-# Where rounding to single precision is amplified: the root beside a threshold, and 1 + erf where it nearly vanishes.
-ROUGH = {"entmax:alpha=3": 1e-3, "l1:phi=gelu": 1e-2}
+# Where rounding to single precision is amplified: the root beside a threshold, 1 + erf where it nearly vanishes, and
+# the fifteenth power, which multiplies by fifteen what a weight was rounded by.
+ROUGH = {"entmax:alpha=3": 1e-3, "l1:phi=gelu": 1e-2, "lssa+reweight:p=15": 1e-4}
 
 LEVELS = {"equal": 0.0, "equal up to rounding": 3e-8}
 
