@@ -110,33 +110,34 @@ class Finished:
         training conditions out.
         """
         run = self._told_by(of, seed)
-        if run is None:
-            return {}
         key = (run.spec.hash, seed)
-        if key not in self._homes:
+        if key not in self._homes and run.finished:
             grid = self._measured(run.spec, seed, "")[0]
             known = not summary.left_out(grid, self.task, run.spec)
             self._homes[key] = summary.at_home([grid], self.task, run.spec) if known else {}
-        return self._homes[key]
+        return self._homes.get(key, {})
 
     def untold(self, of: str, seeds: Iterable[int]) -> str:
         """Returns why no model of these seeds tells what it errs in training conditions, in words; nothing if it does.
 
         As a grid of theirs says: no seed has one, or which training conditions the first leaves out.
         """
-        run = next((run for seed in seeds if (run := self._told_by(of, seed)) is not None), None)
+        run = next((run for seed in seeds if (run := self._told_by(of, seed)).finished), None)
         if run is None:
             return "not tested"
         return summary.left_out(self._measured(run.spec, run.seed, "")[0], self.task, run.spec)
 
-    def _told_by(self, of: str, seed: int) -> Run | None:
-        """The test of a model with its own rule, and with the position code of its training where there is such a test.
+    def _told_by(self, of: str, seed: int) -> Run:
+        """The run, finished or not, whose test tells what a model has learned: with its own rule.
 
-        None where it was not tested.
+        And with the position code of its training, where there is such a test.
         """
         spec = self.spec(of)
-        plain = [replace(spec, test=replace(spec.test, positions=""))] if spec.test.positions else []
-        return next((run for each in (*plain, spec) if (run := self.store.run(each, seed)).finished), None)
+        if spec.test.positions:
+            plain = self.store.run(replace(spec, test=replace(spec.test, positions="")), seed)
+            if plain.finished:
+                return plain
+        return self.store.run(spec, seed)
 
     def _measured(self, spec: RunSpec, seed: int, swap: str) -> tuple[Grid, Errors | None]:
         key = (spec.hash, seed, swap)
