@@ -62,7 +62,7 @@ class Settlement:
 
         finished, _ = self._known.pop(step.experiment)  # looked at again, where it is stopped on the way too
         made = experiment.only(finished.experiment, step.variants)
-        for runs, tested in stages(step.runs, made.question(), judged=made.tested) if step.runs else ():
+        for runs, tested in stages(step.runs, made.question(), made.tested) if step.runs else ():
             finish(runs, tested)
         if made.question() is not None:
             groups = study.groups(made, lab.store, self.preset, step.seeds, ())

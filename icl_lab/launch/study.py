@@ -68,20 +68,18 @@ def compare(
 
 
 def stages(
-    runs: "Sequence[Run]", analysis: "Analysis | None", *, judged: bool = False
+    runs: "Sequence[Run]", analysis: "Analysis | None", tested: bool, *, force: bool = False
 ) -> "list[tuple[Sequence[Run], bool]]":
     """Returns what has to be done with runs before they can be asked: which of them, and whether they are tested too.
 
-    Without an analysis their grids are compared. One that reads grids and models needs the models of runs, too, that
-    are finished, but whose weights are not kept: these are trained first, by as many at once as was ordered. Where
-    claims are ``judged`` models are tested, with their own rule, even if it reads no grids: whether they have learned
-    their task is known from there alone.
+    ``tested`` says whether they are at all: to compare their grids (without an analysis), for an analysis that reads
+    grids, or because it must be known whether models have learned their task. For that alone each model is tested with
+    its own rule, whatever is swapped in when it is asked. Models of runs that are finished, but whose weights are not
+    kept, are trained first, by as many at once as was ordered; with ``force`` everything is done afresh anyway.
     """
-    if analysis is None:
-        return [(runs, True)]
-    if not (judged or analysis.reads_grids):
-        return [(runs, False)]
-    bare = [run for run in runs if analysis.reads_models and run.finished and not run.trained]
+    if analysis is None or not tested:
+        return [(runs, tested)]
+    bare = [run for run in runs if analysis.reads_models and run.finished and not run.trained and not force]
     asked = runs if analysis.reads_grids else list({run.folder: run.swapped("") for run in runs}.values())
     return [*([(bare, False)] if bare else []), (asked, True)]
 
@@ -109,7 +107,8 @@ def analyse(
     analysis = asking.checked(analysis, groups)
     study = publish.record(question, analysis, groups, lab.command)
     place = study_folder.place(study, lab.store.root, name, analysis.tag, force)
-    done = [finish(*stage) for stage in stages(analysis.lacking(runs), analysis)]  # each, though some is left to others
+    todo = stages(analysis.lacking(runs), analysis, analysis.reads_grids)
+    done = [finish(*stage) for stage in todo]  # each, though some is left to others
     if not all(done):
         unfinished(place)
         return None

@@ -41,10 +41,12 @@ def test_models_of_an_analysis_are_tested_too_where_claims_are_judged(tiny, lab)
     (bare.folder / "model.safetensors").unlink()
     asked = [done, bare, new, new.swapped("ssa")]
     deviant, boundary = frame.build("deviant", {}), frame.build("boundary", {})
-    assert stages(asked, None) == [(asked, True)]
-    assert stages(asked, deviant) == [(asked, False)]
-    assert stages(asked, deviant, judged=True) == [([bare], False), ([done, bare, new], True)]
-    assert stages(asked, boundary) == stages(asked, boundary, judged=True) == [([bare], False), (asked, True)]
+    assert stages(asked, None, True) == [(asked, True)]
+    assert stages(asked, deviant, False) == [(asked, False)]
+    assert stages(asked, deviant, True) == [([bare], False), ([done, bare, new], True)]
+    assert stages(asked, deviant, True, force=True) == [([done, bare, new], True)]
+    assert stages(asked, boundary, True) == [([bare], False), (asked, True)]
+    assert stages(asked, boundary, True, force=True) == [(asked, True)]
 
 
 def fails(monkeypatch, *seeds):

@@ -116,6 +116,15 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     assert gate.failed(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
 
 
+def test_of_a_task_without_trivial_answers_it_is_not_asked_what_was_learned(finished, monkeypatch):
+    """No test would tell."""
+    monkeypatch.undo()
+    far = claim("softmax", "wide", 10.0)
+    assert gate.failed(finished, far, [0]) != ""
+    monkeypatch.setattr(type(finished.task), "trivial", ())
+    assert gate.failed(finished, far, [0]) == ""
+
+
 def test_rules_that_are_asked_without_a_model_have_nothing_to_learn(tmp_path):
     files = Path(__file__).parents[2] / "experiments"
     made = Finished(experiment.load("theory", files), Store(tmp_path), "lite")

@@ -16,6 +16,7 @@ from icl_lab.papers.cost import Costs
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Variant
 from icl_lab.papers.verdicts import Finding, judge
+from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
 from tests.cli.test_report import ANALYSED
 from tests.papers.test_experiments import SMALL
@@ -43,6 +44,16 @@ class Second(Costs):
 
     def test(self, spec):
         return self.taken[1]
+
+
+class AskedBefore:
+    """Stored studies in which the models of these seeds were asked."""
+
+    def __init__(self, *seeds):
+        self.seeds = seeds
+
+    def asked(self, label, run):
+        return run.seed in self.seeds
 
 
 def found(claim, *differences):
@@ -148,6 +159,21 @@ def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished, monkeypa
     assert (step.variants, len(step.runs)) == (("softmax", "third"), 6)
     assert [variant.name for variant in asked[0].variants] == ["softmax", "third"]
     assert step.worth == pytest.approx(settle.FIRST_DECIDES * 3600 / 6)
+
+
+def test_a_model_whose_test_says_whether_it_has_learned_is_missing_until_it_is_tested(finished, monkeypatch):
+    """Unless it was asked before: then its claims have a number, and no run is tested for their sake alone."""
+    rise = finished.experiment.claims[0]
+    finished.experiment = replace(finished.experiment, analysis="saturation", claims=[rise])
+    monkeypatch.setattr(Run, "trained", True)
+
+    def step(before=None):
+        return settle.step("small", finished, [Finding(rise, "not run")], Second(), lambda part: before)
+
+    assert [run.seed for run in step().runs] == [0, 1, 2]
+    assert step(AskedBefore(0)).runs == step().runs[1:]
+    finished.experiment = replace(finished.experiment, claims=[replace(rise, ungated="it is about those")])
+    assert step().runs == ()
 
 
 def test_seeds_are_spent_where_they_decide_soonest(finished, monkeypatch):

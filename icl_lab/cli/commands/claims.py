@@ -90,8 +90,8 @@ def experiment(
     if before is not None and (known := before.folders(made)):
         say(f"what was asked before is taken from {listed(map(str, known))}; --force or --no-evidence asks again.")
     lacking = study.lacking(chosen, groups, before)
-    left = [(lacking, chosen.tested)] if how.force else stages(lacking, question, judged=chosen.tested)
-    done = [complete(runs, lab, how, tested=tested) for runs, tested in left]  # each, whatever is left to other shards
+    todo = stages(lacking, question, chosen.tested, force=how.force)
+    done = [complete(runs, lab, how, tested=tested) for runs, tested in todo]  # each, whatever is left to other shards
     if not all(done):
         if how.dry_run:
             say(f"would write {folder}")
