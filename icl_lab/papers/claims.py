@@ -53,14 +53,16 @@ def findings(
     kept = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
         scale, place = quantities.scale(experiment, claim), kept.place(claim)
+        led = claim.suggested_by.get(preset, ())
         if analysis is None:
-            asks, source = True, quantities.from_grids(finished, claim)
+            asks, source = True, quantities.from_grids(finished, claim, led)
         else:
             prompts = _prompts(analysis, finished, claim)
             there = kept.found(analysis, place) if found is None else found
-            asks, source = prompts > 0, quantities.from_analysis(analysis, there, claim, scale, prompts)
+            asks, source = prompts > 0, quantities.from_analysis(analysis, there, claim, scale, prompts, led)
         about = tuple(finished.tested(name) for name in finished.variants_for([claim]))
-        judged.append(replace(_judged(finished, claim, source, scale, costs, asks), about=about, study=place))
+        verdict = _judged(finished, claim, source, scale, costs, asks)
+        judged.append(replace(verdict, about=about, study=place, suggested_by=tuple(source.suggested_by)))
     return judged
 
 

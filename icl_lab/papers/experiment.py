@@ -12,6 +12,7 @@ from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.papers import cells, printed
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
 from icl_lab.registry import require
+from icl_lab.runs.presets import PRESETS
 
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
@@ -96,6 +97,9 @@ def load(name: str, folder: Path) -> Experiment:
     require(len(set(names_of)) == len(names_of), f"{path}: each variant has a name of its own", names_of)
     axes = cells.axes(made.task, question)
     for claim in made.claims:
+        for preset in claim.suggested_by:
+            if preset not in PRESETS:
+                raise UnknownName(f"preset of {path.name}", preset, PRESETS)
         for side in (claim.left, claim.right):
             cells.check(side.cells, axes, f"{path.name}: {claim.statement}")
             if question is None and side.of.startswith(PRINTED):

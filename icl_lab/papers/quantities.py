@@ -34,7 +34,8 @@ PART = 4  # of the prompts of an analysis, one in so many is counted at the leas
 class Source:
     """Where the two sides of a claim are read: the training seeds that both have, their values, the luck of prompts.
 
-    ``silent`` are seeds in which a side has no value, and why: they are none of ``seeds``.
+    ``silent`` are seeds in which a side has no value, and why, and ``suggested_by`` seeds that led to the claim: they
+    are none of ``seeds``.
 
     ``noise`` returns how far left - right, over the first so many seeds, hangs on the test prompts; None where what
     single prompts add is not kept. ``bound`` returns how far it hangs on them at most; None where that is not known.
@@ -46,6 +47,7 @@ class Source:
     bound: Callable[[int], Evaluation | None] = lambda seeds: None
     resolution: float = 0.0  # of a rate: one prompt in those of a cell
     silent: Mapping[int, str] = field(default_factory=dict)
+    suggested_by: Sequence[int] = ()
 
 
 def scale(experiment: Experiment, claim: Claim) -> Scale:
@@ -56,11 +58,15 @@ def scale(experiment: Experiment, claim: Claim) -> Scale:
     return analysis.scale_of(task, claim.metric)
 
 
-def from_grids(finished: Finished, claim: Claim) -> Source:
-    """Reads the two sides of a claim from the grids of finished runs; no seeds where nothing is there."""
+def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = ()) -> Source:
+    """Reads the two sides of a claim from the grids of finished runs; no seeds where nothing is there.
+
+    Those that it was ``suggested_by`` are left out.
+    """
     sides, task, experiment = (claim.left, claim.right), finished.task, finished.experiment
     training = summary.training_cell(task, finished.spec(claim.left.of))
-    seeds = sorted(finished.seeds(claim.left.of) & finished.seeds(claim.right.of))
+    both = sorted(finished.seeds(claim.left.of) & finished.seeds(claim.right.of))
+    seeds, others = _apart(both, suggested_by)
 
     def measured(side: Quantity, metric: str, seed: int, column: str = "value") -> list[float]:
         if side.of.startswith(PROMPTED):
@@ -95,22 +101,32 @@ def from_grids(finished: Finished, claim: Claim) -> Source:
         means = resampled(np.stack([kept.at(cell).numpy() for cell in cells]), seed=0)
         return np.asarray((np.log(means) if task.log_scale else means).mean(axis=1))
 
-    noise = _luck(on_resamples, sides, seeds, scale(experiment, claim))
+    noise = _luck(on_resamples, sides, seeds, others, scale(experiment, claim))
     bound = _most_luck(prompts_error, sides, seeds, scale(experiment, claim))
     if scale(experiment, claim) == "log-ratio" or not seeds:
-        return Source(read, seeds, noise, bound)
+        return Source(read, seeds, noise, bound, suggested_by=others)
     counts = finished.measured(claim.left.of, seeds[0])[0].frame["count"]
-    return Source(read, seeds, noise, bound, 1 / float(counts.max()))
+    return Source(read, seeds, noise, bound, 1 / float(counts.max()), suggested_by=others)
+
+
+def _apart(seeds: Sequence[int], suggested_by: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Parts seeds into those that judge a claim and those that led to it."""
+    return [seed for seed in seeds if seed not in suggested_by], [seed for seed in seeds if seed in suggested_by]
 
 
 def _luck(
-    on_resamples: Callable[[Quantity, int], Array | None], sides: Sequence[Quantity], seeds: Sequence[int], scale: Scale
+    on_resamples: Callable[[Quantity, int], Array | None],
+    sides: Sequence[Quantity],
+    seeds: Sequence[int],
+    others: Sequence[int],
+    scale: Scale,
 ) -> Callable[[int], Evaluation | None]:
     """How far left - right over the first so many seeds hangs on the prompts, from values on resamples of these.
 
     ``on_resamples`` returns them for a side and a seed, (1 + resamples), the same resamples for all; None where they
-    are not kept. Seeds of which they are stand for those of which they are not, a later one for a look without any: the
-    fewer they are, the more of the luck of single models is in it, which makes it wider.
+    are not kept. Seeds of which they are stand for those of which they are not, a later one, or one of the ``others``
+    that led to the claim, for a look without any: the fewer they are, the more of the luck of single models is in it,
+    which makes it wider.
     """
 
     @cache  # a later look asks for the seeds of the earlier ones again
@@ -120,7 +136,8 @@ def _luck(
 
     def noise(count: int) -> Evaluation | None:
         told = [drawn for seed in seeds[:count] if (drawn := gap(seed)) is not None]
-        told = told or list(islice((drawn for seed in seeds[count:] if (drawn := gap(seed)) is not None), 1))
+        instead = (drawn for seed in (*seeds[count:], *others) if (drawn := gap(seed)) is not None)
+        told = told or list(islice(instead, 1))
         return evaluation(np.mean(told, axis=0), scale) if told else None
 
     return noise
@@ -147,8 +164,12 @@ def _most_luck(
     return bound
 
 
-def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale, prompts: int) -> Source:
+def from_analysis(
+    analysis: Analysis, found: Any, claim: Claim, scale: Scale, prompts: int, suggested_by: Sequence[int] = ()
+) -> Source:
     """Reads both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
+
+    Seeds that it was ``suggested_by`` are left out.
 
     What is the same in every seed is a rate, known to one prompt of those that it was measured on and not better. These
     may be a part of the analysis's prompts, and are taken to be a quarter. What differs is told by its differences.
@@ -161,7 +182,7 @@ def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale, pr
             known[key] = analysis.value(found, side.of, side.cells, metric, seed)
         return known[key]
 
-    seeds = [] if found is None else analysis.seeds(found)
+    seeds, others = _apart([] if found is None else analysis.seeds(found), suggested_by)
     gaps, silent = set[float](), dict[int, str]()
     for seed in seeds:
         try:
@@ -181,8 +202,8 @@ def from_analysis(analysis: Analysis, found: Any, claim: Claim, scale: Scale, pr
         return analysis.prompts_error(found, side.of, side.cells, claim.metric, seed)
 
     sides = claim.left, claim.right
-    noise, bound = _luck(on_resamples, sides, told, scale), _most_luck(prompts_error, sides, told, scale)
-    return Source(read, told, noise, bound, resolution, silent)
+    noise, bound = _luck(on_resamples, sides, told, others, scale), _most_luck(prompts_error, sides, told, scale)
+    return Source(read, told, noise, bound, resolution, silent, others)
 
 
 def stored(analysis: Analysis, folder: Path) -> Any:

@@ -59,6 +59,8 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``margin`` is the difference (a ratio above 1 where ratios are compared) that counts as none, with its reason in
     ``because``. A model that has not learned its task is not judged far from training, unless ``ungated`` says why.
+    ``suggested_by`` names, for a preset, the training seeds whose results led to the claim: others judge it there,
+    since what was picked for being seen in some results is seen in them too often.
     """
 
     statement: str
@@ -72,6 +74,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     margin: float | None = None
     because: str = ""
     ungated: str = ""
+    suggested_by: dict[str, Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]] = {}
 
     def __post_init__(self) -> None:
         if self.margin is not None and not (0 < self.margin < math.inf):

@@ -88,13 +88,14 @@ def _chance(finished: Finished, found: Finding, costs: Costs) -> _Chance | None:
     # Seeds may be there that were not looked at, where an analysis was not asked again.
     price = (FIRST - have) / FIRST_DECIDES if have < FIRST else found.prospect.price - (have - len(found.seeds))
     hours = max(0.0, price) * costs.seed(finished, found.claim) / 3600
-    return _Chance(found.claim, int(after) + len(found.passed), hours)
+    return _Chance(found.claim, int(after) + len(found.passed) + len(found.suggested_by), hours)
 
 
 def _have(finished: Finished, found: Finding) -> int:
     """The seeds that all runs of a claim have by now, looked at or not."""
     if finished.experiment.question() is None:
-        return len(finished.seeds(found.claim.left.of) & finished.seeds(found.claim.right.of))
+        both = finished.seeds(found.claim.left.of) & finished.seeds(found.claim.right.of)
+        return len(both - set(found.suggested_by))
     return len(found.seeds)
 
 

@@ -44,9 +44,9 @@ RULE = (
     "effects than the interval holds are excluded, smaller ones are not. Not learned: of the seeds of a look the "
     "median model errs in training conditions at least a quarter as much as the best reference that reads no example, "
     "so that the look decides nothing far out. Nothing to judge: what the claim is about did not occur in half of the "
-    "seeds or more; where it occurred in most, the others are passed over and named. A verdict holds at its scale and "
-    "says nothing about another one; where three or more seeds came after it and do not bear it out, this is said "
-    "beside it. "
+    "seeds or more; where it occurred in most, the others are passed over and named. Seeds whose results suggested a "
+    "claim are left out and named. A verdict holds at its scale and says nothing about another one; where three or "
+    "more seeds came after it and do not bear it out, this is said beside it. "
     f"{sequential.RISK}"
 )
 
@@ -65,6 +65,7 @@ class Finding:
     failed: str = ""  # how many of these seeds have not learned their task
     these_prompts: bool = False  # the interval is about seeds alone: what single prompts add is not kept
     passed: tuple[int, ...] = ()  # seeds passed over: what the claim is about did not occur in them
+    suggested_by: tuple[int, ...] = ()  # seeds that are there and led to the claim, so that they do not judge it
     later: Replication | None = None  # what seeds say that came after the verdict; None where there are not enough
     later_seeds: tuple[int, ...] = ()
     about: tuple[tuple[str, str], ...] = ()  # the hashes of the trainings that it hangs on, each with the rule put in
@@ -83,14 +84,15 @@ class Finding:
     @property
     def words(self) -> str:
         """The effect with its interval, a ratio or a difference, and the seeds."""
+        led = f"suggested by {span(self.suggested_by)}, left out" if self.suggested_by else ""
         if self.found is None:
-            return self.note
+            return "; ".join(filter(None, (self.note, led)))
         told = effect_words(self.found, self.seeds) + ", these prompts" * self.these_prompts
         passed = f"nothing to judge in {span(self.passed)}" if self.passed else ""
         again = ""
         if self.later is not None and self.later.says != "borne out":
             again = f"{self.later.says} by later seeds: {effect_words(self.later.effect, self.later_seeds)}"
-        return "; ".join(part for part in (told, self.note, self.failed, passed, again) if part)
+        return "; ".join(part for part in (told, self.note, self.failed, led, passed, again) if part)
 
     @property
     def more(self) -> int | None:

@@ -243,6 +243,12 @@ def test_what_is_wrong_with_a_file_is_said(small):
         ('is = "above"', 'is = "over"', "Invalid enum value"),
         ('title = "A title"', 'titel = "A title"', "titel"),
         (
+            'is = "above"',
+            'is = "above"\nsuggested_by = { lite3 = [0] }',
+            "No preset of bad.toml is called 'lite3'. Did you",
+        ),
+        ('is = "above"', 'is = "above"\nsuggested_by = { lite2 = [-1] }', "Expected `int` >= 0"),
+        (
             'is = "above"\nright = { of = "wide"',
             'is = "above"\nmetric = "mse-all"\nright = { of = "wide"',
             "grids hold 'reference:least-squares' in mse-code, median-code, not in mse-all",
@@ -595,6 +601,31 @@ def test_trials_that_end_alike_in_every_seed_are_known_to_one_of_them(tmp_path, 
     found = claims.findings(made, Store(tmp_path), "nano", found=object())
     told = next(each.found for each in found if each.claim.metric == "found")
     assert told.seeds_error == pytest.approx(4 / 400 / math.sqrt(3))
+
+
+def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
+    """At their own preset: seeds 0 and 2 say much, the others nothing, and all together they would support it."""
+    text = (FOLDER / "ssa-figure2.toml").read_text()
+    assert "suggested_by = { lite2 = [0, 1, 2, 3, 4] }" in text
+    (tmp_path / "led.toml").write_text(text.replace("lite2 = [0, 1, 2, 3, 4]", "nano = [0, 2, 9]"))
+    made = experiment.load("led", tmp_path)
+    drawn = {0: 0.9, 1: 0.01, 2: 0.9, 3: 0.02, 4: 0.015}
+
+    def judged(*seeds, preset="nano"):
+        monkeypatch.setattr(Saturation, "seeds", lambda self, found: list(seeds))
+        found = claims.findings(made, Store(tmp_path), preset, found=object())
+        return next(each for each in found if each.claim.suggested_by)
+
+    monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: drawn[_[2]] if of == "softmax" else 0.0)
+    monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
+    monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: math.nan)
+    told = judged(0, 1, 2, 3, 4)
+    assert (told.verdict, told.seeds, told.suggested_by) == ("no difference", (1, 3, 4), (0, 2))
+    assert told.words.endswith("suggested by seeds 0, 2, left out")
+    alone = judged(0, 2)
+    assert (alone.verdict, alone.words) == ("not run", "suggested by seeds 0, 2, left out")
+    elsewhere = judged(0, 1, 2, 3, 4, preset="lite2")
+    assert (elsewhere.seeds, elsewhere.suggested_by) == ((0, 1, 2, 3, 4), ())
 
 
 def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monkeypatch, tmp_path):

@@ -60,7 +60,7 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     source = quantities.Source(
         lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0), [*errors]
     )
-    monkeypatch.setattr(quantities, "from_grids", lambda made, claim: source)
+    monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
     monkeypatch.setattr(claims, "Finished", lambda *given: finished)
     about = claim("softmax", "softmax", 10.0)
     about.right.cells["sigma_f"] = [40.0]
@@ -318,6 +318,9 @@ def test_what_analyses_find_hangs_on_their_prompts_as_errors_of_grids_do(scale):
     del kept["a", 0], kept["b", 1]
     assert luck(1) == luck(2) == luck(3)  # a later seed tells it where the look has none that does
     assert luck(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
+    led = quantities.from_analysis(told, object(), claim, scale, 40, suggested_by=[2])  # and one that led to the claim
+    assert (led.seeds, led.suggested_by) == ([0, 1], [2])
+    assert led.noise(2) == luck(3)
     kept.clear()
     assert luck(3) is None
     most = quantities.from_analysis(told, object(), claim, scale, 40).bound

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from icl_lab.errors import Stopped
-from icl_lab.papers import claims, experiment, settle
+from icl_lab.papers import claims, experiment, quantities, settle
 from icl_lab.papers.cost import Costs
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Variant
@@ -119,6 +119,22 @@ def test_three_seeds_that_would_never_decide_leave_a_chance(finished, monkeypatc
     assert unsure.more is None
     assert re.fullmatch(r"more than 64 seeds, or with a chance of [1-9]\d% fewer", unsure.outlook)
     assert settle.step("small", finished, [unsure], Second()).seeds == 5
+
+
+def test_seeds_that_led_to_a_claim_do_not_count_for_its_looks(finished, monkeypatch):
+    """Five seeds of which two led to it are a first look; the next, at five, needs seven."""
+    rise = finished.experiment.claims[0]
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2, 3, 4})
+    unsure = dataclasses.replace(found(rise, 0.11, 5.0, -4.7), suggested_by=(0, 3))
+    assert settle.step("small", finished, [unsure], Second()).seeds == 7
+    none = Finding(rise, "not run", suggested_by=(0, 3))
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 3})
+    asked = settle.step("small", finished, [none], Second())
+    assert (asked.seeds, [run.seed for run in asked.runs]) == (5, [0, 1, 2, 3, 4])
+    assert asked.worth == pytest.approx(settle.FIRST_DECIDES * 3600 / 3)
+    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2, 3})
+    read = quantities.from_grids(finished, rise, [0, 3, 9])
+    assert (read.seeds, read.suggested_by) == ([1, 2], [0, 3])
 
 
 def test_seeds_that_were_passed_over_do_not_count_for_the_next_look(finished, monkeypatch):
