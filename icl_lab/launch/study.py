@@ -79,7 +79,8 @@ def stages(
     """
     if analysis is None or not tested:
         return [(runs, tested)]
-    bare = [run for run in runs if analysis.reads_models and run.finished and not run.trained and not force]
+    trained_first = analysis.reads_models and not force
+    bare = [run for run in runs if run.finished and not run.trained] if trained_first else []
     asked = runs if analysis.reads_grids else list({run.folder: run.swapped("") for run in runs}.values())
     return [*([(bare, False)] if bare else []), (asked, True)]
 

@@ -74,6 +74,10 @@ class Finished:
         spec, swap = self.spec(of), self.variant(of).tested_with
         return {seed for seed in self.store.seeds(spec) if self.store.run(spec, seed, swap).finished}
 
+    def seeds_of_both(self, claim: Claim) -> list[int]:
+        """Returns the training seeds of which both sides of a claim have a finished run, ascending."""
+        return sorted(self.seeds(claim.left.of) & self.seeds(claim.right.of))
+
     def measured(self, of: str, seed: int) -> tuple[Grid, Errors | None]:
         """Returns the grid of a run and what each prompt adds to it, where that is kept."""
         return self._measured(self.spec(of), seed, self.variant(of).tested_with)

@@ -65,8 +65,7 @@ def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = (
     """
     sides, task, experiment = (claim.left, claim.right), finished.task, finished.experiment
     training = summary.training_cell(task, finished.spec(claim.left.of))
-    both = sorted(finished.seeds(claim.left.of) & finished.seeds(claim.right.of))
-    seeds, others = _apart(both, suggested_by)
+    seeds, others = _apart(finished.seeds_of_both(claim), suggested_by)
 
     def measured(side: Quantity, metric: str, seed: int, column: str = "value") -> list[float]:
         if side.of.startswith(PROMPTED):

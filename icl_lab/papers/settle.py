@@ -94,8 +94,7 @@ def _chance(finished: Finished, found: Finding, costs: Costs) -> _Chance | None:
 def _have(finished: Finished, found: Finding) -> int:
     """The seeds that all runs of a claim have by now, looked at or not."""
     if finished.experiment.question() is None:
-        both = finished.seeds(found.claim.left.of) & finished.seeds(found.claim.right.of)
-        return len(both - set(found.suggested_by))
+        return len(set(finished.seeds_of_both(found.claim)) - set(found.suggested_by))
     return len(found.seeds)
 
 

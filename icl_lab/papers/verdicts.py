@@ -92,7 +92,7 @@ class Finding:
         again = ""
         if self.later is not None and self.later.says != "borne out":
             again = f"{self.later.says} by later seeds: {effect_words(self.later.effect, self.later_seeds)}"
-        return "; ".join(part for part in (told, self.note, self.failed, led, passed, again) if part)
+        return "; ".join(filter(None, (told, self.note, self.failed, led, passed, again)))
 
     @property
     def more(self) -> int | None:
