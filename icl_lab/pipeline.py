@@ -11,6 +11,7 @@ from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs import at_work, provenance, reuse
 from icl_lab.runs.environment import describe
+from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import Subject, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -94,12 +95,15 @@ def _load_or_train(run: Run, lab: Lab) -> GPT2:
     model = trained(run, lab)
     if run.swap:
         model.swap_rule(run.swap)
-    if run.spec.test.positions:
-        model.swap_positions(run.spec.test.positions)
+    test = run.spec.test
+    if test.positions:
+        model.swap_positions(test.positions)
+    if test.rescale != "none":
+        model.rescaling = tasks.build(run.spec.task).rescaling(test.rescale, test.rescale_from)
     return model
 
 
 def subject(model: GPT2, task: Task, device: torch.device) -> Subject:
     """Wraps a model as something to be measured; one pass serves all lengths where it is prefix-consistent."""
     predict = lambda prompt: model(prompt.tokens.to(device), answers=task.answers)  # noqa: E731
-    return Subject(predict, model.prefix_consistent, model.bytes_a_prompt)
+    return Subject(predict, model.prefix_consistent, model.bytes_a_prompt, exact_within_bound(model, task))

@@ -12,7 +12,7 @@ ROOT = Path(icl_lab.__file__).parent
 # Lowest floor first: a folder, or a file beside them. Code may import from lower floors and from its own folder.
 FLOORS = (
     ("errors", "version", "extras", "allocator"),
-    ("import_target", "option_values"),
+    ("import_target", "option_values", "rescale"),
     ("outside",),
     ("rng", "registry", "published", "markdown", "grid", "texts"),
     ("tables", "citations", "learned"),

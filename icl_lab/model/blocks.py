@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from icl_lab.normalizers.base import Normalizer, scores
 from icl_lab.normalizers.contextual import told
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
+Norm = Literal["layer", "rms", "none"]
 # Is handed weights and scores, both (b h t t), and may return other weights, which are then used.
 See = Callable[[Tensor, Tensor], Tensor | None]
 
@@ -25,15 +26,15 @@ class Shape:
     heads: int
     llama: bool = False
     mlp: bool = True
-    norm: bool = True
+    norm: Norm = "layer"
     qk_norm: bool = False
 
 
-def norm(shape: Shape) -> nn.Module:
-    """Returns a fresh norm of the family, or none where norms are off."""
-    if not shape.norm:
+def norm(kind: Norm, width: int) -> nn.Module:
+    """Fresh norm over the last dimension: gain 1, no shift, epsilon 1e-5."""
+    if kind == "none":
         return nn.Identity()
-    return nn.RMSNorm(shape.width, eps=1e-5) if shape.llama else nn.LayerNorm(shape.width)
+    return nn.RMSNorm(width, eps=1e-5) if kind == "rms" else nn.LayerNorm(width)
 
 
 def plainly(x: Tensor) -> torch.autocast:
@@ -47,9 +48,9 @@ class Block(nn.Module):
     def __init__(self, shape: Shape, rule: Normalizer | None) -> None:
         super().__init__()
         self.attention = Attention(shape, rule) if rule is not None else None
-        self.before_attention = norm(shape) if rule is not None else None
+        self.before_attention = norm(shape.norm, shape.width) if rule is not None else None
         self.mlp = (SwiGLU(shape.width) if shape.llama else MLP(shape.width)) if shape.mlp else None
-        self.before_mlp = norm(shape) if shape.mlp else None
+        self.before_mlp = norm(shape.norm, shape.width) if shape.mlp else None
 
     def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See | None, answers: slice) -> Tensor:
         """x (b t d), visible (t t) -> (b t d), of which only the tokens of ``answers`` are returned."""

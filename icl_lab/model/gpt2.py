@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, cast
 
@@ -15,8 +15,9 @@ from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.learned import Place
 from icl_lab.model import positions
-from icl_lab.model.blocks import Attention, Block, Shape, norm, plainly
+from icl_lab.model.blocks import Attention, Block, Norm, Shape, norm, plainly
 from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.rescale import Rescaling
 
 # Is handed a layer, its weights and its scores q.k / sqrt(d), both (b h t t); what it returns is used as weights.
 Watch = Callable[[int, Tensor, Tensor], Tensor | None]
@@ -35,6 +36,13 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     says. Without it the residual stream of a token grows with its number while what attention adds stays bounded, so
     that the final norm divides the context away; with it a number of any size enters with the same norm. BERT has a
     norm there (arXiv 1810.04805), GPT-2 has none.
+
+    ``final_norm`` is the norm before the read-out: that of the blocks (``block``), ``layer``, ``rms`` or ``none``. It
+    bounds every answer (see ``GPT2.answer_bound``). A value that names the blocks' own norm is kept as ``block``, so
+    that one model has one specification.
+
+    ``read_in=scaled`` rescales the prompts before they are read, in training and in tests, as ``test.rescale`` does in
+    tests alone (labels or inputs, by task: see ``icl_lab/rescale.py``).
     """
 
     layers: Annotated[int, Meta(ge=1, le=1000)] = 2
@@ -48,22 +56,41 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     block: Literal["gpt2", "llama"] = "gpt2"
     qk_norm: bool = False
     norm_in: bool = False
+    final_norm: Literal["block", "layer", "rms", "none"] = "block"
+    read_in: Literal["linear", "scaled"] = "linear"
 
     def __post_init__(self) -> None:
+        if self.final_norm == self.norm_of_blocks:
+            msgspec.structs.force_setattr(self, "final_norm", "block")
         if self.width % self.heads:
             raise ValueError(f"heads must divide width, got {self.heads} heads and width {self.width}")
 
     @property
     def shape(self) -> Shape:
         """What a block must know."""
-        return Shape(self.width, self.heads, self.block == "llama", self.mlp, self.norm, self.qk_norm)
+        return Shape(self.width, self.heads, self.block == "llama", self.mlp, self.norm_of_blocks, self.qk_norm)
+
+    @property
+    def norm_of_family(self) -> Norm:
+        """Norm that the block family uses: layer norm (GPT-2) or RMS norm (Llama)."""
+        return "rms" if self.block == "llama" else "layer"
+
+    @property
+    def norm_of_blocks(self) -> Norm:
+        """Norm before each part of a block."""
+        return self.norm_of_family if self.norm else "none"
+
+    @property
+    def norm_before_read_out(self) -> Norm:
+        """Final norm, resolved."""
+        return self.norm_of_blocks if self.final_norm == "block" else self.final_norm
 
 
 @dataclass(frozen=True)
 class Reading:
     """What a task asks of a model: numbers in a token and in an answer, roles in turn, tokens of the longest prompt.
 
-    Where ``vocabulary`` is not 0, tokens are whole numbers below it.
+    Where ``vocabulary`` is not 0, tokens are whole numbers below it. ``rescaling`` is what ``read_in=scaled`` does.
     """
 
     width: int
@@ -71,6 +98,7 @@ class Reading:
     roles: int
     train_tokens: int
     vocabulary: int = 0
+    rescaling: Rescaling | None = None
 
 
 class GPT2(nn.Module):
@@ -87,15 +115,16 @@ class GPT2(nn.Module):
     def __init__(self, spec: ModelSpec, reading: Reading, attn: str, rng: torch.Generator) -> None:
         super().__init__()
         self.spec, self.reading, self.attn = spec, reading, attn
+        self.rescaling = reading.rescaling if spec.read_in == "scaled" else None
         head_dim = spec.width // spec.heads
         words = reading.vocabulary
         self.read_in = nn.Embedding(words, spec.width) if words else nn.Linear(reading.width, spec.width)
         self.roles = nn.Parameter(torch.zeros(reading.roles, spec.width)) if spec.roles == "tagged" else None
         self.positions = positions.build(spec.positions, spec.width, head_dim, reading.train_tokens)
         rules = self._rules(attn) if spec.attention else [None] * spec.layers
-        self.norm_in = norm(replace(spec.shape, norm=spec.norm_in))
+        self.norm_in = norm(spec.norm_of_family if spec.norm_in else "none", spec.width)
         self.blocks = nn.ModuleList(Block(spec.shape, rule) for rule in rules)
-        self.norm = norm(spec.shape)
+        self.norm = norm(spec.norm_before_read_out, spec.width)
         self.read_out = nn.Linear(spec.width, reading.outputs)
         self._start(spec.layers, rng)
 
@@ -139,7 +168,21 @@ class GPT2(nn.Module):
 
         Where a caller has autocast on, numbers are still read in and out as they are: half a precision is enough for
         the blocks, not for the digits of a prompt.
+
+        Where prompts are rescaled, ``watch`` is shown the pass over the rescaled tokens.
         """
+        if self.rescaling is None:
+            return self._forward(tokens, visible, where, watch, answers)
+        scaled, factor, start = self.rescaling(tokens)
+        outputs = self._forward(scaled, visible, where, watch, answers) * factor
+        if not start:
+            return outputs
+        # Before the scale is known, an answer is that to the first tokens as they are, which no later one can change.
+        first = min(start, tokens.shape[1])
+        early = self._forward(tokens[:, :first], visible[:first, :first], where[:first], None, answers)
+        return torch.cat((early, outputs[:, first:]), 1)
+
+    def _forward(self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None, answers: slice) -> Tensor:
         with plainly(tokens):
             x = self.read_in(tokens)
         if self.roles is not None:
@@ -197,6 +240,33 @@ class GPT2(nn.Module):
         """Each layer's own rule; none in a model without attention."""
         attentions = [cast(Block, block).attention for block in self.blocks]
         return [attention.rule for attention in attentions if attention is not None]
+
+    @torch.no_grad()
+    def answer_bound(self) -> tuple[Tensor, Tensor]:
+        """Centre c and bound C of the answers, each (outputs,): |answer - c| <= C for every prompt and any normalizer.
+
+        Formula: c = W beta + b0, C = sqrt(d) ||(I - 11'/d)(g * w)|| (layer norm); c = b0, C = sqrt(d) ||g * w|| (RMS)
+
+        g and beta are gain and shift of the final norm, w a row of the read-out weight W, b0 its bias, d the width.
+        Without a final norm C is infinite. Where prompts are rescaled, both hold of answers before these are multiplied
+        back.
+
+        Proof: the final norm hands on g * u + beta with ||u|| <= sqrt(d), and with 1'u = 0 where it is a layer norm, so
+        that answer - c = (g * w)'u. By Cauchy-Schwarz this is at most sqrt(d) times the length of g * w, projected onto
+        the vectors of mean 0 for a layer norm; u along that projection attains it. The norm's epsilon only shortens u.
+
+        Our derivation. Naim and Asher 2025, arXiv 2502.03503, name layer norm and softmax as causes of a limit;
+        arXiv 2508.14685 says that boundary values originate from the multi-head attention itself.
+        """
+        read_out = self.read_out.weight.double()
+        centre, kind = self.read_out.bias.double(), self.spec.norm_before_read_out
+        if kind == "none":
+            return centre.float(), torch.full_like(centre, math.inf).float()
+        direction = read_out * cast(Tensor, self.norm.weight).double()
+        if kind == "layer":
+            centre = centre + read_out @ cast(Tensor, self.norm.bias).double()
+            direction = direction - direction.mean(1, keepdim=True)
+        return centre.float(), (math.sqrt(self.spec.width) * direction.norm(dim=1)).float()
 
     def learned(self) -> dict[str, float]:
         """What the heads' rules have learned, by formula name, layer and head: ``{"s 0.1": 0.43}``.

@@ -24,9 +24,12 @@ class SSA(WarpedScore):
     ``learn=b`` fixes n, ``learn=no`` both. Written as the softmax of a warped score, because the power overflows where
     its logarithm does not. Here n is an exponent, not a length.
 
-    The authors' public code starts elsewhere than the paper: one n = e^0.4 and one b = e a layer in its GPT-2
-    (``ssa:n=1.4918247,b=e,per=layer``; there n may also fall below 1), and b = 0.8 fixed in its Nemotron
-    (``ssa:b=0.8,learn=n,per=layer``).
+    ``form`` is how n and b follow from the learned r and s: ``softplus`` (n = 1 + softplus(r), b = softplus(s)) or
+    ``exp`` (n = e^r, b = e^s, so that n may fall below 1).
+
+    The authors' public code (omyokun/SSA, commit fe5f83b) starts elsewhere than the paper: one n = e^0.4 and one b = e
+    a layer, in exponential form, in its GPT-2 (``ssa:n=1.4918247,b=e,per=layer,form=exp``), and b = 0.8 fixed in its
+    Nemotron (``ssa:b=0.8,learn=n,per=layer``). What was read there besides: docs/boundary.md, "The public code".
     """
 
     learned = ("n", "b")
@@ -39,26 +42,33 @@ class SSA(WarpedScore):
         b: float | Literal["e"] = 1.0,
         learn: bool | Literal["n", "b"] = True,
         per: Literal["head", "layer"] = "head",
+        form: Literal["softplus", "exp"] = "softplus",
     ) -> None:
         super().__init__()
         b = math.e if b == "e" else b
         learn_n, learn_b = learn in (True, "n"), learn in (True, "b")
-        require(n >= 1, "n must be >= 1", n)
-        require(n > 1 or not learn_n, "n must be > 1 while it is learned (its raw value at 1 is minus infinity)", n)
         require(b > 0, "b must be > 0", b)
+        self.exponential = form == "exp"
+        if self.exponential:
+            require(n > 0, "n must be > 0", n)
+            raw_n, raw_b = math.log(n), math.log(b)
+        else:
+            require(n >= 1, "n must be >= 1", n)
+            require(n > 1 or not learn_n, "n must be > 1 while it is learned (its raw value at 1 is minus infinity)", n)
+            raw_n, raw_b = softplus_inverse(n - 1), softplus_inverse(b)
         size = site.heads if per == "head" else 1
-        self.raw_n = nn.Parameter(torch.full((size,), softplus_inverse(n - 1)), requires_grad=learn_n)
-        self.raw_b = nn.Parameter(torch.full((size,), softplus_inverse(b)), requires_grad=learn_b)
+        self.raw_n = nn.Parameter(torch.full((size,), raw_n), requires_grad=learn_n)
+        self.raw_b = nn.Parameter(torch.full((size,), raw_b), requires_grad=learn_b)
 
     @property
     def n(self) -> Tensor:
-        """The exponent, (h) or (1)."""
-        return 1 + F.softplus(self.raw_n)
+        """Exponent, (h) or (1)."""
+        return self.raw_n.exp() if self.exponential else 1 + F.softplus(self.raw_n)
 
     @property
     def b(self) -> Tensor:
-        """The slope inside the logarithm, (h) or (1)."""
-        return F.softplus(self.raw_b)
+        """Slope inside the logarithm, (h) or (1)."""
+        return self.raw_b.exp() if self.exponential else F.softplus(self.raw_b)
 
     def warp(self, z: Tensor, n: Tensor) -> Tensor:
         warped: Tensor = Power.apply(z, self.n.view(-1, 1, 1), self.b.view(-1, 1, 1))[0]  # type: ignore[no-untyped-call]

@@ -14,6 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from icl_lab.option_values import GREATEST
+from icl_lab.rescale import FIRST, Rescale
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Predictor, Prompt, Task
 from icl_lab.training.curriculum import LONGEST
@@ -22,6 +23,7 @@ CELLS = 100_000  # of a shift grid: the widest of the papers has 600
 TEST_SEED = 0  # not the training seed: all models, of all seeds, meet the same prompts
 BLOCK = 64  # prompts of one address, so that asking for more prompts keeps the first ones
 NOT_FINITE = "not-finite"  # the metric that marks a cell
+FLOOR = "floor"  # the metric of a model's bound: the headline of the exact answer, clipped to the bound
 MEMORY = 256 * 2**20  # bytes that one forward pass may take, roughly; small enough to be kind to the caches
 
 
@@ -30,6 +32,8 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``draws=paper`` measures on the published evaluation set instead, which has its own number of prompts.
     ``positions`` names the position code that the model reads with when tested, where it is not that of training.
+    ``rescale`` divides labels, inputs or both by their size in the first ``rescale_from`` examples and multiplies the
+    answers back (``icl_lab/rescale.py``).
     """
 
     __test__ = False  # not a test case, whatever its name suggests to pytest
@@ -38,6 +42,8 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     axes: dict[str, list[float]]
     draws: Literal["ours", "paper"] = "ours"
     positions: str = ""
+    rescale: Rescale = "none"
+    rescale_from: Annotated[int, Meta(ge=1, le=LONGEST)] = FIRST
 
     def __post_init__(self) -> None:
         for axis, values in self.axes.items():
@@ -139,11 +145,15 @@ class Errors:
 
 @dataclass(frozen=True)
 class Subject:
-    """A predictor to be measured, whether one pass at the greatest length serves all, and the bytes a prompt takes."""
+    """A predictor to be measured, whether one pass at the greatest length serves all, and the bytes a prompt takes.
+
+    ``exact_within_bound`` gives the exact answers clipped to the bound of a model, where it has one.
+    """
 
     predict: Predictor
     one_pass: bool = True
     bytes_of: Callable[[int], float] = lambda t: 200.0 * t * t
+    exact_within_bound: Predictor | None = None
 
 
 @torch.no_grad()
@@ -160,6 +170,9 @@ def measure(
 
     An answer that is no finite number has the task's worst error. A cell with such answers is marked by a row of the
     metric ``not-finite``, the share of its prompts that have one; other cells have no such row.
+
+    A model whose answers are bounded has rows of the metric ``floor``: the headline of the exact answers clipped to the
+    bound. No answer within the bound errs less, so that what lies above the floor is the model's own doing.
     """
     shifts, first = test.shifts(), next(iter(subjects))
     result = Measured([], [], Errors([*(axis for axis in test.axes if axis != "length"), "length"]))
@@ -177,6 +190,7 @@ def measure(
                     for metric, values in views.items():
                         # A median over prompts that share their functions would be one of few numbers.
                         asked = name == first or test.draws == "paper" or metric in task.metrics_of_references
+                        metric = f"{prefix}{FLOOR}" if metric == FLOOR else metric
                         if asked and metric.startswith(prefix) and (test.draws == "ours" or metric not in task.medians):
                             row = {"attn": name, **shift, "length": length, "metric": metric}
                             result.cells.append(row | summary(values, median=metric in task.medians))
@@ -311,7 +325,7 @@ def _score(
     subject: Subject, task: Task, prompt: Prompt, lengths: Sequence[int], shift: Mapping[str, float]
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor, Tensor]]:
     """Yields for every length: views, errors (b q), and the prompts with an answer that is no finite number, (b)."""
-    found: dict[int, list[tuple[Tensor, Tensor, dict[str, Tensor]]]] = {length: [] for length in lengths}
+    found: dict[int, list[tuple[Tensor, Tensor, dict[str, Tensor], Tensor | None]]] = {length: [] for length in lengths}
     # Errors are taken piece by piece: the answers of all prompts at once may be the largest thing there is.
     for piece in fitting(prompt, subject.bytes_of):
         outputs = subject.predict(piece).cpu()
@@ -320,8 +334,15 @@ def _score(
             cut, answers = piece.first(t), outputs[:, :t]
             lost = broken(answers, cut).any(1)
             sure = {name: values.where(~lost, math.inf) for name, values in task.confidence(answers, cut).items()}
-            found[length].append((judged(task, answers, cut), lost, sure))
+            nearest = subject.exact_within_bound
+            floor = None if nearest is None else task.errors(nearest(cut), cut)
+            found[length].append((judged(task, answers, cut), lost, sure, floor))
     for length, parts in found.items():
         errors, lost = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
-        sure = {name: torch.cat([part[2][name] for part in parts]) for name in parts[0][2]}
-        yield length, task.views(errors, prompt.first(task.tokens(length)), **shift) | sure, errors, lost
+        whole = prompt.first(task.tokens(length))
+        views = task.views(errors, whole, **shift)
+        views |= {name: torch.cat([part[2][name] for part in parts]) for name in parts[0][2]}
+        floors = [floor for *_, floor in parts if floor is not None]
+        if floors:
+            views[FLOOR] = task.views(torch.cat(floors), whole, **shift)[task.headline]
+        yield length, views, errors, lost

@@ -79,6 +79,20 @@ PRESETS = {
         grid="thin",
         prompts=1024,
     ),
+    "wide4": Preset(
+        "the paper's width and heads in a third of its depth, by the recipe of deep2: two hours a run on two cores",
+        ModelSpec(layers=4, heads=8, width=256),
+        muon(16_000),
+        grid="thin",
+        prompts=1024,
+    ),
+    "paper2": Preset(
+        "the paper's 12L8AH by the recipe of deep2: six hours a run on two cores",
+        ModelSpec(layers=12, heads=8, width=256),
+        muon(16_000),
+        grid="thin",
+        prompts=1024,
+    ),
     "small": Preset(
         "row 3L4AH of the paper's Table 6, by the published recipe: hours",
         ModelSpec(layers=3, heads=4, width=64),

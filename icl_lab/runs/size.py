@@ -114,9 +114,9 @@ def parameters(spec: RunSpec, task: Task) -> int:
     head_dim = d // model.heads
     with torch.device("meta"):  # a table of any size takes no memory there
         code = positions.build(model.positions, d, head_dim, task.tokens(spec.train.longest))
-    norm = 2 * d * model.norm
+    norm, last = 2 * d * model.norm, {"layer": 2 * d, "rms": d, "none": 0}[model.norm_before_read_out]
     block = (4 * d * d + 4 * d + norm) * model.attention + (8 * d * d + 5 * d + norm) * model.mlp
-    ends = (task.vocabulary or task.width + 1) * d + (d + 1) * task.outputs + norm + 2 * d * model.norm_in
+    ends = (task.vocabulary or task.width + 1) * d + (d + 1) * task.outputs + last + 2 * d * model.norm_in
     return model.layers * block + ends + sum(p.numel() for p in code.parameters())
 
 

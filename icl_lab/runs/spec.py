@@ -16,6 +16,7 @@ from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rescale import FIRST, Rescale
 from icl_lab.rng import stream
 from icl_lab.runs import presets
 from icl_lab.runs.measure import TestSpec
@@ -65,7 +66,9 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def reading(self, task: Task) -> Reading:
         """What the task asks of the model; the longest training prompt is the last that the curriculum reaches."""
-        return Reading(task.width, task.outputs, task.roles, task.tokens(self.train.longest), task.vocabulary)
+        rescaling = task.rescaling(_usual_rescale(task)) if self.model.read_in == "scaled" else None
+        tokens = task.tokens(self.train.longest)
+        return Reading(task.width, task.outputs, task.roles, tokens, task.vocabulary, rescaling)
 
 
 def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] = (), draws: str = "ours") -> RunSpec:
@@ -199,6 +202,7 @@ def _read(path: str, text: str, old: object) -> Any:
 def check(spec: RunSpec, task: Task) -> None:
     """Raises ``BadValue`` for what no single field can know."""
     _drawable(spec, task)
+    _rescalable(spec, task)
     head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
     check_swap(spec, spec.train.switch_to)
     for name, longest in (
@@ -220,6 +224,28 @@ def check(spec: RunSpec, task: Task) -> None:
     for attn in (spec.attn, spec.train.switch_to):
         if attn:
             normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)
+
+
+def _usual_rescale(task: Task) -> Rescale:
+    """Part that ``model.read_in=scaled`` rescales: the first that the task declares."""
+    return task.rescales[0] if task.rescales else "inputs"
+
+
+def _rescalable(spec: RunSpec, task: Task) -> None:
+    """Raises ``BadValue`` where prompts of a test cannot be rescaled as it says."""
+    test = spec.test
+    if test.rescale == "none":
+        if test.rescale_from != FIRST:
+            raise BadValue("test.rescale_from needs test.rescale: say which part of a prompt is rescaled.")
+        return
+    task.rescaling(test.rescale)
+    if spec.model.read_in == "scaled":
+        raise BadValue("model.read_in=scaled rescales prompts in tests already: leave test.rescale=none.")
+    if test.lengths[0] <= test.rescale_from:
+        raise BadValue(
+            f"test.rescale_from={test.rescale_from}: prompts of {test.lengths[0]} examples have no answer after the "
+            f"first {test.rescale_from}; take longer ones or a smaller test.rescale_from."
+        )
 
 
 def check_swap(spec: RunSpec, rule: str) -> None:

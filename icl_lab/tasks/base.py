@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.errors import BadValue, UnknownOption
+from icl_lab.rescale import FIRST, Rescale, Rescaling
 from icl_lab.tasks.declared import LENGTH, Clip, Label, Summary
 from icl_lab.tasks.drawing import by_class
 from icl_lab.tasks.prompt import Answer, Mark, Predictor, Prompt, plain
@@ -73,6 +74,8 @@ class Task(Speaker, ABC):
     axis_labels: ClassVar[Mapping[str, Label]] = {}  # what pictures and tables call the axes
     metric_labels: ClassVar[Mapping[str, str]] = {}  # what they call the metrics
     parameters: ClassVar[tuple[str, ...]] = ()  # numbers of a function that labels follow from, beside the inputs
+    numeric: ClassVar[bool] = False  # whether an answer is one number, wanted to be the target itself
+    rescales: ClassVar[tuple[Rescale, ...]] = ()  # parts of a prompt that can be rescaled and leave its truth as it is
     # The tokens at which a model computes outputs; fewer save time. ``Prompt.scored`` says which of them count.
     answers: ClassVar[slice] = EVERYWHERE
 
@@ -213,6 +216,14 @@ class Task(Speaker, ABC):
         if self.clip is None:
             raise BadValue(f"{self.name} has no answers that could be cut at a bound; take linear.")
         return prompt.targets[:, self.answers][:, self.scored_from :]
+
+    def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
+        """Rescaling of a part of the prompts that leaves their truth as it is, see ``icl_lab/rescale.py``.
+
+        Raises ``BadValue`` where the task has none of this part.
+        """
+        there = f"it has {', '.join(self.rescales)}" if self.rescales else "it has no part that can be rescaled"
+        raise BadValue(f"{self.name} cannot rescale {part} and keep the truth of its prompts: {there}.")
 
     def value_places(self, prompt: Prompt) -> Tensor:
         """Returns the tokens of the context that hold the answer's symbols, (b m), in order.

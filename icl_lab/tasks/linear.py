@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from icl_lab.rescale import FIRST, PairRescaling, Rescale, Rescaling
 from icl_lab.tasks import estimators, registry
 from icl_lab.tasks.base import Axes, Clip, Label, Predictor, Prompt, Summary, Task
 from icl_lab.tasks.drawing import NORMAL_RANGE, interleave, published_inputs, whole
@@ -42,6 +43,8 @@ class Linear(Task):
     published_share: ClassVar[int] = 64
     log_scale: ClassVar[bool] = True
     usual_for: ClassVar[tuple[str, ...]] = ("boundary",)
+    numeric: ClassVar[bool] = True
+    rescales: ClassVar[tuple[Rescale, ...]] = ("labels", "inputs", "both")
     summary: ClassVar[Summary] = Summary("sigma_f", "range", 2, 10)
     clip: ClassVar[Clip | None] = Clip("sigma_f", 4)
     axis_labels: ClassVar[Mapping[str, Label]] = {
@@ -85,6 +88,9 @@ class Linear(Task):
         return _prompt(x, a, b)
 
     prompt = on_line  # the name that analyses use until they are ported
+
+    def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
+        return PairRescaling(part, first) if part in self.rescales else super().rescaling(part, first)
 
     def spread(self, **shift: float) -> float:
         """The root mean square of y, sigma_f sqrt(1 + sigma_x^2): 1.41 in training."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
+from icl_lab.rescale import FIRST, Rescale, Rescaling, by_largest
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
 from icl_lab.tasks.drawing import NORMAL_RANGE, by_class, interleave, published_inputs
@@ -52,6 +53,7 @@ class Quantifier(Task):
     }
     deviants: ClassVar[Sequence[float]] = (1, 3, 10, 30, 100, 300, 1000)
     heat_map: ClassVar[tuple[str, str]] = ("sigma", "length")
+    rescales: ClassVar[tuple[Rescale, ...]] = ("inputs",)
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"sigma": range(1, 31), "length": range(10, 201, 10)},
         "thin": {"sigma": (1, 3, 10, 30), "length": (10, 20, 40, 80, 120, 200)},
@@ -60,6 +62,9 @@ class Quantifier(Task):
 
     balance: Literal["none", "half"] = "none"
     labels: Literal["shown", "hidden"] = "shown"
+
+    def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
+        return by_largest if part in self.rescales else super().rescaling(part, first)
 
     @property
     def prefixes(self) -> bool:

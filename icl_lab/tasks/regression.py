@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.registry import require
+from icl_lab.rescale import FIRST, PairRescaling, Rescale, Rescaling
 from icl_lab.rng import stream
 from icl_lab.tasks import estimators, registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Summary, Task, plain
@@ -48,6 +49,8 @@ class Regression(Task):
     trivial: ClassVar[tuple[str, ...]] = ("zero",)
     summary: ClassVar[Summary] = Summary("sigma_f", "beyond")
     heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")
+    numeric: ClassVar[bool] = True
+    rescales: ClassVar[tuple[Rescale, ...]] = ("labels", "inputs", "both")
 
     dim: int = 3
     tasks: int = 0
@@ -183,6 +186,9 @@ class Regression(Task):
             "nmse-late": late / (sigma_x * sigma_f) ** 2,
         }
         return {f"{self.prefix}{name}": values for name, values in found.items()}
+
+    def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
+        return PairRescaling(part, first) if part in self.rescales else super().rescaling(part, first)
 
     def suites(self) -> dict[str, Task]:
         """Fixed functions get a second set, of functions that training never met."""

@@ -104,13 +104,18 @@ def advance(engine: engines.Eager, spec: TrainSpec, seed: int, step: int) -> Ten
 
 
 def row(model: GPT2, spec: TrainSpec, done: int, losses: list[float]) -> dict[str, float]:
-    """What the history says of the last steps up to ``done``: their mean loss, and what the rules have learned."""
+    """Row of the history: mean loss of the last steps up to ``done``, answer bound, learned numbers of the normalizers.
+
+    ``bound`` is C of ``GPT2.answer_bound``, the largest over the outputs; there is none without a final norm.
+    """
     last = done - 1
+    bound = float(model.answer_bound()[1].max())
     return {
         "step": done,
         "loss": fmean(losses),
         "length": spec.length_at(last),
         "rate": spec.rate_at(last),
+        **({"bound": bound} if math.isfinite(bound) else {}),
         **model.learned(),
     }
 

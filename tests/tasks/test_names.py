@@ -24,6 +24,7 @@ ELSEWHERE = {
     ("cli/commands/claims.py", "linear"),
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("cli/variables.py", "linear"),
+    ("model/gpt2.py", "linear"),  # a way of reading in
     ("papers/headlines.py", "flip-flop"),  # an experiment, flip-flop-glitches
     ("training/recipe.py", "linear"),  # a schedule
     *((file, "text") for file in ("analyses/attention/page.py", "evidence/archive.py", "option_values.py")),
