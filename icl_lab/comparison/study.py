@@ -205,7 +205,7 @@ class Study:
 
     def _widened(self, found: Effect, rule: str, other: str, cells: Sequence[Labels]) -> Effect:
         """Adds what hangs on the prompts, for one cell or for the summary of a line of cells."""
-        if not self.errors:
+        if not self.errors or not all(kept.keeps(cells) for name in (other, rule) for kept in self.errors[name]):
             return found
         # Rules that were tested on the same prompts share each resample; on another number of prompts they cannot.
         theirs, ours = (

@@ -1,29 +1,58 @@
-"""The evidence layer: the repository's runs, read where the user has none, and nothing that writes into it unasked.
+"""The evidence: the repository's finished runs as Parquet tables, read where the user has none.
 
-    results/evidence/<task>/<rule>.pack        all runs of a rule
-    results/evidence/<task>/references.pack    what the grids of the task have in common (see ``grids.py``)
+    results/evidence/index.json          the parts, their runs, and a checksum of every file; sealed by its own
+    results/evidence/<part>/             tables of some runs (see ``tables.py``), and weights of few
+    results/evidence/README.md           what each column means
 
-A run is named as its folder is, ``<task>/<rule>/<preset>-<hash>/seed-<k>``. Nothing is unpacked to be read.
+A part is never rewritten: runs that are added are a part of their own, named ``<number>-<checksum>``. Where two parts
+hold a run, the later one counts. A run is named as its folder is, ``<task>/<attn>/<preset>-<hash>/seed-<k>``.
 """
 
 import hashlib
+import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from filelock import FileLock
 
 import icl_lab
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.evidence import grids
-from icl_lab.evidence.archive import Archive, Part, pack, part
-from icl_lab.files import write
+from icl_lab.files import publish, write, writing
 
-SUFFIX, SHARED, GRID = ".pack", "references.pack", "grid.csv"
+if TYPE_CHECKING:
+    from icl_lab.evidence.tables import Tables
+
+INDEX, LOCK, ADDING = "index.json", ".lock", ".adding"
+WEIGHTS = "model.safetensors"
 VARIABLE = "ICL_LAB_EVIDENCE"
 PLACE = Path("results") / "evidence"
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of a part: its SHA-256, and the rows of a table."""
+
+    sha256: str
+    rows: int = 0
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One part: its folder, its runs (``<task>/<attn>/<preset>-<hash>`` -> seeds as ``0-2,5``), and its files.
+
+    ``content`` is the SHA-256 over the checksums of all files of all runs: the same for the same runs, whatever version
+    of a library wrote the tables.
+    """
+
+    name: str
+    content: str
+    runs: dict[str, str]
+    files: dict[str, File]
 
 
 @dataclass(frozen=True)
@@ -32,12 +61,16 @@ class Kept:
 
     layer: "Layer"
     key: str
-    names: frozenset[str]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The files that are held."""
+        return self.layer.names(self.key)
 
     @property
     def path(self) -> Path:
-        """The archive that holds the run."""
-        return self.layer.archive_of(self.key)
+        """The folder of the part that holds the run."""
+        return self.layer.folder_of(self.key)
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -72,157 +105,294 @@ class Layer:
         here = (PLACE, Path(icl_lab.__file__).parent.parent / PLACE)
         return next((cls(path) for path in here if path.is_dir()), None)
 
-    def archive_of(self, key: str) -> Path:
-        """Returns the path of the archive for a run's key."""
-        task, rule, *_ = key.split("/")
-        return self.root / task / f"{rule}{SUFFIX}"
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts that the index names, in the order in which they were added.
+
+        Raises ``RunFailed`` where the index is missing beside parts, damaged or edited.
+        """
+        return _index(self.root).parts
+
+    def folder_of(self, key: str) -> Path:
+        """Returns the folder of the part that holds a run; of one that is not held, the root."""
+        part = _index(self.root).holders.get(key)
+        return self.root / part.name if part is not None else self.root
 
     def run(self, key: str) -> Kept | None:
         """Returns a run; None where it is not held."""
-        names = self._runs(self.archive_of(key)).get(key)
-        return Kept(self, key, names) if names else None
+        return Kept(self, key) if key in _index(self.root).holders else None
 
     def seeds(self, spec: str) -> list[str]:
         """Returns the names ``seed-<k>`` that are held of ``<task>/<rule>/<preset>-<hash>``."""
-        return [key.split("/")[3] for key in self._runs(self.archive_of(spec)) if key.startswith(f"{spec}/")]
+        return [f"seed-{seed}" for seed in sorted(_index(self.root).specs.get(spec, ()))]
 
     def siblings(self, key: str) -> list[Kept]:
         """Returns the runs of the same task, rule and seed as a run's key."""
-        seed, held = key.split("/")[3], self._runs(self.archive_of(key))
-        return [Kept(self, other, names) for other, names in sorted(held.items()) if other.split("/")[3] == seed]
+        task, rule, _, seed = key.split("/")
+        specs = (spec for spec in _index(self.root).specs if spec.startswith(f"{task}/{rule}/"))
+        return [kept for spec in sorted(specs) if (kept := self.run(f"{spec}/{seed}")) is not None]
 
     def runs(self) -> Iterator[Kept]:
         """Yields every run, ordered ``by_number``."""
-        archives = (path for path in self.root.glob(f"*/*{SUFFIX}") if path.name != SHARED)
-        held = [Kept(self, key, names) for path in archives for key, names in self._runs(path).items()]
-        yield from sorted(held, key=lambda kept: by_number(kept.key))
+        yield from (Kept(self, key) for key in sorted(_index(self.root).holders, key=by_number))
+
+    def names(self, key: str) -> frozenset[str]:
+        """Returns the names of the files that are held of a run."""
+        part = _index(self.root).holders[key]
+        weights = {WEIGHTS} if _weights(key) in part.files else set()
+        return frozenset(weights | set(_tables(self.root, part).stamps(key)))
 
     def read(self, key: str, name: str) -> bytes:
         """Returns one file of a run, checked against its size and checksum."""
-        archive, inside = _open(self.archive_of(key)), f"{key.split('/', 2)[2]}/{name}"
-        entry, data = archive.entries[inside], archive.content(inside)
-        if entry.frame:
-            data = grids.join(self._frame(key, entry.frame), data)
-        if (len(data), hashlib.sha256(data).hexdigest()) != (entry.size, entry.sha256):
-            raise archive.damaged(f"{inside} has another checksum")
-        return data
+        part = _index(self.root).holders[key]
+        if name != WEIGHTS:
+            return _tables(self.root, part).read(key, name)
+        return _checked(self.root / part.name / _weights(key), part.files[_weights(key)])
 
     def stamp(self, key: str, name: str) -> tuple[int, str]:
         """Returns the size and the SHA-256 that a file of a run has once it is put together."""
-        entry = _open(self.archive_of(key)).entries[f"{key.split('/', 2)[2]}/{name}"]
-        return entry.size, entry.sha256
+        part = _index(self.root).holders[key]
+        if name == WEIGHTS:
+            return (self.root / part.name / _weights(key)).stat().st_size, part.files[_weights(key)].sha256
+        return _tables(self.root, part).stamps(key)[name]
 
     def size(self, kept: Kept) -> int:
-        """Returns the bytes that a run takes in its archive."""
-        archive, inside = _open(kept.path), kept.key.split("/", 2)[2]
-        return sum(archive.packed_size(f"{inside}/{name}") for name in kept.names)
+        """Returns the bytes that a run takes: its share of the rows of each table, and its weights."""
+        part = _index(self.root).holders[kept.key]
+        return _tables(self.root, part).size(kept.key) + (self.stamp(kept.key, WEIGHTS)[0] if WEIGHTS in kept else 0)
 
     def verify(self) -> tuple[int, int, list[str]]:
         """Reads everything; returns the number of runs and files that are whole, and a line for each damage."""
-        runs, files, damages = 0, 0, dict[str, None]()
-        for path in sorted(self.root.glob(f"*/*{SUFFIX}")):
+        try:
+            index = _index(self.root)
+        except RunFailed as damage:
+            return 0, 0, [str(damage)]
+        damages = [f"{path} is no part of the evidence: {INDEX} does not name it." for path in self._foreign()]
+        runs = files = 0
+        for part in index.parts:
             try:
-                archive = Archive(path)
-                for name in archive.entries:
-                    archive.content(name)
-                if path.name == SHARED:
-                    continue
-                for key, names in self._runs(path).items():
-                    runs, files = runs + 1, files + len(names)
-                    Kept(self, key, names).files()
+                for name, file in part.files.items():
+                    _checked(self.root / part.name / name, file)
+                _read_tables.cache_clear()  # from the disk, not from memory
+                tables = _tables(self.root, part)
+                if tables.content() != part.content or _seeds_of(tables.keys) != part.runs:
+                    raise RunFailed(f"{self.root / part.name} is damaged: it holds other runs than {INDEX} says.")
+                for key in tables.keys:
+                    stamps = tables.stamps(key)
+                    for name in stamps:
+                        tables.read(key, name)
+                    held = index.holders[key] is part
+                    runs, files = runs + held, files + (len(stamps) + (_weights(key) in part.files)) * held
             except RunFailed as damage:
-                damages[str(damage)] = None
-        return runs, files, list(damages)
+                damages.append(str(damage))
+        return runs, files, damages
 
-    def put(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
-        """Takes runs in, by key and then by file; returns the keys that changed anything.
+    def put(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False, name: str = "") -> list[str]:
+        """Takes runs in, by key and then by file, as a new part; returns the keys that changed anything.
 
-        A file that is there with the same bytes changes nothing. With ``replace`` the files of a run that is held are
-        left out first. Raises ``RunFailed`` before anything is written where a run is held with other bytes.
+        A file that is there with the same content changes nothing. With ``replace`` a run that is held counts no more.
+        Raises ``RunFailed`` before anything is written where a run is held with other content. ``name`` is that of the
+        part, its number and checksum unless said.
         """
         if not os.access(self.root if self.root.exists() else self.root.parent, os.W_OK):
             raise RunFailed(f"{self.root} cannot be written.")
         self.root.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.root / ".lock"):
+        with FileLock(self.root / LOCK):
+            self._remove_unfinished()
             changed = self.news(runs, replace=replace)
-            for path in sorted({self.archive_of(key) for key in changed}):
-                self._rewrite(path, {key: runs[key] for key in changed if self.archive_of(key) == path}, replace)
+            if changed:
+                held = {key: {} if replace else self._files(key) for key in changed}
+                self._add({key: {**held[key], **runs[key]} for key in changed}, name)
         return changed
 
     def news(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
         """Returns the keys of runs that ``put`` would take in.
 
-        Raises ``RunFailed`` with all that are held with other bytes.
+        Raises ``RunFailed`` with all that are held with other content.
         """
-        held = {key: kept for key in runs if (kept := self.run(key)) is not None}
+        from icl_lab.evidence.tables import adds, agree
+
+        held = {key: self._files(key) for key in runs}
         other = {
-            key: [name for name in sorted(set(runs[key]) & kept.names) if kept.read(name) != runs[key][name]]
-            for key, kept in held.items()
+            key: [name for name in sorted(set(files) & set(held[key])) if not agree(name, held[key][name], files[name])]
+            for key, files in runs.items()
         }
         if any(other.values()) and not replace:
             against = (f"{key} is in the evidence already with another {', '.join(n)}" for key, n in other.items() if n)
             raise RunFailed(f"{'; '.join(against)}; --replace puts yours in its place.")
-        return [key for key in runs if key not in held or other[key] or set(runs[key]) - held[key].names]
+        return [
+            key
+            for key, files in runs.items()
+            if other[key] or any(name not in held[key] or adds(name, held[key][name], files[name]) for name in files)
+        ]
 
-    def _rewrite(self, path: Path, runs: Mapping[str, Mapping[str, bytes]], replace: bool) -> None:
-        parts = _open(path).parts() if path.exists() else {}
-        shared = path.parent / SHARED
-        frames = _open(shared).parts() if shared.exists() else {}
-        for key, files in runs.items():
-            inside = key.split("/", 2)[2]
-            if replace:
-                parts = {name: each for name, each in parts.items() if not name.startswith(f"{inside}/")}
-            for name, data in files.items():
-                parts[f"{inside}/{name}"] = _part(name, data, frames)
-        # The frames first: an archive never names one that is not there.
-        write(shared, pack(frames))
-        write(path, pack(parts))
+    def _files(self, key: str) -> dict[str, bytes]:
+        kept = self.run(key)
+        return {} if kept is None else kept.files()
 
-    def _frame(self, key: str, name: str) -> bytes:
-        path = self.root / key.split("/")[0] / SHARED
-        archive = _open(path)
-        if f"{name}.txt" not in archive.entries:
-            raise archive.damaged(f"the references {name} are missing")
-        return archive.content(f"{name}.txt")
+    def _add(self, runs: Mapping[str, Mapping[str, bytes]], name: str) -> None:
+        """Writes a part beside its place, moves it there and names it in the index, in this order."""
+        from icl_lab.evidence.tables import content_of, encoded, rows_of
 
-    def _runs(self, path: Path) -> dict[str, frozenset[str]]:
-        if not path.exists():
-            return {}
-        return _members(_open(path), f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}")
+        weights = {_weights(key): files[WEIGHTS] for key, files in runs.items() if WEIGHTS in files}
+        tabled = {key: {n: d for n, d in files.items() if n != WEIGHTS} for key, files in runs.items()}
+        before, content, files = self.parts, content_of(tabled), encoded(tabled) | weights
+        part = Part(
+            name or f"{len(before) + 1:04d}-{content[:8]}",
+            content,
+            _seeds_of(runs),
+            {each: File(_sha256(data), rows_of(each, data)) for each, data in files.items()},
+        )
+        if (self.root / part.name).exists():
+            raise RunFailed(f"{self.root / part.name} is there already, and {INDEX} does not name it; move it away.")
+        with writing(self.root):
+            staged = Path(tempfile.mkdtemp(dir=self.root, prefix=ADDING))
+            try:
+                (staged / ADDING).touch()
+                for each, data in files.items():
+                    publish(staged / each, data)
+                staged.chmod(0o755)
+                staged.rename(self.root / part.name)
+                _write_index(self.root, [*before, part])
+            except BaseException:  # Ctrl-C too
+                shutil.rmtree(staged, ignore_errors=True)
+                self._remove_unfinished()
+                raise
+            (self.root / part.name / ADDING).unlink()
+
+    def _foreign(self) -> list[Path]:
+        """Folders and tables in the root that the index does not name."""
+        known = {part.name: set(part.files) for part in self.parts}
+        folders = [path for path in sorted(self.root.iterdir()) if path.is_dir() and path.name not in known]
+        inside = (path for name in known for path in sorted((self.root / name).rglob("*")) if path.is_file())
+        others = [
+            path
+            for path in inside
+            if path.relative_to(self.root / path.relative_to(self.root).parts[0]).as_posix()
+            not in known[path.relative_to(self.root).parts[0]]
+        ]
+        return [*folders, *others, *sorted(self.root.glob("*.parquet"))]
+
+    def _remove_unfinished(self) -> None:
+        """Removes what an addition that was interrupted has left."""
+        named = {part.name for part in self.parts}
+        for place in {*self.root.glob(f"{ADDING}*"), *(mark.parent for mark in self.root.glob(f"*/{ADDING}"))}:
+            if place.name in named:
+                (place / ADDING).unlink()
+            else:
+                shutil.rmtree(place)
 
 
-def _part(name: str, data: bytes, frames: dict[str, Part]) -> Part:
-    """Returns a file as it is stored; what a grid shares with others goes to ``frames``."""
-    pieces = grids.split(data) if Path(name).name == GRID else None
-    if pieces is None:
-        return part(data)
-    frame, own = pieces
-    digest = hashlib.sha256(frame).hexdigest()[:16]
-    frames[f"{digest}.txt"] = part(frame)
-    return part(data, own, digest)
+@dataclass(frozen=True)
+class _Index:
+    """The index as it was read: parts, the part that holds each run, and the seeds of each specification."""
+
+    parts: tuple[Part, ...]
+    holders: dict[str, Part]
+    specs: dict[str, set[int]]
 
 
-def _open(path: Path) -> Archive:
-    """Returns an archive; one that was read and has not changed since is not read again."""
+def _index(root: Path) -> _Index:
+    path = root / INDEX
     try:
         state = path.stat()
+    except FileNotFoundError:
+        if any(not (path.parent / ADDING).exists() for path in root.glob("*/*.parquet")):
+            raise RunFailed(f"{path} is missing; take it from the repository again: git checkout {path}") from None
+        return _Index((), {}, {})
     except OSError as error:
         raise RunFailed(f"{path} cannot be read: {error.strerror or error}.") from error
-    return _read(path, state.st_mtime_ns, state.st_size, state.st_ino)
+    return _read_index(path, state.st_mtime_ns, state.st_size, state.st_ino)
 
 
-@lru_cache(maxsize=256)
-def _read(path: Path, *state: int) -> Archive:
-    return Archive(path)
+@lru_cache(maxsize=64)
+def _read_index(path: Path, *state: int) -> _Index:
+    try:
+        fields = json.loads(path.read_bytes())
+        parts = msgspec.convert(fields["parts"], tuple[Part, ...])
+        sound = fields["seal"] == _seal(parts)
+    except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
+        sound, parts = False, ()
+    if not sound:
+        raise RunFailed(f"{path} is damaged or edited; take it from the repository again: git checkout {path}")
+    holders, specs = dict[str, Part](), dict[str, set[int]]()
+    for part in parts:
+        for spec, text in part.runs.items():
+            seeds = _expanded(text)
+            specs.setdefault(spec, set()).update(seeds)
+            holders |= {f"{spec}/seed-{seed}": part for seed in seeds}
+    return _Index(parts, holders, specs)
 
 
-@lru_cache(maxsize=256)
-def _members(archive: Archive, prefix: str) -> dict[str, frozenset[str]]:
-    found = dict[str, set[str]]()
-    for inside in archive.entries:
-        spec, seed, name = inside.split("/", 2)
-        found.setdefault(f"{prefix}/{spec}/{seed}", set()).add(name)
-    return {key: frozenset(names) for key, names in found.items()}
+def _write_index(root: Path, parts: list[Part]) -> None:
+    fields: dict[str, Any] = {"parts": msgspec.to_builtins(parts), "seal": _seal(parts)}
+    write(root / INDEX, (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _seal(parts: Iterable[Part]) -> str:
+    return _sha256(json.dumps(msgspec.to_builtins(list(parts)), sort_keys=True).encode())
+
+
+def _seeds_of(keys: Iterable[str]) -> dict[str, str]:
+    """Keys of runs -> the seeds of each specification, as ``0-2,5``."""
+    found = dict[str, list[int]]()
+    for key in keys:
+        spec, _, seed = key.rpartition("/seed-")
+        found.setdefault(spec, []).append(int(seed))
+    return {spec: _compressed(sorted(seeds)) for spec, seeds in sorted(found.items())}
+
+
+def _compressed(seeds: list[int]) -> str:
+    spans = list[list[int]]()
+    for seed in seeds:
+        if spans and seed == spans[-1][1] + 1:
+            spans[-1][1] = seed
+        else:
+            spans.append([seed, seed])
+    return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in spans)
+
+
+def _expanded(text: str) -> list[int]:
+    ends = (span.split("-") for span in text.split(","))
+    return [seed for each in ends for seed in range(int(each[0]), int(each[-1]) + 1)]
+
+
+def _weights(key: str) -> str:
+    """Name of the weights of a run inside its part."""
+    return f"weights/{key}.safetensors"
+
+
+def _checked(path: Path, file: File) -> bytes:
+    """Returns a file of a part; raises ``RunFailed`` where it is missing or has another checksum."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RunFailed(f"{path} cannot be read: {error.strerror or error}; {way_out(path)}") from error
+    if _sha256(data) != file.sha256:
+        raise RunFailed(f"{path} is damaged (it has another checksum); {way_out(path)}")
+    return data
+
+
+def way_out(path: Path) -> str:
+    """Says how a damaged part comes back."""
+    return f"take it from the repository again: git checkout {path}"
+
+
+def _tables(root: Path, part: Part) -> "Tables":
+    """Tables of a part, each read once a process: what was read has the checksum that the index names."""
+    return _read_tables(root, part.name, part.content)
+
+
+@lru_cache(maxsize=64)
+def _read_tables(root: Path, name: str, content: str) -> "Tables":
+    from icl_lab.evidence.tables import Tables
+
+    part = next(part for part in _index(root).parts if part.name == name)
+    return Tables(root / name, lambda file: _checked(root / name / file, part.files[file]))
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def by_number(folder: str) -> tuple[list[str], int, str]:

@@ -16,6 +16,7 @@ from icl_lab.errors import BadValue
 from icl_lab.learned import Place
 from icl_lab.model import positions
 from icl_lab.model.blocks import Attention, Block, Norm, Shape, norm, plainly
+from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.rescale import Rescaling
 
@@ -241,32 +242,18 @@ class GPT2(nn.Module):
         attentions = [cast(Block, block).attention for block in self.blocks]
         return [attention.rule for attention in attentions if attention is not None]
 
-    @torch.no_grad()
     def answer_bound(self) -> tuple[Tensor, Tensor]:
         """Centre c and bound C of the answers, each (outputs,): |answer - c| <= C for every prompt and any normalizer.
 
-        Formula: c = W beta + b0, C = sqrt(d) ||(I - 11'/d)(g * w)|| (layer norm); c = b0, C = sqrt(d) ||g * w|| (RMS)
+        Formula: C = sqrt(d) ||(I - 11'/d)(g * w)|| (layer norm), sqrt(d) ||g * w|| (RMS norm): see ``model/bound.py``
 
-        g and beta are gain and shift of the final norm, w a row of the read-out weight W, b0 its bias, d the width.
-        Without a final norm C is infinite. Where prompts are rescaled, both hold of answers before these are multiplied
+        C is infinite without a final norm. Where prompts are rescaled, both hold of answers before these are multiplied
         back.
-
-        Proof: the final norm hands on g * u + beta with ||u|| <= sqrt(d), and with 1'u = 0 where it is a layer norm, so
-        that answer - c = (g * w)'u. By Cauchy-Schwarz this is at most sqrt(d) times the length of g * w, projected onto
-        the vectors of mean 0 for a layer norm; u along that projection attains it. The norm's epsilon only shortens u.
-
-        Our derivation. Naim and Asher 2025, arXiv 2502.03503, name layer norm and softmax as causes of a limit;
-        arXiv 2508.14685 says that boundary values originate from the multi-head attention itself.
         """
-        read_out = self.read_out.weight.double()
-        centre, kind = self.read_out.bias.double(), self.spec.norm_before_read_out
-        if kind == "none":
-            return centre.float(), torch.full_like(centre, math.inf).float()
-        direction = read_out * cast(Tensor, self.norm.weight).double()
-        if kind == "layer":
-            centre = centre + read_out @ cast(Tensor, self.norm.bias).double()
-            direction = direction - direction.mean(1, keepdim=True)
-        return centre.float(), (math.sqrt(self.spec.width) * direction.norm(dim=1)).float()
+        parameters = dict(self.named_parameters())
+        return answer_bound(
+            {name: parameters[name] for name in LAST if name in parameters}, self.spec.norm_before_read_out
+        )
 
     def learned(self) -> dict[str, float]:
         """What the heads' rules have learned, by formula name, layer and head: ``{"s 0.1": 0.43}``.

@@ -1,7 +1,7 @@
 """Claims against stored results: what each experiment says, and what was seen at this scale."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -155,14 +155,19 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
 
 def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[str]:
     """The ledger's lines of one experiment, for the terminal."""
-    lines = [f"{name}: {experiment.title}"]
-    for finding in found:
-        lines.append(f"  {finding.verdict.upper():17}{_say(finding.claim)}")
-        if finding.words:
-            lines.append(f"  {'':17}here {finding.words}{_beside(finding.claim)}")
-        if finding.outlook:
-            lines.append(f"  {'':17}{finding.outlook} would decide it")
-    return lines
+    return lines(name, experiment, ((finding.verdict, finding.words, finding.outlook) for finding in found))
+
+
+def lines(name: str, experiment: Experiment, told: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Lines of an experiment's claims: verdict, effect in words and what would decide it, in the order of the file."""
+    found = [f"{name}: {experiment.title}"]
+    for claim, (verdict, words, outlook) in zip(experiment.claims, told, strict=False):
+        found.append(f"  {verdict.upper():17}{_say(claim)}")
+        if words:
+            found.append(f"  {'':17}here {words}{_beside(claim)}")
+        if outlook:
+            found.append(f"  {'':17}{outlook} would decide it")
+    return found
 
 
 def _say(claim: Claim) -> str:

@@ -113,7 +113,7 @@ class Finished:
         with both: another code may cost what it has learned. Empty where the model has no grid, or one that leaves
         training conditions out.
         """
-        run = self._told_by(of, seed)
+        run = self.tested_by(of, seed)
         key = (run.spec.hash, seed)
         if key not in self._homes and run.finished:
             grid = self._measured(run.spec, seed, "")[0]
@@ -126,12 +126,12 @@ class Finished:
 
         As a grid of theirs says: no seed has one, or which training conditions the first leaves out.
         """
-        run = next((run for seed in seeds if (run := self._told_by(of, seed)).finished), None)
+        run = next((run for seed in seeds if (run := self.tested_by(of, seed)).finished), None)
         if run is None:
             return "not tested"
         return summary.left_out(self._measured(run.spec, run.seed, "")[0], self.task, run.spec)
 
-    def _told_by(self, of: str, seed: int) -> Run:
+    def tested_by(self, of: str, seed: int) -> Run:
         """The run, finished or not, whose test tells what a model has learned: with its own rule.
 
         And with the position code of its training, where there is such a test.

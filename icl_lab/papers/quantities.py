@@ -21,6 +21,7 @@ from icl_lab.errors import Undefined
 from icl_lab.grid import mean_error, model_name
 from icl_lab.papers import printed
 from icl_lab.papers.cells import combinations
+from icl_lab.papers.claimed import cells_of
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
 from icl_lab.runs import study_folder, summary
@@ -89,10 +90,9 @@ def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = (
         return mean_error(values, errors, logarithm=task.log_scale)
 
     def on_resamples(side: Quantity, seed: int) -> Array | None:
-        # Errors of single prompts are kept of the headline only, and not told of printed numbers.
-        if claim.metric not in ("", task.headline) or side.of.startswith(PRINTED):
+        cells = cells_of(claim, side, finished.spec(claim.left.of), task, finished.fixed(side.of))
+        if cells is None:
             return None
-        cells = combinations(side.cells, task.pinned({**training, **finished.fixed(side.of)}))
         reference = side.of.startswith("reference:")
         kept = finished.errors_of_reference(side.of, cells) if reference else finished.errors(side.of, seed)
         if kept is None:

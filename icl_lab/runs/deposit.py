@@ -1,6 +1,9 @@
 """What is taken from a run's folder into the evidence, once it has been checked; no damaged run gets past here."""
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from safetensors.torch import save
 
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.layer import Kept
@@ -8,28 +11,35 @@ from icl_lab.grid import Grid, model_name
 from icl_lab.registry import filename
 from icl_lab.runs import reuse
 from icl_lab.runs.manifest import WAY_OUT
-from icl_lab.runs.run import Run
+from icl_lab.runs.run import READ_OUT, Run
+
+Cells = Sequence[Mapping[str, float]]
 
 ALWAYS = ("spec.json", "env.json", "history.csv", "grid.csv")
-MEASURED = ("grid.csv", "errors.safetensors")
 
 
-def files(run: Run, *, weights: bool, held: Kept | None = None) -> dict[str, bytes]:
+def files(
+    run: Run, *, weights: bool, held: Kept | None = None, cells: Callable[[Run], Cells] = lambda run: ()
+) -> dict[str, bytes]:
     """Returns the files of a finished run, by their names below its folder; ``weights`` adds the trained model.
+
+    Of the errors of single prompts those of ``cells`` are kept: labels, for a run or its test with another rule. The
+    parameters of the last norm and the read-out are kept of every run that has its weights.
 
     ``held`` is the run as the evidence holds it: where its very model was trained again to be tested with another rule,
     the tests are added to what is held. Raises ``RunFailed`` where the run is not finished, a file is damaged,
     rows are of another run, or a cell is not the mean of its errors.
     """
-    found = held.files() if held is not None and tested(run, held) else _own(run)
+    found = held.files() if held is not None and tested(run, held) else _own(run, cells)
     for place in _tests(run):
-        swapped(run, place).measured()
-        found |= {f"{place.name}/{name}": run.read(name, place) for name in MEASURED if (place / name).exists()}
+        swap = swapped(run, place)
+        swap.measured()
+        found[f"{place.name}/grid.csv"] = run.read("grid.csv", place)
+        found |= {f"{place.name}/{name}": data for name, data in _errors(swap, cells).items()}
     if weights:
         if not run.trained:
             raise RunFailed(f"{run.folder} has no weights; add it without --weights.")
-        run.check_weights()
-        found["model.safetensors"] = run.read("model.safetensors", run.folder)
+        found["model.safetensors"] = run.check_weights()
     return found
 
 
@@ -40,7 +50,7 @@ def tested(run: Run, held: Kept | None) -> bool:
     return reuse.same_model(held, run.env())
 
 
-def _own(run: Run) -> dict[str, bytes]:
+def _own(run: Run, cells: Callable[[Run], Cells]) -> dict[str, bytes]:
     """Returns the files of a finished run itself, without its tests with other rules."""
     missing = [name for name in ALWAYS if not (run.folder / name).exists()]
     if missing:
@@ -48,8 +58,15 @@ def _own(run: Run) -> dict[str, bytes]:
     run.measured()
     run.env()
     run.history()
-    there = (name for name in (*ALWAYS, "errors.safetensors") if (run.folder / name).exists())
-    return {name: run.read(name, run.folder) for name in there}
+    found = {name: run.read(name, run.folder) for name in ALWAYS}
+    last = run.last_parameters()
+    return found | _errors(run, cells) | ({} if last is None else {READ_OUT: save(last)})
+
+
+def _errors(run: Run, cells: Callable[[Run], Cells]) -> dict[str, bytes]:
+    """Returns the errors of single prompts that are kept of a run; nothing where it has none."""
+    errors = run.errors()
+    return {} if errors is None else {"errors.safetensors": errors.only(cells(run)).encoded()}
 
 
 def _tests(run: Run) -> list[Path]:

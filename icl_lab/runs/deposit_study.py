@@ -1,4 +1,4 @@
-"""What the repository keeps of a study: its numbers, tables and PNGs. Pages and SVGs are drawn again when wanted."""
+"""What the repository keeps of a study: its numbers and tables. Pages and pictures are drawn again when wanted."""
 
 import lzma
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from icl_lab.files import PACKED, replace_folder
 from icl_lab.runs import study_folder
 from icl_lab.runs.study_folder import RECORD, StudyRecord
 
-SHOWN = (".md", ".png")  # that are kept beside the numbers
+SHOWN = (".md",)  # that are kept beside the numbers
 LARGE = 60_000  # bytes from which a table is kept compressed
 
 

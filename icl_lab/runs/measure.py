@@ -109,7 +109,11 @@ class Errors:
             if all(value is None or label == value for label, value in zip(labels, wanted, strict=True))
         ]
         if not found:
-            raise KeyError(f"no cell {dict(cell)} was measured")
+            where = ", ".join(f"{axis} {value:g}" for axis, value in cell.items())
+            raise KeyError(
+                f"single prompts at {where} are not kept: the evidence has those that claims read; "
+                "--no-evidence trains the run and keeps all"
+            )
         return torch.stack(found).mean(0)
 
     def means(self) -> dict[tuple[float, ...], float]:
@@ -126,7 +130,24 @@ class Errors:
         """Returns ``errors.safetensors``: a tensor of shares (cells b), and one of labels (cells) for each axis."""
         labels = torch.tensor(list(self.cells), dtype=torch.float64).reshape(len(self.cells), len(self.axes))
         columns = {f"axis {number} {axis}": labels[:, number].clone() for number, axis in enumerate(self.axes)}
-        return save({"errors": torch.stack(list(self.cells.values())), **columns})
+        errors = torch.stack(list(self.cells.values())) if self.cells else torch.empty(0, 0)
+        return save({"errors": errors, **columns})
+
+    def only(self, cells: Sequence[Mapping[str, float]]) -> Self:
+        """Returns the errors of those cells that have one of these sets of labels; other labels are not asked."""
+        made = type(self)(self.axes)
+        for labels, kept in self.cells.items():
+            here = dict(zip(self.axes, labels, strict=True))
+            if any(all(here.get(axis, value) == value for axis, value in cell.items()) for cell in cells):
+                made.cells[labels] = kept
+        return made
+
+    def keeps(self, cells: Sequence[Mapping[str, float]]) -> bool:
+        """Whether errors of all these cells are here: of a run of the evidence they are where a claim reads them."""
+        try:
+            return all(self.at(cell) is not None for cell in cells)
+        except KeyError:
+            return False
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:

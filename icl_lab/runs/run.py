@@ -27,12 +27,14 @@ from typing import Any
 import msgspec
 from safetensors import SafetensorError
 from safetensors.torch import load, save_model
+from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.errors import Diverged, LabError, RunFailed
 from icl_lab.evidence.layer import Kept, Layer
 from icl_lab.files import publish, writing
 from icl_lab.grid import Grid
+from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.registry import filename
 from icl_lab.runs import at_work, checkpoints, checks, hold, manifest
@@ -45,6 +47,7 @@ from icl_lab.training.loop import Progress
 SPEC = "spec.json"
 UNSAVED = ".model-"  # begins the name of a folder in which weights are written
 REPLACED = ".replaced"  # what --force sets aside until the run is finished again
+READ_OUT = "read-out.safetensors"  # of the evidence: the parameters that bound the answers, where weights are not kept
 DIVERGED = "diverged"  # of env.json: why there is no model
 TRAINED = ("history.csv", "env.json", "model.safetensors")
 MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
@@ -220,6 +223,21 @@ class Run:
         except (SafetensorError, RuntimeError) as error:
             raise RunFailed(f"{self.folder / 'model.safetensors'} does not fit its specification: {error}") from error
 
+    def last_parameters(self) -> dict[str, Tensor] | None:
+        """Returns the parameters of the final norm and the read-out, from the weights or the evidence; None without.
+
+        Raises ``RunFailed`` where a file is damaged.
+        """
+        if self.trained:
+            stored = load(self.check_weights())
+            return {name: stored[name] for name in LAST if name in stored}
+        return load(self.read(READ_OUT)) if self._has(READ_OUT, self.folder) else None
+
+    def answer_bound(self) -> tuple[Tensor, Tensor] | None:
+        """Returns centre and bound of the answers (``model/bound.py``); None where the parameters are not kept."""
+        last = self.last_parameters()
+        return None if last is None else answer_bound(last, self.spec.model.norm_before_read_out)
+
     def check_weights(self) -> bytes:
         """Returns the file of the weights; raises ``RunFailed`` unless it has the hash that ``env.json`` names."""
         path, data = self.folder / "model.safetensors", self.read("model.safetensors")
@@ -286,11 +304,20 @@ class Run:
         except ValueError as error:
             raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
 
+    def checksums(self) -> list[str]:
+        """Returns SHA-256 of the grid and of the errors that are kept, as they stand; of a finished run."""
+        names = [self._inside(name, self.place) for name in ("grid.csv", "errors.safetensors")]
+        if (kept := self.kept) is not None and kept.layer is not None:
+            return [kept.layer.stamp(self.key, name)[1] for name in names if name in kept]
+        paths = (self.folder / name for name in names)
+        return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.exists()]
+
     def measured(self) -> tuple[Grid, Errors | None]:
         """Returns the grid and the errors; raises ``RunFailed`` unless each cell is the mean of its errors."""
         grid, errors = self.grid(), self.errors()
         if errors is not None:
-            checks.means(grid, errors, self.name, tasks.build(self.spec.task).headline, self.place / "grid.csv")
+            headline, path = tasks.build(self.spec.task).headline, self.place / "grid.csv"
+            checks.means(grid, errors, self.name, headline, path, all_cells=self.kept is None)
         return grid, errors
 
     def _describe(self) -> None:

@@ -43,7 +43,7 @@ def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
     assert (path.parent / "learning-curve.png").exists()
     assert out.splitlines()[-1].startswith("next: ")
     grid = Grid.read(path)
-    assert set(grid.values("metric")) == {"mse-code", "mse-eq2", "mse-all", "median-code", "nmse-code"}
+    assert set(grid.values("metric")) == {"mse-code", "mse-eq2", "mse-all", "median-code", "nmse-code", "floor"}
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def add(run, mine):
     return lambda *words: run("evidence", "add-studies", "--results", str(mine.parents[1]), *words, results=None)
 
 
-def test_numbers_tables_and_pngs_are_kept_and_large_tables_compressed(kept, mine, add):
+def test_numbers_and_tables_are_kept_and_large_ones_compressed(kept, mine, add):
     there = kept / "experiments" / "some-nano"
     code, out, _ = add("--dry-run")
     assert (code, out) == (0, f"1 studies are whole; 1 of them would be new in {kept}: {there}\n")
@@ -50,7 +50,7 @@ def test_numbers_tables_and_pngs_are_kept_and_large_tables_compressed(kept, mine
         f"1 of 1 studies are new in {kept}; the others were there.",
         f"next: git add -f {there}",
     ]
-    names = {"big.csv.xz", "small.csv", "table.md", "page.png", "rest.json", "study.json"}
+    names = {"big.csv.xz", "small.csv", "table.md", "rest.json", "study.json"}
     assert {path.name for path in there.iterdir()} == names
     assert lzma.decompress((there / "big.csv.xz").read_bytes()).decode() == BIG
     study_folder.verify(there)
@@ -76,7 +76,7 @@ def test_more_seeds_take_the_place_of_fewer_and_another_study_does_not(kept, min
     assert (there / "small.csv").read_text() == "a\n3\n"
 
 
-@pytest.mark.parametrize("name", ["big.csv", "page.png", "table.md", "study.json"])
+@pytest.mark.parametrize("name", ["big.csv", "table.md", "study.json"])
 def test_a_damaged_study_is_not_taken_in_and_nothing_with_it(kept, mine, add, name):
     study_folder.publish(study(2), mine.with_name("a-first-one"), FILES, {})
     (mine / name).write_bytes((mine / name).read_bytes() + b" ")

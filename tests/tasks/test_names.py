@@ -25,9 +25,12 @@ ELSEWHERE = {
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("cli/variables.py", "linear"),
     ("model/gpt2.py", "linear"),  # a way of reading in
+    # columns of the evidence's tables, the same in every part
+    *(("evidence/tables.py", axis) for axis in ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored")),
+    *(("evidence/tables.py", axis) for axis in ("pairs", "concentration")),
     ("papers/headlines.py", "flip-flop"),  # an experiment, flip-flop-glitches
     ("training/recipe.py", "linear"),  # a schedule
-    *((file, "text") for file in ("analyses/attention/page.py", "evidence/archive.py", "option_values.py")),
+    *((file, "text") for file in ("analyses/attention/page.py", "option_values.py")),
     *((f"language/{file}.py", name) for file in ("finetune", "study", "needle") for name in ("needle", "text")),
     *(("cli/commands/language.py", name) for name in ("needle", "text")),
     *(("language/report.py", name) for name in ("needle", "depth")),

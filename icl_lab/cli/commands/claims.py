@@ -105,20 +105,37 @@ def experiment(
 @click.option("--preset", default="lite", show_default=True, help="The scale at which to judge.")
 @read_option
 @experiments_option
-def claims(preset: str, results: Path, files: Path) -> None:
-    """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing."""
+@click.option("--record", is_flag=True, help="Judge all claims anew, at all scales, and write the repository's record.")
+def claims(preset: str, results: Path, files: Path, record: bool) -> None:
+    """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing.
+
+    Verdicts of the repository's runs are read from results/claims.csv; others are judged now.
+    """
     from icl_lab.evidence.layer import Layer
+    from icl_lab.files import write
     from icl_lab.papers import claims, cost, experiment
+    from icl_lab.papers import record as records
     from icl_lab.runs.presets import PRESETS
     from icl_lab.runs.store import Store
 
     store, place, tally = Store(results, Layer.find()), experiment.place(files), Counter[str]()
-    costs = cost.Costs(store, preset)
+    if record:
+        write(results / records.NAME, records.written(place, store).encode())
+        out(f"wrote {results / records.NAME}")
+        return
+    costs, known = cost.Costs(store, preset), records.stored(store)
     for name in experiment.names(place):
-        chosen, left_out, found = claims.stored(name, place, store, preset, costs)
-        for line in (*claims.text(name, chosen, found), *(f"  {line}" for line in left_out)):
+        chosen, left_out = experiment.fitting(experiment.load(name, place), preset)
+        rows = known.get((name, preset), [])
+        if rows and records.current(name, chosen, store, preset, rows):
+            left_out += claims.remarks(name, chosen, store, preset)
+            lines, verdicts = records.text(name, chosen, rows), [row["verdict"] for row in rows]
+        else:
+            chosen, left_out, found = claims.stored(name, place, store, preset, costs)
+            lines, verdicts = claims.text(name, chosen, found), [str(finding.verdict) for finding in found]
+        for line in (*lines, *(f"  {line}" for line in left_out)):
             out(line)
-        tally.update(finding.verdict for finding in found)
+        tally.update(verdicts)
     told = ", ".join(f"{count} {verdict}" for verdict, count in tally.most_common())
     out(f"{tally.total()} claims at {preset}: {told}.")
     if tally["not run"] and (others := [each for each in PRESETS if each != preset and store.has(each)]):

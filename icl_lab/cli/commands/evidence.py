@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from icl_lab.cli.options import read_option
+from icl_lab.cli.options import experiments_option, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, RunFailed, UnknownName
@@ -72,11 +72,17 @@ def unpack(which: str, root: Path, force: bool) -> None:
 @read_option
 @click.option("--weights", is_flag=True, help="With the trained models (0.5 MB a run at preset lite).")
 @click.option("--replace", is_flag=True, help="Put a run in the place of one of the same specification and seed.")
+@experiments_option
 @click.option("--dry-run", is_flag=True, help="Check the runs, and write nothing.")
-def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, dry_run: bool) -> None:
-    """Take finished runs in, by their folders; without a RUN all finished ones of the results folder."""
+def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, files: Path, dry_run: bool) -> None:
+    """Take finished runs in, by their folders; without a RUN all finished ones of the results folder.
+
+    They become a new part beside the others. Errors of single prompts are kept where a claim reads them.
+    """
     from icl_lab.cli.progress import say
     from icl_lab.evidence.layer import PLACE, Layer
+    from icl_lab.papers.claimed import claimed
+    from icl_lab.papers.experiment import place as experiments
     from icl_lab.runs import deposit
     from icl_lab.runs.store import Store
 
@@ -85,10 +91,12 @@ def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, d
         run for run in store.runs(say) if run.finished or deposit.tested(run, layer.run(run.key))
     ]
     # All are read and checked before the first is taken in.
-    found = {}
+    found, cells = {}, claimed(experiments(files), {run.spec.preset for run in runs})
     for run in runs:
         held = None if replace and run.finished else layer.run(run.key)
-        found[run.key] = deposit.files(run, weights=weights, held=held)
+        found[run.key] = deposit.files(
+            run, weights=weights, held=held, cells=lambda run: cells.get((run.spec.hash, run.swap), ())
+        )
     if dry_run:
         new = len(layer.news(found, replace=replace))
         out(f"{len(found)} runs are whole; {new} of them would be new in {layer.root}, the others are there.")

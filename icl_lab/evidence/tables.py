@@ -1,0 +1,418 @@
+"""Files of runs as Parquet tables, and back: what one part of the evidence holds.
+
+Six tables, each a file of a part: ``runs``, ``cells`` (rows of models in ``grid.csv``), ``references`` (rows of
+reference predictors, which all grids of one test share), ``history``, ``errors`` (single prompts) and ``bounds`` (last
+norm and read-out). ``results/evidence/README.md`` says what each column means. A file that cannot be put together again
+byte for byte from these columns is kept as it is, in the column ``other`` of ``runs``.
+"""
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from safetensors.numpy import load, save
+
+from icl_lab.errors import RunFailed
+from icl_lab.evidence.layer import way_out
+
+Files = Mapping[str, bytes]  # names below a run's folder -> what they hold
+
+GRID, ERRORS, HISTORY, READ_OUT = "grid.csv", "errors.safetensors", "history.csv", "read-out.safetensors"
+SPEC, ENV = "spec.json", "env.json"
+REFERENCE = "reference:"
+WHO, WHAT = ("task", "attn", "preset", "spec", "seed"), ("metric", "value", "stderr", "count")
+AXES = ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored", "pairs", "concentration", "length")
+PLAIN = ("step", "loss", "length", "rate", "bound")  # columns of a history with a column of their own here
+LAST = ("norm.weight", "norm.bias", "read_out.weight", "read_out.bias")  # as in model/bound.py, which needs torch
+
+WORD, NUMBER, SINGLE = pa.dictionary(pa.int32(), pa.string()), pa.float64(), pa.float32()
+SINGLES, DOUBLES = pa.list_(SINGLE), pa.list_(NUMBER)
+RUN = [("key", pa.string()), *((name, WORD) for name in WHO[:-1]), ("seed", pa.int32())]
+LABELS = [*((axis, NUMBER) for axis in AXES[:-1]), ("length", pa.int32())]
+VALUES = [("metric", WORD), ("value", NUMBER), ("stderr", NUMBER), ("count", pa.int32())]
+SCHEMAS = {
+    "runs": pa.schema(
+        [
+            *RUN,
+            *((name, WORD) for name in ("commit", "machine", "device")),
+            *((name, pa.string()) for name in ("spec_json", "env_json", "files", "layout")),
+            ("other", pa.map_(pa.string(), pa.binary())),
+        ]
+    ),
+    "cells": pa.schema([(name, WORD if name == "key" else kind) for name, kind in RUN]).append(pa.field("swap", WORD)),
+    "references": pa.schema([("test", WORD), ("row", pa.int32()), ("reference", WORD), *LABELS, *VALUES]),
+    "history": pa.schema(
+        [
+            ("key", WORD),
+            ("step", pa.int32()),
+            ("loss", NUMBER),
+            ("length", pa.int32()),
+            ("rate", NUMBER),
+            ("bound", NUMBER),
+            ("learned", SINGLES),
+        ]
+    ),
+    "errors": pa.schema([("key", WORD), ("swap", WORD), *LABELS, ("errors", SINGLES)]),
+    "bounds": pa.schema([("key", WORD), *((name.replace(".", "_"), SINGLES) for name in LAST)]),
+}
+SCHEMAS["cells"] = pa.schema([*SCHEMAS["cells"], ("test", WORD), *LABELS, *VALUES])
+TABLES = tuple(SCHEMAS)
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class Tables:
+    """The tables of one part; a table is read when something in it is asked for."""
+
+    def __init__(self, folder: Path, read_file: Callable[[str], bytes]) -> None:
+        """``read_file`` returns a file of the part by its name, once it has checked it."""
+        self.folder, self._read_file = folder, read_file
+        self._tables: dict[str, pa.Table] = {}
+
+    def table(self, name: str) -> pa.Table:
+        """Returns a table; raises ``RunFailed`` where its file is missing or has another checksum."""
+        if name not in self._tables:
+            data = self._read_file(f"{name}.parquet")
+            self._tables[name] = pq.read_table(pa.BufferReader(data), schema=SCHEMAS[name])
+        return self._tables[name]
+
+    @cached_property
+    def keys(self) -> dict[str, int]:
+        """The row of each run in the table ``runs``."""
+        return {key: row for row, key in enumerate(self.table("runs")["key"].to_pylist())}
+
+    def stamps(self, key: str) -> dict[str, tuple[int, str]]:
+        """Size and SHA-256 of each file of a run, once it is put together."""
+        if key not in self._stamps:
+            files = json.loads(self._of("files", key))
+            self._stamps[key] = {name: (size, checksum) for name, (size, checksum) in files.items()}
+        return self._stamps[key]
+
+    @cached_property
+    def _stamps(self) -> dict[str, dict[str, tuple[int, str]]]:
+        return {}
+
+    def content(self) -> str:
+        """SHA-256 over the checksums of all files of all runs."""
+        return _content({key: {name: stamp[1] for name, stamp in self.stamps(key).items()} for key in self.keys})
+
+    def size(self, key: str) -> int:
+        """Bytes that a run takes: its share of the rows of each table."""
+        rows = {"runs": 1} | {"cells": 0, "history": 0, "errors": 0, "bounds": 0}
+        for place, (_, count, *_more) in self._layout(key).items():
+            rows[place.partition(":")[0]] += count
+        sizes = {name: (self.folder / f"{name}.parquet").stat().st_size for name in rows}
+        return round(sum(sizes[name] * count / max(1, len(self.table(name))) for name, count in rows.items() if count))
+
+    def read(self, key: str, name: str) -> bytes:
+        """Returns a file of a run as it was; raises ``RunFailed`` where it is not what its checksum says."""
+        size, checksum = self.stamps(key)[name]
+        data = self._file(key, name)
+        if (len(data), content_digest(name, data)) != (size, checksum):
+            raise RunFailed(f"{self.folder} is damaged ({key}/{name} has another checksum); {way_out(self.folder)}")
+        return data
+
+    def _file(self, key: str, name: str) -> bytes:
+        place, _, base = name.rpartition("/")
+        if name in (SPEC, ENV):
+            return str(self._of(f"{Path(name).stem}_json", key)).encode()
+        other = dict(self._of("other", key))
+        if name in other:
+            return bytes(other[name])
+        return {GRID: self._grid, HISTORY: self._history, ERRORS: self._errors, READ_OUT: self._read_out}[base](
+            key, place
+        )
+
+    def _of(self, column: str, key: str) -> Any:
+        return self.table("runs")[column][self.keys[key]].as_py()
+
+    def _layout(self, key: str) -> dict[str, Any]:
+        return dict(json.loads(self._of("layout", key)))
+
+    def _rows(self, table: str, key: str, place: str = "") -> pa.Table:
+        start, count = self._layout(key)[f"{table}:{place}"][:2]
+        return self.table(table).slice(start, count)
+
+    def _grid(self, key: str, place: str) -> bytes:
+        start, count, axes, test = self._layout(key)[f"cells:{place}"]
+        own = self.table("cells").slice(start, count)
+        names = {name: own[name].to_pylist() for name in (*WHO[:-1], *axes, *WHAT)}
+        lines = _lines(names, axes)
+        who = [names[name][0] for name in WHO[:-1]]
+        seed = own["seed"][0].as_py()
+        shared = self._references(test)
+        total, mine = count + len(shared["row"]), iter(lines)
+        reference = {row: number for number, row in enumerate(shared["row"])}
+        theirs = _lines(shared, axes)
+        out = [",".join([*WHO, *axes, *WHAT])]
+        mine_who = _line([*who, seed])
+        for row in range(total):
+            if row in reference:
+                number = reference[row]
+                out.append(f"{_line([who[0], shared['reference'][number], *who[2:], seed])},{theirs[number]}")
+            else:
+                out.append(f"{mine_who},{next(mine)}")
+        return ("\n".join(out) + "\n").encode()
+
+    def _references(self, test: str) -> dict[str, list[Any]]:
+        if test not in self._blocks:
+            table = self.table("references")
+            self._blocks[test] = table.filter(pc.equal(table["test"].cast(pa.string()), test)).to_pydict()
+        return self._blocks[test]
+
+    @cached_property
+    def _blocks(self) -> dict[str, dict[str, list[Any]]]:
+        return {}
+
+    def _history(self, key: str, place: str) -> bytes:
+        columns = self._layout(key)["history:"][2]
+        table = self._rows("history", key).to_pydict()
+        learned = [name for name in columns if name not in PLAIN]
+        lines = [_line(columns)]
+        for row, numbers in enumerate(table["learned"]):
+            known = {name: table[name][row] for name in PLAIN} | dict(zip(learned, numbers or (), strict=True))
+            lines.append(",".join("" if known[name] is None else repr(known[name]) for name in columns))
+        return ("\n".join(lines) + "\n").encode()
+
+    def _errors(self, key: str, place: str) -> bytes:
+        _, _, axes, prompts = self._layout(key)[f"errors:{place}"]
+        table = self._rows("errors", key, place)
+        cells = [np.asarray(values, dtype=np.float32) for values in table["errors"].to_numpy(zero_copy_only=False)]
+        kept = np.stack(cells) if cells else np.empty((0, prompts), dtype=np.float32)
+        labels = {axis: table[axis].to_numpy().astype(np.float64) for axis in axes}
+        return errors_file(kept, labels)
+
+    def _read_out(self, key: str, place: str) -> bytes:
+        _, _, shapes = self._layout(key)["bounds:"]
+        row = self._rows("bounds", key).to_pylist()[0]
+        return save(
+            {name: np.array(row[name.replace(".", "_")], dtype=np.float32).reshape(shapes[name]) for name in shapes}
+        )
+
+
+def errors_file(errors: np.ndarray, labels: Mapping[str, np.ndarray]) -> bytes:
+    """``errors.safetensors`` of errors (cells, prompts) and the labels (cells,) of each axis, in their order."""
+    return save({"errors": errors, **{f"axis {n} {axis}": values for n, (axis, values) in enumerate(labels.items())}})
+
+
+def errors_of(data: bytes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Errors (cells, prompts) and labels by axis of an ``errors.safetensors``."""
+    tensors = load(data)
+    axes = sorted(name for name in tensors if name.startswith("axis "))
+    return tensors["errors"], {name.split(" ", 2)[2]: tensors[name] for name in axes}
+
+
+def agree(name: str, held: bytes, new: bytes) -> bool:
+    """Whether two versions of a file say the same; of single prompts, in the cells that both have."""
+    if not name.endswith(ERRORS):
+        return content_digest(name, held) == content_digest(name, new)
+    one, other = _by_cell(held), _by_cell(new)
+    return all(np.array_equal(one[cell], other[cell], equal_nan=True) for cell in set(one) & set(other))
+
+
+def adds(name: str, held: bytes, new: bytes) -> bool:
+    """Whether a new version of a file has single prompts of cells that the held one lacks."""
+    return name.endswith(ERRORS) and bool(set(_by_cell(new)) - set(_by_cell(held)))
+
+
+def _by_cell(data: bytes) -> dict[tuple[float, ...], np.ndarray]:
+    errors, labels = errors_of(data)
+    return dict(zip(zip(*(values.tolist() for values in labels.values()), strict=True), errors, strict=True))
+
+
+def content_of(runs: Mapping[str, Files]) -> str:
+    """SHA-256 over the checksums of all files of these runs."""
+    return _content(
+        {key: {name: content_digest(name, data) for name, data in files.items()} for key, files in runs.items()}
+    )
+
+
+def _content(checksums: Mapping[str, Mapping[str, str]]) -> str:
+    lines = [f"{key}/{name} {files[name]}\n" for key, files in sorted(checksums.items()) for name in sorted(files)]
+    return digest("".join(lines).encode())
+
+
+def rows_of(name: str, data: bytes) -> int:
+    """Rows of a table; 0 for another file."""
+    return int(pq.read_metadata(pa.BufferReader(data)).num_rows) if name.endswith(".parquet") else 0
+
+
+def content_digest(name: str, data: bytes) -> str:
+    """SHA-256 of what a file says: of tensors, names and numbers, since their header may be written otherwise."""
+    if not name.endswith(".safetensors"):
+        return digest(data)
+    tensors = load(data)
+    parts = [
+        f"{each} {tensors[each].dtype} {tensors[each].shape}\n".encode() + tensors[each].tobytes()
+        for each in sorted(tensors)
+    ]
+    return digest(b"".join(parts))
+
+
+def encoded(runs: Mapping[str, Files]) -> dict[str, bytes]:
+    """Returns the files of a part that holds these runs, by their keys: a Parquet file for each table."""
+    made = _Builder()
+    for key, files in runs.items():
+        made.add(key, files)
+    return {f"{name}.parquet": _parquet(pa.Table.from_pydict(made.columns[name], SCHEMAS[name])) for name in TABLES}
+
+
+def _parquet(table: pa.Table) -> bytes:
+    """One row group, zstd; lists of single-precision numbers by byte rank, everything but plain numbers as words."""
+    lists = [f"{field.name}.list.element" for field in table.schema if field.type == SINGLES]
+    words = [field.name for field in table.schema if field.type != SINGLES and field.name not in ("value", "loss")]
+    file = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        file,
+        compression="zstd",
+        compression_level=19,
+        row_group_size=max(1, len(table)),
+        use_dictionary=words,
+        use_byte_stream_split=lists,
+    )
+    return bytes(file.getvalue().to_pybytes())
+
+
+class _Builder:
+    """Columns of the tables, filled run by run."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, dict[str, list[Any]]] = {
+            table: {name: [] for name in schema.names} for table, schema in SCHEMAS.items()
+        }
+        self.tests: set[str] = set()
+
+    def add(self, key: str, files: Files) -> None:
+        spec, env = (json.loads(files[name]) if name in files else {} for name in (SPEC, ENV))
+        layout, other = dict[str, Any](), dict[str, bytes]()
+        for name, data in files.items():
+            place, _, base = name.rpartition("/")
+            before = {table: len(next(iter(columns.values()))) for table, columns in self.columns.items()}
+            take = {GRID: self._grid, HISTORY: self._history, ERRORS: self._errors, READ_OUT: self._read_out}.get(base)
+            if name in (SPEC, ENV):
+                continue
+            try:
+                if take is None:
+                    raise ValueError(name)
+                take(key, place, data, layout)
+            except (ValueError, KeyError, IndexError, OverflowError, pa.ArrowException):
+                self._shorten(before)
+                other[name] = data
+        *_, rule_name, version, seed = key.split("/")
+        preset, _, spec_hash = version.rpartition("-")
+        values = {
+            "key": key,
+            "task": spec.get("task", key.split("/")[0]),
+            "attn": spec.get("attn", rule_name),
+            "preset": preset,
+            "spec": spec_hash,
+            "seed": int(seed.rpartition("-")[2]),
+            "commit": env.get("commit"),
+            "machine": env.get("machine"),
+            "device": env.get("device"),
+            "spec_json": files.get(SPEC, b"").decode(),
+            "env_json": files.get(ENV, b"").decode(),
+            "files": json.dumps({name: [len(data), content_digest(name, data)] for name, data in files.items()}),
+            "layout": json.dumps(layout),
+            "other": list(other.items()),
+        }
+        self._append("runs", values)
+
+    def _append(self, table: str, values: Mapping[str, Any]) -> None:
+        for name, column in self.columns[table].items():
+            column.append(values.get(name))
+
+    def _shorten(self, lengths: Mapping[str, int]) -> None:
+        for table, columns in self.columns.items():
+            for column in columns.values():
+                del column[lengths[table] :]
+
+    def _size(self, table: str) -> int:
+        return len(next(iter(self.columns[table].values())))
+
+    def _grid(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
+        head, *rows = csv.reader(data.decode().splitlines())
+        axes = head[len(WHO) : -len(WHAT)]
+        if [*WHO, *axes, *WHAT] != head or not set(axes) <= set(AXES):
+            raise ValueError("another grid than the tables are made for")
+        shared = [(row, line) for row, line in enumerate(rows) if line[1].startswith(REFERENCE)]
+        own = [line for line in rows if not line[1].startswith(REFERENCE)]
+        test = digest(json.dumps([head, [(row, line[1], line[len(WHO) :]) for row, line in shared]]).encode())[:12]
+        layout[f"cells:{place}"] = [self._size("cells"), len(own), axes, test]
+        swap = own[0][1].rpartition("->")[2] if place else ""
+        for line in own:
+            values = dict(zip(WHO, line, strict=False)) | {"key": key, "swap": swap, "test": test}
+            self._append("cells", values | {"seed": int(line[4])} | _numbers(head, line))
+        if test not in self.tests:
+            self.tests.add(test)
+            for row, line in shared:
+                self._append("references", {"test": test, "row": row, "reference": line[1], **_numbers(head, line)})
+
+    def _history(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
+        columns, *rows = csv.reader(data.decode().splitlines())
+        layout["history:"] = [self._size("history"), len(rows), columns]
+        for line in rows:
+            known = dict(zip(columns, line, strict=True))
+            plain = {name: _read(name, known[name]) for name in PLAIN if name in known}
+            learned = [float(known[name]) if known[name] else None for name in columns if name not in PLAIN]
+            self._append("history", {"key": key, **plain, "learned": learned})
+
+    def _errors(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
+        errors, labels = errors_of(data)
+        if not set(labels) <= set(AXES) or errors.dtype != np.float32:
+            raise ValueError("other errors than the tables are made for")
+        layout[f"errors:{place}"] = [self._size("errors"), len(errors), list(labels), errors.shape[1]]
+        swap = place.removeprefix("swap-")
+        for row, values in enumerate(errors):
+            where = {axis: float(numbers[row]) for axis, numbers in labels.items()}
+            where |= {"length": int(where["length"])} if "length" in where else {}
+            self._append("errors", {"key": key, "swap": swap, **where, "errors": values})
+
+    def _read_out(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
+        tensors = load(data)
+        if not set(tensors) <= set(LAST):
+            raise ValueError("other parameters than the tables are made for")
+        layout["bounds:"] = [self._size("bounds"), 1, {name: list(tensors[name].shape) for name in tensors}]
+        self._append("bounds", {"key": key} | {name.replace(".", "_"): x.reshape(-1) for name, x in tensors.items()})
+
+
+def _read(name: str, text: str) -> float | int | None:
+    if not text:
+        return None
+    return int(text) if name in ("step", "length") else float(text)
+
+
+def _numbers(head: Sequence[str], line: Sequence[str]) -> dict[str, Any]:
+    """Labels and values of a line of a grid, by column."""
+    known = dict(zip(head, line, strict=True))
+    found: dict[str, Any] = {axis: float(known[axis]) if known[axis] else None for axis in head[len(WHO) : -len(WHAT)]}
+    if "length" in found:
+        found["length"] = int(known["length"])
+    number = {name: float(known[name]) if known[name] else None for name in ("value", "stderr")}
+    return found | number | {"metric": known["metric"], "count": int(known["count"])}
+
+
+def _lines(columns: Mapping[str, Sequence[Any]], axes: Sequence[str]) -> list[str]:
+    """Axes, metric, value, standard error and count of each row, as a grid writes them."""
+    labels = [["" if value is None else format(value, ".12g") for value in columns[axis]] for axis in axes]
+    numbers = [["" if value is None else repr(value) for value in columns[name]] for name in ("value", "stderr")]
+    return [",".join(row) for row in zip(*labels, columns["metric"], *numbers, map(str, columns["count"]), strict=True)]
+
+
+def _line(fields: Sequence[object]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(fields)
+    return text.getvalue()
