@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from icl_lab.evidence.tables import Tables
 
 INDEX, LOCK, ADDING = "index.json", ".lock", ".adding"
+OWN = "own"
 WEIGHTS = "model.safetensors"
 VARIABLE = "ICL_LAB_EVIDENCE"
 PLACE = Path("results") / "evidence"
@@ -393,6 +394,14 @@ def _read_tables(root: Path, name: str, content: str) -> "Tables":
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def own_studies(results: Path) -> Path:
+    """Returns the folder of the user's own studies: in the repository's results ``results/own``, elsewhere the same.
+
+    What the repository publishes is never written over by a command.
+    """
+    return results / OWN if (results / "evidence" / INDEX).exists() else results
 
 
 def by_number(folder: str) -> tuple[list[str], int, str]:

@@ -47,6 +47,7 @@ def compare(
     from icl_lab import normalizers
     from icl_lab.comparison import outside
     from icl_lab.comparison.gather import described, gather, publish
+    from icl_lab.evidence.layer import own_studies
     from icl_lab.runs import study_folder
     from icl_lab.runs.groups import by_rule
 
@@ -59,7 +60,7 @@ def compare(
     groups = by_rule(runs)
     others = outside.read(beside, runs[0].spec.task)
     made = described(groups, chosen, lab.command, outside=others)
-    folder = study_folder.place(made, lab.store.root, name, force=force)
+    folder = study_folder.place(made, own_studies(lab.store.root), name, force=force)
     if not finish(runs, True):
         return None
     study: Study = gather(groups, chosen, others)
@@ -101,13 +102,14 @@ def analyse(
     ``unfinished`` is then told where the study would have been written.
     """
     from icl_lab.analyses import asking, publish
+    from icl_lab.evidence.layer import own_studies
     from icl_lab.runs import study_folder
 
     groups = asking.labels(runs)
     check_asked(analysis, runs, lab)
     analysis = asking.checked(analysis, groups)
     study = publish.record(question, analysis, groups, lab.command)
-    place = study_folder.place(study, lab.store.root, name, analysis.tag, force)
+    place = study_folder.place(study, own_studies(lab.store.root), name, analysis.tag, force)
     todo = stages(analysis.lacking(runs), analysis, analysis.reads_grids)
     done = [finish(*stage) for stage in todo]  # each, though some is left to others
     if not all(done):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from icl_lab.analyses.frame import Analysis
+from icl_lab.evidence.layer import own_studies
 from icl_lab.papers import quantities
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim
@@ -25,7 +26,7 @@ HASH = "[0-9a-f]" * 6  # of a study, as a pattern for names of files and as a re
 
 def usual(experiment_name: str, store: Store, preset: str) -> Path:
     """Returns the folder that an experiment is published in unless it holds another study, there or not."""
-    return store.root / "experiments" / f"{Path(experiment_name).stem}-{preset}"
+    return own_studies(store.root) / "experiments" / f"{Path(experiment_name).stem}-{preset}"
 
 
 def others(place: Path) -> str:

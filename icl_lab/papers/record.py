@@ -77,7 +77,7 @@ def text(name: str, experiment: Experiment, rows: Sequence[Row]) -> list[str]:
 
 def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> str:
     """Judges all claims at all scales at which there are runs, and returns the record; trains nothing."""
-    rows = list[list[str]]()
+    rows, head = list[list[str]](), list[str]()
     for preset in presets:
         if store.has(preset):
             entries = ledger.at(files, store, preset)
@@ -86,6 +86,8 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> str:
             for entry, line in zip(entries, lines, strict=True):
                 specs = " ".join(f"{spec}->{swap}" if swap else spec for spec, swap in entry.finding.about)
                 rows.append([*line, entry.finding.words, specs, sums[entry.experiment]])
+    if not rows:
+        raise RunFailed(f"no run of an experiment is stored in {store.root} or in the evidence: nothing to record.")
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([[*head, "words", "specs", JUDGED_FROM], *rows])
     return text.getvalue()

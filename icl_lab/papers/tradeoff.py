@@ -22,6 +22,7 @@ from icl_lab import tasks
 from icl_lab.analyses.needle import STRETCH
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.errors import BadValue
+from icl_lab.evidence.layer import own_studies
 from icl_lab.figures import scatter
 from icl_lab.files import publish_folder as save
 from icl_lab.grid import Grid, model_name
@@ -107,7 +108,8 @@ def retrieval(store: Store, preset: str) -> dict[str, list[float]]:
 def deviants(store: Store, preset: str, task: str) -> list[Grid]:
     """The squared errors of the studies of deviants there are."""
     struck = []
-    for path in sorted(store.root.glob("deviant-*/deviant.csv")):
+    places = dict.fromkeys((store.root, own_studies(store.root)))
+    for path in sorted(path for place in places for path in place.glob("deviant-*/deviant.csv")):
         study_folder.verify(path.parent, pictures=False)
         grid = Grid.read(path)
         if grid.values("task") != [task] or grid.values("preset") != [preset] or "mse" not in grid.values("metric"):

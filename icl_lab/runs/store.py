@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from icl_lab.errors import RunFailed, UnknownName
-from icl_lab.evidence.layer import Layer, by_number
+from icl_lab.evidence.layer import Layer, by_number, own_studies
 from icl_lab.registry import filename
 from icl_lab.runs import checks, provenance
 from icl_lab.runs.hold import Say
@@ -97,9 +97,10 @@ class Store:
 
     def _repositorys(self, folder: Path) -> Path | None:
         """The folder in which the repository keeps what lies in one of these results; None where there is none."""
-        if self.layer is None or not folder.is_relative_to(self.root):
+        mine = own_studies(self.root)
+        if self.layer is None or not folder.is_relative_to(mine):
             return None
-        return self.layer.root.parent / folder.relative_to(self.root)
+        return self.layer.root.parent / folder.relative_to(mine)
 
     def _begun(self, path: Path) -> Run:
         seed = seed_of(path.parent)

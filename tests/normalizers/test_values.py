@@ -301,6 +301,24 @@ def test_ssa_keeps_its_bounds_wherever_training_goes() -> None:
         assert (rule.b > 0).all()
 
 
+def test_ssa_in_exponential_form_is_that_of_the_public_code() -> None:
+    """n = e^r, b = e^s: starts e^0.4 and e as r = 0.4 and s = 1, and n falls below 1 where r falls below 0."""
+    rule = build("ssa:n=1.4918247,b=e,per=layer,form=exp")
+    assert (rule.raw_n.tolist(), rule.raw_b.tolist()) == (pytest.approx([0.4]), pytest.approx([1.0]))
+    assert (rule.n.tolist(), rule.b.tolist()) == (pytest.approx([math.exp(0.4)]), pytest.approx([math.e]))
+    rule.raw_n.data.fill_(-1.0)
+    assert rule.n.tolist() == pytest.approx([math.exp(-1)])
+    assert build("ssa:n=0.5,form=exp").n.tolist() == pytest.approx([0.5] * HEADS)
+    with pytest.raises(BadValue, match="n must be >= 1"):
+        build("ssa:n=0.5")
+    with pytest.raises(BadValue, match="n must be > 0"):
+        build("ssa:n=0,form=exp")
+    same = build("ssa:n=1.7,b=0.3"), build("ssa:n=1.7,b=0.3,form=exp")
+    q, k = qk([0.3, -1.0, 2.0])
+    visible = torch.ones(3, 3, dtype=torch.bool).tril()
+    assert torch.allclose(*(rule.weights(q, k, visible) for rule in same), atol=1e-6)
+
+
 @pytest.mark.parametrize(("choice", "of"), [("sparsemax", entmax.sparsemax), ("entmax", entmax.entmax15)])
 def test_sparse_rules_are_their_packages(choice: str, of: Callable[..., Tensor]) -> None:
     z = torch.randn(9, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 2

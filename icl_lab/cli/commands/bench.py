@@ -46,12 +46,13 @@ def bench(
     import torch
 
     from icl_lab.bench import base, book, measure
+    from icl_lab.evidence.layer import own_studies
     from icl_lab.runs import environment
 
     if threads is not None:
         torch.set_num_threads(threads)
     here = environment.device(device)
-    folder = results / "bench"
+    folder = own_studies(results) / "bench"
     table, about = folder / "bench.csv", folder / "env.json"
     old = book.read(table.read_text()) if table.exists() else []
     known = json.loads(about.read_text()) if about.exists() else {}

@@ -150,12 +150,12 @@ def claims(preset: str, results: Path, files: Path, record: bool) -> None:
 def tradeoff(preset: str, task: str, results: Path) -> None:
     """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
     from icl_lab import tasks
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.layer import Layer, own_studies
     from icl_lab.papers import tradeoff as study
     from icl_lab.runs.store import Store
 
     task = tasks.canonical(task)
     points = study.gather(Store(results, Layer.find()), preset, task)
-    folder = results / f"tradeoff-{preset}"
+    folder = own_studies(results) / f"tradeoff-{preset}"
     text, files = study.publish(points, folder, preset, task, typed())
     tell(text, folder, files, "tradeoff.png")

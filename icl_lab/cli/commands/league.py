@@ -47,6 +47,7 @@ def league(
     from icl_lab import normalizers, tasks
     from icl_lab.comparison import league as numbers
     from icl_lab.comparison import league_pictures as pictures
+    from icl_lab.evidence.layer import own_studies
     from icl_lab.runs import study_folder
 
     force = bool(where.pop("force"))
@@ -71,7 +72,9 @@ def league(
         f"{run.spec.task} {run.spec.attn}": [r for r in runs if r.spec == run.spec and r.finished] for run in runs
     }
     made = study_folder.StudyRecord.of("league", {"baseline": baseline, "missing": missing}, groups, lab.command)
-    folder = study_folder.place(made, lab.store.root, name or f"league-{where['preset']}", force=force or not name)
+    folder = study_folder.place(
+        made, own_studies(lab.store.root), name or f"league-{where['preset']}", force=force or not name
+    )
     told = numbers.table(table, missing)
     head = [f"# League, preset {where['preset']}", "", *told, "", f"Made by {md.code(lab.command)}.", ""]
     drawn = pictures.drawn(table, where["preset"])

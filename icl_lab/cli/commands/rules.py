@@ -17,12 +17,13 @@ LENGTHS = Numbers(int, 1, 10**9)
 @results_option
 def functions(results: Path) -> None:
     """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
+    from icl_lab.evidence.layer import own_studies
     from icl_lab.figures import rules
     from icl_lab.files import made, publish_folder
     from icl_lab.profiles import functions as analysis
     from icl_lab.profiles.families import FAMILIES
 
-    folder = made(results / "functions")
+    folder = made(own_studies(results) / "functions")
     grids = dict(analysis.everything())
     drawn = dict(rules.functions(grids, FAMILIES))
     publish_folder(folder, {f"{name}.csv": grid.csv() for name, grid in grids.items()}, drawn)
@@ -56,6 +57,7 @@ def costs(
     import torch
 
     from icl_lab import normalizers
+    from icl_lab.evidence.layer import own_studies
     from icl_lab.figures import rules
     from icl_lab.files import made, publish_folder
     from icl_lab.profiles import costs as analysis
@@ -66,7 +68,7 @@ def costs(
         torch.set_num_threads(threads)
     here = environment.device(device)
     attns = tuple(map(normalizers.canonical, attns))
-    folder = made(results / "costs")
+    folder = made(own_studies(results) / "costs")
     counted = analysis.operations()
     measured = analysis.measure(lengths, attns or None, pairs=pairs, device=here, tick=Bar())
     printed = analysis.printed_times()

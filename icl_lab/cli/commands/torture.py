@@ -22,6 +22,7 @@ def torture(rounds: int, seed: int, results: Path) -> None:
     import os
 
     from icl_lab.cli.progress import Bar
+    from icl_lab.evidence.layer import own_studies
     from icl_lab.runs import study_folder
     from icl_lab.torture import rounds as torturing
     from icl_lab.torture.faults import BAD, Fault
@@ -39,7 +40,7 @@ def torture(rounds: int, seed: int, results: Path) -> None:
             raise Stopped(f"stopped after {len(faults)} faults; nothing was written.")
     text = torturing.table(faults, typed())
     out(text)
-    folder = results / "torture"
+    folder = own_studies(results) / "torture"
     record = study_folder.StudyRecord.of("torture", {"rounds": rounds, "seed": seed}, {}, typed())
     files = {"table.md": text, "faults.csv": torturing.listed(faults)}
     names = study_folder.publish(record, folder, files, {})

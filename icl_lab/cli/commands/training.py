@@ -128,6 +128,7 @@ def ablate(task: str, attns: tuple[str, ...], seeds: int, name: str, **where: An
     """Leave one part of the model out at a time: attention only, MLP only, no norm, a layer less; compare with all."""
     from icl_lab.comparison import ablations
     from icl_lab.comparison.gather import described, gather, publish
+    from icl_lab.evidence.layer import own_studies
     from icl_lab.runs import study_folder
 
     order = Order.of(where)
@@ -139,7 +140,7 @@ def ablate(task: str, attns: tuple[str, ...], seeds: int, name: str, **where: An
     runs = [run for group in groups.values() for run in group]
     title = f"{whole.spec.task}, {whole.spec.attn}: one part less"
     made = described(groups, ablations.WHOLE, lab.command, title, "ablate")
-    folder = study_folder.place(made, lab.store.root, name, force=order.force)
+    folder = study_folder.place(made, own_studies(lab.store.root), name, force=order.force)
     if not complete(runs, lab, order):
         return
     text, files = publish(gather(groups, ablations.WHOLE), groups, folder, made)

@@ -1,0 +1,167 @@
+"""The bound that the final norm and the read-out set on every answer, whatever the normalizer."""
+
+import math
+
+import pytest
+import torch
+
+from icl_lab import normalizers, pipeline
+from icl_lab.model.bound import answer_bound
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.rng import stream
+
+NORMS = ["layer", "rms"]
+
+
+def build(attn="softmax", outputs=1, **spec):
+    """A model whose last norm and read-out are not at their start."""
+    reading = Reading(width=1, outputs=outputs, roles=2, train_tokens=24)
+    model = GPT2(ModelSpec(**{"layers": 1, "heads": 4, "width": 16, **spec}), reading, attn, stream(0, "init"))
+    rng = stream(1, "last")
+    with torch.no_grad():
+        for p in (*model.norm.parameters(), *model.read_out.parameters()):
+            p.copy_(torch.randn(p.shape, generator=rng))
+    return model.eval()
+
+
+def test_the_bound_by_hand():
+    """Width 4, g w = (3, -1, -1, -1): mean 0, length sqrt(12), so C = 2 sqrt(12); c = w.beta + b0 = 1.5 + 2."""
+    last = {
+        "norm.weight": torch.tensor([1.0, 1.0, 0.5, 2.0]),
+        "norm.bias": torch.tensor([0.5, 0.0, 0.0, 0.0]),
+        "read_out.weight": torch.tensor([[3.0, -1.0, -2.0, -0.5]]),
+        "read_out.bias": torch.tensor([2.0]),
+    }
+    centre, bound = answer_bound(last, "layer")
+    assert (float(centre), float(bound)) == pytest.approx((3.5, 2 * math.sqrt(12)))
+    last["norm.weight"] = torch.tensor([1.0, 1.0, 0.5, 4.0])  # g w = (3, -1, -1, -2), length sqrt(15)
+    centre, bound = answer_bound(last, "rms")
+    assert (float(centre), float(bound)) == pytest.approx((2.0, 2 * math.sqrt(15)))
+    centre, bound = answer_bound(last, "none")
+    assert (float(centre), float(bound)) == (2.0, math.inf)
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_the_bound_is_the_greatest_answer_of_any_residual_stream(kind):
+    """Gradient ascent on what the last norm reads comes to C and not beyond."""
+    model = build(final_norm=kind, outputs=3)
+    centre, bound = model.answer_bound()
+    for sign in (1, -1):
+        x = torch.randn(3, 16, generator=stream(0, "x"), requires_grad=True)
+        climb = torch.optim.Adam([x], lr=0.3)
+        for _ in range(1500):
+            climb.zero_grad()
+            answers = model.read_out(model.norm(x)).diagonal()
+            (-sign * answers.sum()).backward()
+            climb.step()
+        reached = sign * (answers.detach() - centre)
+        assert (reached <= bound * (1 + 1e-5)).all()
+        assert (reached >= bound * 0.999).all()
+
+
+@pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.parametrize("attn", normalizers.names())
+def test_no_prompt_exceeds_the_bound(attn, kind):
+    model = build(attn, final_norm=kind)
+    centre, bound = model.answer_bound()
+    prompts = torch.randn(8, 20, 1, generator=stream(0, "prompts"))
+    with torch.no_grad():
+        for scale in (1, 1e3, 1e6):
+            assert ((model(prompts * scale) - centre).abs() <= bound * (1 + 1e-5)).all()
+
+
+@pytest.mark.parametrize("attn", ["softmax", "ssa", "sigmoid:bias=visible"])
+def test_no_prompt_found_by_gradient_ascent_exceeds_the_bound(attn):
+    model = build(attn)
+    with torch.no_grad():
+        model.read_in.weight.mul_(5)  # so that the residual stream of a prompt hangs on it
+        for p in model.blocks.parameters():
+            p.mul_(5 if p.ndim > 1 else 1)
+    centre, bound = model.answer_bound()
+    x = torch.randn(16, 12, 1, generator=stream(0, "x"), requires_grad=True)
+    climb, before = torch.optim.Adam([x], lr=0.5), float((model(x) - centre).abs().max().detach())
+    for _ in range(200):
+        climb.zero_grad()
+        reached = (model(x) - centre).abs()
+        (-reached.amax((1, 2)).sum()).backward()
+        climb.step()
+    assert (reached <= bound * (1 + 1e-5)).all()
+    assert reached.max() > 1.01 * before  # the ascent gets somewhere
+
+
+def test_a_norm_that_is_the_blocks_own_is_no_other_model():
+    assert ModelSpec(final_norm="layer") == ModelSpec()
+    assert ModelSpec(final_norm="rms", block="llama") == ModelSpec(block="llama")
+    assert ModelSpec(final_norm="none", norm=False) == ModelSpec(norm=False)
+    assert ModelSpec(final_norm="rms") != ModelSpec()
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("layer", 32), ("rms", 16), ("none", 0)])
+def test_the_final_norm_is_the_one_that_was_asked_for(kind, wanted):
+    model = build(final_norm=kind)
+    assert sum(p.numel() for p in model.norm.parameters()) == wanted
+    assert sum(p.numel() for p in model.blocks[0].before_mlp.parameters()) == 32
+
+
+def test_the_history_has_the_bound_and_without_a_final_norm_none(lab, tiny):
+    for final, known in (("layer", True), ("none", False)):
+        spec = tiny("linear", "softmax", f"model.final_norm={final}")
+        pipeline.sweep(spec, 0, lab)
+        run = lab.store.run(spec, 0)
+        assert [("bound" in row) for row in run.history()] == [known] * 2
+        bound = float(run.answer_bound()[1])
+        if known:
+            assert run.history()[-1]["bound"] == bound
+        assert math.isfinite(bound) is known
+
+
+def test_the_floor_is_the_error_of_exact_answers_at_the_bound(lab, tiny):
+    spec = tiny("linear", "softmax")
+    grid = pipeline.sweep(spec, 0, lab)
+    centre, bound = lab.store.run(spec, 0).answer_bound()
+    from icl_lab import tasks
+    from icl_lab.runs.measure import draw
+
+    task = tasks.build("linear")
+    for sigma in (1.0, 10.0):
+        prompt = draw(task, 12, spec.test, {"sigma_x": 1.0, "sigma_f": sigma})
+        y = prompt.targets[:, ::2]
+        wanted = (y.clamp(centre - bound, centre + bound) - y)[:, 3:].square().mean()
+        cell = {"sigma_x": 1, "sigma_f": sigma, "length": 12, "attn": "softmax"}
+        assert grid.at(metric="floor", **cell) == pytest.approx(float(wanted), rel=1e-5)
+        assert grid.at(metric="floor", **cell) < grid.at(metric="mse-code", **cell)
+
+
+@pytest.mark.parametrize("settings", [("model.final_norm=none",), ()])
+def test_there_is_a_floor_only_where_numbers_are_bounded(lab, tiny, settings):
+    assert "floor" not in pipeline.sweep(tiny("every", "softmax", *settings), 0, lab).values("metric")
+    metrics = pipeline.sweep(tiny("linear", "softmax", *settings), 0, lab).values("metric")
+    assert ("floor" in metrics) is (not settings)
+
+
+@pytest.mark.slow
+def test_a_trained_model_reaches_its_bound(repository):
+    from icl_lab.tasks import build as task
+
+    model = repository
+    centre, bound = model.answer_bound()
+    prompt = task("linear").sample(stream(0, "far"), 512, 40, sigma_f=1000.0)
+    with torch.no_grad():
+        reached = (model(prompt.tokens) - centre).abs().max()
+    assert 0.97 * bound < reached <= bound * (1 + 1e-5)
+
+
+@pytest.fixture
+def repository(monkeypatch):
+    """The stored softmax model of preset lite."""
+    from pathlib import Path
+
+    from icl_lab.evidence.layer import Layer
+    from icl_lab.runs.spec import resolve
+    from icl_lab.runs.store import Store
+
+    root = Path(__file__).parents[2] / "results"
+    run = Store(root / "none", Layer(root / "evidence")).run(resolve("linear", "softmax", "lite"), 0)
+    model = run.spec.untrained(__import__("icl_lab").tasks.build("linear"), 0)
+    run.load_model(model)
+    return model.eval()

@@ -1,0 +1,153 @@
+"""Rescaling of prompts by their own first examples: scales by hand, causal, and only where the truth stays."""
+
+import math
+
+import pytest
+import torch
+
+from icl_lab import pipeline, tasks
+from icl_lab.errors import BadValue
+from icl_lab.model.gpt2 import GPT2, ModelSpec
+from icl_lab.rescale import PairRescaling, by_largest
+from icl_lab.rng import stream
+from icl_lab.runs.spec import resolve
+
+
+def line(*numbers):
+    return torch.tensor([numbers], dtype=torch.float32).unsqueeze(2)
+
+
+def test_labels_are_divided_by_the_size_of_the_first():
+    """x = 1 .. 4, y = 3, 0, 4, 10: s = sqrt((9 + 0 + 16) / 3)."""
+    scaled, factor, start = PairRescaling("labels")(line(1, 3, 2, 0, 3, 4, 4, 10))
+    s = math.sqrt(25 / 3)
+    assert scaled.flatten().tolist() == pytest.approx([1, 3 / s, 2, 0, 3, 4 / s, 4, 10 / s])
+    assert factor.flatten().tolist() == pytest.approx([s] * 8)
+    assert start == 6
+
+
+def test_inputs_and_both():
+    tokens = line(2, 3, 2, 3, 2, 3, 8, 6)
+    scaled, factor, _ = PairRescaling("inputs")(tokens)
+    assert scaled.flatten().tolist() == pytest.approx([1, 3, 1, 3, 1, 3, 4, 6])
+    assert factor.flatten().tolist() == [1] * 8
+    scaled, factor, _ = PairRescaling("both")(tokens)
+    assert scaled.flatten().tolist() == pytest.approx([1, 1, 1, 1, 1, 1, 4, 2])
+    assert factor.flatten().tolist() == pytest.approx([3] * 8)
+
+
+def test_vectors_share_one_scale_and_labels_count_by_their_first_number():
+    tokens = torch.zeros(1, 4, 2)
+    tokens[0, 0::2] = torch.tensor([[6.0, 8.0], [0.0, 0.0]])
+    tokens[0, 1::2, 0] = torch.tensor([5.0, 5.0])
+    scaled, factor, _ = PairRescaling("both", 2)(tokens)
+    assert scaled[0, 0].tolist() == pytest.approx([6 / 5, 8 / 5])  # sqrt(100 / 4) = 5
+    assert scaled[0, 1].tolist() == pytest.approx([1, 0])
+    assert float(factor[0, 0]) == pytest.approx(5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "wanted"),
+    [((0, 0, 0), 1), ((0.1, 0.2, 0.1), 1), ((math.inf, 1, 1), 1), ((math.nan, 1, 1), 1), ((1e30, 1e30, 1e30), 1e30)],
+)
+def test_scales_only_divide_and_are_finite(labels, wanted):
+    tokens = line(1, labels[0], 1, labels[1], 1, labels[2], 1, 1)
+    _, factor, _ = PairRescaling("labels")(tokens)
+    assert float(factor[0, 0]) == pytest.approx(wanted)
+
+
+def test_numbers_are_divided_by_the_largest_so_far():
+    scaled, factor, start = by_largest(line(0.5, 1, -4, -1, 2, -1, 8, -1))
+    assert scaled.flatten().tolist() == pytest.approx([0.5, 1, -1, -1, 0.5, -1, 1, -1])
+    assert factor.flatten().tolist() == [1] * 8
+    assert start == 0
+
+
+@pytest.mark.parametrize("task", ["every", "some", "every:balance=half"])
+def test_rescaled_inputs_keep_the_truth_of_a_quantifier(task):
+    built = tasks.build(task)
+    prompt = built.sample(stream(0, "x"), 64, 20, sigma=30.0)
+    scaled = built.rescaling("inputs")(prompt.tokens).tokens
+    assert torch.equal(scaled[:, ::2].sign(), prompt.tokens[:, ::2].sign())
+    assert torch.equal(scaled[:, 1::2], prompt.tokens[:, 1::2])
+    assert scaled[:, ::2].abs().max() <= 1
+
+
+def model_of(settings=()):
+    spec = resolve("linear", "softmax", "smoke", ["model.width=16", "model.heads=2", *settings])
+    return spec.untrained(tasks.build("linear"), 0).eval()
+
+
+def test_an_answer_depends_on_nothing_after_it():
+    model = model_of()
+    model.rescaling = tasks.build("linear").rescaling("both")
+    tokens = (5 * torch.randn(2, 16, 1, generator=stream(0, "x"))).requires_grad_()
+    for at in (0, 4, 6, 12):
+        (gradient,) = torch.autograd.grad(model(tokens)[:, at].sum(), tokens)
+        assert gradient[:, at + 1 :].abs().max() == 0
+        assert gradient[:, at].abs().max() > 0
+
+
+def test_answers_are_those_to_the_rescaled_prompt_multiplied_back():
+    model, plain = model_of(), model_of()
+    task = tasks.build("linear")
+    model.rescaling = task.rescaling("labels")
+    prompt = task.sample(stream(0, "x"), 4, 10, sigma_f=10.0)
+    scaled, factor, start = model.rescaling(prompt.tokens)
+    assert torch.allclose(model(prompt.tokens)[:, start:], (plain(scaled) * factor)[:, start:])
+    assert torch.allclose(model(prompt.tokens)[:, :start], plain(prompt.tokens)[:, :start], atol=1e-6)
+
+
+def test_a_model_that_rescales_by_itself_is_the_rescaled_test_of_its_weights(lab, tiny):
+    trained = tiny("linear", "softmax", "model.read_in=scaled")
+    pipeline.sweep(trained, 0, lab)
+    run = lab.store.run(trained, 0)
+    model = trained.untrained(tasks.build("linear"), 0)
+    run.load_model(model)
+    assert model.rescaling == PairRescaling("labels")
+    plain = GPT2(ModelSpec(layers=1, heads=2, width=16), model.reading, "softmax", stream(0, "init"))
+    plain.load_state_dict(model.state_dict())
+    plain.rescaling = PairRescaling("labels")
+    tokens = tasks.build("linear").sample(stream(0, "x"), 2, 8, sigma_f=5.0).tokens
+    assert torch.equal(plain(tokens), model(tokens))
+
+
+def test_without_rescaling_hashes_and_numbers_stay(tiny):
+    assert tiny().hash == tiny("linear", "softmax", "test.rescale=none").hash
+    assert tiny().hash == tiny("linear", "softmax", "model.read_in=linear").hash
+    assert tiny().training == tiny("linear", "softmax", "test.rescale=labels").training
+    assert tiny().hash != tiny("linear", "softmax", "test.rescale=labels").hash
+
+
+def test_rescaled_labels_lower_the_error_far_from_training(lab):
+    plain = ["train.steps=400", "test.prompts=64", "test.axes.sigma_x=1", "test.axes.sigma_f=1,30"]
+    far = {"sigma_f": 30, "length": 40, "attn": "softmax"}
+    errors, floors = [], []
+    for settings in (plain, [*plain, "test.rescale=labels"]):
+        grid = pipeline.sweep(resolve("linear", "softmax", "smoke", settings), 0, lab)
+        errors.append(grid.at(metric="mse-code", **far))
+        floors.append(grid.at(metric="floor", **far))
+    assert errors[1] < 0.8 * errors[0]
+    assert floors[1] < floors[0]
+    assert floors[1] < errors[1]
+    assert any("trained alike" in line for line in lab.said)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "words"),
+    [
+        ("every", ["test.rescale=labels"], "every cannot rescale labels .*: it has inputs"),
+        ("needle", ["test.rescale=labels"], "needle cannot rescale labels .*no part that can be rescaled"),
+        ("needle", ["model.read_in=scaled"], "needle cannot rescale"),
+        ("linear", ["test.rescale=labels", "test.rescale_from=10"], "have no answer after the first 10"),
+        ("linear", ["test.rescale_from=5"], "needs test.rescale"),
+        ("linear", ["test.rescale=labels", "test.rescale_from=0"], "test.rescale_from"),
+        ("linear", ["test.rescale=answers"], "test.rescale"),
+        ("linear", ["test.rescale=labels", "model.read_in=scaled"], "rescales prompts in tests already"),
+        ("linear", ["model.final_norm=batch"], "model.final_norm"),
+    ],
+)
+def test_bad_input_is_said_in_one_line(task, settings, words):
+    with pytest.raises(BadValue, match=words) as caught:
+        resolve(task, "softmax", "smoke", settings)
+    assert "\n" not in str(caught.value)
