@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterator
 from icl_lab.errors import RunFailed
 from icl_lab.runs.changes import differences
 from icl_lab.runs.estimate import standing
+from icl_lab.runs.floor import bound_words
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
 
 
-def listing(store: Store, say: Callable[[str], object]) -> Iterator[str]:
+def listing(store: Store, say: Callable[[str], object], long: bool = False) -> Iterator[str]:
     """Yields the lines for ``list runs``: two specifications of one preset differ in what stands at the end.
 
-    ``say`` is told of folders that cannot be read.
+    ``say`` is told of folders that cannot be read. With ``long`` a line a seed follows: the bound of its answers.
     """
     found: dict[str, list[Run]] = {}
     for run in store.runs(say):
@@ -24,6 +25,8 @@ def listing(store: Store, say: Callable[[str], object]) -> Iterator[str]:
         told = "; ".join(f"{_list(seeds)} {word}" for word, seeds in states.items())
         what = f"{spec.task:24} {spec.attn:24} {runs[0].folder.parent.name:16} {told}"
         yield "  ".join([what, *filter(None, [" ".join(differences(spec))])])
+        for run in sorted(runs, key=lambda run: run.seed) if long else ():
+            yield f"    seed {run.seed}: {bound_words(run)}"
 
 
 def state(run: Run) -> str:

@@ -75,6 +75,53 @@ def curves(panels: Mapping[str, Panel], *, title: str, trained: float, reach: fl
     return figure
 
 
+def bound(
+    models: Mapping[str, Sequence[Mapping[str, Mapping[float, float]]]], *, title: str, words: tuple[str, str]
+) -> Figure:
+    """Draws the largest answers B against the bound C, a dot a model, and errors over the spread of functions.
+
+    ``models`` holds for each label, and each seed, metric -> spread -> value: ``bound``, ``largest``, ``error``,
+    ``floor`` and ``rescaled``. Shaded on the right: errors that lie below the floor of the lowest bound.
+    """
+    figure = Figure(figsize=(10.4, 4.6), layout="constrained", dpi=150)
+    headline(figure, title)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
+    looks = styles(list(models))
+    pairs = {
+        label: [(next(iter(each["bound"].values())), max(each["largest"].values())) for each in seeds]
+        for label, seeds in models.items()
+    }
+    low, high = 0.0, 1.1 * max(value for dots in pairs.values() for pair in dots for value in pair)
+    left.plot([low, high], [low, high], color="0.6", linewidth=1, label="B = C")
+    for label, dots in pairs.items():
+        left.plot(*zip(*dots, strict=True), looks[label].marker, color=looks[label].color, markersize=5, label=label)
+    left.set(xlabel="bound C of the final norm and the read-out", ylabel="largest answer B", xlim=(low, high))
+    left.set(ylim=(low, high), aspect="equal")
+    finish(left, "")
+    lowest = np.inf
+    floors: list[Mapping[float, float]] = []
+    for label, seeds in models.items():
+        for metric, dash in (("error", "-"), ("rescaled", ":")):
+            known = [each[metric] for each in seeds if metric in each]
+            if known:
+                spreads = sorted(known[0])
+                middle = [float(np.exp(np.mean([np.log(each[spread]) for each in known]))) for spread in spreads]
+                lowest = min(lowest, *middle)
+                name = label if metric == "error" else f"{label}, labels rescaled"
+                right.plot(spreads, middle, dash, color=looks[label].color, linewidth=1.6, label=name)
+        floors += [each["floor"] for each in seeds if "floor" in each]
+    if floors:
+        spreads = sorted(floors[0])
+        below = [max(0.5 * lowest, min(each[spread] for each in floors)) for spread in spreads]
+        right.fill_between(spreads, 0.5 * lowest, below, color="0.85", linewidth=0, label="below the floor")
+        right.set_ylim(bottom=0.5 * lowest)
+    right.set(xscale="log", yscale="log", xlabel=f"{words[0]} (1: training)", ylabel=words[1])
+    finish(right, "")
+    handles, names = right.get_legend_handles_labels()
+    figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=columns(names, 10.4))
+    return figure
+
+
 def control(
     slopes: Sequence[float], panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], *, title: str
 ) -> Figure:

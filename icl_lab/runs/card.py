@@ -6,6 +6,7 @@ from icl_lab.errors import RunFailed
 from icl_lab.registry import Choice, Entry, Registry
 from icl_lab.runs import summary
 from icl_lab.runs.changes import differences
+from icl_lab.runs.floor import bound_words
 from icl_lab.runs.run import Run
 
 
@@ -21,6 +22,7 @@ def text(run: Run) -> str:
         ("rule", f"{md.code(spec.attn)}: {rule.line} {md.code(rule.formula) if rule.formula else ''}"),
         ("model", f"GPT-2 blocks: {model.layers} layers, {model.heads} heads, width {model.width}, {model.positions}"),
         ("training", f"{train.steps:,} steps of {train.batch} prompts of up to {train.longest}, seed {run.seed}"),
+        ("bound on answers", bound_words(run)),
         ("settings", f"preset {spec.preset}" + "".join(f", {md.code(each)}" for each in differences(spec))),
         ("made with", f"icl_lab {env.get('versions', {}).get('icl_lab', '')}, commit {env.get('commit', 'unknown')}, "
                       f"torch {env.get('versions', {}).get('torch', '')}, {env.get('device', '')}"),

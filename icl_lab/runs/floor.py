@@ -1,9 +1,13 @@
 """Floor of a model's error: the error of exact answers, clipped to the bound that the final norm and read-out set."""
 
+import math
+
 import torch
 from torch import Tensor
 
+from icl_lab.errors import RunFailed
 from icl_lab.model.gpt2 import GPT2
+from icl_lab.runs.run import Run
 from icl_lab.tasks.base import Predictor, Prompt, Task
 
 
@@ -27,3 +31,18 @@ def exact_within_bound(model: GPT2, task: Task) -> Predictor | None:
         return (prompt.targets.unsqueeze(2) / factor).clamp(centre - bound, centre + bound) * factor
 
     return answer
+
+
+def bound_words(run: Run) -> str:
+    """The bound that the final norm and the read-out set on a run's answers, in words."""
+    try:
+        known = run.answer_bound()
+    except RunFailed:
+        return "damaged (see icl-lab verify)"
+    if known is None:
+        return "bound on answers not kept" if run.finished else "not trained yet"
+    centre, bound = (value.tolist() for value in known)
+    if not math.isfinite(bound[0]):
+        return "no bound on answers (no final norm)"
+    told = [f"{each:.4g} around {middle:.3g}" for middle, each in zip(centre, bound, strict=True)]
+    return f"answers bounded by C = {told[0]}" if len(told) == 1 else f"outputs bounded by C up to {max(bound):.4g}"

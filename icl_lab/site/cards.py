@@ -15,6 +15,7 @@ from icl_lab.runs import manifest
 from icl_lab.runs.changes import differences
 from icl_lab.runs.command import repeats
 from icl_lab.runs.estimate import standing
+from icl_lab.runs.floor import bound_words
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
 from icl_lab.site import numbers
@@ -137,7 +138,7 @@ def _trained(card: Card, run: Run) -> Card:
     return replace(
         card,
         state="diverged" if why else "evidence" if run.kept is not None else "finished" if run.finished else begun,
-        notes=tuple(filter(None, [why])),
+        notes=tuple(filter(None, [why, bound_words(run) if run.finished else ""])),
         env=env,
         date=str(env.get("finished", ""))[:10],
         sums=tuple(_sums(run)),

@@ -14,15 +14,17 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.boundary import bounds, clip_sweep, detector, figures, report, words
+from icl_lab.analyses.boundary import answers, bounds, clip_sweep, detector, figures, report, words
 from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.extrapolation import EXAMPLES, extrapolate, largest, truths
 from icl_lab.analyses.boundary.lines import Line, lines, spread
 from icl_lab.analyses.boundary.rows import curve, detected
 from icl_lab.analyses.frame import SHIFTS, Analysis, Found, Row, Stored, Trained, option
+from icl_lab.comparison.statistics import Scale
 from icl_lab.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks.base import Task
 
 REACH = 40.0  # the usual range of true values, for training y of root mean square 1.41
 LEAST = 6  # a range must be at least so many root mean squares
@@ -46,6 +48,7 @@ class Boundary(Analysis):
         "boundary": (*bounds.AXES, "side"),
         "curves": (*bounds.AXES, "target"),
         "measured": (SHIFTS, "length"),  # what the model's own test says, along the clip sweep
+        answers.GRID: ("spread",),  # the bound of the model's answers, the largest of them, and errors
     }
     title: ClassVar[str] = "answers far from the examples"
     reads_grids: ClassVar[bool] = True
@@ -90,12 +93,13 @@ class Boundary(Analysis):
         for number, (name, subject) in enumerate(subjects.items()):
             for place, line in enumerate(self.lines):
                 trained.tick(number * len(self.lines) + place, len(subjects) * len(self.lines))
-                answers = extrapolate(subject, trained.task, line, truth, self.contexts, examples)
+                curves = extrapolate(subject, trained.task, line, truth, self.contexts, examples)
                 where = {"attn": name, **{axis: getattr(line, axis) for axis in bounds.AXES}, "count": self.contexts}
                 if name == trained.label:
-                    found["curves"] += curve(where, truth, answers)
-                found["boundary"] += detected(where, truth, answers, reach)
-        return {**found, "measured": clip_sweep.measured(trained.run) if trained.run.finished else []}
+                    found["curves"] += curve(where, truth, curves)
+                found["boundary"] += detected(where, truth, curves, reach)
+        tested = clip_sweep.measured(trained.run) if trained.run.finished else []
+        return {**found, "measured": tested, answers.GRID: answers.measured(trained)}
 
     def completed(self, found: Found, specs: Mapping[str, RunSpec]) -> Bounds:
         """Adds the clip sweep of each run, beside what its own B, and its clip B, predict.
@@ -114,8 +118,8 @@ class Boundary(Analysis):
         return dataclasses.replace(plain, sweeps=sweeps)
 
     def whole(self, found: Stored) -> bool:
-        """Not where a folder is from before curves and tests were kept."""
-        return set(found.grids) == set(self.grids)
+        """Not where a folder is from before curves and tests were kept; bounds on answers came later."""
+        return set(found.grids) | {answers.GRID} == set(self.grids)
 
     def table(self, found: Bounds) -> list[str]:
         """Over seeds, in each run, against the first rule, over slopes and contexts, and the clip sweeps."""
@@ -129,11 +133,22 @@ class Boundary(Analysis):
         """The bound of each rule, and whether it grows with the slope."""
         return words.finding(found)
 
+    def scale_of(self, task: Task, metric: str) -> Scale:
+        """Ratios of the bound C, differences of everything else."""
+        return "log-ratio" if metric == answers.BOUND else super().scale_of(task, metric)
+
     def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
         """The mean over both sides and the slopes asked for, in contexts as in training; usually of ``clip``.
 
         That is the B for which min(t, B) is nearest to the curve: it exists for curves of every class.
+        ``answer-bound`` is the logarithm of C, which the last norm and the read-out set, ``reached`` the share of C
+        that answers reach.
         """
+        if metric in answers.CLAIMED:
+            if answers.GRID not in found.grids:
+                raise KeyError("the bound of these models is not kept: they were asked before it was measured")
+            number = answers.value(found[answers.GRID], of, seed, metric)
+            return math.log(number) if metric == answers.BOUND else number
         if "slope" not in cells:
             raise KeyError("a claim about boundary values names the slopes that it is about")
         # References were asked once: they are the same beside every model.

@@ -57,6 +57,11 @@ class Bounds(Found):
         """The contexts behind each curve."""
         return int(self.first.frame["count"].iloc[0])
 
+    @property
+    def seeds_by_rule(self) -> dict[str, list[int]]:
+        """The training seeds of each rule."""
+        return {rule: self.seeds_of(rule) for rule in self.rules}
+
     def seeds_of(self, rule: str) -> list[int]:
         """Returns the training seeds of a rule."""
         return [int(seed) for seed in self.first.where(attn=rule).values("seed")]

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
+from icl_lab.analyses.boundary import answers
 from icl_lab.analyses.boundary.bounds import SIDES, Bounds
 from icl_lab.analyses.boundary.lines import Line
 from icl_lab.figures import bounds as pictures
@@ -18,6 +19,10 @@ def figures(found: Bounds, title: str) -> dict[str, Figure]:
     panels = {f"f(x) = {line}": _panel(found, line) for line in found.plain}
     made = {"boundary": pictures.curves(panels, title=title, trained=_trained(found.spec), reach=found.reach)}
     about = f"{found.spec.task}, {found.spec.preset}"
+    if models := answers.curves(found, found.seeds_by_rule):
+        task = tasks.build(found.spec.task)
+        words = (task.axis_words[task.summary.axis], task.metric_label(task.headline))
+        made["bound"] = pictures.bound(models, title=f"{about}: what bounds the answers", words=words)
     if control := _control(found, f"{about}: bound and slope"):
         made["control"] = control
     if sweep := _sweep(found, f"{about}: the clip sweep that B predicts"):

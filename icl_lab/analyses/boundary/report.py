@@ -4,7 +4,7 @@ import math
 from statistics import fmean
 
 from icl_lab import markdown as md
-from icl_lab.analyses.boundary import clip_sweep
+from icl_lab.analyses.boundary import answers, clip_sweep
 from icl_lab.analyses.boundary.bounds import SIDES, Bounds, mean
 from icl_lab.analyses.boundary.lines import Line
 from icl_lab.analyses.boundary.words import power, reading, spoken
@@ -28,6 +28,8 @@ def table(found: Bounds) -> list[str]:
     for rule in found.rules:
         for line in found.plain:
             text += [md.row([f"`{rule}`", str(line), _sign(side), *_claims(found, rule, line, side)]) for side in SIDES]
+    if answers.GRID in found.grids:
+        text += ["", "### What bounds the answers", "", *answers.table(found, found.seeds_by_rule)]
     text += ["", "### Each run", "", *_runs(found)]
     if len(found.rules) > 1 and len(found.seeds_of(found.rules[0])) > 1:
         text += ["", f"### Against `{found.rules[0]}`", "", *_against(found)]

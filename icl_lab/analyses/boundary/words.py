@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from icl_lab.analyses.boundary import answers
 from icl_lab.analyses.boundary.bounds import Bounds, mean
 from icl_lab.analyses.boundary.detector import SLACK
 from icl_lab.comparison.statistics import Effect
@@ -28,7 +29,7 @@ def finding(found: Bounds) -> str:
         parts.append(f"no bound of {_listed(none)} was detected up to {found.reach:g}")
     parts += _growing(found, list(bounds))
     text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}."
+    return " ".join(filter(None, [f"{text[0].upper()}{text[1:]}.", answers.sentence(found, found.seeds_by_rule)]))
 
 
 def _typical(found: Bounds, rule: str) -> Effect | None:

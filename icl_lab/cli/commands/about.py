@@ -22,7 +22,8 @@ LINE = 110  # characters
 @click.argument("what", type=click.Choice([*WHAT, "runs"]), required=False)
 @read_option
 @experiments_option
-def list_(what: str | None, results: Path, files: Path) -> None:
+@click.option("--long", is_flag=True, help="With runs: the bound on the answers of each model too.")
+def list_(what: str | None, results: Path, files: Path, long: bool) -> None:
     """Say what there is: tasks, normalizers, positions, presets, runs or experiments; without one, the names of all."""
     from icl_lab.cli import index, runs
     from icl_lab.evidence.layer import Layer
@@ -44,7 +45,7 @@ def list_(what: str | None, results: Path, files: Path) -> None:
         return
 
     if what == "runs":
-        for line in runs.listing(Store(results, Layer.find()), say):
+        for line in runs.listing(Store(results, Layer.find()), say, long):
             out(line)
         return
     for line in index.listing(what):

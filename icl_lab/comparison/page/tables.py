@@ -10,6 +10,8 @@ from icl_lab.comparison.page import words
 from icl_lab.comparison.statistics import CLEAR, wilson
 from icl_lab.comparison.study import Labels, Study
 from icl_lab.figures.base import short, writer
+from icl_lab.grid import model_name
+from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
@@ -65,7 +67,7 @@ def table(study: Study, spec: RunSpec) -> Table:
     """
     axis = words.along(study)
     line = study.line(axis)
-    clips, sums = study.task.clip is not None, study.summarised
+    clips, sums, floors = study.task.clip is not None, study.summarised, has_floors(study)
     best = [clear_best(study, cell) for cell in line]
     rows, written = [], writer(study.task.log_scale, study.task.rates)
     for rule, summary in summaries(study).items():
@@ -73,26 +75,53 @@ def table(study: Study, spec: RunSpec) -> Table:
         if clips:
             clip = clip_model(study, rule, spec.test)
             cells.append(f"{clip.bound:g} ({clip.residual:.2f})" if clip else "")
+        if floors:
+            cells.append(above_floor(study, rule, line[-1]))
         rows.append(Row(cells, frozenset(place for place, winner in enumerate(best, 1) if winner == rule)))
     for name in study.references():
         values = [written(study.reference(name, cell)) for cell in line]
-        rows.append(Row([name, *values, *[""] * (sums + clips)], reference=True))
+        rows.append(Row([name, *values, *[""] * (sums + clips + floors)], reference=True))
     for other in study.outside:
         found = [study.beside(other, cell) for cell in line]
         values = ["" if math.isnan(value) else f"{written(value)} ± {short(error)}" for value, error in found]
-        rows.append(Row([other.name, *values, *[""] * (sums + clips)], reference=True))
+        rows.append(Row([other.name, *values, *[""] * (sums + clips + floors)], reference=True))
     head = [
         "rule",
         *(words.cell_words(study, cell[axis]) for cell in line),
         *["summary"] * sums,
         *["clip B (residual)"] * clips,
+        *["above the floor"] * floors,
     ]
     note = " ".join(said for said in (words.summary_words(study), words.correction(study), BOLD) if said)
+    if floors:
+        where = words.cell_words(study, line[-1][axis])
+        note += (
+            f" Above the floor: the share of the error at {where} that the bound of the model's own final norm and "
+            "read-out does not force (docs/boundary.md)."
+        )
     if study.task.rates:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
     for other in study.outside:
         note += f" {other.name} was not trained here ({other.folder}): ± is the standard error over its own prompts."
     return Table(head, rows, note, axis)
+
+
+def has_floors(study: Study) -> bool:
+    """Whether the grids of some rule know the floor that the bound on its answers sets."""
+    return any(FLOOR in grid.values("metric") for grids in study.grids.values() for grid in grids)
+
+
+def above_floor(study: Study, rule: str, cell: Labels) -> str:
+    """Share of a rule's error in a cell that lies above its floor, over seeds; empty where no floor is known.
+
+    Formula: 1 - mean floor / mean error
+    """
+    try:
+        floors = [grid.where(attn=model_name(grid), metric=FLOOR, **cell).frame["value"] for grid in study.grids[rule]]
+    except KeyError:
+        return ""
+    errors = study.values(rule, cell)
+    return f"{1 - sum(float(each.iloc[0]) for each in floors) / sum(errors):.0%}"
 
 
 def summaries(study: Study) -> dict[str, float]:

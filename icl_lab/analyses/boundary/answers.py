@@ -1,0 +1,144 @@
+"""The bound C that the final norm and the read-out set, beside the largest answers B and the errors that C leaves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from icl_lab import markdown as md
+from icl_lab.analyses.frame import Found, Trained
+from icl_lab.grid import Grid
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.rng import stream
+from icl_lab.runs.floor import exact_within_bound
+from icl_lab.runs.measure import TEST_SEED
+from icl_lab.tasks.base import Prompt, Task
+
+GRID = "answers"
+BOUND, REACHED = "answer-bound", "reached"  # metrics of claims
+CLAIMED = (BOUND, REACHED)
+SPREADS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 30.0, 100.0, 1000.0)  # of functions, in multiples of training's
+PROMPTS, EXAMPLES = 512, 40
+SHOWN = 10.0  # the spread whose shares the table names
+
+
+@torch.no_grad()
+def measured(trained: Trained) -> list[dict[str, Any]]:
+    """Rows of the grid: the bound, the largest distance of an answer from its centre, and errors at each spread.
+
+    Metrics: ``bound`` C, ``largest`` max |answer - c| so far, ``error`` of the model, ``floor`` of the exact answers
+    clipped to the bound, ``rescaled`` of the model with labels rescaled. No rows without a finite bound, and none where
+    prompts are rescaled already.
+    """
+    model, task = trained.model, trained.task
+    centre, bound = (float(value[0]) for value in model.answer_bound())
+    if model.rescaling is not None or not task.numeric or bound == float("inf"):
+        return []
+    rows, largest = list[dict[str, Any]](), 0.0
+    for spread in SPREADS:
+        shift = {task.summary.axis: spread * task.training[task.summary.axis]}
+        prompt = task.sample(stream(TEST_SEED, "bound"), PROMPTS, EXAMPLES, **shift)
+        answers = _answers(model, task, prompt)
+        largest = max(largest, float((answers - centre).abs().max()))
+        numbers = {"bound": bound, "largest": largest, "error": _error(task, answers, prompt)}
+        nearest = exact_within_bound(model, task)
+        if nearest is not None:
+            numbers["floor"] = _error(task, nearest(prompt), prompt)
+        if "labels" in task.rescales:
+            model.rescaling = task.rescaling("labels")
+            numbers["rescaled"] = _error(task, _answers(model, task, prompt), prompt)
+            model.rescaling = None
+        where = {"attn": trained.label, "spread": spread, "count": PROMPTS, "stderr": None}
+        rows += [{**where, "metric": metric, "value": float(f"{value:.6g}")} for metric, value in numbers.items()]
+    return rows
+
+
+def _answers(model: GPT2, task: Task, prompt: Prompt) -> torch.Tensor:
+    device = model.read_in.weight.device
+    return torch.cat([model(piece.tokens.to(device)).cpu() for piece in prompt.pieces(128)])
+
+
+def _error(task: Task, outputs: torch.Tensor, prompt: Prompt) -> float:
+    """Mean headline error of outputs (b t 1)."""
+    return float(task.views(task.errors(outputs, prompt), prompt)[task.headline].mean())
+
+
+def of(found: Found, label: str, seed: int) -> dict[str, dict[float, float]]:
+    """Metric -> spread -> value, of one model; empty where its answers have no bound or nothing is kept of them."""
+    grid = found.grids.get(GRID)
+    if grid is None:
+        return {}
+    frame = grid.frame[(grid.frame["attn"] == label) & (grid.frame["seed"] == seed)]
+    known: dict[str, dict[float, float]] = {}
+    for metric, spread, value in frame[["metric", "spread", "value"]].itertuples(index=False, name=None):
+        known.setdefault(str(metric), {})[float(spread)] = float(value)
+    return known
+
+
+def table(found: Found, seeds: Mapping[str, Sequence[int]]) -> list[str]:
+    """C and B of each model, and how much of its error far from training lies above C."""
+    rows = []
+    for label, each in seeds.items():
+        for seed in each:
+            if known := of(found, label, seed):
+                bound, largest = known["bound"][SHOWN], max(known["largest"].values())
+                error, floor = known["error"][SHOWN], known["floor"][SHOWN]
+                cells = [f"{bound:.2f}", f"{largest:.2f}", f"{largest / bound:.1%}", f"{error:.3g}", f"{floor:.3g}"]
+                cells += [f"{floor / error:.0%}", f"{known['rescaled'][SHOWN]:.3g}" if "rescaled" in known else ""]
+                rows.append(md.row([f"`{label}`", str(seed), *cells]))
+            else:
+                rows.append(md.row([f"`{label}`", str(seed), "none", *[""] * 6]))
+    axis, times = found_axis(found), f"{SHOWN:g}"
+    said = (
+        "The final norm and the linear read-out bound every answer: |answer - c| <= C, for any prompt and any "
+        "normalizer (docs/boundary.md). B: the largest |answer - c| on prompts whose functions are 1 to "
+        f"{SPREADS[-1]:,.0f} times as wide as in training. Floor: the error of exact answers clipped to the bound, "
+        "which no model with this C can go below; share: of the error. Rescaled: labels divided by the size of the "
+        "first three, answers multiplied back, without training. none: no bound, since there is no final norm, or "
+        "nothing is kept."
+    )
+    return [
+        said,
+        "",
+        *md.head(["rule", "seed", "C", "B", "B/C", f"error at {axis} {times}", "floor", "share", "rescaled"]),
+        *rows,
+    ]
+
+
+def found_axis(found: Found) -> str:
+    """Name of the axis along which functions are spread."""
+    from icl_lab import tasks
+
+    return tasks.build(found.spec.task).summary.axis
+
+
+def sentence(found: Found, seeds: Mapping[str, Sequence[int]]) -> str:
+    """C beside B in words; empty where nothing is kept."""
+    told = []
+    for label, each in seeds.items():
+        known = [numbers for seed in each if (numbers := of(found, label, seed))]
+        if known:
+            bounds = [numbers["bound"][SHOWN] for numbers in known]
+            shares = [max(numbers["largest"].values()) / numbers["bound"][SHOWN] for numbers in known]
+            told.append(f"`{label}` {_span(bounds)} ({_span([100 * share for share in shares])} % of it reached)")
+    return f"The final norm and the read-out bound all answers at C: {'; '.join(told)}." if told else ""
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = (f"{value:.3g}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def curves(found: Found, seeds: Mapping[str, Sequence[int]]) -> dict[str, list[dict[str, dict[float, float]]]]:
+    """The numbers of each model that has a bound, by label, one a seed: what the picture draws."""
+    made = {label: [numbers for seed in each if (numbers := of(found, label, seed))] for label, each in seeds.items()}
+    return {label: numbers for label, numbers in made.items() if numbers}
+
+
+def value(grid: Grid, label: str, seed: int, metric: str) -> float:
+    """A metric for claims, of ``CLAIMED``: C, or B / C; raises ``KeyError`` where nothing is kept."""
+    own = grid.where(attn=label, seed=seed)
+    bound = float(own.where(metric="bound").frame["value"].iloc[0])
+    if metric == BOUND:
+        return bound
+    return float(own.where(metric="largest").frame["value"].max()) / bound
