@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequence["Outside"] = ()) -> "Study":
     """Builds the study of finished runs, one group of seeds a rule; raises ``BadValue`` where they do not fit."""
     from icl_lab import tasks
+    from icl_lab.comparison import rescaled
     from icl_lab.comparison.study import Study
     from icl_lab.runs import summary
 
@@ -26,6 +27,9 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequen
     complete = all(len(known[name]) == len(grids[name]) for name in groups)
     spec = next(iter(groups[baseline])).spec
     task = tasks.build(spec.task)
+    # A comparison that has the rescaled tests among its rules needs no line of them.
+    told = any(run.spec.test.rescale != "none" for runs in groups.values() for run in runs)
+    outside = [*outside, *([] if told else rescaled.beside(groups[baseline], baseline))]
     return Study(task, grids, baseline, summary.training_cell(task, spec), known if complete else {}, outside)
 
 

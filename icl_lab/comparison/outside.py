@@ -31,6 +31,7 @@ class Outside:
     study: str  # the hash of the study in that folder
     errors: Errors | None = None  # what each of its prompts adds to the headline, where that was kept
     fixed: Mapping[str, float] = field(default_factory=dict)  # the number of decimals, where it is an axis
+    note: str = ""  # what it is, where it is no prompted model
 
     def at(self, metric: str, facets: int, cell: Mapping[str, float]) -> tuple[float, float]:
         """Returns the metric in a cell with its standard error, the mean over ``facets`` rows; NaN where not asked."""

@@ -205,7 +205,8 @@ class Study:
 
     def _widened(self, found: Effect, rule: str, other: str, cells: Sequence[Labels]) -> Effect:
         """Adds what hangs on the prompts, for one cell or for the summary of a line of cells."""
-        if not self.errors or not all(kept.keeps(cells) for name in (other, rule) for kept in self.errors[name]):
+        # Intervals that include the prompts for some rules and not for others could not be compared.
+        if not self.errors or not all(kept.keeps(cells) for errors in self.errors.values() for kept in errors):
             return found
         # Rules that were tested on the same prompts share each resample; on another number of prompts they cannot.
         theirs, ours = (

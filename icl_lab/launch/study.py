@@ -63,9 +63,22 @@ def compare(
     folder = study_folder.place(made, own_studies(lab.store.root), name, force=force)
     if not finish(runs, True):
         return None
+    test_rescaled(groups[chosen], lab)
     study: Study = gather(groups, chosen, others)
     text, files = publish(study, groups, folder, made)
     return Made(study, text, folder, files)
+
+
+def test_rescaled(runs: "Sequence[Run]", lab: "Lab") -> None:
+    """Tests models of a comparison's baseline with rescaled prompts, where all of their weights are there."""
+    from icl_lab import pipeline
+    from icl_lab.comparison import rescaled
+    from icl_lab.runs import reuse
+
+    others = rescaled.runs_of(runs)
+    if all(run.finished or reuse.there(run) for run in others):
+        for run in others:
+            pipeline.sweep(run.spec, run.seed, lab)
 
 
 def stages(

@@ -102,7 +102,8 @@ def table(study: Study, spec: RunSpec) -> Table:
     if study.task.rates:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
     for other in study.outside:
-        note += f" {other.name} was not trained here ({other.folder}): ± is the standard error over its own prompts."
+        asked = f"{other.name} was not trained here ({other.folder}): ± is the standard error over its own prompts."
+        note += f" {other.note or asked}"
     return Table(head, rows, note, axis)
 
 

@@ -48,6 +48,8 @@ def refusal(model: GPT2, code: str) -> str:
             return f"of the rule '{name}' it has no formula ({MISSING.get(name, 'not written yet')})"
     if (name := Choice.parse(code).name) not in CODES:
         return f"the position code '{name}' comes from outside the package"
+    if model.rescaling is not None:
+        return "the prompts are rescaled before the model reads them"
     if model.positions.random:
         return "the model sets its tokens at places drawn at random"
     return ""

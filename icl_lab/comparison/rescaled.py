@@ -1,0 +1,49 @@
+"""The baseline's models asked with rescaled prompts: a line beside every comparison, which any rule has to beat."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from icl_lab import tasks
+from icl_lab.comparison.outside import Outside
+from icl_lab.grid import Grid
+from icl_lab.runs.run import Run
+
+NOTE = (
+    "{name}: the same models, asked with {part} divided by the size that they have in the prompt's own first examples "
+    "(test.rescale={part}, docs/boundary.md), without training; ± is the standard error over prompts. A rule that "
+    "extrapolates has to beat it."
+)
+
+
+def runs_of(runs: Sequence[Run]) -> list[Run]:
+    """Returns the same trainings with the usual part of their prompts rescaled when tested, finished or not.
+
+    None where the task has no part that can be rescaled, or prompts are rescaled already.
+    """
+    spec = runs[0].spec
+    parts = tasks.build(spec.task).rescales
+    if not parts or spec.test.rescale != "none" or spec.model.read_in == "scaled" or runs[0].swap:
+        return []
+    test = msgspec.structs.replace(spec.test, rescale=parts[0])
+    if test.lengths[0] <= test.rescale_from:
+        return []
+    other = msgspec.structs.replace(spec, test=test)
+    place = runs[0].folder.parent.parent / f"{other.preset}-{other.hash}"
+    return [replace(run, spec=other, folder=place / run.folder.name) for run in runs]
+
+
+def beside(runs: Sequence[Run], name: str) -> list[Outside]:
+    """Returns the line of the rescaled tests of these runs, the mean over seeds; nothing unless all are finished."""
+    others = runs_of(runs)
+    if not others or not all(run.finished for run in others):
+        return []
+    grids = [run.measured()[0] for run in others]
+    frame = grids[0].frame[~grids[0].frame["attn"].str.startswith("reference:")].copy()
+    for column in ("value", "stderr"):
+        columns = (grid.frame[~grid.frame["attn"].str.startswith("reference:")][column].to_numpy() for grid in grids)
+        frame[column] = sum(columns) / len(grids)
+    part = others[0].spec.test.rescale
+    label = f"{name}, {part} rescaled"
+    return [Outside(label, Grid(frame), "", others[0].spec.hash, note=NOTE.format(name=label, part=part))]
