@@ -56,7 +56,12 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
     found = asking.ask(asked, {"softmax": runs}, lab)
     for name, text in asked.files(found).items():
         (tmp_path / name).write_text(text)
-    assert {path.name for path in tmp_path.glob("*.csv")} == {"boundary.csv", "curves.csv", "measured.csv"}
+    assert {path.name for path in tmp_path.glob("*.csv")} == {
+        "answers.csv",
+        "boundary.csv",
+        "curves.csv",
+        "measured.csv",
+    }
     stored = asked.read(tmp_path)
     again = asked.again(tmp_path, {"softmax": runs[0].spec})
     assert [sweep.seed for sweep, _, _ in again.sweeps] == [0, 1]

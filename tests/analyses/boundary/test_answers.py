@@ -1,0 +1,66 @@
+"""The bound of the answers beside the largest of them: rows, table, sentence, and the numbers of claims."""
+
+import math
+
+import pytest
+
+from icl_lab.analyses.boundary import Boundary, answers
+from icl_lab.analyses.frame import Found
+from icl_lab.figures import bounds as pictures
+from icl_lab.grid import Grid
+from icl_lab.runs.spec import resolve
+
+SMALL = ["model.width=16", "model.heads=2", "model.layers=1"]
+
+
+def found_of(trained, rows):
+    labelled = trained.labelled(rows)
+    return Found(trained.spec, {answers.GRID: Grid.of(labelled, ["spread"])})
+
+
+def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
+    trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
+    found = found_of(trained, answers.measured(trained))
+    known = answers.of(found, "softmax", 0)
+    bound = float(trained.model.answer_bound()[1])
+    assert set(known) == {"bound", "largest", "error", "floor", "rescaled"}
+    assert list(known["bound"].values()) == [pytest.approx(bound, rel=1e-5)] * len(answers.SPREADS)
+    assert list(known["largest"]) == list(answers.SPREADS)
+    assert sorted(known["largest"].values()) == list(known["largest"].values())  # the largest so far
+    assert all(known["largest"][spread] <= bound * 1.00001 for spread in answers.SPREADS)
+    assert all(known["floor"][spread] <= known["error"][spread] for spread in answers.SPREADS)
+    assert trained.model.rescaling is None  # as it was
+
+
+def test_claims_read_the_logarithm_of_c_and_the_share_that_is_reached(untrained):
+    trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
+    found, asked = found_of(trained, answers.measured(trained)), Boundary()
+    known = answers.of(found, "softmax", 0)
+    c = known["bound"][1.0]
+    assert asked.value(found, "softmax", {}, "answer-bound", 0) == pytest.approx(math.log(c))
+    assert asked.value(found, "softmax", {}, "reached", 0) == pytest.approx(max(known["largest"].values()) / c)
+    assert asked.scale_of(trained.task, "answer-bound") == "log-ratio"
+    with pytest.raises(KeyError, match="is not kept"):
+        asked.value(Found(trained.spec, {}), "softmax", {}, "answer-bound", 0)
+
+
+def test_the_table_says_how_much_of_the_error_is_floor(untrained):
+    trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
+    found = found_of(trained, answers.measured(trained))
+    known = answers.of(found, "softmax", 0)
+    line = next(line for line in answers.table(found, {"softmax": [0]}) if line.startswith("| `softmax` | 0"))
+    assert f"{known['floor'][10.0] / known['error'][10.0]:.0%}" in line
+    assert f"| {known['bound'][10.0]:.2f} |" in line
+    assert answers.sentence(found, {"softmax": [0]}).startswith(
+        "The final norm and the read-out bound all answers at C: "
+    )
+    assert pictures.bound(answers.curves(found, {"softmax": [0]}), title="t", words=("spread", "error")).axes
+
+
+@pytest.mark.parametrize("setting", ["model.final_norm=none", "model.read_in=scaled"])
+def test_without_a_bound_or_with_rescaled_prompts_there_are_no_rows(untrained, setting):
+    trained = untrained(resolve("linear", "softmax", "smoke", [*SMALL, setting]))
+    assert answers.measured(trained) == []
+    found = Found(trained.spec, {})
+    assert answers.sentence(found, {"softmax": [0]}) == ""
+    assert any("| `softmax` | 0 | none |" in line for line in answers.table(found, {"softmax": [0]}))

@@ -1,0 +1,64 @@
+"""The baseline asked with rescaled prompts, as a line beside a comparison."""
+
+import pytest
+
+from icl_lab import pipeline
+from icl_lab.comparison import rescaled
+from icl_lab.comparison.gather import gather
+from icl_lab.comparison.page import tables
+from icl_lab.launch.study import test_rescaled as measure_rescaled
+
+
+def runs_of(lab, tiny, attn, task="linear", seeds=2, *settings):
+    spec = tiny(task, attn, *settings)
+    return [lab.store.run(spec, seed) for seed in range(seeds)]
+
+
+def test_the_line_is_the_mean_over_seeds_of_the_rescaled_tests(lab, tiny):
+    groups = {attn: runs_of(lab, tiny, attn) for attn in ("softmax", "ssa")}
+    for runs in groups.values():
+        for run in runs:
+            pipeline.sweep(run.spec, run.seed, lab)
+    assert rescaled.beside(groups["softmax"], "softmax") == []
+    measure_rescaled(groups["softmax"], lab)
+    (line,) = rescaled.beside(groups["softmax"], "softmax")
+    assert line.name == "softmax, labels rescaled"
+    cell = {"sigma_x": 1, "sigma_f": 10, "length": 12, "metric": "mse-code"}
+    wanted = [
+        pipeline.sweep(tiny("linear", "softmax", "test.rescale=labels"), seed, lab).at(attn="softmax", **cell)
+        for seed in (0, 1)
+    ]
+    assert line.grid.at(**cell) == pytest.approx(sum(wanted) / 2)
+    study = gather(groups, "softmax")
+    assert [other.name for other in study.outside] == ["softmax, labels rescaled"]
+    table = tables.table(study, groups["softmax"][0].spec)
+    row = next(row for row in table.rows if row.cells[0] == "softmax, labels rescaled")
+    assert row.reference
+    assert "without training" in table.note
+
+
+def test_the_share_above_the_floor_is_that_of_the_bound(lab, tiny):
+    groups = {attn: runs_of(lab, tiny, attn) for attn in ("softmax", "ssa")}
+    grids = [pipeline.sweep(run.spec, run.seed, lab) for runs in groups.values() for run in runs][:2]
+    study = gather(groups, "softmax")
+    cell = study.line("sigma_f")[-1]
+    floor, error = (
+        sum(grid.at(attn="softmax", metric=each, **cell) for grid in grids) for each in ("floor", "mse-code")
+    )
+    assert tables.above_floor(study, "softmax", cell) == f"{1 - floor / error:.0%}"
+    assert tables.table(study, groups["softmax"][0].spec).head[-1] == "above the floor"
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [("maximum", ()), ("linear", ("test.rescale=labels",)), ("linear", ("model.read_in=scaled",))],
+)
+def test_there_is_none_where_nothing_can_be_rescaled_or_it_is_already(lab, tiny, task, settings):
+    settings = settings if task == "linear" else ("test.axes.length=8",)
+    assert rescaled.runs_of(runs_of(lab, tiny, "softmax", task, 1, *settings)) == []
+
+
+def test_a_quantifier_is_rescaled_by_its_inputs(lab, tiny):
+    (run,) = rescaled.runs_of(runs_of(lab, tiny, "softmax", "every", 1))
+    assert run.spec.test.rescale == "inputs"
+    assert run.folder == lab.store.run(run.spec, 0).folder

@@ -1,0 +1,101 @@
+"""The record of verdicts, and the cells whose single prompts the evidence keeps for claims."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from icl_lab.errors import RunFailed
+from icl_lab.evidence.layer import Layer
+from icl_lab.papers import arms, record
+from icl_lab.papers import experiment as experiments
+from icl_lab.papers.claimed import claimed
+from icl_lab.runs.store import Store
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return Store(tmp_path / "results", Layer(ROOT / "results" / "evidence"))
+
+
+def test_a_record_is_used_only_for_the_very_runs_that_it_is_about(repository, monkeypatch):
+    rows = record.stored(repository)[("ssa-table1", "lite2")]
+    made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
+    assert record.current("ssa-table1", made, repository, "lite2", rows)
+    assert not record.current("ssa-table1", made, repository, "lite2", rows[:-1])
+    other = experiments.msgspec.structs.replace(made, sha256="0" * 64)
+    assert not record.current("ssa-table1", other, repository, "lite2", rows)
+    assert not record.current("ssa-table1", made, Store(repository.root), "lite2", rows)  # without the evidence
+
+
+def test_a_run_of_the_user_is_judged_anew(repository):
+    made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
+    rows = record.stored(repository)[("ssa-table1", "lite2")]
+    spec = made.spec(made.variants[0], "lite2")
+    kept = repository.run(spec, 0).kept
+    folder = repository.folder(spec) / "seed-0"
+    folder.mkdir(parents=True)
+    for name, data in kept.files().items():
+        (folder / name).write_bytes(data)
+    assert not record.current("ssa-table1", made, repository, "lite2", rows)
+
+
+def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_path):
+    from icl_lab.papers import claims
+
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(ROOT / "results" / "evidence"))
+    judged = []
+    (tmp_path / "none").mkdir()
+    monkeypatch.setattr(claims, "stored", lambda *given: judged.append(given))
+    words = ("claims", "--preset", "lite2", "--experiments", str(EXPERIMENTS), "--results", str(tmp_path / "none"))
+    code, out, _ = run(*words)
+    assert (code, judged) == (0, [])
+    wanted = [row for (_, preset), rows in record.stored(Store(tmp_path, Layer(ROOT / "results" / "evidence"))).items()
+              for row in rows if preset == "lite2"]  # fmt: skip
+    assert sum(line.strip().startswith("here ") for line in out.splitlines()) == sum(bool(r["words"]) for r in wanted)
+    assert "SUPPORTED        SSA errs less than softmax far from training" in out
+
+
+def test_a_record_of_nothing_is_refused_and_a_broken_one_named(tmp_path):
+    with pytest.raises(RunFailed, match="nothing to record"):
+        record.written(EXPERIMENTS, Store(tmp_path / "results"))
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "claims.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(RunFailed, match=r"claims\.csv cannot be read"):
+        record.stored(Store(tmp_path / "none", Layer(tmp_path / "evidence")))
+
+
+def test_the_cells_that_claims_read_are_those_that_they_name():
+    """Of ssa-table1 at nano: sigma_f 4 to 10 and training conditions of softmax, at the one published length."""
+    found = claimed(EXPERIMENTS, ["nano"])
+    made = experiments.load("ssa-table1", EXPERIMENTS)
+    cells = found[(made.spec(made.variant("ssa"), "nano").hash, "")]
+    assert {cell["sigma_f"] for cell in cells} == {1, 4, 5, 6, 7, 8, 9, 10}
+    assert {(cell["sigma_x"], cell["length"]) for cell in cells} == {(1, 40)}
+
+
+def test_arms_stand_beside_their_predictions(repository):
+    lines = arms.table(EXPERIMENTS, repository)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    softmax, ssa = (next(r for r in rows if r[:2] == ["`nano`", name]) for name in ("softmax", "ssa"))
+    assert softmax[7] == ""  # it is what others are compared with
+    assert 0.75 < float(ssa[7]) < 1
+    none = next(r for r in rows if r[:2] == ["`nano`", "ssa, no final norm"])
+    assert (none[3], none[6]) == ("none", "none")
+    recorded = csv.DictReader(io.StringIO((ROOT / "results" / "claims.csv").read_text()))
+    ratio = next(
+        float(row["effect"])
+        for row in recorded
+        if (row["experiment"], row["preset"]) == ("boundary-bound", "nano")
+        and row["claim"].startswith("Without the final norm SSA")
+    )
+    assert float(none[7]) == pytest.approx(2.718281828**ratio, abs=0.006)
+
+
+def test_a_failed_prediction_is_bold():
+    assert arms._marked("0.70", arms.RATIO >= 0.70) == "**0.70**"
+    assert arms._marked("0.80", arms.RATIO >= 0.80) == "0.80"
