@@ -54,9 +54,10 @@ def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_pat
     monkeypatch.setattr(claims, "stored", lambda name, *given: judged.append(name) or judge(name, *given))
     words = ("claims", "--preset", "lite2", "--experiments", str(EXPERIMENTS), "--results", str(tmp_path / "none"))
     code, out, _ = run(*words)
-    assert (code, set(judged)) == (0, {"theory", "printed-bounds"})  # which train nothing, or claim nothing
+    assert code == 0
     wanted = [row for (_, preset), rows in record.stored(Store(tmp_path, Layer(ROOT / "results" / "evidence"))).items()
               for row in rows if preset == "lite2"]  # fmt: skip
+    assert set(judged).isdisjoint(row["experiment"] for row in wanted)
     assert sum(line.strip().startswith("here ") for line in out.splitlines()) == sum(bool(r["words"]) for r in wanted)
     assert "SUPPORTED        SSA errs less than softmax far from training" in out
 
