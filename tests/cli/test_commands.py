@@ -354,7 +354,7 @@ def test_shards_divide_the_runs_and_the_last_compares(run, tmp_path):
     code, out, _ = run(*words, "--shard", "2/2")
     assert code == 0
     assert "report.html" in out
-    assert len(list((tmp_path / "results").rglob("grid.csv"))) == 2
+    assert len(list((tmp_path / "results").rglob("grid.csv"))) == 3  # and the baseline's rescaled test
 
 
 @pytest.mark.parametrize("shard", ["3/2", "1", "a/b", "0/0", "-1/2"])

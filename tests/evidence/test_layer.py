@@ -188,13 +188,14 @@ def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
     assert "1 run is read from the repository's evidence" in err
     assert "--no-evidence" in err
     runs = sorted(path.parts[-5] for path in (tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv"))
-    assert [Path(path).name for path in runs] == ["linear"]  # softmax alone was trained
+    assert [Path(path).name for path in runs] == ["linear"] * 2  # softmax alone was trained, and tested rescaled too
+    assert {path.parts[-4] for path in (tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv")} == {"softmax"}
     code, _, err = run(*words, "--no-evidence", results=tmp_path / "other")
     assert code == 0
     assert "evidence" not in err
-    assert len(list((tmp_path / "other").glob("runs/*/*/*/seed-0/grid.csv"))) == 2
+    assert len(list((tmp_path / "other").glob("runs/*/*/*/seed-0/grid.csv"))) == 3
     code, _, err = run(*words, "--force", results=tmp_path / "third")
-    assert len(list((tmp_path / "third").glob("runs/*/*/*/seed-0/grid.csv"))) == 2
+    assert len(list((tmp_path / "third").glob("runs/*/*/*/seed-0/grid.csv"))) == 3
 
 
 def test_unpack_writes_the_files_that_were_added(own, held, run, tmp_path):

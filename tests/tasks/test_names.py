@@ -25,6 +25,8 @@ ELSEWHERE = {
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("cli/variables.py", "linear"),
     ("model/gpt2.py", "linear"),  # a way of reading in
+    ("analyses/printed_bounds.py", "linear"),  # the same
+    ("analyses/printed_bounds.py", "sigma"),  # a column of a published table
     # columns of the evidence's tables, the same in every part
     *(("evidence/tables.py", axis) for axis in ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored")),
     *(("evidence/tables.py", axis) for axis in ("pairs", "concentration")),
