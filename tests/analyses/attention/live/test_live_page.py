@@ -288,7 +288,8 @@ def test_rules_are_chosen_and_typed_and_refused_in_a_line(numbers, pair, model):
     weights, outputs = watched(model, pair[0].asked.prompt.tokens.flatten().tolist())
     np.testing.assert_allclose(tab.evaluate("outputs(0)"), outputs, atol=1e-5 * abs(outputs).max())
     before = tab.evaluate("[outputs(0), location.hash]")
-    for wrong, says in (("nonsense", "'nonsense'"), ("ssa:n=0.5", "n must be >= 1"), ("ssa:m=1", "b, form, learn, n, per")):
+    refused = (("nonsense", "'nonsense'"), ("ssa:n=0.5", "n must be >= 1"), ("ssa:m=1", "b, form, learn, n, per"))
+    for wrong, says in refused:
         typed.fill(wrong)
         typed.press("Enter")
         assert says in tab.inner_text("#live-error")
