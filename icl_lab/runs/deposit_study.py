@@ -12,7 +12,7 @@ from icl_lab.runs import study_folder
 from icl_lab.runs.study_folder import RECORD, StudyRecord
 
 SHOWN = (".md",)  # that are kept beside the numbers
-LARGE = 10_000  # bytes from which a table is kept compressed
+LARGE = 60_000  # bytes from which a table is kept compressed
 
 
 def files(folder: Path) -> dict[str, bytes]:
