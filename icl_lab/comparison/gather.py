@@ -28,8 +28,8 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequen
     spec = next(iter(groups[baseline])).spec
     task = tasks.build(spec.task)
     # A comparison that has the rescaled tests among its rules needs no line of them.
-    told = any(run.spec.test.rescale != "none" for runs in groups.values() for run in runs)
-    outside = [*outside, *([] if told else rescaled.beside(groups[baseline], baseline))]
+    among_rules = any(run.spec.test.rescale != "none" for runs in groups.values() for run in runs)
+    outside = [*outside, *([] if among_rules else rescaled.beside(groups[baseline], baseline))]
     return Study(task, grids, baseline, summary.training_cell(task, spec), known if complete else {}, outside)
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from icl_lab import tasks
 from icl_lab.comparison.outside import Outside
-from icl_lab.grid import Grid
+from icl_lab.grid import Grid, model_name
 from icl_lab.runs.run import Run
 
 NOTE = (
@@ -40,10 +40,10 @@ def beside(runs: Sequence[Run], name: str) -> list[Outside]:
     if not others or not all(run.finished for run in others):
         return []
     grids = [run.measured()[0] for run in others]
-    frame = grids[0].frame[~grids[0].frame["attn"].str.startswith("reference:")].copy()
+    own = [grid.where(attn=model_name(grid)).frame for grid in grids]
+    frame = own[0].copy()
     for column in ("value", "stderr"):
-        columns = (grid.frame[~grid.frame["attn"].str.startswith("reference:")][column].to_numpy() for grid in grids)
-        frame[column] = sum(columns) / len(grids)
+        frame[column] = sum(each[column].to_numpy() for each in own) / len(own)
     part = others[0].spec.test.rescale
     label = f"{name}, {part} rescaled"
     return [Outside(label, Grid(frame), "", others[0].spec.hash, note=NOTE.format(name=label, part=part))]

@@ -170,11 +170,11 @@ class Layer:
             return 0, 0, [str(damage)]
         damages = [f"{path} is no part of the evidence: {INDEX} does not name it." for path in self._foreign()]
         runs = files = 0
+        _read_tables.cache_clear()  # from the disk, not from memory
         for part in index.parts:
             try:
                 for name, file in part.files.items():
                     _checked(self.root / part.name / name, file)
-                _read_tables.cache_clear()  # from the disk, not from memory
                 tables = _tables(self.root, part)
                 if tables.content() != part.content or _seeds_of(tables.keys) != part.runs:
                     raise RunFailed(f"{self.root / part.name} is damaged: it holds other runs than {INDEX} says.")
@@ -242,7 +242,7 @@ class Layer:
             name or f"{len(before) + 1:04d}-{content[:8]}",
             content,
             _seeds_of(runs),
-            {each: File(_sha256(data), rows_of(each, data)) for each, data in files.items()},
+            {each: File(sha256(data), rows_of(each, data)) for each, data in files.items()},
         )
         if (self.root / part.name).exists():
             raise RunFailed(f"{self.root / part.name} is there already, and {INDEX} does not name it; move it away.")
@@ -263,16 +263,12 @@ class Layer:
 
     def _foreign(self) -> list[Path]:
         """Folders and tables in the root that the index does not name."""
-        known = {part.name: set(part.files) for part in self.parts}
-        folders = [path for path in sorted(self.root.iterdir()) if path.is_dir() and path.name not in known]
-        inside = (path for name in known for path in sorted((self.root / name).rglob("*")) if path.is_file())
-        others = [
-            path
-            for path in inside
-            if path.relative_to(self.root / path.relative_to(self.root).parts[0]).as_posix()
-            not in known[path.relative_to(self.root).parts[0]]
-        ]
-        return [*folders, *others, *sorted(self.root.glob("*.parquet"))]
+        parts = {self.root / part.name: part for part in self.parts}
+        found = [path for path in sorted(self.root.iterdir()) if path.is_dir() and path not in parts]
+        for folder, part in parts.items():
+            inside = (path for path in sorted(folder.rglob("*")) if path.is_file())
+            found += [path for path in inside if path.relative_to(folder).as_posix() not in part.files]
+        return [*found, *sorted(self.root.glob("*.parquet"))]
 
     def _remove_unfinished(self) -> None:
         """Removes what an addition that was interrupted has left."""
@@ -299,7 +295,7 @@ def _index(root: Path) -> _Index:
         state = path.stat()
     except FileNotFoundError:
         if any(not (path.parent / ADDING).exists() for path in root.glob("*/*.parquet")):
-            raise RunFailed(f"{path} is missing; take it from the repository again: git checkout {path}") from None
+            raise RunFailed(f"{path} is missing; {way_out(path)}") from None
         return _Index((), {}, {})
     except OSError as error:
         raise RunFailed(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -315,7 +311,7 @@ def _read_index(path: Path, *state: int) -> _Index:
     except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
         sound, parts = False, ()
     if not sound:
-        raise RunFailed(f"{path} is damaged or edited; take it from the repository again: git checkout {path}")
+        raise RunFailed(f"{path} is damaged or edited; {way_out(path)}")
     holders, specs = dict[str, Part](), dict[str, set[int]]()
     for part in parts:
         for spec, text in part.runs.items():
@@ -331,7 +327,7 @@ def _write_index(root: Path, parts: list[Part]) -> None:
 
 
 def _seal(parts: Iterable[Part]) -> str:
-    return _sha256(json.dumps(msgspec.to_builtins(list(parts)), sort_keys=True).encode())
+    return sha256(json.dumps(msgspec.to_builtins(list(parts)), sort_keys=True).encode())
 
 
 def _seeds_of(keys: Iterable[str]) -> dict[str, str]:
@@ -369,7 +365,7 @@ def _checked(path: Path, file: File) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise RunFailed(f"{path} cannot be read: {error.strerror or error}; {way_out(path)}") from error
-    if _sha256(data) != file.sha256:
+    if sha256(data) != file.sha256:
         raise RunFailed(f"{path} is damaged (it has another checksum); {way_out(path)}")
     return data
 
@@ -392,7 +388,8 @@ def _read_tables(root: Path, name: str, content: str) -> "Tables":
     return Tables(root / name, lambda file: _checked(root / name / file, part.files[file]))
 
 
-def _sha256(data: bytes) -> str:
+def sha256(data: bytes) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -7,7 +7,6 @@ byte for byte from these columns is kept as it is, in the column ``other`` of ``
 """
 
 import csv
-import hashlib
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
 from icl_lab.errors import RunFailed
-from icl_lab.evidence.layer import way_out
+from icl_lab.evidence.layer import sha256, way_out
 
 Files = Mapping[str, bytes]  # names below a run's folder -> what they hold
 
@@ -48,7 +47,7 @@ SCHEMAS = {
             ("other", pa.map_(pa.string(), pa.binary())),
         ]
     ),
-    "cells": pa.schema([(name, WORD if name == "key" else kind) for name, kind in RUN]).append(pa.field("swap", WORD)),
+    "cells": pa.schema([("key", WORD), *RUN[1:], ("swap", WORD), ("test", WORD), *LABELS, *VALUES]),
     "references": pa.schema([("test", WORD), ("row", pa.int32()), ("reference", WORD), *LABELS, *VALUES]),
     "history": pa.schema(
         [
@@ -64,13 +63,7 @@ SCHEMAS = {
     "errors": pa.schema([("key", WORD), ("swap", WORD), *LABELS, ("errors", SINGLES)]),
     "bounds": pa.schema([("key", WORD), *((name.replace(".", "_"), SINGLES) for name in LAST)]),
 }
-SCHEMAS["cells"] = pa.schema([*SCHEMAS["cells"], ("test", WORD), *LABELS, *VALUES])
 TABLES = tuple(SCHEMAS)
-
-
-def digest(data: bytes) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    return hashlib.sha256(data).hexdigest()
 
 
 class Tables:
@@ -215,7 +208,7 @@ def errors_of(data: bytes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def agree(name: str, held: bytes, new: bytes) -> bool:
-    """Whether two versions of a file say the same; of single prompts, in the cells that both have."""
+    """Equality of what two versions of a file say; of single prompts, in the cells that both have."""
     if not name.endswith(ERRORS):
         return content_digest(name, held) == content_digest(name, new)
     one, other = _by_cell(held), _by_cell(new)
@@ -223,7 +216,7 @@ def agree(name: str, held: bytes, new: bytes) -> bool:
 
 
 def adds(name: str, held: bytes, new: bytes) -> bool:
-    """Whether a new version of a file has single prompts of cells that the held one lacks."""
+    """True where a new version of a file has single prompts of cells that the held one lacks."""
     return name.endswith(ERRORS) and bool(set(_by_cell(new)) - set(_by_cell(held)))
 
 
@@ -241,7 +234,7 @@ def content_of(runs: Mapping[str, Files]) -> str:
 
 def _content(checksums: Mapping[str, Mapping[str, str]]) -> str:
     lines = [f"{key}/{name} {files[name]}\n" for key, files in sorted(checksums.items()) for name in sorted(files)]
-    return digest("".join(lines).encode())
+    return sha256("".join(lines).encode())
 
 
 def rows_of(name: str, data: bytes) -> int:
@@ -252,13 +245,13 @@ def rows_of(name: str, data: bytes) -> int:
 def content_digest(name: str, data: bytes) -> str:
     """SHA-256 of what a file says: of tensors, names and numbers, since their header may be written otherwise."""
     if not name.endswith(".safetensors"):
-        return digest(data)
+        return sha256(data)
     tensors = load(data)
     parts = [
         f"{each} {tensors[each].dtype} {tensors[each].shape}\n".encode() + tensors[each].tobytes()
         for each in sorted(tensors)
     ]
-    return digest(b"".join(parts))
+    return sha256(b"".join(parts))
 
 
 def encoded(runs: Mapping[str, Files]) -> dict[str, bytes]:
@@ -350,7 +343,7 @@ class _Builder:
             raise ValueError("another grid than the tables are made for")
         shared = [(row, line) for row, line in enumerate(rows) if line[1].startswith(REFERENCE)]
         own = [line for line in rows if not line[1].startswith(REFERENCE)]
-        test = digest(json.dumps([head, [(row, line[1], line[len(WHO) :]) for row, line in shared]]).encode())[:12]
+        test = sha256(json.dumps([head, [(row, line[1], line[len(WHO) :]) for row, line in shared]]).encode())[:12]
         layout[f"cells:{place}"] = [self._size("cells"), len(own), axes, test]
         swap = own[0][1].rpartition("->")[2] if place else ""
         for line in own:

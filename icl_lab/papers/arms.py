@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from icl_lab import markdown as md
-from icl_lab.grid import Grid
+from icl_lab.grid import Grid, model_name
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import folders, quantities
 from icl_lab.papers.finished import Finished
@@ -116,7 +116,7 @@ def _far(grid: Grid) -> float:
 
 
 def _along(grid: Grid, metric: str = "") -> dict[float, float]:
-    frame = grid.frame[~grid.frame["attn"].str.startswith("reference:")]
+    frame = grid.where(attn=model_name(grid)).frame
     own = frame[frame["metric"] == (metric or frame["metric"].iloc[0])]
     return dict(zip(own[grid.axes[1]], own["value"], strict=True))
 

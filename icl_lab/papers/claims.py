@@ -158,10 +158,10 @@ def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[st
     return lines(name, experiment, ((finding.verdict, finding.words, finding.outlook) for finding in found))
 
 
-def lines(name: str, experiment: Experiment, told: Iterable[tuple[str, str, str]]) -> list[str]:
+def lines(name: str, experiment: Experiment, verdicts: Iterable[tuple[str, str, str]]) -> list[str]:
     """Lines of an experiment's claims: verdict, effect in words and what would decide it, in the order of the file."""
     found = [f"{name}: {experiment.title}"]
-    for claim, (verdict, words, outlook) in zip(experiment.claims, told, strict=False):
+    for claim, (verdict, words, outlook) in zip(experiment.claims, verdicts, strict=False):
         found.append(f"  {verdict.upper():17}{_say(claim)}")
         if words:
             found.append(f"  {'':17}here {words}{_beside(claim)}")

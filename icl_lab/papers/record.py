@@ -13,6 +13,7 @@ from pathlib import Path
 
 from icl_lab.errors import RunFailed
 from icl_lab.papers import claims, folders, ledger
+from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.schema import Experiment
@@ -62,7 +63,7 @@ def stored(store: Store) -> dict[tuple[str, str], list[Row]]:
 
 
 def current(name: str, experiment: Experiment, store: Store, preset: str, rows: Sequence[Row]) -> bool:
-    """Whether the rows of an experiment at a scale are about its claims as they are, judged from what is there now."""
+    """True where the rows of an experiment at a scale are about its present claims, judged from what is there now."""
     if [row["claim"] for row in rows] != [claim.statement for claim in experiment.claims]:
         return False
     sums = {row[JUDGED_FROM] for row in rows}
@@ -71,8 +72,8 @@ def current(name: str, experiment: Experiment, store: Store, preset: str, rows: 
 
 def text(name: str, experiment: Experiment, rows: Sequence[Row]) -> list[str]:
     """Lines of ``claims.text``, from the record."""
-    told = ((row["verdict"], row["words"], row["outlook"]) for row in rows)
-    return claims.lines(name, experiment, told)
+    verdicts = ((row["verdict"], row["words"], row["outlook"]) for row in rows)
+    return claims.lines(name, experiment, verdicts)
 
 
 def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> str:
@@ -94,8 +95,6 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> str:
 
 
 def _checksums(entries: Iterable[Entry], files: Path, store: Store, preset: str) -> dict[str, str]:
-    from icl_lab.papers import experiment as experiments
-
     names = dict.fromkeys(entry.experiment for entry in entries)
     made = {name: experiments.fitting(experiments.load(name, files), preset)[0] for name in names}
     return {name: checksum(name, each, store, preset) for name, each in made.items()}

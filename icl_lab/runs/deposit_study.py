@@ -1,4 +1,4 @@
-"""What the repository keeps of a study: its numbers and tables. Pages and pictures are drawn again when wanted."""
+"""Deposit of a study: its numbers and tables are kept. Pages and pictures are drawn again when wanted."""
 
 import lzma
 from collections.abc import Mapping

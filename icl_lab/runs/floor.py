@@ -44,5 +44,5 @@ def bound_words(run: Run) -> str:
     centre, bound = (value.tolist() for value in known)
     if not math.isfinite(bound[0]):
         return "no bound on answers (no final norm)"
-    told = [f"{each:.4g} around {middle:.3g}" for middle, each in zip(centre, bound, strict=True)]
-    return f"answers bounded by C = {told[0]}" if len(told) == 1 else f"outputs bounded by C up to {max(bound):.4g}"
+    bounds = [f"{each:.4g} around {middle:.3g}" for middle, each in zip(centre, bound, strict=True)]
+    return f"answers bounded by C = {bounds[0]}" if len(bounds) == 1 else f"outputs bounded by C up to {max(bound):.4g}"

@@ -108,7 +108,7 @@ def table(study: Study, spec: RunSpec) -> Table:
 
 
 def has_floors(study: Study) -> bool:
-    """Whether the grids of some rule know the floor that the bound on its answers sets."""
+    """True where the grids of some rule know the floor that the bound on its answers sets."""
     return any(FLOOR in grid.values("metric") for grids in study.grids.values() for grid in grids)
 
 
