@@ -29,6 +29,7 @@ ELSEWHERE = {
     "site/",
     "docs/_build/",
     "results/runs/",
+    "results/own/",
 }  # files that a reader writes or builds
 # Words that stand for what a reader puts there.
 PLACEHOLDERS = {"COMMAND", "FOLDER", "$SLURM_ARRAY_TASK_ID"}
