@@ -151,12 +151,11 @@ WRITTEN = Written()
 def idle(tmp_path, monkeypatch):
     """A folder of its own, and nothing that trains, measures, draws or starts a process."""
     from icl_lab import bench
-    from icl_lab.contracts import verdicts
     from icl_lab.figures import rules
     from icl_lab.profiles import costs, functions
     from icl_lab.runs import environment, estimate
     from icl_lab.site import serve
-    from icl_lab.torture import rounds
+    from icl_lab.testing import verdicts
     from icl_lab.training import lockstep, loop
 
     def never(*words, **names):
@@ -176,7 +175,6 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "table", lambda *_: [])
     monkeypatch.setattr(rules, "costs", lambda *_: Figure())
     monkeypatch.setattr(verdicts, "verdicts", lambda part: iter(()))
-    monkeypatch.setattr(rounds, "rounds", lambda *_: iter(()))
     monkeypatch.setattr(serve, "serve", lambda *_: None)  # which goes on until somebody stops it
     monkeypatch.setattr(loop, "advance", never)
     monkeypatch.setattr(lockstep, "train", never)

@@ -80,7 +80,7 @@ def test_a_sound_analysis_passes_its_contract(spread, run):
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: FAULTS[fault])
 def test_a_faulty_analysis_fails_the_check_about_its_fault(spread, run, fault):
-    from icl_lab.contracts.analyses import _answers
+    from icl_lab.testing.analyses import _answers
 
     _answers.cache_clear()
     code, out, _ = run("check-part", spread(*fault))

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from icl_lab import normalizers
-from icl_lab.contracts.normalizers import CHECKS
-from icl_lab.contracts.rule_inputs import HEADS, TRAINED, WIDTH, build, gradients, qkv, scored
-from icl_lab.contracts.verdicts import Part, choices, families
 from icl_lab.errors import LabError
 from icl_lab.normalizers.base import causal, is_causal
+from icl_lab.testing.normalizers import CHECKS
+from icl_lab.testing.rule_inputs import HEADS, TRAINED, WIDTH, build, gradients, qkv, scored
+from icl_lab.testing.verdicts import Part, choices, families
 
 MORE = [
     "ssa:n=2,learn=no",

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from icl_lab import normalizers
-from icl_lab.contracts.verdicts import called, verdicts
 from icl_lab.normalizers.base import ScaledQuery, Scored, WarpedScore, causal, count, scores, softmax, widen
 from icl_lab.normalizers.contextual import Contextual
+from icl_lab.testing.verdicts import called, verdicts
 
 SHARED = nn.Parameter(torch.ones(4))
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.contracts.tasks import CHECKS
 from icl_lab.tasks.base import Prompt, Summary
+from icl_lab.testing.tasks import CHECKS
 
 OPTIONS = [
     *(f"{name}:{option}" for name in ("every", "some") for option in ("balance=half", "labels=hidden")),

@@ -10,7 +10,7 @@ from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 
 if TYPE_CHECKING:
-    from icl_lab.contracts.verdicts import Part
+    from icl_lab.testing.verdicts import Part
 
 
 @click.command("check-part")
@@ -20,7 +20,7 @@ def check_part(what: str) -> None:
 
     WHAT is mypackage, ./mine.py, or a choice such as ssa or ssa:n=2. Exit code 1 where a check fails.
     """
-    from icl_lab.contracts.verdicts import verdicts
+    from icl_lab.testing.verdicts import verdicts
 
     count, failed = 0, 0
     for part in _parts(what):
@@ -36,8 +36,8 @@ def check_part(what: str) -> None:
 def _parts(what: str) -> Iterator["Part"]:
     """The part of that name, or else everything that the import of that name registers."""
     from icl_lab import outside
-    from icl_lab.contracts.verdicts import brought, called
     from icl_lab.import_target import is_path
+    from icl_lab.testing.verdicts import brought, called
 
     named = None if is_path(what) else called(what)
     if named:

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from icl_lab.contracts.base import close, hold
-from icl_lab.contracts.rule_inputs import (
+from icl_lab.normalizers.base import causal
+from icl_lab.testing.base import close, hold
+from icl_lab.testing.rule_inputs import (
     HEADS,
     FromQueries,
     build,
@@ -18,7 +19,6 @@ from icl_lab.contracts.rule_inputs import (
     stirred,
     trait_cases,
 )
-from icl_lab.normalizers.base import causal
 
 SOFTMAX = {"softmax", "l1:phi=exp"}  # rules that are softmax by their definition
 

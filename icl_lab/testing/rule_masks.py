@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from icl_lab.contracts.base import close, hold
-from icl_lab.contracts.rule_inputs import HEADS, qkv, stirred
 from icl_lab.errors import LabError
+from icl_lab.testing.base import close, hold
+from icl_lab.testing.rule_inputs import HEADS, qkv, stirred
 
 LATE, FREE = 3, 2  # queries beside kept keys, and places that the cache keeps free for keys to come
 

@@ -28,7 +28,7 @@ class Family:
     @property
     def checks(self) -> tuple[Check, ...]:
         """The checks of the contract."""
-        found: tuple[Check, ...] = importlib.import_module(f"icl_lab.contracts.{self.contract}").CHECKS
+        found: tuple[Check, ...] = importlib.import_module(f"icl_lab.testing.{self.contract}").CHECKS
         return found
 
 
@@ -57,7 +57,7 @@ class Verdict:
 
 def families() -> list[Family]:
     """Returns the families of parts that have a contract."""
-    from icl_lab.contracts.normalizers import build as build_rule
+    from icl_lab.testing.normalizers import build as build_rule
 
     return [
         Family("normalizers", (normalizers.registry, normalizers.wrappers), build_rule, normalizers.canonical),

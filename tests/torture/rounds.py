@@ -1,23 +1,22 @@
 """Rounds of faults, each with numbers of its own, and the table that they end in."""
 
-import csv
-import io
 import random
 import shutil
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from icl_lab import markdown as md
 from icl_lab.runs import environment
-from icl_lab.torture.arena import Arena
-from icl_lab.torture.faults import BAD, GOOD, KINDS, Fault
+from tests.torture.arena import Arena
+from tests.torture.faults import BAD, GOOD, KINDS, Fault
 
 
-def rounds(count: int, seed: int, tick: Callable[[int, int], object] = lambda done, total: None) -> Iterator[Fault]:
+def rounds(count: int, seed: int) -> Iterator[Fault]:
     """Yields the faults of so many rounds; a round does every kind once, its faults drawn at (seed, round, kind)."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # processes that are forked from one with several hang
@@ -25,10 +24,8 @@ def rounds(count: int, seed: int, tick: Callable[[int, int], object] = lambda do
     try:
         arena = Arena.build(root)
         for number in range(count):
-            tick(number, count)
             for name, kind in KINDS.items():
                 yield from kind(arena, random.Random(f"{seed} {number} {name}"))
-        tick(count, count)
     finally:
         shutil.rmtree(root, ignore_errors=True)
         torch.set_num_threads(threads)
@@ -55,10 +52,8 @@ def table(faults: Sequence[Fault], command: str) -> str:
     return "\n".join([*lines, *([""] if bad else []), f"Made by `{command}`. {environment.origin()}", ""])
 
 
-def listed(faults: Sequence[Fault]) -> str:
-    """Returns every fault as a row of CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["kind", "to", "outcome", "note"])
-    writer.writerows([fault.kind, fault.to, fault.outcome, fault.note] for fault in faults)
-    return text.getvalue()
+if __name__ == "__main__":
+    rounds_asked = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    found = list(rounds(rounds_asked, 0))
+    print(table(found, f"python -m tests.torture.rounds {rounds_asked}"))
+    sys.exit(any(fault.outcome in BAD for fault in found))

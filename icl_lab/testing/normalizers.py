@@ -10,9 +10,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from icl_lab import normalizers
-from icl_lab.contracts.base import hold
-from icl_lab.contracts.rule_formula import FORMULA
-from icl_lab.contracts.rule_inputs import (
+from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.testing.base import hold
+from icl_lab.testing.rule_formula import FORMULA
+from icl_lab.testing.rule_inputs import (
     HEADS,
     TRAINED,
     WIDTH,
@@ -24,8 +25,7 @@ from icl_lab.contracts.rule_inputs import (
     stir,
     stirred,
 )
-from icl_lab.contracts.rule_masks import MASKS
-from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.testing.rule_masks import MASKS
 
 __all__ = ["CHECKS", "build"]
 

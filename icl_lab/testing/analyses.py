@@ -18,13 +18,13 @@ from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.asking import Groups, ask, checked, labels
 from icl_lab.analyses.frame import Analysis, Found, Stored
-from icl_lab.contracts.base import hold
 from icl_lab.errors import LabError
 from icl_lab.pipeline import sweep
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec, resolve
 from icl_lab.runs.store import Store
+from icl_lab.testing.base import hold
 
 RULES = ("softmax", "ssa")
 SMALL = ("train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=16")

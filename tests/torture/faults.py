@@ -19,7 +19,7 @@ from icl_lab.runs import run as run_files
 from icl_lab.runs.run import SPEC
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
-from icl_lab.torture.arena import Arena, apart, ended
+from tests.torture.arena import Arena, apart, ended
 
 Outcome = Literal["same bits", "named", "lost", "wrong bits", "silent"]
 GOOD: tuple[Outcome, ...] = ("same bits", "named")
