@@ -1,4 +1,4 @@
-"""What moves the numbers of a model at a step: Adam, AdamW, or Muon for the matrices of the blocks beside Adam."""
+"""Optimizers: Adam, AdamW, Muon for the matrices of the blocks; optional moving average of the parameters."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -70,9 +70,10 @@ class Optimizer:
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Moves the average towards the numbers of now, where one is kept.
+        """Update the exponential moving average of the parameters, where one is kept.
 
-        Formula: a += (1 - min(ema, (1 + t) / (10 + t))) (theta - a), t = 1, 2, .. steps, a = theta before the first
+        Formula: a_1 = theta_1; a_t = r_t a_{t-1} + (1 - r_t) theta_t with r_t = min(ema, (1 + t) / (10 + t)), t = 2, 3, ..
+        where theta_t are the parameters after step t
         """
         if not self.ema:
             return

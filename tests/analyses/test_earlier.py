@@ -100,7 +100,11 @@ def test_numbers_of_another_version_of_the_analysis_are_not_mixed_with_its_own(t
     (now,) = tiny.place.parent.glob("tiny-smoke-*")
     assert json.loads((now / "study.json").read_text())["options"]["version"] == 2
     # Claims are read from what the latest version found, though there are fewer runs of it.
-    assert folders.fullest("tiny", Store(tiny.runs.parent), "smoke") == now
+    store = Store(tiny.runs.parent)
+    assert folders.fullest("tiny", store, "smoke") == now
+    made = experiment.load("tiny", tiny.files)
+    kept = folders.Studies(Finished(made, store, "smoke", ()), made.question(), folders.of("tiny", store, "smoke"))
+    assert [kept.place(claim) for claim in made.claims] == [now] * len(made.claims)
 
 
 def test_settle_trains_what_was_not_asked_before(tiny):

@@ -123,6 +123,15 @@ def test_weights_serve_another_test_of_the_same_training(own, held, lab, monkeyp
     assert (lab.store.run(own.spec, 0).folder / "spec.json").exists()
 
 
+def test_weights_of_another_seed_are_not_taken(own, held, lab):
+    """The evidence holds the weights of seed 0 alone: seed 1 is trained."""
+    import dataclasses
+
+    other = dataclasses.replace(lab, store=Store(lab.store.root, held))
+    sweeping.load_or_train(other.store.run(own.spec, 1), other)
+    assert other.store.run(own.spec, 1).env()["model_sha256"] != own.env()["model_sha256"]
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_what_was_measured_with_the_very_model_that_is_taken_over_counts_on(own, evidence, run, lab, tiny, same):
     import dataclasses

@@ -658,3 +658,8 @@ def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monk
     assert (later.verdict, later.seeds, later.passed) == ("supported", (0, 2, 3), (1,))
     few = judged([0, 1, 4, 5])
     assert (few.verdict, few.words) == ("nothing to judge", "it changed no answer")
+    healed[5] = healed.pop(3)
+    half = judged([0, 1, 2, 3, 4, 5])  # three seeds before the verdict tell nothing, three tell something
+    assert (half.verdict, half.words) == ("nothing to judge", "it changed no answer")
+    most = judged([0, 1, 2, 4, 5])
+    assert (most.verdict, most.seeds, most.passed) == ("supported", (0, 2, 5), (1, 4))

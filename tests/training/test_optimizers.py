@@ -65,9 +65,12 @@ def test_adamw_without_decay_is_adam(tiny):
         torch.testing.assert_close(ends[0][name], ends[1][name], rtol=0, atol=1e-7)
 
 
-def test_what_is_tested_is_the_average_by_hand(tiny):
-    """Weights 2/11 and 3/12 at the first two steps, and 0.2, the bound, from there on."""
-    spec = tiny("linear", "softmax", "train.steps=4", "train.ema=0.2")
+@pytest.mark.parametrize(
+    ("ema", "weights"), [(0.2, (0.2, 0.2, 0.2)), (0.3, (3 / 12, 0.3, 0.3)), (0.9, (3 / 12, 4 / 13, 5 / 14))]
+)
+def test_the_tested_parameters_are_the_moving_average(tiny, ema, weights):
+    """The average starts at the parameters after step 1; its weight is (1 + t) / (10 + t), at most ema."""
+    spec = tiny("linear", "softmax", "train.steps=4", f"train.ema={ema}")
     plain, task = setup(tiny("linear", "softmax", "train.steps=4"))
     seen, mean = [], None
     engine = prepare(plain, task, optimizer(plain, spec.train), spec.train)
@@ -78,8 +81,7 @@ def test_what_is_tested_is_the_average_by_hand(tiny):
         seen.append(numbers(plain))
     # The average begins at what the first step left.
     mean = seen[0]
-    for past, now in zip((3 / 12, 0.2, 0.2), seen[1:], strict=True):
-        past = min(past, 0.2)
+    for past, now in zip(weights, seen[1:], strict=True):
         mean = {name: past * mean[name] + (1 - past) * now[name] for name in mean}
     averaged, task = setup(spec)
     train(averaged, task, spec.train, 0, Progress(), keep=lambda progress: None)
