@@ -72,7 +72,7 @@ class Optimizer:
     def follow(self) -> None:
         """Update the exponential moving average of the parameters, where one is kept.
 
-        Formula: a_1 = theta_1; a_t = r_t a_{t-1} + (1 - r_t) theta_t with r_t = min(ema, (1 + t) / (10 + t)), t = 2, 3, ..
+        Formula: a_1 = theta_1; a_t = r_t a_{t-1} + (1 - r_t) theta_t with r_t = min(ema, (1 + t) / (10 + t)), t >= 2,
         where theta_t are the parameters after step t
         """
         if not self.ema:
