@@ -69,7 +69,7 @@ class Learned(Positions):
         self.table = nn.Parameter(torch.zeros(rows, d))
 
     def place(self, x: Tensor, where: Tensor) -> Tensor:
-        return x + self.table[where] if self.random else x + self.table[: len(where)]
+        return x + self.table[where] if self.random else x + self.table[: where.shape[0]]
 
     def turn(self, q: Tensor, k: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
         return q, k
@@ -151,9 +151,11 @@ class Rotary(Positions):
         return x
 
     def turn(self, q: Tensor, k: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
-        frequencies = cast(Tensor, self.frequencies)
-        if self.ntk and len(where) > self.train_tokens:
-            stretch = (len(where) / self.train_tokens) ** (self.head_dim / (self.head_dim - 2))
+        frequencies, t = cast(Tensor, self.frequencies), where.shape[0]
+        # An exported graph serves every length: it asks which of both is longer when it runs.
+        if self.ntk and (torch.compiler.is_exporting() or t > self.train_tokens):
+            longest = torch.sym_max(t, self.train_tokens)
+            stretch = (longest / self.train_tokens) ** (self.head_dim / (self.head_dim - 2))
             frequencies = _frequencies(self.head_dim, self.theta * stretch).to(where.device)
         angle = _angles(where, frequencies)
         cos, sin = angle.cos().to(q.dtype), angle.sin().to(q.dtype)

@@ -226,6 +226,8 @@ def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
 
     One tensor for each size, with a mark by which ``is_causal`` knows it, so that nobody compares t^2 entries a layer.
     """
+    if torch.compiler.is_exporting():  # t may be a symbol: no cache may hold what is traced
+        return _lower(t, torch.device(device))
     # "cuda", device("cuda") and device("cuda", 0) are one place and three keys: ask a tensor where it came to lie.
     return _causal(t, torch.empty(0, device=device).device)
 
@@ -234,7 +236,11 @@ def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
 def _causal(t: int, device: torch.device) -> Tensor:
     # A tensor first made in inference mode could never again take part in training.
     with torch.inference_mode(False):
-        mask = torch.ones(t, t, dtype=torch.bool, device=device).tril()
+        return _lower(t, device)
+
+
+def _lower(t: int, device: torch.device) -> Tensor:
+    mask = torch.ones(t, t, dtype=torch.bool, device=device).tril()
     # A copy of the mask, or a part of it, does not carry the mark on. A compiler can read it, unlike an identity.
     mask.causal = True  # type: ignore[attr-defined]
     return mask

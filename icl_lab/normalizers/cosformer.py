@@ -43,4 +43,4 @@ class CosFormer(Scored):
             torch.cat([x * angle.cos(), x * angle.sin()], -1)
             for x, angle in zip((q.relu(), k.relu()), angles, strict=True)
         )
-        return l1((q @ k.transpose(-1, -2)) * visible, signed=length < k.shape[-2])
+        return l1((q @ k.transpose(-1, -2)) * visible, signed=torch.compiler.is_exporting() or length < k.shape[-2])

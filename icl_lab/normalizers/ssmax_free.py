@@ -37,7 +37,7 @@ class SSMaxFree(ScaledQuery):
         p = self.p[n.long().clamp(max=trained) - 1]
         # No row of a prompt this short can see more keys than were trained: spare the fit. With one mask a prompt there
         # may be more keys than rows (a cache).
-        if self.beyond == "fit" and (n.ndim > 1 or len(n) > trained):
+        if self.beyond == "fit" and (n.ndim > 1 or torch.compiler.is_exporting() or len(n) > trained):
             p = torch.where(n > trained, self._law(n), p)
         return self.s.unsqueeze(-1) * p + self.b.unsqueeze(-1)
 
