@@ -34,7 +34,7 @@ FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
 BASES = {
     "tasks": {"base", "declared", "drawing", "estimators", "prompt", "spoken", "symbols"},
-    "normalizers": {"base", "contextual", "starts"},
+    "normalizers": {"base", "starts"},
     "analyses": {"asking", "frame", "observe", "options", "page", "stretch"},
 }
 DOORS = {

@@ -14,7 +14,7 @@ from icl_lab.analyses.attention.seen import THIS, Frame, Seen, Shown
 from icl_lab.analyses.attention.window import CELLS, Window, chosen
 from icl_lab.errors import BadValue
 from icl_lab.language.model import LanguageModel
-from icl_lab.normalizers.base import Normalizer, scores, widen
+from icl_lab.normalizers.base import Normalizer, extra, scores, widen
 from icl_lab.tasks.base import Answer, Mark, Prompt
 
 MOST = 2  # models side by side on a page
@@ -96,9 +96,11 @@ def watched(language: LanguageModel, see: See) -> Iterator[None]:
     def watch(layer: int, rule: Normalizer) -> None:
         plain = rule.weights
 
-        def weights(q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-            made = plain(q, k, visible)
-            see(layer, made, scores(widen(q), widen(k)))
+        def weights(
+            q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+        ) -> Tensor:
+            made = plain(q, k, visible, **extra(rule, bias, x))
+            see(layer, made, scores(widen(q), widen(k), bias))
             return made
 
         rule.weights = weights  # type: ignore[method-assign]

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.model.gelu import gelu_new
-from icl_lab.normalizers.base import Normalizer, scores
-from icl_lab.normalizers.contextual import told
+from icl_lab.normalizers.base import Normalizer, extra, scores
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
 Norm = Literal["layer", "rms", "none"]
@@ -52,10 +51,12 @@ class Block(nn.Module):
         self.mlp = (SwiGLU(shape.width) if shape.llama else MLP(shape.width)) if shape.mlp else None
         self.before_mlp = norm(shape.norm, shape.width) if shape.mlp else None
 
-    def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See | None, answers: slice) -> Tensor:
-        """x (b t d), visible (t t) -> (b t d), of which only the tokens of ``answers`` are returned."""
+    def forward(
+        self, x: Tensor, visible: Tensor, turn: Turn, see: See | None, answers: slice, bias: Tensor | None = None
+    ) -> Tensor:
+        """x (b t d), visible (t t), bias (h t t) or none -> (b t d), of which only the ``answers`` are returned."""
         if self.attention is not None and self.before_attention is not None:
-            x = x + self.attention(self.before_attention(x), visible, turn, see)
+            x = x + self.attention(self.before_attention(x), visible, turn, see, bias)
         x = x[:, answers]
         if self.mlp is not None and self.before_mlp is not None:
             x = x + self.mlp(self.before_mlp(x))
@@ -74,16 +75,19 @@ class Attention(nn.Module):
         d = shape.width // shape.heads
         self.norm_q, self.norm_k = (nn.RMSNorm(d, eps=1e-5) if shape.qk_norm else nn.Identity() for _ in range(2))
 
-    def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See | None) -> Tensor:
-        """X (b t d), visible (t t) -> (b t d)."""
+    def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See | None, bias: Tensor | None) -> Tensor:
+        """x (b t d), visible (t t), bias of the scores (h t t) or none -> (b t d)."""
         b, t, d = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = turn(self.norm_q(q), self.norm_k(k))
         # A rule widens what it must; autocast would narrow the scores again, in the middle of its formula.
         with plainly(x):
-            rule = told(self.rule, x)
-            other = None if see is None else see(rule.weights(q, k, visible), scores(q, k))
-            o = rule.attend(q, k, v, visible) if other is None else rule.output(other @ v)
+            more = extra(self.rule, bias, x)
+            other = None if see is None else see(self.rule.weights(q, k, visible, **more), scores(q, k, bias))
+            if other is None:
+                o = self.rule.attend(q, k, v, visible, **more)
+            else:
+                o = self.rule.output(other @ v, **extra(self.rule, None, x))
         return cast(Tensor, self.project(o.transpose(1, 2).reshape(b, t, d)))
 
 

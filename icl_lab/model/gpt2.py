@@ -190,9 +190,10 @@ class GPT2(nn.Module):
             x = x + self.roles.repeat(-(-tokens.shape[1] // len(self.roles)), 1)[: tokens.shape[1]]
         x = self.norm_in(self.positions.place(x, where))
         turn = lambda q, k: self.positions.turn(q, k, where)  # noqa: E731
+        bias = self.positions.bias(where)
         for layer, block in enumerate(self.blocks):
             seen = None if watch is None else partial(watch, layer)
-            x = block(x, visible, turn, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE)
+            x = block(x, visible, turn, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE, bias)
         with plainly(tokens):
             read = self.read_out(self.norm(x))
         if answers == EVERYWHERE:
@@ -216,12 +217,17 @@ class GPT2(nn.Module):
         other = positions.exchange(
             spec.positions, code, spec.width, spec.width // spec.heads, self.reading.train_tokens
         )
+        for rule in self.rules:
+            positions.check_scores(other, rule)
         self.positions = other.to(self.read_in.weight.device)
 
     def _rules(self, attn: str) -> Sequence[Normalizer]:
         spec = self.spec
         site = {"heads": spec.heads, "head_dim": spec.width // spec.heads, "train_tokens": self.reading.train_tokens}
-        return [cast(Normalizer, rule) for rule in normalizers.build_layers(attn, layers=spec.layers, **site)]
+        rules = [cast(Normalizer, rule) for rule in normalizers.build_layers(attn, layers=spec.layers, **site)]
+        for rule in rules:
+            positions.check_scores(self.positions, rule)
+        return rules
 
     @property
     def prefix_consistent(self) -> bool:

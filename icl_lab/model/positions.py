@@ -1,5 +1,6 @@
-"""How a model knows where a token stands."""
+"""Position codes: added to tokens, turning queries and keys, or added to scores."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import cast
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from icl_lab.errors import BadValue
+from icl_lab.normalizers.base import Normalizer
 from icl_lab.registry import Registry, require
 from icl_lab.rng import stream
 
@@ -15,7 +17,7 @@ PLACES = 10_000_000  # more than the longest prompts have tokens
 
 
 class Positions(nn.Module, ABC):
-    """A position code acts on the residual stream, or on queries and keys, or not at all.
+    """A position code acts on the residual stream, on queries and keys, on scores, or not at all.
 
     With ``random=r`` the t tokens of a prompt stand at t places drawn from the first r, in order: afresh at each step
     of training, and once for each length when tested. So a model meets far places while its prompts are short
@@ -40,6 +42,10 @@ class Positions(nn.Module, ABC):
     @abstractmethod
     def turn(self, q: Tensor, k: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
         """q, k (b h t d) of each layer -> the same."""
+
+    def bias(self, where: Tensor) -> Tensor | None:
+        """Numbers added to the scores of every layer, (h t t), row by key; None where there are none."""
+        return None
 
     def _scatter(self, random: int) -> None:
         require(0 <= random <= PLACES, f"random must be >= 0 (0: places in a row) and at most {PLACES:,}", random)
@@ -154,7 +160,7 @@ class Rotary(Positions):
         frequencies, t = cast(Tensor, self.frequencies), where.shape[0]
         # An exported graph serves every length: it asks which of both is longer when it runs.
         if self.ntk and (torch.compiler.is_exporting() or t > self.train_tokens):
-            longest = torch.sym_max(t, self.train_tokens)
+            longest = torch.sym_max(t, self.train_tokens)  # type: ignore[no-untyped-call]
             stretch = (longest / self.train_tokens) ** (self.head_dim / (self.head_dim - 2))
             frequencies = _frequencies(self.head_dim, self.theta * stretch).to(where.device)
         angle = _angles(where, frequencies)
@@ -162,9 +168,90 @@ class Rotary(Positions):
         return _rotate(q, cos, sin), _rotate(k, cos, sin)
 
 
+class Relative(Positions):
+    """A position code that adds to scores a number that depends on the distance of query and key alone."""
+
+    def place(self, x: Tensor, where: Tensor) -> Tensor:
+        return x
+
+    def turn(self, q: Tensor, k: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+        return q, k
+
+    @abstractmethod
+    def bias(self, where: Tensor) -> Tensor:
+        """Numbers added to the scores of every layer, (h t t), row by key; those of later keys are hidden anyway."""
+
+
+@registry.add("alibi")
+class ALiBi(Relative):
+    """Scores that fall linearly with the distance of the key, in each head at a slope of its own.
+
+    Formula: z_ij - m_h (i - j), m_h = 2^(-8 h / H) for head h = 1 .. H; where H is no power of two, the slopes of the
+        power of two below and then every second one of that above
+    Paper: Press et al. 2022, arXiv 2108.12409
+    """
+
+    def __init__(self, d: int, head_dim: int, train_tokens: int) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(d // head_dim), device="cpu"), persistent=False)
+
+    def bias(self, where: Tensor) -> Tensor:
+        slopes = cast(Tensor, self.slopes).view(-1, 1, 1)
+        return -slopes * _distances(where).to(slopes.dtype)
+
+
+@registry.add("t5")
+class T5(Relative):
+    """A learned number for each head and bucket of distances, added to the scores; the same in all layers.
+
+    Formula: z_ij + b_h(bucket(i - j)); distances below buckets / 2 have a bucket each, the others share theirs on a
+        logarithmic scale up to ``farthest``, and all from there on the last
+    Paper: Raffel et al. 2020, arXiv 1910.10683
+
+    The numbers start N(0, 0.02), as a learned table of places does.
+    """
+
+    def __init__(self, d: int, head_dim: int, train_tokens: int, *, buckets: int = 32, farthest: int = 128) -> None:
+        super().__init__()
+        require(2 <= buckets <= PLACES, f"buckets must be >= 2 and at most {PLACES:,}", buckets)
+        require(buckets // 2 < farthest <= PLACES, f"farthest must be above buckets / 2, at most {PLACES:,}", farthest)
+        self.buckets, self.farthest = buckets, farthest
+        self.table = nn.Parameter(torch.zeros(buckets, d // head_dim))
+
+    def bias(self, where: Tensor) -> Tensor:
+        return self.table[self.bucket(_distances(where).clamp(min=0))].permute(2, 0, 1)
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """Bucket of each distance >= 0, whole numbers of the same shape."""
+        exact = self.buckets // 2
+        octaves = (distance.clamp(min=1).double() / exact).log() / math.log(self.farthest / exact)
+        far = exact + (octaves * (self.buckets - exact)).long()
+        return torch.where(distance < exact, distance, far.clamp(max=self.buckets - 1))
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """Slopes m of ALiBi, one a head.
+
+    >>> alibi_slopes(4), alibi_slopes(3)
+    ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])
+    """
+    below = 2 ** int(math.log2(heads))
+    regular = [2 ** (-8 * (h + 1) / below) for h in range(below)]
+    return regular if below == heads else regular + alibi_slopes(2 * below)[::2][: heads - below]
+
+
 def build(choice: str, d: int, head_dim: int, train_tokens: int) -> Positions:
     """Builds a position code from text such as ``rotary:theta=500000``; raises ``LabError``."""
     return cast(Positions, registry.build(choice, d, head_dim, train_tokens))
+
+
+def check_scores(code: Positions, normalizer: Normalizer) -> None:
+    """Raises ``BadValue`` where a position code adds to scores and the normalizer has none that it could add to."""
+    if type(code).bias is not Positions.bias and not normalizer.takes_bias:
+        raise BadValue(
+            f"{normalizer.title} has no scores that a position code could add to, as '{getattr(code, 'registered', type(code).__name__)}' does: "
+            "take another code (learned, none, rotary, sinusoidal)."
+        )
 
 
 def exchange(old: str, new: str, d: int, head_dim: int, train_tokens: int) -> Positions:
@@ -176,6 +263,10 @@ def exchange(old: str, new: str, d: int, head_dim: int, train_tokens: int) -> Po
         if any(True for _ in build(name, d, head_dim, train_tokens).parameters()):
             raise BadValue(f"'{name}' has learned vectors, so it cannot be exchanged after training ({old} for {new}).")
     return build(new, d, head_dim, train_tokens)
+
+
+def _distances(where: Tensor) -> Tensor:
+    return where.unsqueeze(1) - where.unsqueeze(0)
 
 
 def _frequencies(d: int, theta: float) -> Tensor:

@@ -7,7 +7,6 @@ from torch import nn
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, Site
-from icl_lab.normalizers.contextual import Contextual
 from icl_lab.registry import Choice, Registry
 
 registry = Registry("normalizer", __name__)
@@ -30,7 +29,7 @@ def build(choice: str, *, heads: int, head_dim: int, train_tokens: int, layer: i
     rule: Normalizer = registry.build(first, site)
     for wrapper in around:
         inner, rule = rule, wrappers.build(wrapper, site, rule)
-        if isinstance(inner, Contextual) and not isinstance(rule, Contextual):
+        if inner.reads_tokens != "no" and rule.reads_tokens == "no":
             raise BadValue(
                 f"normalizer '{choice}': '{wrapper}' reads queries and keys alone, and what it stands around reads the"
                 " tokens, too."

@@ -14,15 +14,21 @@ class Average(Normalizer):
 
     Formula: w_j = 1 / n
     Paper: Naim et al. 2025, arXiv 2508.14685, Appendix C
+
+    A bias of the scores is read as little as the scores are.
     """
 
     def __init__(self, site: Site) -> None:
         super().__init__()
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         return uniform(visible, widen(q).dtype).to(q.dtype).expand(*q.shape[:2], -1, -1)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         return mean(v, visible)
 
 
@@ -41,11 +47,15 @@ class SoftAvg(Normalizer):
         part = _portion(site, 2)
         self.parts = nn.ModuleList(registry.build(rule, part) for rule in ("softmax", "average"))
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return _by_heads(self.parts, "weights", visible, q, k)
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return _by_heads(self.parts, "weights", visible, bias, q, k)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        return _by_heads(self.parts, "attend", visible, q, k, v)
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return _by_heads(self.parts, "attend", visible, bias, q, k, v)
 
 
 @registry.add("four-functions")
@@ -69,11 +79,15 @@ class FourFunctions(Normalizer):
             registry.build(rule, part) for rule in ("l1:phi=tanh", "average", "l1:phi=relu", "l1:phi=square")
         )
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return _by_heads(self.parts, "weights", visible, q, k)
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return _by_heads(self.parts, "weights", visible, bias, q, k)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        return _by_heads(self.parts, "attend", visible, q, k, v)
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return _by_heads(self.parts, "attend", visible, bias, q, k, v)
 
 
 def _portion(site: Site, parts: int) -> Site:
@@ -81,7 +95,10 @@ def _portion(site: Site, parts: int) -> Site:
     return Site(site.heads // parts, site.head_dim, site.train_tokens)
 
 
-def _by_heads(parts: nn.ModuleList, method: str, visible: Tensor, *tensors: Tensor) -> Tensor:
+def _by_heads(parts: nn.ModuleList, method: str, visible: Tensor, bias: Tensor | None, *tensors: Tensor) -> Tensor:
     """Gives each part its share of the heads (b h t d), in order, and joins what they return."""
+    heads = tensors[0].shape[1]
+    biases = [None] * len(parts) if bias is None else bias.expand(*bias.shape[:-3], heads, -1, -1).chunk(len(parts), -3)
     shares = zip(*(x.chunk(len(parts), dim=1) for x in tensors), strict=True)
-    return torch.cat([getattr(part, method)(*share, visible) for part, share in zip(parts, shares, strict=True)], 1)
+    found = zip(parts, shares, biases, strict=True)
+    return torch.cat([getattr(part, method)(*share, visible, own) for part, share, own in found], 1)

@@ -3,13 +3,16 @@
 Axis letters are those of ``icl_lab``: b prompts, h heads, t tokens, d head width. A row is one query; its n is the
 number of keys it may see. Scores are z = q.k / sqrt(d).
 
-A rule takes one of four roads, and implements the one hook of that road:
+A normalizer extends one of three base classes, and implements the one hook of that class:
 
 * ``ScaledQuery``: softmax(c_n z). The factor goes into the query, so any fused kernel serves.
 * ``WarpedScore``: softmax(g(z, n)), for every rule whose unnormalised weight exp(g) is positive.
 * ``Scored``: whatever needs the whole matrix, or q and k themselves.
-* ``Contextual`` (in ``contextual.py``): what reads more than q and k, the tokens themselves. It is handed them by
-  ``given``, which a model calls in each pass, so ``weights`` and ``attend`` have the same arguments in all rules.
+
+A position code may add to the scores (ALiBi, T5): ``bias`` (h t_q t_k) becomes part of z before anything else is done
+with it. A normalizer that reads more than queries and keys (``reads_tokens``) is given the tokens of the layer as ``x``
+(b t w). One whose ``weights`` (or ``rows``) has no parameter ``bias`` works with all
+position codes but these.
 
 A mask ``visible`` is (t t), row by key, the same for all prompts; or it is (b 1 t_q t_k) where prompts are padded, or
 where keys of earlier tokens are kept (a KV cache) and there are fewer queries than keys. A row's n is (t) or (b 1 t_q)
@@ -25,10 +28,14 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import signature
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from icl_lab.errors import BadValue
 
 # A row whose weights add up to less than this has none: its quotients would overflow single precision backward.
 MASS = 1e-30
@@ -71,23 +78,48 @@ class Normalizer(nn.Module, ABC):
         str, ...
     ] = ()  # parameters that are matrices or vectors of a layer: no number of a head, not shown as one
     finishes: bool = False  # ``output`` changes the sum of values
+    reads_tokens: Literal["no", "output", "weights"] = "no"  # which of its methods need ``x``
 
     @abstractmethod
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        """q (b h t_q d), k (b h t_k d), visible bool -> weights (b h t_q t_k), by the formula.
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        """Attention weights (b h t_q t_k), by the formula: q (b h t_q d), k (b h t_k d), visible bool.
 
-        ``visible`` is (t t), row by key, or (b 1 t_q t_k), where t_q may be less than t_k.
+        ``visible`` is (t t), row by key, or (b 1 t_q t_k), where t_q may be less than t_k. ``bias`` (h t_q t_k) is
+        added to the scores. ``x`` (b t w) are the tokens, row t that of query t and of key t; only a normalizer that
+        reads tokens looks at it, and raises ``BadValue`` without.
         """
 
     @abstractmethod
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        """q (b h t_q d), k, v (b h t_k d), visible as in ``weights`` -> (b h t_q d): ``output(weights @ v)``, by the
-        fastest exact road.
-        """
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        """``output(weights @ v)``, (b h t_q d), by the fastest exact code path; arguments as in ``weights``."""
 
-    def output(self, o: Tensor) -> Tensor:
-        """What is made of the sum of values ``weights @ v``, (b h t_q d) -> (b h t_q d)."""
+    def output(self, o: Tensor, x: Tensor | None = None) -> Tensor:
+        """Final step after the sum of values ``weights @ v``: (b h t_q d) -> (b h t_q d)."""
         return o
+
+    @property
+    def takes_bias(self) -> bool:
+        """Whether position codes can add to its scores."""
+        return "bias" in signature(self.weights).parameters
+
+    @property
+    def title(self) -> str:
+        """Registered name in quotes, for a line to a user."""
+        return f"'{getattr(self, 'registered', type(self).__name__)}'"
+
+    def tokens(self, x: Tensor | None, k: Tensor | None = None) -> Tensor:
+        """The tokens (b t w) of this pass; raises ``BadValue`` where there are none, or others than the keys ``k``."""
+        if x is None:
+            raise BadValue(
+                f"{self.title} reads the tokens of a model, not only queries and keys: it cannot be asked without them."
+            )
+        if k is not None and x.shape[-2] != k.shape[-2]:
+            raise BadValue(f"{self.title} reads the tokens of all keys, and a KV cache keeps only keys and values.")
+        return x
 
 
 class ScaledQuery(Normalizer):
@@ -97,19 +129,28 @@ class ScaledQuery(Normalizer):
     def scale(self, n: Tensor) -> Tensor:
         """Visible keys n of each row, (t) or (b 1 t_q) -> c, (t), (h t), (b 1 t_q) or (b h t_q)."""
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return softmax(scores(self._scaled(q, visible), widen(k)), visible).to(q.dtype)
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        c = self._factor(widen(q), visible)
+        return softmax(scores(widen(q) * c, widen(k), times(bias, c)), visible).to(q.dtype)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        q = self._scaled(q, visible).to(q.dtype)
-        if is_causal(visible):
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        c = self._factor(widen(q), visible)
+        q = (widen(q) * c).to(q.dtype)
+        if is_causal(visible) and bias is None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
         # Not every fused kernel gives zeros to a row that sees nothing, so it sees all and its output is taken away.
         seen = visible.any(-1, keepdim=True)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=visible | ~seen) * seen
+        mask = visible | ~seen
+        if bias is not None:
+            mask = (bias * c + veil(mask, c.dtype)).to(q.dtype)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask) * seen
 
-    def _scaled(self, q: Tensor, visible: Tensor) -> Tensor:
-        return widen(q) * self.scale(count(visible).to(widen(q).dtype)).unsqueeze(-1)
+    def _factor(self, q: Tensor, visible: Tensor) -> Tensor:
+        return self.scale(count(visible).to(q.dtype)).unsqueeze(-1)
 
 
 class WarpedScore(Normalizer):
@@ -119,32 +160,57 @@ class WarpedScore(Normalizer):
     def warp(self, z: Tensor, n: Tensor) -> Tensor:
         """Scores z (b h t_q t_k) and the rows' visible keys n, (t 1) or (b 1 t_q 1) -> g(z, n), of the shape of z."""
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        z = scores(widen(q), widen(k))
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        z = scores(widen(q), widen(k), bias)
         # Warp first: an infinity inside a warp poisons the gradients of its parameters.
         return softmax(self.warp(z, count(visible).to(z.dtype).unsqueeze(-1)), visible).to(q.dtype)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        return self.weights(q, k, visible) @ v
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return self.weights(q, k, visible, bias) @ v
 
 
 class Scored(Normalizer):
     """Anything that needs the whole matrix of a row, or q and k themselves."""
 
     @abstractmethod
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        """As ``weights``, with q and k in single precision or better."""
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Weights, with q and k in single precision or better."""
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return self.rows(widen(q), widen(k), visible).to(q.dtype)
+    @property
+    def takes_bias(self) -> bool:
+        return "bias" in signature(self.rows).parameters
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        return self.weights(q, k, visible) @ v
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        added = () if bias is None else (bias,)
+        return self.rows(widen(q), widen(k), visible, *added).to(q.dtype)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return self.weights(q, k, visible, bias) @ v
 
 
-def scores(q: Tensor, k: Tensor) -> Tensor:
-    """Returns z = q.k / sqrt(d): q, k (b h t d) -> (b h t t)."""
-    return (q / math.sqrt(q.shape[-1])) @ k.transpose(-1, -2)
+def extra(rule: Normalizer, bias: Tensor | None, x: Tensor | None) -> dict[str, Tensor]:
+    """Arguments beyond q, k, v and the mask that a normalizer is to be given; one that declares none gets none."""
+    found = {} if bias is None else {"bias": bias}
+    return found if x is None or rule.reads_tokens == "no" else found | {"x": x}
+
+
+def scores(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Scores z = q.k / sqrt(d) + bias: q (b h t_q d), k (b h t_k d), bias (h t_q t_k) or none -> (b h t_q t_k)."""
+    z = (q / math.sqrt(q.shape[-1])) @ k.transpose(-1, -2)
+    return z if bias is None else z + bias
+
+
+def times(bias: Tensor | None, factor: Tensor) -> Tensor | None:
+    """Bias of scores that a query has multiplied by ``factor``; none stays none."""
+    return None if bias is None else bias * factor
 
 
 def softmax(z: Tensor, visible: Tensor) -> Tensor:

@@ -34,7 +34,8 @@ class CosFormer(Scored):
         self.non_negative = horizon == "current"
         self.prefix_consistent = horizon != "current"
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    # There are no scores that a position code could add to.
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:  # type: ignore[override]
         length = k.shape[-2] if self.horizon == "current" else self.horizon
         stand = (places(visible), torch.arange(k.shape[-2], device=k.device))
         angles = (place.to(q.dtype).unsqueeze(-1) * (math.pi / 2 / length) for place in stand)

@@ -48,20 +48,25 @@ class Differential(Normalizer):
         """The share of the second softmax, (1)."""
         return ((self.a1 @ self.b1).exp() - (self.a2 @ self.b2).exp() + self.start).view(1)
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         first, second = (
-            self.softmax.weights(widen(q[..., half::2]), widen(k[..., half::2]), visible) for half in (0, 1)
+            self.softmax.weights(widen(q[..., half::2]), widen(k[..., half::2]), visible, bias) for half in (0, 1)
         )
         return (first - self.lam * second).to(q.dtype)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         # Two outputs that nearly cancel: the difference needs the digits.
         first, second = (
-            self.softmax.attend(widen(q[..., half::2]), widen(k[..., half::2]), widen(v), visible) for half in (0, 1)
+            self.softmax.attend(widen(q[..., half::2]), widen(k[..., half::2]), widen(v), visible, bias)
+            for half in (0, 1)
         )
         return self.output(first - self.lam * second).to(v.dtype)
 
-    def output(self, o: Tensor) -> Tensor:
+    def output(self, o: Tensor, x: Tensor | None = None) -> Tensor:
         if not self.finishes:
             return o
         return ((1 - self.start) * F.rms_norm(widen(o), o.shape[-1:], eps=EPSILON)).to(o.dtype)

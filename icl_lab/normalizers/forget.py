@@ -5,13 +5,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Site, is_causal, scores, softmax, widen
-from icl_lab.normalizers.contextual import Contextual
+from icl_lab.normalizers.base import Normalizer, Site, is_causal, scores, softmax, widen
 from icl_lab.normalizers.starts import normal
 
 
 @registry.add("forget")
-class Forget(Contextual):
+class Forget(Normalizer):
     """Softmax in which every token's forget gate, a sigmoid of the token, weakens all keys before it.
 
     Formula: w_ij = softmax_j(z_ij + sum_{j < l <= i} log f_l), f_l = sigmoid(W x_l + b), one for each head
@@ -24,6 +23,7 @@ class Forget(Contextual):
     """
 
     ordered = True
+    reads_tokens = "weights"
     learned = ("b",)
     maps = ("w",)
 
@@ -32,9 +32,16 @@ class Forget(Contextual):
         self.w = normal(site, "forget", "w", site.heads, site.token_width)
         self.b = nn.Parameter(torch.zeros(site.heads))
 
-    def weights_of(self, x: Tensor, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        kept = F.logsigmoid(F.linear(widen(x), self.w, self.b)).transpose(-1, -2)  # log f, (b h t)
-        return softmax(scores(widen(q), widen(k)) + _since(kept, visible), visible).to(q.dtype)
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        kept = F.logsigmoid(F.linear(widen(self.tokens(x, k)), self.w, self.b)).transpose(-1, -2)  # log f, (b h t)
+        return softmax(scores(widen(q), widen(k), bias) + _since(kept, visible), visible).to(q.dtype)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return self.weights(q, k, visible, bias, x) @ v
 
 
 def _since(kept: Tensor, visible: Tensor) -> Tensor:

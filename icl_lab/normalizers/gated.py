@@ -7,13 +7,12 @@ from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import wrappers
-from icl_lab.normalizers.base import Normalizer, Site, widen
-from icl_lab.normalizers.contextual import Contextual, needs_tokens, told
+from icl_lab.normalizers.base import Normalizer, Site, extra, widen
 from icl_lab.normalizers.starts import normal
 
 
 @wrappers.add("gated")
-class Gated(Contextual):
+class Gated(Normalizer):
     """Multiplies the output of a rule by a gate that is read off the token, one a head or one a channel.
 
     Formula: w = the rule's own weights, o_i = phi(W x_i) sum_j w_ij v_j, phi = sigmoid or softplus
@@ -43,23 +42,28 @@ class Gated(Contextual):
         self.rule, self.heads, self.phi = rule, site.heads, phi
         gates = site.heads * (site.head_dim if per == "channel" else 1)
         self.w = normal(site, f"gated {per}", "w", gates, site.token_width)
-        self.weights_read = needs_tokens(rule)
+        self.reads_tokens = "weights" if rule.reads_tokens == "weights" else "output"
         self.sums_to_one, self.non_negative = rule.sums_to_one, rule.non_negative
         self.prefix_consistent, self.ordered, self.stackable = rule.prefix_consistent, rule.ordered, rule.stackable
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    @property
+    def takes_bias(self) -> bool:
+        return self.rule.takes_bias
+
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         # The gate does not touch them, so they need the tokens only where the rule inside does.
-        return self.rule.weights(q, k, visible)
+        return self.rule.weights(q, k, visible, **extra(self.rule, bias, x))
 
-    def weights_of(self, x: Tensor, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return told(self.rule, x).weights(q, k, visible)
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        o = self.rule.attend(q, k, v, visible, **extra(self.rule, bias, x))
+        return o * self._gate(self.tokens(x), o)
 
-    def attend_of(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        o = told(self.rule, x).attend(q, k, v, visible)
-        return o * self._gate(x, o)
-
-    def output_of(self, x: Tensor, o: Tensor) -> Tensor:
-        return told(self.rule, x).output(o) * self._gate(x, o)
+    def output(self, o: Tensor, x: Tensor | None = None) -> Tensor:
+        return self.rule.output(o, **extra(self.rule, None, x)) * self._gate(self.tokens(x), o)
 
     def _gate(self, x: Tensor, o: Tensor) -> Tensor:
         """The tokens x (b t w) -> (b h t 1) or (b h t d), in the type of ``o``."""

@@ -53,8 +53,8 @@ class L1(Scored):
         self.sums_to_one = phi in LOGARITHMS
         self.non_negative = phi not in ("gelu", "mish", "tanh")
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        z = scores(q, k)
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        z = scores(q, k, bias)
         if self.phi in LOGARITHMS:
             return softmax(LOGARITHMS[self.phi](z), visible)
         # Function first, mask after: gelu and mish make NaN of minus infinity, tanh makes -1 of it.
@@ -79,8 +79,8 @@ class Raw(Scored):
         super().__init__()
         self.l1 = l1
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        z = scores(q, k) * visible
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        z = scores(q, k, bias) * visible
         return l1(z) if self.l1 else z
 
 
@@ -100,5 +100,5 @@ class Exp(Scored):
     def __init__(self, site: Site) -> None:
         super().__init__()
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return scores(q, k).clamp(max=self.CEILING).exp() * visible
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        return scores(q, k, bias).clamp(max=self.CEILING).exp() * visible

@@ -77,8 +77,8 @@ class AdaptiveTemperature(Scored):
     def __init__(self, site: Site) -> None:
         super().__init__()
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        z = scores(q, k)
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        z = scores(q, k, bias)
         p = softmax(z, visible)
         # A weight that underflows to 0 has p log p = 0, but its logarithm would be infinite.
         entropy = -(p * p.clamp(min=torch.finfo(p.dtype).tiny).log()).sum(-1, keepdim=True)

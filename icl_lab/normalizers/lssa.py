@@ -26,8 +26,11 @@ class LSSA(Scored):
     def __init__(self, site: Site) -> None:
         super().__init__()
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         stretch = math.log(q.shape[-1]) * count(visible).to(q.dtype).log()
         q, k = (F.normalize(x, dim=-1, eps=self.LEAST) for x in (q, k))
         # A cosine times log d log n stays far from where softplus underflows (-87): its logarithm exists.
-        return softmax(F.softplus((q * stretch.unsqueeze(-1)) @ k.transpose(-1, -2)).log(), visible)
+        z = (q * stretch.unsqueeze(-1)) @ k.transpose(-1, -2)
+        if bias is not None:  # the cosine is the score
+            z = z + bias * stretch.unsqueeze(-1)
+        return softmax(F.softplus(z).log(), visible)

@@ -25,7 +25,8 @@ class QASSMax(Normalizer):
     ``per=channel`` (that of the published models) gives each channel of a head its own factor, ``per=head`` one to all.
     B has a value for each head, G is one network for all heads. G ends in zeros, so the gate starts at 1; B starts as
     ``torch.nn.Linear`` does, so that a factor begins near 0 and may be negative, as published. These starts are the
-    same for every seed of a training.
+    same for every seed of a training. A position code's bias is added to the stretched scores: the factor of a channel
+    has none for a whole score.
     """
 
     maps = ("base_in", "base_in_bias", "base_out", "base_out_bias", "gate_in", "gate_in_bias", "gate_out", "gate_bias")
@@ -46,11 +47,15 @@ class QASSMax(Normalizer):
         self.gate_out = nn.Parameter(torch.zeros(own, hidden))
         self.gate_bias = nn.Parameter(torch.zeros(own))
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return self.softmax.weights(self._stretched(q, visible), widen(k), visible).to(q.dtype)
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return self.softmax.weights(self._stretched(q, visible), widen(k), visible, bias).to(q.dtype)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        return self.softmax.attend(self._stretched(q, visible).to(q.dtype), k, v, visible)
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return self.softmax.attend(self._stretched(q, visible).to(q.dtype), k, v, visible, bias)
 
     def _stretched(self, q: Tensor, visible: Tensor) -> Tensor:
         """Returns q' (b h t_q d), in single precision or better."""

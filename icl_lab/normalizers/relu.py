@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, count, l1, scores
+from icl_lab.normalizers.base import Scored, Site, count, l1, scores, times
 
 
 @registry.add("relu")
@@ -27,11 +27,12 @@ class Relu(Scored):
         super().__init__()
         self.divide, self.train_tokens = divide, site.train_tokens
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.divide == "l1":
-            return l1(scores(q, k).relu() * visible, signed=False)
+            return l1(scores(q, k, bias).relu() * visible, signed=False)
         # relu(z / D) = relu(z) / D for D > 0, so the division is one of the query.
-        return scores(q / self._divisor(visible, q), k).relu() * visible
+        divisor = self._divisor(visible, q)
+        return scores(q / divisor, k, times(bias, 1 / divisor)).relu() * visible
 
     def _divisor(self, visible: Tensor, q: Tensor) -> Tensor:
         """Returns D of each row, (t 1)."""

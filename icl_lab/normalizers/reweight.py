@@ -5,7 +5,7 @@ from torch import Tensor
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import wrappers
-from icl_lab.normalizers.base import Normalizer, Scored, Site, count, noise, ratio
+from icl_lab.normalizers.base import Normalizer, Scored, Site, count, extra, noise, ratio
 from icl_lab.registry import require
 
 FIRST = 3  # rows that see no more keys than this keep all of them
@@ -30,9 +30,13 @@ class Reweight(Scored):
         self.rule, self.p = rule, p
         self.prefix_consistent, self.ordered = rule.prefix_consistent, rule.ordered
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    @property
+    def takes_bias(self) -> bool:
+        return self.rule.takes_bias
+
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         # The rule is asked in single precision too: a power of 15 would read meaning into digits that a half lacks.
-        a = self.rule.weights(q, k, visible)
+        a = self.rule.weights(q, k, visible, **extra(self.rule, bias, None))
         n = count(visible).to(a.dtype).unsqueeze(-1)
         o = (n > FIRST).to(a.dtype)
         # y of the largest weight; the power is taken of y / peak, which is at most 1.

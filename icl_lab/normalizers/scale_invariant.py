@@ -23,8 +23,8 @@ class ScaleInvariant(Scored):
         require(tau > 0, "tau must be > 0", tau)
         self.tau = tau
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        z = scores(q, k)
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        z = scores(q, k, bias)
         keys = torch.arange(k.shape[-2], dtype=z.dtype, device=z.device)
         # A key that stands later, where a mask shows one, is at distance 0.
         octaves = 2 * ((places(visible).to(z.dtype).unsqueeze(-1) - keys).clamp(min=0) / self.tau).log1p()

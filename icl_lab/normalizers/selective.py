@@ -26,13 +26,13 @@ class Selective(Scored):
         super().__init__()
         self.first = first
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         if visible.shape[-2] != visible.shape[-1]:
             raise BadValue(
                 "selective reads the queries of all tokens that a row sees, and a KV cache keeps only keys and values:"
                 " take use_cache=False."
             )
-        z = scores(q, k)
+        z = scores(q, k, bias)
         against = z[:, :1].relu() * self._able(visible)
         # Of the tokens before each row, as far as it sees them.
         held = against.cumsum(-2) - against if is_causal(visible) else visible.tril(-1).to(z.dtype) @ against

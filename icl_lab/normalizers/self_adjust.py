@@ -27,8 +27,8 @@ class SASoftmax(Scored):
         self.variant = variant
         self.non_negative = variant != 0
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        z = scores(q, k)
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        z = scores(q, k, bias)
         p = softmax(z, visible)
         if self.variant == 0:
             return z * p

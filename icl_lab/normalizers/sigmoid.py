@@ -30,8 +30,8 @@ class Sigmoid(Scored):
         self.log_train = math.log(site.train_tokens)
         self.sums_to_one = l1
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        z, lower = scores(q, k), self._bias(visible, q.dtype)
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        z, lower = scores(q, k, bias), self._bias(visible, q.dtype)
         if self.l1:
             return softmax(F.logsigmoid(z - lower), visible)
         # sigmoid(-inf) is exactly 0 with slope 0: bias and mask are one small matrix, added in one pass.

@@ -25,11 +25,15 @@ class Inverse(Normalizer):
         super().__init__()
         self.softmax: Normalizer = registry.build("softmax", site)
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return -self.softmax.weights(q, k, visible)
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return -self.softmax.weights(q, k, visible, bias)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        return -self.softmax.attend(q, k, v, visible)
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return -self.softmax.attend(q, k, v, visible, bias)
 
 
 @registry.add("recentred")
@@ -52,17 +56,21 @@ class Recentred(Normalizer):
         self.softmax: Normalizer = registry.build("softmax", site)
         self.l1 = l1
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         wide = widen(q)
-        w = self.softmax.weights(wide, widen(k), visible) - uniform(visible, wide.dtype) * _late(visible)
+        w = self.softmax.weights(wide, widen(k), visible, bias) - uniform(visible, wide.dtype) * _late(visible)
         if self.l1:
             w = ratio(w, w.abs().sum(-1, keepdim=True), noise(w.dtype))
         return w.to(q.dtype)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         if self.l1:
-            return self.weights(q, k, visible) @ v
-        return self.softmax.attend(q, k, v, visible) - mean(v, visible) * _late(visible)
+            return self.weights(q, k, visible, bias) @ v
+        return self.softmax.attend(q, k, v, visible, bias) - mean(v, visible) * _late(visible)
 
 
 def _late(visible: Tensor) -> Tensor:

@@ -32,7 +32,8 @@ class SimA(Scored):
         super().__init__()
         self.axis = axis
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    # There are no scores that a position code could add to.
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:  # type: ignore[override]
         if self.axis == "feature":
             q, k = (F.normalize(x, p=1.0, dim=-1, eps=LEAST) for x in (q, k))
         else:

@@ -29,13 +29,20 @@ class Sink(Normalizer):
         super().__init__()
         self.s = nn.Parameter(torch.full((site.heads,), s), requires_grad=learn)
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         wide, keys, seen = self._with_sink(q, k, visible)
-        return (wide @ keys.transpose(-1, -2) + veil(seen, wide.dtype)).softmax(-1)[..., 1:].to(q.dtype)
+        z = wide @ keys.transpose(-1, -2) + veil(seen, wide.dtype)
+        return (z if bias is None else z + F.pad(bias, (1, 0))).softmax(-1)[..., 1:].to(q.dtype)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         wide, keys, seen = self._with_sink(q, k, visible)
         values = F.pad(v, (0, 1, 1, 0))
+        if bias is not None:  # the sink stands at no place
+            seen = (F.pad(bias, (1, 0)) + veil(seen, bias.dtype)).to(v.dtype)
         o = F.scaled_dot_product_attention(wide.to(v.dtype), keys.to(v.dtype), values, attn_mask=seen, scale=1.0)
         return o[..., :-1]
 
@@ -66,10 +73,10 @@ class Softpick(Scored):
     def __init__(self, site: Site) -> None:
         super().__init__()
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         # A hidden score becomes 0, the score without weight. Masking later would be too late: exp(z - m) of a hidden
         # score may be infinite, since m is the largest visible one.
-        z = scores(q, k) * visible
+        z = scores(q, k, bias) * visible
         # A common factor exp(-m) cancels, so m needs no gradient; 0 at least, or exp(-m) would overflow.
         m = z.detach().amax(-1, keepdim=True).clamp(min=0)
         e = (z - m).expm1() - (-m).expm1()
@@ -99,10 +106,10 @@ class Elastic(Scored):
         self.bias = nn.Parameter(torch.zeros(site.heads, bias)) if bias else None
         self.ordered, self.maps = bool(bias), ("bias",) if bias else ()
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         # 0 on hidden keys, where the softmax is 0 as well: relu(0) is the exact 0 they must get.
         share = visible / count(visible).to(q.dtype).unsqueeze(-1)
-        z = scores(q, k)
+        z = scores(q, k, bias)
         if self.bias is not None:
             z = z + self._by_distance(self.bias, visible)
         return (softmax(z, visible) + self.tau.view(-1, 1, 1) * share).relu()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, count, scores, veil
+from icl_lab.normalizers.base import Scored, Site, count, scores, times, veil
 from icl_lab.registry import require
 
 STEPS = 100  # of Newton's method; it takes about ten, and up to a hundred where alpha is close to 1
@@ -27,8 +27,8 @@ class Sparsemax(Scored):
     def __init__(self, site: Site) -> None:
         super().__init__()
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return entmax(scores(q, k), visible, 2.0)
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        return entmax(scores(q, k, bias), visible, 2.0)
 
 
 @registry.add("entmax")
@@ -49,8 +49,8 @@ class Entmax(Scored):
         self.alpha = alpha
         self.stackable = alpha <= 2  # the bisection of the package cannot be mapped
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        return entmax(scores(q, k), visible, self.alpha)
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        return entmax(scores(q, k, bias), visible, self.alpha)
 
 
 @registry.add("asentmax")
@@ -73,10 +73,11 @@ class ASEntmax(Scored):
         self.beta = nn.Parameter((0.1 + 0.9 * middles).float())
         self.gamma = nn.Parameter(torch.zeros(site.heads))
 
-    def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         n = count(visible).to(q.dtype)
         c = 1 + self.beta.unsqueeze(-1) * (n + 1).log() ** self.gamma.unsqueeze(-1)
-        return entmax(scores(q * c.unsqueeze(-1), k), visible, 1.5)
+        c = c.unsqueeze(-1)
+        return entmax(scores(q * c, k, times(bias, c)), visible, 1.5)
 
 
 def entmax(z: Tensor, visible: Tensor, alpha: float) -> Tensor:
@@ -84,7 +85,8 @@ def entmax(z: Tensor, visible: Tensor, alpha: float) -> Tensor:
     # A row of minus infinities has no threshold; such a row is computed as if it saw everything, and then hidden.
     blind = ~visible.any(-1, keepdim=True)
     seen = z + veil(visible | blind, z.dtype)
-    # An exported graph cannot look at its numbers, as Newton's method does to stop; halving takes a fixed number of steps.
+    # An exported graph cannot look at its numbers, as Newton's method does to stop; halving takes a fixed number of
+    # steps.
     newton = alpha <= 2 and not torch.compiler.is_exporting()
     w: Tensor = Projection.apply(seen, alpha)[0] if newton else _bisected(seen, alpha)  # type: ignore[no-untyped-call]
     return w * visible

@@ -30,19 +30,23 @@ class StickBreaking(Normalizer):
         self.remainder = remainder
         self.sums_to_one = remainder == "self"
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        taken, rest = self._break(q, k, visible)
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        taken, rest = self._break(q, k, visible, bias)
         square = visible.shape[-2] == visible.shape[-1]
         own = torch.diag_embed(rest) if square else rest.unsqueeze(-1) * _own(visible)
         return (taken.flip(-1) + own).to(q.dtype)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         if visible.shape[-2] != visible.shape[-1]:
-            return self.weights(q, k, visible) @ v
-        taken, rest = self._break(q, k, visible)
+            return self.weights(q, k, visible, bias) @ v
+        taken, rest = self._break(q, k, visible, bias)
         return taken.to(v.dtype) @ v.flip(-2) + (rest.unsqueeze(-1) * v).to(v.dtype)
 
-    def _break(self, q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    def _break(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """Weights of the earlier keys, last key first (b h t_q t_k), and of the token itself (b h t_q)."""
         if visible.shape[-2] == visible.shape[-1]:
             earlier, itself = visible.tril(-1).flip(-1), visible.diagonal(dim1=-2, dim2=-1)
@@ -50,7 +54,7 @@ class StickBreaking(Normalizer):
             own = _own(visible)
             earlier, itself = (visible & ~own).flip(-1), (visible & own).any(-1)
         # Keys from last to first: then what the nearer ones left is a plain running sum of log(1 - sigmoid(z)).
-        z = scores(widen(q), widen(k).flip(-2))
+        z = scores(widen(q), widen(k).flip(-2), None if bias is None else bias.flip(-1))
         kept = F.logsigmoid(-z) * earlier
         left = kept.cumsum(-1)
         # log sigmoid(z) = z + log(1 - sigmoid(z)). The share comes out of what was left one key before.

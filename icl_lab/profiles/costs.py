@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_leaves
 from icl_lab import normalizers, published
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
-from icl_lab.normalizers.base import Normalizer, causal
-from icl_lab.normalizers.contextual import told
+from icl_lab.normalizers.base import Normalizer, causal, extra
 from icl_lab.profiles.families import rules
 from icl_lab.runs.environment import seconds as elapsed
 from icl_lab.runs.size import room
@@ -228,11 +227,11 @@ def _build(choice: str, device: torch.device) -> Normalizer:
 
 def _forward(rule: Normalizer, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     with torch.no_grad():
-        return told(rule, x).attend(q, k, v, causal(q.shape[-2], q.device))
+        return rule.attend(q, k, v, causal(q.shape[-2], q.device), **extra(rule, None, x))
 
 
 def _both(rule: Normalizer, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
     x, q, k, v = (part.detach().requires_grad_() for part in (x, q, k, v))
-    o = told(rule, x).attend(q, k, v, causal(q.shape[-2], q.device))
+    o = rule.attend(q, k, v, causal(q.shape[-2], q.device), **extra(rule, None, x))
     wanted = [x, q, k, v, *(p for p in rule.parameters() if p.requires_grad)]
     torch.autograd.grad(o, wanted, torch.ones_like(o), allow_unused=True)

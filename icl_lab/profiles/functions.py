@@ -23,7 +23,6 @@ from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.normalizers.base import Normalizer, causal
-from icl_lab.normalizers.contextual import needs_tokens
 from icl_lab.profiles.families import rules
 
 HEADS, HEAD_DIM, TRAIN_TOKENS = 8, 64, 82
@@ -99,7 +98,7 @@ def _grid(rows: Iterable[Mapping[str, object]], *axes: str) -> Grid:
 
 def left_out() -> list[str]:
     """Returns the rules that have no weights without a model, because they read its tokens: no grid here has them."""
-    return [choice for choice in rules(normalizers.names()) if needs_tokens(_rule(choice))]
+    return [choice for choice in rules(normalizers.names()) if _rule(choice).reads_tokens == "weights"]
 
 
 def _all(choices: Iterable[str] | None) -> list[str]:

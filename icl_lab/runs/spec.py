@@ -205,12 +205,19 @@ def check(spec: RunSpec, task: Task) -> None:
     _rescalable(spec, task)
     head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
     check_swap(spec, spec.train.switch_to)
+    rules = [
+        normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)
+        for attn in (spec.attn, spec.train.switch_to)
+        if attn
+    ]
     for name, longest in (
         (spec.model.positions, spec.train.longest),
         (spec.test.positions or spec.model.positions, spec.test.lengths[-1]),
     ):
         with torch.device("meta"):  # a table of any size takes no memory there
             code = positions.build(name, spec.model.width, head_dim, reading.train_tokens)
+        for rule in rules:
+            positions.check_scores(code, rule)
         if code.limit is not None and task.tokens(longest) > code.limit:
             tokens = task.tokens(longest)
             raise BadValue(
@@ -221,9 +228,6 @@ def check(spec: RunSpec, task: Task) -> None:
         with torch.device("meta"):
             own, width = spec.model.positions, spec.model.width
             positions.exchange(own, spec.test.positions, width, head_dim, reading.train_tokens)
-    for attn in (spec.attn, spec.train.switch_to):
-        if attn:
-            normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)
 
 
 def _usual_rescale(task: Task) -> Rescale:

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.normalizers.base import Normalizer, causal
-from icl_lab.normalizers.contextual import Contextual, told
+from icl_lab.normalizers.base import Normalizer, causal, extra
 
 HEADS, WIDTH, TRAINED = 4, 4, 5
 
@@ -25,7 +24,7 @@ def single(choice: str) -> Normalizer:
 
 def asked(rule: Normalizer) -> Normalizer:
     """A rule as the checks ask it, with queries and keys alone."""
-    return FromQueries(rule) if isinstance(rule, Contextual) else rule
+    return rule if rule.reads_tokens == "no" else FromQueries(rule)
 
 
 class FromQueries(Normalizer):
@@ -36,23 +35,32 @@ class FromQueries(Normalizer):
 
     TRAITS = ("sums_to_one", "non_negative", "prefix_consistent", "stackable", "ordered", "finishes")
 
-    def __init__(self, rule: Contextual) -> None:
+    def __init__(self, rule: Normalizer) -> None:
         super().__init__()
         self.rule = rule
         for trait in self.TRAITS:
             setattr(self, trait, getattr(rule, trait))
 
-    def weights(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        """As of any rule."""
-        return told(self.rule, _tokens(q)).weights(q, k, visible)
+    @property
+    def takes_bias(self) -> bool:
+        """That of the normalizer inside."""
+        return self.rule.takes_bias
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-        """As of any rule."""
-        return told(self.rule, _tokens(q)).attend(q, k, v, visible)
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        """Weights of the normalizer inside."""
+        return self.rule.weights(q, k, visible, **extra(self.rule, bias, _tokens(q)))
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        """Output of the normalizer inside."""
+        return self.rule.attend(q, k, v, visible, **extra(self.rule, bias, _tokens(q)))
 
     def output_at(self, q: Tensor, o: Tensor) -> Tensor:
         """``output`` of the tokens that these queries (b h t d) are."""
-        return told(self.rule, _tokens(q)).output(o)
+        return self.rule.output(o, **extra(self.rule, None, _tokens(q)))
 
 
 def _tokens(q: Tensor) -> Tensor:

@@ -13,8 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from icl_lab.errors import BadValue, LabError
-from icl_lab.normalizers.base import Normalizer, causal, is_causal
-from icl_lab.normalizers.contextual import Contextual, Given
+from icl_lab.normalizers.base import Normalizer, causal, extra, is_causal
 
 collector: Any
 try:
@@ -67,8 +66,6 @@ def attention(
             f"{type(module).__name__} has no attention rule: read saved models by icl_lab.transformers.load, or put one"
             " in by icl_lab.transformers.install."
         )
-    if isinstance(rule, Contextual):
-        rule = rule.given(getattr(module, READ))
     return serve(rule, module, query, key, value, attention_mask, scaling, dropout, **said)
 
 
@@ -87,7 +84,7 @@ def _forget(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
 
 
 def serve(
-    rule: Normalizer | Given,
+    rule: Normalizer,
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -111,12 +108,14 @@ def serve(
     if scaling is not None and scaling != root:  # rules divide by sqrt(d) themselves
         query = query * (scaling / root)
     drops = dropout > 0 and module.training
+    x = None if rule.reads_tokens == "no" else getattr(module, READ)
+    more = extra(rule, None, x)
     if not drops and not _weights_wanted(said):
-        return rule.attend(query, key, value, visible).transpose(1, 2).contiguous(), None
-    weights = rule.weights(query, key, visible).to(value.dtype)
+        return rule.attend(query, key, value, visible, **more).transpose(1, 2).contiguous(), None
+    weights = rule.weights(query, key, visible, **more).to(value.dtype)
     if drops:
         weights = F.dropout(weights, dropout)
-    return rule.output(weights @ value).transpose(1, 2).contiguous(), weights
+    return rule.output(weights @ value, **more).transpose(1, 2).contiguous(), weights
 
 
 def _visible(module: nn.Module, mask: Tensor | None, t_q: int, t_k: int, device: torch.device) -> Tensor:

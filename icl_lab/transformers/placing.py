@@ -11,7 +11,6 @@ import icl_lab
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer
-from icl_lab.normalizers.contextual import Contextual, needs_tokens
 from icl_lab.registry import require
 from icl_lab.transformers import card, probe
 from icl_lab.transformers.attention import NAME, RULE, listen
@@ -94,7 +93,7 @@ def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
         layer = model.base_model.get_submodule(name)
         where = next((p.device for p in layer.parameters() if p.device.type != "meta"), None)
         setattr(layer, RULE, rule.to(where).train(layer.training))
-        if isinstance(rule, Contextual):
+        if rule.reads_tokens != "no":
             setattr(layer, HOOKS, listen(layer))
     probe.use(model, NAME)
     setattr(model.config, KEY, dict(told))
@@ -115,7 +114,7 @@ def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
         built = normalizers.build_layers(attn, layers=list(numbers.values()), **site)
         rules |= {name: rule for name, rule in zip(numbers, built, strict=True) if isinstance(rule, Normalizer)}
     for part in [part for rule in rules.values() for part in rule.modules() if isinstance(part, Normalizer)]:
-        if needs_tokens(part):
+        if part.reads_tokens == "weights":
             raise BadValue(
                 f"'{told['attn']}' weighs keys by the tokens themselves, which a KV cache does not keep: it is not"
                 " served inside models."

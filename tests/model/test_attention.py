@@ -45,8 +45,8 @@ def test_a_rule_is_handed_what_the_projections_read():
     model, read, seen = model_of("forget", layers=1, heads=2, width=8, positions="none"), [], []
     model.blocks[0].attention.qkv.register_forward_pre_hook(lambda _, given: read.append(given[0]))
     rule = model.blocks[0].attention.rule
-    usual = rule.weights_of
-    rule.weights_of = lambda x, q, k, visible: seen.append(x) or usual(x, q, k, visible)
+    usual = rule.attend
+    rule.attend = lambda *given, x: seen.append(x) or usual(*given, x=x)
     model(torch.randn(3, 5, 1, generator=stream(0, "x")))
     assert torch.equal(seen[0], read[0])
 

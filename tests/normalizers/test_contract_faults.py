@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from icl_lab import normalizers
-from icl_lab.normalizers.base import ScaledQuery, Scored, WarpedScore, causal, count, scores, softmax, widen
-from icl_lab.normalizers.contextual import Contextual
+from icl_lab.normalizers.base import Normalizer, ScaledQuery, Scored, WarpedScore, causal, count, scores, softmax, widen
 from icl_lab.testing.verdicts import called, verdicts
 
 SHARED = nn.Parameter(torch.ones(4))
@@ -238,7 +237,7 @@ class Branching(Square):
         return 2 * z if z.max() > 0 else 3 * z
 
 
-class ReadsTokens(Contextual):
+class ReadsTokens(Normalizer):
     """A score more for keys whose token is large.
 
     Formula: w = softmax(2 z + W x)
@@ -246,21 +245,25 @@ class ReadsTokens(Contextual):
     """
 
     maps = ("w",)
+    reads_tokens = "weights"
 
     def __init__(self, site):
         super().__init__()
         self.w = nn.Parameter(torch.linspace(-0.5, 0.5, site.heads * site.token_width).view(site.heads, -1))
 
-    def weights_of(self, x, q, k, visible):
-        large = (widen(x) @ self.w.T).transpose(1, 2).unsqueeze(-2)
-        return softmax(2 * scores(widen(q), widen(k)) + large, visible).to(q.dtype)
+    def attend(self, q, k, v, visible, bias=None, x=None):
+        return self.weights(q, k, visible, bias, x) @ v
+
+    def weights(self, q, k, visible, bias=None, x=None):
+        large = (widen(self.tokens(x, k)) @ self.w.T).transpose(1, 2).unsqueeze(-2)
+        return softmax(2 * scores(widen(q), widen(k), bias) + large, visible).to(q.dtype)
 
 
 class ReadsHiddenTokens(ReadsTokens):
     __doc__ = Square.__doc__
 
-    def weights_of(self, x, q, k, visible):
-        return super().weights_of(x - x.mean(1, keepdim=True) ** 2, q, k, visible)
+    def weights(self, q, k, visible, bias=None, x=None):
+        return super().weights(q, k, visible, bias, x - x.mean(1, keepdim=True) ** 2)
 
 
 class ShapedNameless(ReadsTokens):
@@ -271,8 +274,8 @@ class ShapedNameless(ReadsTokens):
 class MapWithoutUse(ReadsTokens):
     __doc__ = Square.__doc__
 
-    def weights_of(self, x, q, k, visible):
-        return super().weights_of(x * 0, q, k, visible)
+    def weights(self, q, k, visible, bias=None, x=None):
+        return super().weights(q, k, visible, bias, x * 0)
 
 
 class MapOfNothing(Square):

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, causal
-from icl_lab.normalizers.contextual import needs_tokens, told
 
 HEADS, WIDTH, TOKENS = 2, 4, 6
 
@@ -59,7 +58,7 @@ def soft(z: list[float]) -> list[float]:
 def test_forgetting_attention_by_hand() -> None:
     """Token by token: the score, and a product of the gates of the tokens in between."""
     rule, (q, k, v), x = stir(build("forget")), qkv(), tokens()
-    w, o = told(rule, x).weights(q, k, causal(TOKENS)), told(rule, x).attend(q, k, v, causal(TOKENS))
+    w, o = rule.weights(q, k, causal(TOKENS), x=x), rule.attend(q, k, v, causal(TOKENS), x=x)
     for b in range(2):
         for h in range(HEADS):
             f = [sig(dot(rule.w[h], x[b, t]) + rule.b[h].item()) for t in range(TOKENS)]
@@ -79,13 +78,13 @@ def test_forget_starts_with_a_zero_bias_and_small_weights() -> None:
 
 def test_forget_says_that_it_needs_the_tokens_and_all_of_them() -> None:
     rule, (q, k, v) = build("forget"), qkv()
-    for ask in (lambda: rule.weights(q, k, causal(6)), lambda: rule.attend(q, k, v, causal(6)), lambda: rule.output(v)):
+    for ask in (lambda: rule.weights(q, k, causal(6)), lambda: rule.attend(q, k, v, causal(6))):
         with pytest.raises(BadValue, match="'forget' reads the tokens of a model"):
             ask()
     with pytest.raises(
         BadValue, match="'forget' reads the tokens of all keys, and a KV cache keeps only keys and values"
     ):
-        told(rule, tokens()[:, -1:]).weights(q[:, :, -1:], k, causal(6)[-1:])
+        rule.weights(q[:, :, -1:], k, causal(6)[-1:], x=tokens()[:, -1:])
 
 
 @pytest.mark.parametrize("phi", ["sigmoid", "softplus"])
@@ -94,7 +93,7 @@ def test_a_gate_by_hand(per: str, phi: str) -> None:
     rule, inside = stir(build(f"ssa+gated:per={per},phi={phi}")), build("ssa")
     inside.load_state_dict(rule.rule.state_dict())
     (q, k, v), x = qkv(), tokens()
-    plain, got = inside.attend(q, k, v, causal(TOKENS)), told(rule, x).attend(q, k, v, causal(TOKENS))
+    plain, got = inside.attend(q, k, v, causal(TOKENS)), rule.attend(q, k, v, causal(TOKENS), x=x)
     function = sig if phi == "sigmoid" else lambda value: math.log(1 + math.exp(value))
     for b in range(2):
         for h in range(HEADS):
@@ -113,10 +112,10 @@ def test_a_gate_around_a_rule_that_reads_tokens_hands_them_on() -> None:
     rule, inside, (q, k, v), x = stir(build("forget+gated")), build("forget"), qkv(), tokens()
     inside.load_state_dict(rule.rule.state_dict())
     gates = (x @ rule.w.T).sigmoid().transpose(1, 2).unsqueeze(-1)
-    wanted = gates * told(inside, x).attend(q, k, v, causal(TOKENS))
-    torch.testing.assert_close(told(rule, x).attend(q, k, v, causal(TOKENS)), wanted)
-    assert needs_tokens(rule)
-    assert not needs_tokens(build("ssa+gated"))
+    wanted = gates * inside.attend(q, k, v, causal(TOKENS), x=x)
+    torch.testing.assert_close(rule.attend(q, k, v, causal(TOKENS), x=x), wanted)
+    assert rule.reads_tokens == "weights"
+    assert build("ssa+gated").reads_tokens == "output"
 
 
 def test_a_gate_starts_the_same_for_every_build_and_otherwise_in_each_layer() -> None:

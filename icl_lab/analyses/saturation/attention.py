@@ -9,7 +9,6 @@ from torch import Tensor
 from icl_lab.analyses.observe import attention_rows, entropy, head_rows, shares
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
-from icl_lab.normalizers.contextual import needs_tokens
 from icl_lab.runs.measure import Subject, errors_of, judged, predict
 from icl_lab.tasks.base import Prompt, Task
 
@@ -92,7 +91,7 @@ def _theory(rule: Normalizer, gap: Tensor, n: int) -> Tensor:
 
     NaN where the rule reads the tokens: made-up scores have none.
     """
-    if needs_tokens(rule):
+    if rule.reads_tokens == "weights":
         return torch.full_like(gap, torch.nan)
     b, h = gap.shape
     d = 2

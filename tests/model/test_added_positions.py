@@ -1,0 +1,165 @@
+"""Position codes that add to scores: their numbers against transformers, and what every normalizer does with them."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from icl_lab import normalizers
+from icl_lab.errors import BadValue
+from icl_lab.model import positions
+from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.normalizers.base import causal, extra
+from icl_lab.rng import stream
+from icl_lab.runs.spec import resolve
+from icl_lab.testing.rule_inputs import HEADS, WIDTH, masks, qkv, stirred
+
+WITHOUT = ("cosformer", "sima")  # they have no scores
+WRAPPED = ("lssa+reweight:p=3", "ssa+gated", "forget+gated", "sigmoid:l1=yes", "relu:divide=l1", "elastic:bias=4")
+ADDED = [name for name in (*normalizers.names(), *WRAPPED) if name not in WITHOUT]
+# Normalizers that read queries and keys by other ways than their product.
+OTHERWISE = (
+    "lssa",
+    "qassmax",
+    "differential",
+    "soft-avg",
+    "four-functions",
+    "forget",
+    "lssa+reweight:p=3",
+    "forget+gated",
+)
+
+
+def bias(t=7, seed=3):
+    return torch.randn(HEADS, t, t, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("heads", [1, 4, 6, 12, 16])
+def test_slopes_of_alibi_are_those_of_transformers(heads):
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    theirs = bloom.build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]
+    torch.testing.assert_close(torch.tensor(positions.alibi_slopes(heads)), theirs, rtol=0, atol=1e-7)
+
+
+def test_alibi_by_hand():
+    code = positions.build("alibi", 8, 4, 3)  # two heads: slopes 1/16 and 1/256
+    added = code.bias(torch.tensor([0, 1, 5]))
+    assert added[0, 2].tolist() == [-5 / 16, -4 / 16, 0]
+    assert added[1, 1, :2].tolist() == [-1 / 256, 0]
+
+
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (2, 5)])
+def test_buckets_of_t5_are_those_of_transformers(buckets, farthest):
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    code, distance = positions.build(f"t5:buckets={buckets},farthest={farthest}", 16, 4, 12), torch.arange(1000)
+    theirs = t5.T5Attention._relative_position_bucket(
+        -distance, bidirectional=False, num_buckets=buckets, max_distance=farthest
+    )
+    assert torch.equal(code.bucket(distance), theirs)
+
+
+def test_t5_adds_the_number_of_head_and_bucket():
+    code = positions.build("t5:buckets=4,farthest=8", 8, 4, 3)
+    with torch.no_grad():
+        code.table.copy_(torch.arange(8.0).view(4, 2))  # bucket by head
+    added = code.bias(torch.arange(6))
+    assert added[0, 5].tolist() == [6, 6, 4, 4, 2, 0]  # distances 5 4 3 2 1 0 in buckets 3 3 2 2 1 0
+    assert added[1, 5].tolist() == [7, 7, 5, 5, 3, 1]
+
+
+@pytest.mark.parametrize("choice", [name for name in ADDED if name not in OTHERWISE and name != "average"])
+def test_a_bias_is_part_of_the_score(choice):
+    """A bias u_i v_j is one more channel of queries and keys."""
+    rule, (q, k, _) = stirred(choice), qkv()
+    t = q.shape[2]
+    u, v = (torch.randn(t, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (1, 2))
+    added = torch.outer(u, v).expand(HEADS, t, t)
+    wide_q = torch.cat(
+        [q * math.sqrt((WIDTH + 1) / WIDTH), (u * math.sqrt(WIDTH + 1)).view(t, 1).expand(*q.shape[:3], 1)], -1
+    )
+    wide_k = torch.cat([k, v.view(t, 1).expand(*k.shape[:3], 1)], -1)
+    for visible in masks().values():
+        torch.testing.assert_close(rule.weights(q, k, visible, added), rule.weights(wide_q, wide_k, visible))
+
+
+def test_a_bias_of_normalizers_that_read_more_than_products():
+    q, k, _ = qkv()
+    visible, added = causal(7), bias()
+    softmax = stirred("softmax")
+    differential = stirred("differential")
+    halves = [softmax.weights(q[..., half::2], k[..., half::2], visible, added) for half in (0, 1)]
+    torch.testing.assert_close(differential.weights(q, k, visible, added), halves[0] - differential.lam * halves[1])
+    cosine = F.cosine_similarity(q.unsqueeze(3), k.unsqueeze(2), -1)
+    stretch = math.log(WIDTH) * torch.arange(1, 8).double().log().view(-1, 1)
+    y = F.softplus(stretch * (cosine + added)) * visible
+    torch.testing.assert_close(stirred("lssa").weights(q, k, visible, added), y / y.sum(-1, keepdim=True))
+    split = stirred("soft-avg").weights(q, k, visible, added)
+    torch.testing.assert_close(split[:, :2], softmax.weights(q, k, visible, added)[:, :2])
+    torch.testing.assert_close(split[:, 2:], stirred("average").weights(q, k, visible)[:, 2:])
+    forget = stirred("forget")
+    moved = forget.weights(q, k, visible, added) / forget.weights(q, k, visible)
+    ratio = softmax.weights(q, k, visible, added) / softmax.weights(q, k, visible)
+    last = moved[:, :, -1].log() - ratio[:, :, -1].log()
+    torch.testing.assert_close(last, last[..., :1].expand_as(last))  # alike but for the sum of the row
+
+
+@pytest.mark.parametrize("choice", ADDED)
+def test_attend_adds_the_same_bias_as_weights(choice):
+    rule, (q, k, v) = stirred(choice), qkv()
+    for name, visible in masks().items():
+        w = rule.weights(q, k, visible, bias())
+        assert (w.masked_select(~visible) == 0).all(), name
+        o = rule.attend(q, k, v, visible, bias())
+        if not rule.finishes:
+            torch.testing.assert_close(o, w @ v)
+        assert choice == "average" or not torch.allclose(o, rule.attend(q, k, v, visible)), name
+
+
+@pytest.mark.parametrize("choice", ADDED)
+def test_without_a_bias_no_bit_is_other(choice):
+    rule, (q, k, v) = stirred(choice), qkv()
+    for visible in masks().values():
+        assert torch.equal(rule.weights(q, k, visible), rule.weights(q, k, visible, None))
+        zero = torch.zeros(HEADS, 7, 7, dtype=torch.float64)
+        torch.testing.assert_close(rule.attend(q, k, v, visible), rule.attend(q, k, v, visible, zero))
+
+
+@pytest.mark.parametrize("attn", ["softmax", "ssa", "lssa+reweight:p=3"])
+@pytest.mark.parametrize("code", ["alibi", "t5"])
+def test_a_model_adds_the_bias_of_its_code_in_every_layer(code, attn):
+    """The weights that a watcher is shown are those of the scores with the bias, which it is shown too."""
+    reading = Reading(width=1, outputs=1, roles=2, train_tokens=12)
+    model = GPT2(ModelSpec(layers=2, heads=4, width=16, positions=code), reading, attn, stream(0, "init"))
+    with torch.no_grad():
+        for p in model.positions.parameters():
+            p.add_(torch.randn(p.shape, generator=stream(0, "stir")))
+    tokens, seen = torch.randn(2, 9, 1, generator=stream(0, "tokens")), []
+    out = model(tokens, watch=lambda layer, weights, scores: seen.append((weights, scores)))
+    torch.testing.assert_close(model(tokens), out)
+    if attn == "softmax":
+        for weights, scores in seen:
+            torch.testing.assert_close(weights, scores.masked_fill(~causal(9), -math.inf).softmax(-1))
+    model.positions = positions.build("none", 16, 4, 12)
+    assert len(seen) == 2
+    assert not torch.allclose(model(tokens), out, atol=1e-4)
+
+
+def test_a_normalizer_without_scores_is_refused_before_training():
+    with pytest.raises(BadValue, match="'sima' has no scores that a position code could add to, as 'alibi' does"):
+        resolve("linear", "sima", "smoke", ["model.positions=alibi"])
+    with pytest.raises(BadValue, match="'cosformer' has no scores"):
+        resolve("linear", "cosformer", "smoke", ["model.positions=none", "test.positions=alibi"])
+
+
+def test_an_outside_normalizer_that_knows_no_bias_works_as_before():
+    class Plain(normalizers.base.Scored):
+        def rows(self, q, k, visible):
+            return normalizers.base.softmax(normalizers.base.scores(q, k), visible)
+
+    rule, (q, k, v) = Plain(), qkv()
+    assert extra(rule, None, q) == {}
+    torch.testing.assert_close(rule.attend(q, k, v, causal(7)), stirred("softmax").attend(q, k, v, causal(7)))
+    assert not rule.takes_bias
+    with pytest.raises(BadValue, match="'Plain' has no scores"):
+        positions.check_scores(positions.build("t5", 16, 4, 12), rule)
