@@ -248,9 +248,10 @@ def build(choice: str, d: int, head_dim: int, train_tokens: int) -> Positions:
 def check_scores(code: Positions, normalizer: Normalizer) -> None:
     """Raises ``BadValue`` where a position code adds to scores and the normalizer has none that it could add to."""
     if type(code).bias is not Positions.bias and not normalizer.takes_bias:
+        name = getattr(code, "registered", type(code).__name__)
         raise BadValue(
-            f"{normalizer.title} has no scores that a position code could add to, as '{getattr(code, 'registered', type(code).__name__)}' does: "
-            "take another code (learned, none, rotary, sinusoidal)."
+            f"{normalizer.title} has no scores that a position code could add to, as '{name}' does: take another code "
+            "(learned, none, rotary, sinusoidal)."
         )
 
 
