@@ -1,4 +1,4 @@
-"""How the C library gets memory for tensors: from what was freed before, not from the system each time anew.
+"""Allocator setting of glibc: freed memory is kept for the next tensor, not given back to the system.
 
 glibc takes every block above a threshold (at most 32 MiB) from the system and gives it back as soon as it is freed. The
 weights of a batch of prompts are such blocks, a dozen of them a layer and pass, and the system clears every page of

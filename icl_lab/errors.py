@@ -11,7 +11,7 @@ class LabError(Exception):
 
 
 class Undefined(KeyError):
-    """What was asked for was measured and has no value there; the sentence says why."""
+    """A quantity was measured and has no value there; the sentence says why."""
 
 
 class UnknownName(LabError):

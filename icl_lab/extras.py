@@ -42,7 +42,7 @@ def missing(needs: list[str]) -> list[str]:
 
 
 def installed(name: str) -> bool:
-    """Whether a package is installed, under the name that it is installed by."""
+    """True if a package is installed, under the name that it is installed by."""
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -154,12 +154,12 @@ def restore_folder(folder: Path) -> None:
 
 
 def cut_short(folder: Path) -> bool:
-    """Whether the replacement of a folder was cut short, so that what was there lies aside."""
+    """True if the replacement of a folder was cut short, so that what was there lies aside."""
     return _before(folder).exists()
 
 
 def _before(folder: Path) -> Path:
-    """Where a folder stands for the moment in which another takes its place."""
+    """Temporary place of a folder while another takes its place."""
     return folder.with_name(f".{folder.name}-replaced")
 
 

@@ -1,4 +1,4 @@
-"""What ``--import`` names, and its import: a module by its name, or a file or a folder by its path."""
+"""Target of ``--import`` and its import: a module by its name, or a file or a folder by its path."""
 
 import hashlib
 import importlib
@@ -16,7 +16,7 @@ OURS, IMPORTLIB = Path(__file__).parent, Path(importlib.__file__).parent
 
 
 def is_path(text: str) -> bool:
-    """Whether a text names a file or a folder, such as ``./mine.py``, and not a module, such as ``mypackage``."""
+    """True if a text names a file or a folder, such as ``./mine.py``, and not a module, such as ``mypackage``."""
     return text.endswith(".py") or text.startswith((".", "~")) or "/" in text or os.sep in text
 
 

@@ -15,7 +15,7 @@ def kinds(annotation: Any) -> tuple[Any, ...]:
 
 
 def readable(annotation: Any) -> bool:
-    """Whether text can be read as the type: bool, int, float, str, a ``Literal``, or a union of these."""
+    """True if text can be read as the type: bool, int, float, str, a ``Literal``, or a union of these."""
     return all(get_origin(kind) is Literal or kind in WORDS for kind in kinds(annotation))
 
 

@@ -24,7 +24,7 @@ from icl_lab.import_target import bring, complaint, module_name, resolved
 
 @dataclass(frozen=True)
 class Source:
-    """What an import was asked for by, and what that names: a module, or the absolute path of a file or a folder."""
+    """Source of an import: the text that asked for it, and the module or absolute path that it names."""
 
     given: str
     target: str
@@ -36,7 +36,7 @@ class Source:
         return f"the distribution {self.distribution}" if self.distribution else f"--import {self.given}"
 
     def holds(self, module: str) -> bool:
-        """Whether a module is the imported one, or one inside it."""
+        """True if a module is the imported one, or one inside it."""
         mine = module_name(self.target)
         return module == mine or module.startswith(f"{mine}.")
 
@@ -128,12 +128,12 @@ def announced(parts: dict[str, type], name: str, part: type) -> Source | None:
 
 
 def is_built_in(part: type) -> bool:
-    """Whether a part belongs to this package."""
+    """True if a part belongs to this package."""
     return part.__module__.partition(".")[0] == "icl_lab"
 
 
 def redefined(old: type, new: type) -> bool:
-    """Whether a class takes the place of one that was defined before in the same program, as when a cell runs again."""
+    """True if a class takes the place of one that was defined before in the same program, as when a cell runs again."""
     same = old.__module__ == new.__module__ == "__main__"
     return same and (_in_a_cell(new) or old.__qualname__ == new.__qualname__)
 
@@ -180,12 +180,12 @@ def _loading(source: Source) -> Iterator[_Loading]:
 
 
 def _in_a_cell(part: type) -> bool:
-    """Whether a class was defined in a notebook or an interactive session: its module has no file."""
+    """True if a class was defined in a notebook or an interactive session: its module has no file."""
     return part.__module__ == "__main__" and not getattr(sys.modules["__main__"], "__file__", None)
 
 
 def _home(part: type) -> str:
-    """What the hash of a part is kept under: its module, or its own name where that has no file."""
+    """Key of a part's hash: its module, or its own name where that has no file."""
     return f"{part.__module__}.{part.__qualname__}" if _in_a_cell(part) else part.__module__
 
 

@@ -61,7 +61,7 @@ def filename(text: str) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a part's docstring says of it: its first line, and the lines marked ``Formula:`` and ``Paper:``."""
+    """Fields of a part's docstring: its first line, and the lines marked ``Formula:`` and ``Paper:``."""
 
     name: str
     line: str
@@ -227,7 +227,7 @@ def _options(part: type) -> Mapping[str, inspect.Parameter]:
 
 
 def _place(part: type) -> str:
-    """Where a class is defined: a module of this package, or a file outside."""
+    """Source of a class: a module of this package, or a file outside."""
     file = getattr(sys.modules.get(part.__module__), "__file__", None)
     return part.__module__ if outside.is_built_in(part) or not file else shown(Path(file))
 

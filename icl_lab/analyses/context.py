@@ -1,4 +1,4 @@
-"""What more context brings, on the same answers: the last ones of a prompt, asked of ever longer ends of it.
+"""Benefit of more context, on the same answers: the last ones of a prompt, asked of ever longer ends of it.
 
 Errors at two lengths are means over different tokens, whose luck hides small differences: two sets of 64 windows of a
 text differ by 0.05 nats before any model has read them. Here every length is asked for the same answers.
@@ -110,7 +110,7 @@ class Context(Analysis):
         return f"{read} the error of the same answers goes from {md.listed(said)}."
 
     def log_scale(self, task: Task) -> bool:
-        """As the task's own errors."""
+        """Errors, as the task's own."""
         return task.log_scale
 
     def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:

@@ -27,7 +27,7 @@ class Kept:
 
     @cached_property
     def tables(self) -> dict[Member, dict[str, Grid]]:
-        """What was found in each run by the name of its grid, that of references with the first."""
+        """Grids of each run by name; those of references with the first."""
         found: dict[Member, dict[str, Grid]] = {}
         for number, member in enumerate(self.record.runs):
             tables = {}
@@ -43,7 +43,7 @@ class Kept:
 
     @property
     def whole(self) -> bool:
-        """Whether every row is of one of the runs, or of a reference."""
+        """True if every row is of one of the runs, or of a reference."""
         taken = sum(len(table.frame) for tables in self.tables.values() for table in tables.values())
         return taken == sum(len(grid.frame) for grid in self.grids.values())
 
@@ -55,7 +55,7 @@ class Earlier:
     studies: Sequence[Kept]
 
     def asked(self, label: str, run: Run) -> bool:
-        """Whether this run was asked, as ``label``."""
+        """True if this run was asked, as ``label``."""
         return self._of(Member.of(label, run)) is not None
 
     def rows(self, label: str, run: Run) -> Mapping[str, list[dict[str, Any]]] | None:
@@ -97,7 +97,7 @@ def find(
 
 
 def _kept(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[str], object]) -> Kept | None:
-    """What a folder holds of the question of a study; None where it is another one, or not all of it is kept."""
+    """Stored results of the same question in a folder; None where it is another one, or not all of it is kept."""
     try:
         known = study_folder.read(folder)
         if known is None or not known.files:

@@ -1,4 +1,4 @@
-"""How the attention of every head changes with the number of keys: does its largest weight fade?
+"""Largest attention weight of every head over the number of keys.
 
 Softmax over n keys with bounded scores must spread: its largest weight falls as 1/n in the end (arXiv 2410.01104, where
 this is called attention dispersion).
@@ -132,7 +132,7 @@ class Fading(Analysis):
         }
 
     def finding(self, found: Found) -> str:
-        """How fast the largest weight of each rule falls."""
+        """Rate at which the largest weight of each normalizer falls."""
         falls = [f"n^{known_median(slopes(found['fading'].where(attn=rule))):.2f} with {rule}" for rule in found.rules]
         return f"The largest weight changes as {md.listed(falls)} (median slope over heads)."
 

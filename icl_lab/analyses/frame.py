@@ -1,4 +1,4 @@
-"""What an analysis is: one question to trained models, asked the same way of every one of them.
+"""Base class of analyses: one question to trained models, asked the same way of every one of them.
 
 A subclass is a frozen dataclass, announced by ``@registry.add("name")`` in a file of its own. Its fields are its
 options: on the command line, behind ``make name ARGS=...``, and under ``[options]`` in an experiment's file. It says
@@ -92,7 +92,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Found:
-    """What an analysis found: labelled grids by name, over all models that were asked."""
+    """Result of an analysis: labelled grids by name, over all models that were asked."""
 
     spec: RunSpec
     grids: Mapping[str, Grid]
@@ -139,7 +139,7 @@ class Analysis(ABC):
 
     @property
     def tag(self) -> str:
-        """What its usual folder is called beside analysis, task and preset; a hash of all that is asked follows."""
+        """Suffix of its usual folder after analysis, task and preset; a hash of all that is asked follows."""
         return ""
 
     def check(self, spec: RunSpec) -> None:  # noqa: B027
@@ -165,7 +165,7 @@ class Analysis(ABC):
         return [(count, int(training_cell(tasks.build(spec.task), spec)["length"]))] if count else []
 
     def beyond(self, spec: RunSpec) -> bool:
-        """Whether all that it asks lies beyond training, so that a model must have learned its task to be judged.
+        """True if all that it asks lies beyond training, so that a model must have learned its task to be judged.
 
         Unless it says otherwise only what the cells of a claim name does.
         """
@@ -224,15 +224,15 @@ class Analysis(ABC):
         return self.completed(Found(next(iter(specs.values())), found.grids), specs) if self.whole(found) else None
 
     def whole(self, found: "Stored") -> bool:
-        """Whether what was kept is all that ``collect`` had made; of a grid without rows there is no file."""
+        """True if what was kept is all that ``collect`` had made; of a grid without rows there is no file."""
         return type(self).collect is Analysis.collect
 
     def log_scale(self, task: Task) -> bool:
-        """Whether the quantities of claims span decades, so that they are compared as ratios."""
+        """True if the quantities of claims span decades, so that they are compared as ratios."""
         return False
 
     def scale_of(self, task: Task, metric: str) -> Scale:
-        """How a metric of claims (empty: the usual one) is compared; ``value`` is a mean logarithm for ratios.
+        """Scale of a metric of claims (empty: the usual one); ``value`` is a mean logarithm for ratios.
 
         Unless an analysis tells its metrics apart, all of them are compared alike (``log_scale``).
         """

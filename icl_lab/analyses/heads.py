@@ -1,4 +1,4 @@
-"""What heads attend to: statistics of their attention along the prompt, under every shift of the test grid."""
+"""Statistics of the heads' attention along the prompt, under every shift of the test grid."""
 
 import math
 from collections.abc import Mapping, Sequence

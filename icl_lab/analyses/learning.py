@@ -1,4 +1,4 @@
-"""How training went: the loss at shares of the steps, when it first falls below a bar, and where it ends.
+"""Course of training: the loss at shares of the steps, when it first falls below a bar, and where it ends.
 
 Reads the histories that runs keep (``history.csv``: step, loss, length, rate, learned numbers; a row is the mean over
 the 50 steps before it), also those of the repository's evidence. No model is read; a run without a history is trained.

@@ -165,7 +165,7 @@ class Needle(Analysis):
     def on_resamples(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> Array | None:
-        """Of all metrics but ``best-head``, where the trials are kept."""
+        """Values on resamples, of all metrics but ``best-head``, where the trials are kept."""
         metric = metric or "top"
         if (number := constant(of)) is not None:
             return np.full(1 + RESAMPLES, number)
@@ -184,7 +184,7 @@ class Needle(Analysis):
     def cells_of(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> Grid | None:
-        """Of ``best-head``, the head which is best on these trials; None of what is read from single trials."""
+        """Head that is best on these trials, for ``best-head``; None for what is read from single trials."""
         if metric != "best-head":
             return None
         heads = found["heads"].where(attn=of, seed=seed, **{axis: list(values) for axis, values in cells.items()})

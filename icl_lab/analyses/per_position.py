@@ -123,7 +123,7 @@ class PerPosition(Analysis):
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
 
     def log_scale(self, task: Task) -> bool:
-        """As the task's own errors."""
+        """Errors, as the task's own."""
         return task.log_scale
 
     def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:

@@ -1,4 +1,4 @@
-"""What each prompt adds to the numbers of an analysis: kept as rows of a grid, and drawn again for claims."""
+"""Contribution of each prompt to the numbers of an analysis: kept as rows of a grid, and resampled for claims."""
 
 from collections.abc import Mapping
 from typing import Any

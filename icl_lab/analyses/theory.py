@@ -123,7 +123,7 @@ class Theory(Analysis):
         return {"theory": heads.curves(panels, title=title, across="keys of a row, n", scales=scales, base=2)}
 
     def finding(self, found: Found) -> str:
-        """How the largest weight changes with n, and how often the entropy lies below the bound of J.3."""
+        """Change of the largest weight with n, and share of rows whose entropy lies below the bound of J.3."""
         gap = max(found["fading"].values("gap"))
         falls = [f"n^{_slope(found['fading'].where(attn=rule, gap=gap)):.2f} with {rule}" for rule in found.rules]
         if not _there(found["rows"], "below-bound"):
@@ -153,7 +153,7 @@ class Theory(Analysis):
         return _summed(grid.where(metric=metric, **where), metric)
 
     def _cells(self, weigh: bounds.Weigh, softmax: bounds.Weigh, z: Tensor) -> list[dict[str, Any]]:
-        """What is measured in the rows of one number of keys."""
+        """Measurements on the rows of one number of keys."""
         with torch.no_grad():
             w, theirs = weigh(z), softmax(z)
         entropy, bound = bounds.entropy_and_bound(w)

@@ -1,4 +1,4 @@
-"""How fast it is: ratios within one run, against what a user would run instead and against the machine's own limit.
+"""Speed as ratios within one run, against what a user would run instead and against the machine's own limit.
 
 A part is the file of its name in this folder, with one function ``measure``. Nothing heavy is imported before a part is
 asked for.

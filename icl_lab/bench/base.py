@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bench:
-    """What the parts are told: where to run, how many pairs to time, how long a training may take, whom to tell."""
+    """Settings of the parts: device, number of timed pairs, longest training, reporting."""
 
     device: torch.device
     pairs: int = 3

@@ -74,7 +74,7 @@ def work(name: str, tokens: int, device: torch.device) -> tuple[Job, Job]:
 
 
 def earlier(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Whether row i sees key j."""
+    """True if row i sees key j."""
     return i >= j
 
 

@@ -14,7 +14,7 @@ ROWS = 512  # of the position table, as in the published configuration
 
 
 def available() -> bool:
-    """Whether transformers can be imported here."""
+    """True if transformers can be imported here."""
     return find_spec("transformers") is not None
 
 

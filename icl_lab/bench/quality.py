@@ -33,7 +33,7 @@ PAIRS = (("nano recipe", "lite recipe"), ("lite2 recipe", "lite recipe"), ("lite
 
 @dataclass(frozen=True)
 class Goal:
-    """What is good: every metric of a task whose name begins so, at most ``bar``, in training conditions."""
+    """Goal of a training: every metric of a task whose name begins so, at most ``bar``, in training conditions."""
 
     task: str
     metrics: str
@@ -64,7 +64,7 @@ class Attempt:
 
     @property
     def good(self) -> bool:
-        """Whether the last look found it good."""
+        """True if the last look found it good."""
         return self.worst <= self.goal.bar
 
     def bout(self, seconds: float) -> None:
@@ -120,7 +120,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def minutes(name: str, attempt: Attempt, bench: Bench) -> Row:
-    """How long one recipe took; it became good between ``low`` and ``high``, or not at all within the time it had."""
+    """Time of one recipe; it became good between ``low`` and ``high``, or not at all within the time it had."""
     note = f"{attempt.progress.step if not attempt.over else attempt.recipe.steps} steps, at {attempt.worst:.3g}"
     row: dict[str, str | float] = {"seconds": attempt.seconds, "note": note}
     if attempt.good:
@@ -131,7 +131,7 @@ def minutes(name: str, attempt: Attempt, bench: Bench) -> Row:
 
 
 def sooner(goal: Goal, quick: tuple[str, Attempt], slow: tuple[str, Attempt], bench: Bench) -> Row:
-    """How much sooner the first recipe is there: a bound where only it was, and nothing where it was not."""
+    """Speed-up of the first recipe: a bound where only it was good, and nothing where it was not."""
     (name, first), (other, second) = quick, slow
     row: dict[str, str | float] = {"seconds": first.seconds}
     ratio = second.seconds / first.seconds

@@ -1,4 +1,4 @@
-"""How long one waits before anything happens: for help, for imports and, when asked, for the set-up."""
+"""Start-up time: of help, of imports and, when asked, of the set-up."""
 
 import os
 import shutil
@@ -56,7 +56,7 @@ def set_up(bench: Bench) -> Iterator[Row]:
 
 
 def install(tool: str, place: Path) -> None:
-    """As the Makefile does it: a new environment, the tested versions, the laboratory with what developing it needs."""
+    """Install as the Makefile does: a new environment, the tested versions, the extra ``dev``."""
     python = str(place / "bin" / "python")
     what = ["-c", str(HOME / "constraints.txt"), "-e", f"{HOME}[dev]"]
     if tool == "uv":

@@ -1,4 +1,4 @@
-"""What there is, read from the parts themselves: for ``list``, and for the tables in README and docs."""
+"""Generated tables of README, docs and ``list``, read from the parts themselves."""
 
 import dataclasses
 import re
@@ -176,7 +176,7 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
 
 
 def _head_of_findings(root: Path) -> list[str]:
-    """What ``results/findings.md`` says before its first table, without its title and its comments."""
+    """Text of ``results/findings.md`` before its first table, without its title and its comments."""
     text = re.sub(r"<!--.*?-->\n?", "", (root / FINDINGS).read_text(), flags=re.DOTALL)
     return text.partition("\n## ")[0].partition("\n")[2].strip().splitlines()
 
@@ -209,7 +209,7 @@ def _rule(registry: Registry, name: str) -> Normalizer:
 
 
 def _learned(rule: Normalizer) -> str:
-    """How many numbers a head learns, and how many more all layers learn together."""
+    """Number of parameters that a head learns, and that all layers learn together."""
     sizes = {name: p.numel() for name, p in rule.named_parameters() if p.requires_grad}
     together = sum(size for name, size in sizes.items() if name in rule.shared)
     alone = (sum(sizes.values()) - together) / HEADS

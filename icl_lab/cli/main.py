@@ -42,7 +42,7 @@ for command in (*commands(), *analyses.deferred()):
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether an error says that no memory is left: Python's own, or torch's for a processor or a GPU."""
+    """True if an error says that no memory is left: Python's own, or torch's for a processor or a GPU."""
     return isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)
 
 

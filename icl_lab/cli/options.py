@@ -1,4 +1,4 @@
-"""What the command line shares: options with their bounds, lists of numbers, signals."""
+"""Options that commands share: their bounds, lists of numbers, signals."""
 
 import os
 import shlex
@@ -139,7 +139,7 @@ def model_options(command: Command) -> Command:
 
 
 def _digits(word: str) -> bool:
-    """Whether these are nine digits or fewer, of those that people count with here (not the raised 2)."""
+    """True if these are nine digits or fewer, of those that people count with here (not the raised 2)."""
     return word.isascii() and word.isdigit() and len(word) < 10
 
 

@@ -30,7 +30,7 @@ def listing(store: Store, say: Callable[[str], object], long: bool = False) -> I
 
 
 def state(run: Run) -> str:
-    """Where a run stands: finished, trained, or the step of its checkpoint; and its tests with other rules."""
+    """State of a run: finished, trained, or the step of its checkpoint; and its tests with other normalizers."""
     swaps = [path.parent.name.removeprefix("swap-") for path in sorted(run.folder.glob("swap-*/grid.csv"))]
     try:
         lost = bool(run.diverged)

@@ -1,4 +1,4 @@
-"""What a command prints of a finished run: its grid in brief, its pictures, and its paths."""
+"""Printed summary of a finished run: its grid in brief, its pictures, and its paths."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What may stand on the command line: types of options with their bounds, and words that are text.
+"""Types of command-line options with their bounds, and words that are text.
 
 A number has a greatest value as well as a least, and a path is looked at, before anything is loaded for it.
 """

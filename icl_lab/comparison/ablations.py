@@ -1,4 +1,4 @@
-"""What a model can do without: one part left out at a time."""
+"""Ablations: one part of the model left out at a time."""
 
 from icl_lab.errors import BadValue
 from icl_lab.runs.spec import RunSpec, resolve

@@ -31,7 +31,7 @@ class Family:
 
     @cached_property
     def size(self) -> int:
-        """How many comparisons there are; those that have no p do not count."""
+        """Number of comparisons; those that have no p do not count."""
         return sum(not math.isnan(effect.p) for effect in self.effects.values())
 
     @cached_property
@@ -48,5 +48,5 @@ class Family:
         return self._corrected.get(place(rule, cell), math.nan)
 
     def marked(self, rule: str, cell: Mapping[str, float]) -> bool:
-        """Whether a difference is said to be there: the corrected p is below 0.05."""
+        """True if a difference is said to be there: the corrected p is below 0.05."""
         return self.corrected(rule, cell) < CLEAR

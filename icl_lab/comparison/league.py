@@ -80,7 +80,7 @@ class League:
         return [rule for rule in self.rules if all((rule, task) in self.skills for task in self.tasks)]
 
     def clear(self, rule: str, task: str, part: str) -> bool:
-        """Whether a rule differs from the baseline on a task: paired over the seeds that both have, p below 0.05."""
+        """True if a rule differs from the baseline on a task: paired over the seeds that both have, p below 0.05."""
         mine, other = (self.skills.get((name, task)) for name in (rule, self.baseline))
         if mine is None or other is None or rule == self.baseline:
             return False
@@ -163,7 +163,7 @@ def of(grid: Grid, task: Task, spec: RunSpec) -> tuple[float, float]:
 
 
 def _counts(task: Task, value: float, trained: float) -> bool:
-    """Whether a place along the summary's axis is in its mean; that of training is not: it is the other number."""
+    """True if a place along the summary's axis is in its mean; that of training is not: it is the other number."""
     summary = task.summary
     if summary.kind == "range":
         return summary.low <= value <= summary.high and value != trained

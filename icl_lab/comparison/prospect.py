@@ -1,4 +1,4 @@
-"""What more training seeds can be expected to do for an open claim: the chance that they decide it, and how many."""
+"""Chance that more training seeds decide an open claim, and their expected number."""
 
 import math
 from dataclasses import dataclass

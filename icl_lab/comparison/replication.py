@@ -1,4 +1,4 @@
-"""Whether the training seeds that came after a verdict bear it out.
+"""True if the training seeds that came after a verdict bear it out.
 
 The first look that decides is the verdict, and no later seed takes it back (``sequential``). Where other claims asked
 for more seeds of the same trainings, these are a second sample that had no part in it. It shows two faults that the

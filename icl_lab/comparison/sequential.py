@@ -44,7 +44,7 @@ MOST = 0.499  # and not above: there the intervals of two one-sided tests have n
 
 @dataclass(frozen=True)
 class Decision:
-    """What the looks have come to: the verdict, and the effect with its interval at the look that it rests on."""
+    """Decision of a sequential test: the verdict, and the effect with its interval at the look that it rests on."""
 
     verdict: Outcome
     effect: Effect  # left against right: below 0 where left is smaller
@@ -53,7 +53,7 @@ class Decision:
 
     @property
     def seeds(self) -> int:
-        """How many training seeds it rests on, the first ones."""
+        """Number of training seeds that it rests on, the first ones."""
         return self.effect.seeds
 
     @property
@@ -68,7 +68,7 @@ def looks(seeds: int) -> list[tuple[int, float]]:
 
 
 def outcome(relation: Relation, margin: float, interval: Interval, error: float) -> Outcome:
-    """What one look says of "left is below right" (above, equal to, not below, not above), at this error.
+    """Outcome of one look at "left is below right" (above, equal to, not below, not above), at this error.
 
     Formula, with the intervals [l, h] of confidence 1 - error and [l', h'] of 1 - 2 error around left - right, and the
     margin m of what counts as no difference:
@@ -82,7 +82,7 @@ def outcome(relation: Relation, margin: float, interval: Interval, error: float)
 
 
 def shown(relation: Relation, margin: float, wide: Array, inner: Array) -> NDArray[np.bool_]:
-    """Whether intervals (2 ..), the wide and the inner one of ``outcome``, show one of ``OUTCOMES``, (outcomes ..)."""
+    """True if intervals (2 ..), the wide and the inner one of ``outcome``, show one of ``OUTCOMES``, (outcomes ..)."""
     require(margin > 0, "the margin of what counts as no difference must be above 0", margin)
     if relation in MIRROR:
         return shown(MIRROR[relation], margin, -wide[::-1], -inner[::-1])  # of right - left
@@ -169,7 +169,7 @@ def decides(
     look: int,
     prompts_error: tuple[float, float],
 ) -> NDArray[np.bool_]:
-    """Whether a look at so many seeds decides, for effects and standard errors of one claim or of many, (..).
+    """True if a look at so many seeds decides, for effects and standard errors of one claim or of many, (..).
 
     ``prompts_error`` is the standard error of the test prompts below and above; NaN (not told) counts as none.
     """

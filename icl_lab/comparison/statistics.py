@@ -1,4 +1,4 @@
-"""How sure a comparison is: pairs of training seeds, their intervals and tests, and one number for a row of cells.
+"""Paired statistics over training seeds: intervals and tests, and one number for a row of cells.
 
 Everywhere a is the baseline, b the rule compared with it, and both are errors: an effect below 0 speaks for b.
 What is missing or impossible is an error or a NaN with its reason in ``notes``, never a value left out in silence.
@@ -62,7 +62,7 @@ class Effect:
 
     @property
     def clear(self) -> bool:
-        """Whether there is an interval and 0 is outside it: of this comparison by itself, not corrected for others."""
+        """True if there is an interval and 0 is outside it: of this comparison by itself, not corrected for others."""
         return self.low > 0 or self.high < 0
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
@@ -135,7 +135,7 @@ def margin_words(scale: Scale) -> str:
 
 
 def within(effect: Effect, margin: float) -> bool:
-    """Whether the effect is shown to be smaller than a margin, on its own scale: two one-sided tests, each at 5 %.
+    """True if the effect is shown to be smaller than a margin, on its own scale: two one-sided tests, each at 5 %.
 
     Formula: the 90 % interval lies inside -margin .. margin
     Source: Schuirmann 1987. False where there is no interval. ``MARGIN`` has the margins that are used here.
@@ -229,7 +229,7 @@ def resampled(errors: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> Ar
 
 @lru_cache(maxsize=2)  # a page and a ledger ask for the same draws hundreds of times
 def draws(seed: int, prompts: int, resamples: int = RESAMPLES) -> Array:
-    """How often each prompt is drawn in each resample, (resamples prompts): all that a mean needs to know."""
+    """Counts of each prompt in each bootstrap resample, (resamples prompts)."""
     counts = np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), size=resamples)
     drawn = counts.astype(float)
     drawn.flags.writeable = False

@@ -75,7 +75,7 @@ class Study:
 
     @property
     def seeds(self) -> int:
-        """How many training seeds each rule has."""
+        """Number of training seeds of each normalizer."""
         return len(self.grids[self.baseline])
 
     def cells(self) -> list[Labels]:
@@ -94,7 +94,7 @@ class Study:
         return values
 
     def count(self, cell: Labels) -> int:
-        """How many prompts a cell was measured on, for one seed."""
+        """Number of prompts of a cell, for one seed."""
         grid = self.grids[self.baseline][0]
         cells = grid.where(attn=model_name(grid), metric=self.metric, **cell).frame
         return int(cells["count"].iloc[0])
@@ -108,7 +108,7 @@ class Study:
         return other.at(self.metric, self._facets(cell), cell)
 
     def behind(self, line: Sequence[Labels]) -> dict[str, list[float]]:
-        """What is drawn behind the rules along a line: references, and models that were not trained here."""
+        """Background curves: references, and models that were not trained here."""
         return {name: [self.reference(name, cell) for cell in line] for name in self.references()} | {
             other.name: [self.beside(other, cell)[0] for cell in line] for other in self.outside
         }
@@ -142,7 +142,7 @@ class Study:
         return {rule: [model_name(grid) for grid in grids] for rule, grids in self.grids.items()}
 
     def _facets(self, cell: Labels) -> int:
-        """How many rows a value in a cell is the mean of."""
+        """Number of rows that a value in a cell is the mean of."""
         return math.prod(n for facet, n in self.averaged.items() if facet not in cell)
 
     def map(self, rule: str) -> Map:
@@ -221,7 +221,7 @@ class Study:
         return found.widened(evaluation(effects, found.scale))
 
     def _weights(self, where: Sequence[float]) -> np.ndarray:
-        """What each cell of the line adds to the declared summary, which is linear in (log) errors."""
+        """Weight of each cell of the line in the declared summary, which is linear in (log) errors."""
         return np.array([self._over(where, unit) for unit in np.eye(len(where))])
 
     def _over(self, where: Sequence[float], heights: Array) -> float:
@@ -235,7 +235,7 @@ class Study:
 
     @cached_property
     def summarised(self) -> bool:
-        """Whether the test grid has what the declared summary needs; where it has not, every summary is NaN."""
+        """True if the test grid has what the declared summary needs; where it has not, every summary is NaN."""
         declared = self.task.summary
         where = [cell[declared.axis] for cell in self.line(declared.axis)]
         if declared.kind == "range":

@@ -1,4 +1,4 @@
-"""What a comparison found, in a sentence for each rule."""
+"""Sentences on the result of a comparison, one for each normalizer."""
 
 import math
 
@@ -65,7 +65,7 @@ def _far(found: Effect, ratio: bool, named: bool, unclear: str) -> str:
 
 
 def _unclear(found: Effect, study: Study, family: Family, marked: bool) -> str:
-    """What is said in place of a difference; nothing where one is shown.
+    """Sentence in place of a difference; nothing where one is shown.
 
     Without an interval nothing could be shown; with one, that the difference is small, or nothing.
     """

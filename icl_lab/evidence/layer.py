@@ -402,7 +402,7 @@ def own_studies(results: Path) -> Path:
 
 
 def by_number(folder: str) -> tuple[list[str], int, str]:
-    """What the folders of runs are ordered by: task, rule and specification, and seed 2 before seed 10."""
+    """Sort key of runs: task, normalizer and specification, and seed 2 before seed 10."""
     *above, seed = folder.split("/")
     number = seed.rpartition("-")[2]
     return above, int(number) if number.isdecimal() else 0, seed

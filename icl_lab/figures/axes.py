@@ -55,7 +55,7 @@ def ticks(axis: Axis, places: Sequence[float]) -> None:
 
 
 def _crowded(places: Sequence[float], log: bool) -> bool:
-    """Whether two labels would touch: closer than a twelfth of the axis."""
+    """True if two labels would touch: closer than a twelfth of the axis."""
     at = np.log(places) if log else np.asarray(places, dtype=float)
     return len(at) > 1 and float(np.diff(at).min()) < (at[-1] - at[0]) / 12
 

@@ -1,4 +1,4 @@
-"""How pictures look, and how they become files. With its siblings the only door to matplotlib."""
+"""Style of figures, and their files. With its siblings the only importer of matplotlib."""
 
 import io
 import math
@@ -81,5 +81,5 @@ def write_numbers(
 
 
 def writer(log_scale: bool, rates: bool) -> Callable[[float], str]:
-    """How the errors of a task are written: losses, which differ by hundredths, with three decimals."""
+    """Number format of a task's errors: losses, which differ by hundredths, with three decimals."""
     return short if log_scale or rates else "{:.3f}".format

@@ -77,7 +77,7 @@ def rivals(
 
 
 def _geometric(where: Sequence[float]) -> bool:
-    """Whether each place is the same multiple of the one before."""
+    """True if each place is the same multiple of the one before."""
     steps = [b / a for a, b in pairwise(where)]
     return len(steps) > 2 and max(steps) < 1.01 * min(steps)
 

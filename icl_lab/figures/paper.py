@@ -50,7 +50,7 @@ def as_well() -> Iterator[None]:
 
 
 def wanted() -> bool:
-    """Whether figures are published for print as well."""
+    """True if figures are published for print as well."""
     return _wanted.get()
 
 
@@ -122,7 +122,7 @@ def _restyle(line: Line2D, place: int, marked: bool) -> None:
 
 
 def _is_curve(line: Line2D) -> bool:
-    """Whether a line shows numbers by a solid colour; what is grey, or dashed already, is told apart without it."""
+    """True if a line shows numbers by a solid colour; what is grey, or dashed already, is told apart without it."""
     red, green, blue = (int(_color(line)[at : at + 2], 16) for at in (1, 3, 5))
     x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
     straight = len(x) < 2 or np.ptp(x) == 0 or (len(x) == 2 and np.ptp(y) == 0)

@@ -1,4 +1,4 @@
-"""What every rule does to scores, and what it costs."""
+"""Figures of normalizers: weights of given scores, and costs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

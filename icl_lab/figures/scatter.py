@@ -15,7 +15,7 @@ Span = tuple[float, float, float]  # middle, low and high; the last two NaN wher
 
 
 class Scale(NamedTuple):
-    """How a score is drawn: its label, and whether it spans decades; one that does not is a share, from 0 to 1."""
+    """Axis of a score: its label, and whether it spans decades; one that does not is a share, from 0 to 1."""
 
     label: str
     decades: bool

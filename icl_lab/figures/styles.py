@@ -44,7 +44,7 @@ KNOWN = {rule: (hue, shade) for hue, rules in HUES.items() for rule, shade in zi
 
 @dataclass(frozen=True)
 class Style:
-    """How a name is drawn: an RGB colour in hexadecimal digits, a line style and a marker."""
+    """Style of a line: an RGB colour in hexadecimal digits, a line style and a marker."""
 
     color: str
     dash: Dash
@@ -114,7 +114,7 @@ def _colors(name: str) -> list[str]:
 
 
 def _shaded(name: str) -> bool:
-    """Whether a name begins with that of a rule that has shades."""
+    """True if a name begins with that of a rule that has shades."""
     return _base(name) in KNOWN and _base(name) != "softmax"
 
 

@@ -17,27 +17,27 @@ class OnDisk:
 
     @property
     def packed(self) -> bool:
-        """Whether it is one file."""
+        """True if it is one file."""
         return self.place.suffix == ".gguf"
 
     @property
     def there(self) -> bool:
-        """Whether there is such a model; its weights are not read."""
+        """True if there is such a model; its weights are not read."""
         return self.place.is_file() if self.packed else (self.place / "config.json").is_file()
 
     @property
     def name(self) -> str:
-        """What the model is called: its folder, or its file without the ending."""
+        """Name of the model: its folder, or its file without the ending."""
         return self.place.resolve().name.removesuffix(".gguf") or "model"
 
     @property
     def folder(self) -> Path:
-        """What ``from_pretrained`` reads from."""
+        """Path that ``from_pretrained`` reads."""
         return self.place.parent if self.packed else self.place
 
     @property
     def more(self) -> dict[str, Any]:
-        """What ``from_pretrained`` has to be told beside the folder."""
+        """Arguments of ``from_pretrained`` beside the folder."""
         return {"gguf_file": self.place.name} if self.packed else {}
 
     @property

@@ -113,7 +113,7 @@ def _moving(model: nn.Module, recipe: Recipe) -> dict[str, nn.Parameter]:
 
 
 def _identity(language: LanguageModel, corpus: Corpus, recipe: Recipe) -> str:
-    """What the state belongs to: the recipe, the text, and the model as it is, its rule's numbers among the others."""
+    """Identity of the state: the recipe, the text, and the model with its normalizer's parameters."""
     weights = hashlib.sha256()
     for name, p in sorted(language.model.named_parameters()):
         weights.update(f"{name} {tuple(p.shape)} {p.detach().double().sum().item():.17g}".encode())

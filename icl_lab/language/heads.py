@@ -1,4 +1,4 @@
-"""What the heads of a language model attend to as a text grows, and how large its hidden states are."""
+"""Attention of the heads of a language model as a text grows, and the size of its hidden states."""
 
 from collections.abc import Sequence
 from typing import Any

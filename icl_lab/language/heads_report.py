@@ -1,4 +1,4 @@
-"""What the heads of a language model attend to, for reading: a table and a picture."""
+"""Report on the heads of a language model: a table and a picture."""
 
 from collections.abc import Mapping, Sequence
 

@@ -31,7 +31,7 @@ def losses(language: LanguageModel, windows: Tensor, tick: Tick = lambda done, t
 
 
 def together(language: LanguageModel, t: int) -> int:
-    """How many texts of ``t`` tokens fit into memory at once: scores of one layer, and logits."""
+    """Number of texts of ``t`` tokens that fit into memory at once: scores of one layer, and logits."""
     config = language.model.config.get_text_config()
     heads, words = config.num_attention_heads, config.vocab_size
     return max(1, int(MEMORY / (4.0 * t * (4 * heads * t + 3 * words))))

@@ -31,7 +31,7 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where its weights lie."""
+        """Device of its weights."""
         device: torch.device = self.model.device
         return device
 

@@ -54,7 +54,7 @@ def hidden(language: LanguageModel, corpus: Corpus, context: int, depth: float, 
 
 @torch.no_grad()
 def answer(language: LanguageModel, hide: Hidden) -> str:
-    """What the model goes on with, greedily, token by token; the end of the text is never chosen."""
+    """Greedy continuation, token by token; the end of the text is never chosen."""
     ids = torch.tensor([hide.tokens], device=language.device)
     ends = language.model.generation_config.eos_token_id
     never = ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -71,7 +71,7 @@ def answer(language: LanguageModel, hide: Hidden) -> str:
 
 
 def right(said: str, number: str) -> bool:
-    """Whether the first number that was said is the one, all digits."""
+    """True if the first number that was said is the one, all digits."""
     found = re.match(r"\D*(\d+)", said)
     return found is not None and found[1] == number
 

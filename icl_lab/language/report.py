@@ -1,4 +1,4 @@
-"""What was found of a language model: numbers as grids, tables, pictures and the attention page."""
+"""Results on a language model: grids, tables, pictures and the attention page."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ def files(question: Question, language: LanguageModel, answers: Answers, command
 
 
 def table(question: Question, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus) -> list[str]:
-    """What was found, as lines of Markdown."""
+    """Results as lines of Markdown."""
     first = question.attns[0]
     shown = list(answers.places.steps)[-1::-4][::-1]
     bits = math.log(2) * corpus.bytes_a_token

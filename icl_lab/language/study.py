@@ -43,7 +43,7 @@ class Needles:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: of which model, with which rules, on which text, over how many windows of which length.
+    """Question to a language model: its normalizers, the text, number and length of windows.
 
     ``near`` is the length that rules take for that of training, and up to which a place counts as within; the model's
     own where it is 0.
@@ -64,12 +64,12 @@ class Question:
 
     @property
     def disk(self) -> OnDisk:
-        """Where the model lies."""
+        """Path of the model."""
         return OnDisk(Path(self.model))
 
     @property
     def short(self) -> str:
-        """What the model is called: its folder, or its file."""
+        """Name of the model: its folder, or its file."""
         return self.disk.name
 
     def tuned(self, corpus: Corpus) -> str:
@@ -78,13 +78,13 @@ class Question:
         return f"{self.short}-{hashlib.sha256(repr(asked).encode()).hexdigest()[:8]}"
 
     def options(self, corpus: Corpus) -> dict[str, Any]:
-        """What the record of the study says was asked; the text and the weights by their hashes too."""
+        """Options of the study as they are recorded; the text and the weights by their hashes too."""
         return {**asdict(self), "text": f"{corpus.name} {corpus.sha[:12]}", "weights": self.disk.fingerprint}
 
 
 @dataclass
 class Answers:
-    """What was measured: rows of the grids, and the losses of every window (b t) by rule."""
+    """Measurements: rows of the grids, and the losses of every window (b t) by normalizer."""
 
     places: Places
     losses: dict[str, Tensor] = field(default_factory=dict)

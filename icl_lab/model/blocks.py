@@ -19,7 +19,7 @@ See = Callable[[Tensor, Tensor], Tensor | None]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a block must know: its width and heads, of which family it is, and which parts are on."""
+    """Shape of a block: width, heads, family, and which parts are on."""
 
     width: int
     heads: int

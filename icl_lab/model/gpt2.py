@@ -68,7 +68,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def shape(self) -> Shape:
-        """What a block must know."""
+        """Shape of a block."""
         return Shape(self.width, self.heads, self.block == "llama", self.mlp, self.norm_of_blocks, self.qk_norm)
 
     @property
@@ -89,7 +89,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a task asks of a model: numbers in a token and in an answer, roles in turn, tokens of the longest prompt.
+    """Input and output of a model: numbers in a token and in an answer, roles in turn, tokens of the longest prompt.
 
     Where ``vocabulary`` is not 0, tokens are whole numbers below it. ``rescaling`` is what ``read_in=scaled`` does.
     """
@@ -165,7 +165,7 @@ class GPT2(nn.Module):
     def think(
         self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None = None, answers: slice = EVERYWHERE
     ) -> Tensor:
-        """As ``forward``, of tensors alone: tokens as there, the mask ``causal`` of their number, their places (t).
+        """``forward`` of tensors alone: tokens as there, the mask ``causal`` of their number, their places (t).
 
         Where a caller has autocast on, numbers are still read in and out as they are: half a precision is enough for
         the blocks, not for the digits of a prompt.
@@ -231,12 +231,12 @@ class GPT2(nn.Module):
 
     @property
     def prefix_consistent(self) -> bool:
-        """Whether an answer depends on nothing that comes after it, not even on how much does."""
+        """True if an answer depends on nothing that comes after it, not even on how much does."""
         parts = [part for part in self.modules() if isinstance(part, Normalizer | positions.Positions)]
         return all(part.prefix_consistent for part in parts)
 
     def bytes_a_prompt(self, t: int) -> float:
-        """What a forward pass without gradients holds at once for one prompt of ``t`` tokens, generously."""
+        """Upper estimate of the memory of a forward pass without gradients, in bytes for one prompt of ``t`` tokens."""
         spec, reading = self.spec, self.reading
         # Logits over a vocabulary may be the largest thing there is; a few numbers are nothing beside the blocks.
         answers = 8.0 * t * reading.outputs if reading.vocabulary else 0.0
@@ -262,7 +262,7 @@ class GPT2(nn.Module):
         )
 
     def learned(self) -> dict[str, float]:
-        """What the heads' rules have learned, by formula name, layer and head: ``{"s 0.1": 0.43}``.
+        """Learned parameters of the normalizers, by formula name, layer and head: ``{"s 0.1": 0.43}``.
 
         A parameter that all layers share (a vector over n) is left out.
         """

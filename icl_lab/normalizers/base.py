@@ -1,4 +1,4 @@
-"""What a normalizer is: queries, keys and visibility in, attention weights out.
+"""Base classes of normalizers: queries, keys and a mask in, attention weights out.
 
 Axis letters are those of ``icl_lab``: b prompts, h heads, t tokens, d head width. A row is one query; its n is the
 number of keys it may see. Scores are z = q.k / sqrt(d).
@@ -43,7 +43,7 @@ MASS = 1e-30
 
 @dataclass(frozen=True)
 class Site:
-    """Where one layer's rule sits: its heads, their width, tokens of the longest training prompt, its number from 0."""
+    """Layer of a normalizer: heads, their width, tokens of the longest training prompt, the layer's number from 0."""
 
     heads: int
     head_dim: int
@@ -103,7 +103,7 @@ class Normalizer(nn.Module, ABC):
 
     @property
     def takes_bias(self) -> bool:
-        """Whether position codes can add to its scores."""
+        """True if position codes can add to its scores."""
         return "bias" in signature(self.weights).parameters
 
     @property
@@ -248,7 +248,7 @@ def ratio(x: Tensor, total: Tensor, least: float = MASS) -> Tensor:
 
 
 def noise(dtype: torch.dtype) -> float:
-    """How far a weight times n may be from 1 by rounding alone: a row nearer than that to uniform is uniform."""
+    """Rounding tolerance of n w_j = 1: a row nearer to uniform than that is uniform."""
     return 100 * torch.finfo(dtype).eps
 
 
@@ -266,7 +266,7 @@ def uniform(visible: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def places(visible: Tensor) -> Tensor:
-    """Where each query stands among the keys, counted from 0: (t), or (b 1 t_q) where there are fewer queries.
+    """Place of each query among the keys, from 0: (t), or (b 1 t_q) where there are fewer queries.
 
     As many queries as keys are the same tokens. Otherwise keys of earlier tokens come from a cache: a query then stands
     at the last key that it sees (at 0 if it sees none), whatever the cache keeps free behind it.
@@ -319,7 +319,7 @@ def _causal_veil(t: int, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 
 def is_causal(visible: Tensor) -> bool:
-    """Whether ``visible`` is the very mask that ``causal`` hands out (an equal copy takes the general road)."""
+    """True if ``visible`` is the very mask that ``causal`` hands out (an equal copy takes the general road)."""
     return bool(getattr(visible, "causal", False))
 
 

@@ -74,5 +74,5 @@ class Recentred(Normalizer):
 
 
 def _late(visible: Tensor) -> Tensor:
-    """Whether a row sees more keys than the first three rows do, (t 1)."""
+    """True if a row sees more keys than the first three rows do, (t 1)."""
     return (count(visible) > FIRST).unsqueeze(-1)

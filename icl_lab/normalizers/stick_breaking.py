@@ -65,5 +65,5 @@ class StickBreaking(Normalizer):
 
 
 def _own(visible: Tensor) -> Tensor:
-    """Whether a key is the row's own token, as large as the mask (b 1 t_q t_k): all others that it sees are earlier."""
+    """True if a key is the row's own token, as large as the mask (b 1 t_q t_k): all others that it sees are earlier."""
     return torch.arange(visible.shape[-1], device=visible.device) == places(visible).unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""What ``list experiments`` says of one: what it is, what it costs at each preset, and what is finished."""
+"""Entry of ``list experiments``: title, cost at each preset, and what is finished."""
 
 from icl_lab.errors import BadValue
 from icl_lab.papers.schema import Experiment

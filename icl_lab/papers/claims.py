@@ -101,13 +101,13 @@ def _judged(finished: Finished, claim: Claim, source: Source, scale: Scale, cost
 
 
 def _without_luck(finding: Finding) -> bool:
-    """Whether there is an interval that leaves out the luck of the prompts."""
+    """True if there is an interval that leaves out the luck of the prompts."""
     effect = finding.found
     return effect is not None and not math.isnan(effect.low) and math.isnan(effect.prompts_error[0])
 
 
 def _prompts(analysis: Analysis, finished: Finished, claim: Claim) -> int:
-    """How many prompts a model is asked, at the least of the sets that are drawn; 0 where it is asked none."""
+    """Number of prompts that a model is asked, at the least of the sets that are drawn; 0 where it is asked none."""
     return min((count for count, _ in analysis.asks(finished.spec(claim.left.of))), default=0)
 
 

@@ -152,7 +152,7 @@ class Finished:
 
 @lru_cache(maxsize=64)  # of experiments at several scales it is often the same
 def _errors_of_reference(task_choice: str, name: str, test: bytes) -> Errors:
-    """What each prompt of a test, a ``TestSpec`` as JSON, adds to the headline of a reference."""
+    """Contribution of each prompt of a test, a ``TestSpec`` as JSON, to the headline of a reference."""
     task = tasks.build(task_choice)
     predict = task.references()[name]
     return measure({name: Subject(predict)}, task, msgspec.json.decode(test, type=TestSpec)).errors

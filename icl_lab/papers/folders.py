@@ -81,7 +81,7 @@ def prepared(finished: Finished, analysis: Analysis) -> Analysis:
 
 
 class Studies:
-    """What an analysis found, as folders hold it: each is read once, and a claim from the one that has most of it.
+    """Stored results of an analysis: each folder is read once, and a claim from the one that has most of it.
 
     A folder that answers another question (``asked_otherwise``) is none of them.
     """

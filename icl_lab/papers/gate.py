@@ -1,4 +1,4 @@
-"""Whether the models of a claim have learned their task: before anything far from training is judged."""
+"""True if the models of a claim have learned their task: before anything far from training is judged."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -54,7 +54,7 @@ def failed(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
 
 
 def _far(side: Quantity, finished: Finished) -> bool:
-    """Whether the cells of a side lie outside training conditions; cells of an analysis' own axes do, or all of it."""
+    """True if the cells of a side lie outside training conditions; cells of an analysis' own axes do, or all of it."""
     spec = finished.spec(side.of)
     here = summary.training_cell(finished.task, spec)
     if any(axis not in here or value != here[axis] for axis, values in side.cells.items() for value in values):
@@ -76,7 +76,7 @@ def _shares(finished: Finished, of: str, seeds: Sequence[int]) -> list[float]:
 
 
 def _share(finished: Finished, of: str, seed: int) -> float | None:
-    """Where the error in training conditions lies: 0 as the best reference, 1 as the best trivial one; None unknown."""
+    """Normalised training error: 0 is the best reference, 1 the best trivial one; None unknown."""
     values, task = finished.at_home(of, seed), finished.task
     if not values:
         return None

@@ -33,7 +33,7 @@ PART = 4  # of the prompts of an analysis, one in so many is counted at the leas
 
 @dataclass(frozen=True)
 class Source:
-    """Where the two sides of a claim are read: the training seeds that both have, their values, the luck of prompts.
+    """Source of a claim's two sides: the training seeds that both have, their values, the variance over prompts.
 
     ``silent`` are seeds in which a side has no value, and why, and ``suggested_by`` seeds that led to the claim: they
     are none of ``seeds``.
@@ -120,7 +120,7 @@ def _luck(
     others: Sequence[int],
     scale: Scale,
 ) -> Callable[[int], Evaluation | None]:
-    """How far left - right over the first so many seeds hangs on the prompts, from values on resamples of these.
+    """Standard error over prompts of left - right over the first so many seeds, from values on resamples.
 
     ``on_resamples`` returns them for a side and a seed, (1 + resamples), the same resamples for all; None where they
     are not kept. Seeds of which they are stand for those of which they are not, a later one, or one of the ``others``
@@ -145,7 +145,7 @@ def _luck(
 def _most_luck(
     prompts_error: Callable[[Quantity, int], float], sides: Sequence[Quantity], seeds: Sequence[int], scale: Scale
 ) -> Callable[[int], Evaluation | None]:
-    """How far left - right over the first so many seeds hangs on the prompts at most, where single ones are not kept.
+    """Bound of the standard error over prompts of left - right, where errors of single prompts are not kept.
 
     Formula: e = mean over seeds of (e_left + e_right), a standard error; no correlation of sides and seeds makes it
     greater

@@ -1,4 +1,4 @@
-"""Whether the verdicts of the ledger hold: each against the training seeds that came after the look that decided."""
+"""True if the verdicts of the ledger hold: each against the training seeds that came after the look that decided."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ def having_later(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def summary(entries: Sequence[Entry]) -> str:
-    """How many verdicts there are, after how many enough seeds came, and what these say, in a sentence or two."""
+    """Sentences on replication: verdicts, those with enough later seeds, and what these say."""
     there, verdicts = having_later(entries), sum(entry.finding.verdict in DECIDED for entry in entries)
     if not there:
         return f"After none of {verdicts} verdicts came three or more seeds."

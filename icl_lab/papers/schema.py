@@ -1,4 +1,4 @@
-"""What the file of an experiment says: which runs, which analysis, what was claimed, and where it was printed."""
+"""Schema of an experiment file: runs, analysis, claims, and where they were printed."""
 
 import math
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the printed numbers stand: a table of ``icl_lab.published``, and which of its columns mean what.
+    """Source of the printed numbers: a table of ``icl_lab.published``, and which of its columns mean what.
 
     ``shifted`` names rows whose column is in doubt, with the axis values that are to be added for the other reading.
     ``where`` names further labels of all rows. A value of the axis here is ``times`` the number in ``column``; without
@@ -109,7 +109,7 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one file says.
+    """Contents of one experiment file.
 
     ``analysis`` names what the claims are read from: ``compare`` for the grids of the runs themselves, or an analysis
     of ``icl_lab.analyses``, whose own options stand under ``[options]``.
@@ -152,13 +152,13 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def read_from_tests(self) -> bool:
-        """Whether its claims are read from the tests of its runs, so that a model alone does not do."""
+        """True if its claims are read from the tests of its runs, so that a model alone does not do."""
         question = self.question()
         return question is None or question.reads_grids
 
     @property
     def tested(self) -> bool:
-        """Whether its runs are tested as well as trained: for its claims, or to know whether they have learned."""
+        """True if its runs are tested as well as trained: for its claims, or to know whether they have learned."""
         question = self.question()
         learned = question is not None and question.trains and not all(claim.ungated for claim in self.claims)
         return self.read_from_tests or learned

@@ -1,4 +1,4 @@
-"""What becomes of a claim: from two rows of numbers, one number a training seed, to a verdict that can end."""
+"""Verdict on a claim from two rows of numbers, one number a training seed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of a claim at one scale: the verdict, the look that it rests on, and what more would decide it."""
+    """Finding on a claim at one scale: the verdict, the look that it rests on, and what more would decide it."""
 
     claim: Claim
     verdict: Verdict
@@ -96,7 +96,7 @@ class Finding:
 
     @property
     def more(self) -> int | None:
-        """How many more seeds would decide an open claim, were effect and spread to stay; None where none would."""
+        """Further seeds that would decide an open claim, were effect and spread to stay; None where none would."""
         aim = self._look(len(self.seeds))
         return None if aim is None else aim - len(self.seeds)
 
@@ -111,7 +111,7 @@ class Finding:
 
     @property
     def outlook(self) -> str:
-        """What would decide an open claim, in words: seeds and hours of one core, or more test prompts."""
+        """Outlook of an open claim in words: seeds and hours of one core, or more test prompts."""
         few = self.decision is not None and self.verdict == "inconclusive"
         if self.verdict == "one seed" or (few and len(self.seeds) < min(sequential.SPENT)):
             return f"{_more(min(sequential.SPENT) - len(self.seeds))} for a first look"
@@ -179,7 +179,7 @@ def judge(
 
 
 def margin_of(claim: Claim, scale: Scale) -> float:
-    """What counts as no difference: the claim's own margin, a ratio where ratios are compared, or that of the scale."""
+    """Margin of no difference: the claim's own, a ratio where ratios are compared, or that of the scale."""
     if claim.margin is None:
         return MARGIN[scale]
     require(scale == "difference" or claim.margin > 1, "the margin of a ratio must be above 1", claim.margin)

@@ -1,1 +1,1 @@
-"""What a rule does to scores and what it costs, without any training."""
+"""Normalizers without training: weights of given scores, and costs."""

@@ -111,7 +111,7 @@ def _weights(rule: Normalizer, z: Tensor) -> Tensor:
 
 
 def _by_row(rule: Normalizer) -> bool:
-    """Whether one query by itself gets one row of weights, which follow its scores."""
+    """True if one query by itself gets one row of weights, which follow its scores."""
     z = torch.tensor([[0.5, -2.0, 1.5, -1.0, 3.0]], dtype=torch.float64)
     try:
         with torch.no_grad():

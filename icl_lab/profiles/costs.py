@@ -1,4 +1,4 @@
-"""What a rule costs: the poster's count of operations, and measured time and memory beside softmax.
+"""Cost of a normalizer: the poster's count of operations, and measured time and memory beside softmax.
 
 A count of the activation alone leaves out the products with keys and values, so it does not predict a time; the
 measured ratios are of the whole ``attend``, each by the road that it takes here (softmax by a fused kernel).

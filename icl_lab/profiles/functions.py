@@ -1,4 +1,4 @@
-"""What a rule does to scores, without a model: who concentrates, and who fades.
+"""Weights that a normalizer gives to made-up scores, without a model: concentration and fading.
 
 Every rule is asked through ``weights`` itself, with queries and keys made so that the scores are the wanted ones: all
 have length sqrt(64) = 8, as vectors of unit channels have, and their angle gives q.k / 8 = z, from -8 to 8. A rule that

@@ -28,7 +28,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a table was printed; conditions and units hold for all its cells."""
+    """Source of a printed table; conditions and units hold for all its cells."""
 
     paper: str
     table: str
@@ -46,7 +46,7 @@ class Note:
     text: str
 
     def covers(self, row: "Row", column: str | None = None) -> bool:
-        """Whether the note is about this row, or about this column of it."""
+        """True if the note is about this row, or about this column of it."""
         here = all(row[label].text in wanted for label, wanted in self.where.items())
         return here and (column is None or not self.columns or column in self.columns)
 
@@ -144,7 +144,7 @@ def _cell(text: str) -> Cell:
 
 
 def _same(cell: Cell, value: object) -> bool:
-    """Whether a cell is the wanted label: 1, 1.0 and "1" are one label, "tau=5" is only itself."""
+    """True if a cell is the wanted label: 1, 1.0 and "1" are one label, "tau=5" is only itself."""
     wanted = _cell(str(value))
     return cell.text == wanted.text or cell.number == wanted.number
 

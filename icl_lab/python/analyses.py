@@ -26,7 +26,7 @@ Asked = Run | Sequence[Run]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Answer:
-    """What an analysis found, and the folder that it was written to."""
+    """Result of an analysis, and the folder that it was written to."""
 
     question: str
     analysis: "Analysis"
@@ -40,7 +40,7 @@ class Answer:
 
     @property
     def found(self) -> Any:
-        """What the analysis found, in a form of its own; most have labelled grids (``grids``)."""
+        """Result in the analysis' own form; most have labelled grids (``grids``)."""
         return self.made.found
 
     @property
@@ -50,7 +50,7 @@ class Answer:
 
     @property
     def finding(self) -> str:
-        """What was found, in one sentence; empty where the analysis has none."""
+        """Summary in one sentence; empty where the analysis has none."""
         return self.analysis.finding(self.found)
 
     @property

@@ -1,4 +1,4 @@
-"""What one would type on the command line to ask the same of models."""
+"""Command line of a call from Python."""
 
 import dataclasses
 from collections.abc import Sequence

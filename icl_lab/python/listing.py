@@ -1,4 +1,4 @@
-"""What there is to choose from, as tables, and parts of one's own."""
+"""Lists of parts, presets and runs as tables, and parts of one's own."""
 
 from collections.abc import Callable
 from pathlib import Path

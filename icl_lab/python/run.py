@@ -68,14 +68,14 @@ class Run:
 
     @property
     def command(self) -> str:
-        """What one would type to make this run (and the seeds before it) again."""
+        """Command that makes this run (and the seeds before it) again."""
         from icl_lab.runs.command import repeats
 
         return repeats(self.stored, self.lab.store.root)
 
     @property
     def env(self) -> dict[str, Any]:
-        """What the numbers may depend on beside specification and seed: versions, device, threads, commit, time."""
+        """Environment of the run: versions, device, threads, commit, time."""
         return self.stored.env()
 
     @cached_property

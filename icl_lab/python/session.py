@@ -25,7 +25,7 @@ Folder = str | PathLike[str]
 
 @dataclass(frozen=True)
 class Here:
-    """Where runs are kept and what they run on, as every function of this package takes it."""
+    """Results folder, device and evidence, as every function of this package takes them."""
 
     results: Folder = RESULTS
     device: str = "auto"
@@ -36,7 +36,7 @@ class Here:
 
     @property
     def fleet(self) -> "Fleet":
-        """Where workers are: on this machine."""
+        """Workers of this machine."""
         from icl_lab.workers.fleet import Fleet
 
         return Fleet(device=self.device, threads=self.threads)

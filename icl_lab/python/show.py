@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook: small pieces of HTML, every text in them escaped."""
+"""HTML of results for notebooks, every text in it escaped."""
 
 import base64
 import html

@@ -43,7 +43,7 @@ class Study:
 
     @property
     def verdict(self) -> str:
-        """What was found, in one sentence."""
+        """Summary in one sentence."""
         from icl_lab.comparison.verdict import sentence
 
         return sentence(self.numbers)

@@ -1,1 +1,1 @@
-"""What a run is: its specification, its folder, its measurement, its environment."""
+"""Runs: specification, folder on disk, measurement, environment."""

@@ -1,4 +1,4 @@
-"""What a run says of itself while it is in work: a small file in its folder, for those who watch, gone at the end.
+"""Status of a running run: a small file in its folder, for those who watch, removed at the end.
 
 It is no part of what a run is: it is hidden, in no manifest and in no hash, and nothing is ever read from it but by a
 person. A process that is killed leaves it behind; then its time tells that nobody works there any more.
@@ -26,7 +26,7 @@ Point = TypeVar("Point")
 
 
 class Word(msgspec.Struct, frozen=True):
-    """Where a run stands: ``done`` of ``total`` steps (or shifts of the test), ``since`` the first of this process.
+    """Progress of a run: ``done`` of ``total`` steps (or shifts of the test), ``since`` the first of this process.
 
     ``seconds`` of work in this stage, ``pause`` the time between the last two words, ``written`` the time of the clock.
     """

@@ -1,4 +1,4 @@
-"""What differs between a specification and its preset, as it would be typed."""
+"""Difference of a specification from its preset, as ``--set`` would be typed."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What one would type on the command line to train a run."""
+"""Command line that trains a run."""
 
 import shlex
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is taken from a run's folder into the evidence, once it has been checked; no damaged run gets past here."""
+"""Checks of a run before it is added to the evidence; a damaged one is refused."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -44,7 +44,7 @@ def files(
 
 
 def tested(run: Run, held: Kept | None) -> bool:
-    """Whether a run has tests with other rules, of the very model that the evidence is of."""
+    """True if a run has tests with other rules, of the very model that the evidence is of."""
     if held is None or not _tests(run) or not (run.folder / "env.json").exists():
         return False
     return reuse.same_model(held, run.env())

@@ -57,5 +57,5 @@ def put(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = False) -> 
 
 
 def _whole(place: Path, data: Mapping[str, bytes]) -> bool:
-    """Whether a folder holds nothing but a part of the study with these files."""
+    """True if a folder holds nothing but a part of the study with these files."""
     return study_folder.free(place, msgspec.json.decode(data[RECORD], type=StudyRecord))

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, device, threads, commit."""
+"""Environment of a run: versions, device, threads, commit."""
 
 import importlib.metadata
 import os

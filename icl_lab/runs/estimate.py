@@ -1,4 +1,4 @@
-"""How long training and test of a run will take here, before it is begun, and where one that was stopped stands."""
+"""Estimated time of training and test on this machine, and the step of a stopped run."""
 
 import time
 

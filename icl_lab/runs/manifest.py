@@ -1,4 +1,4 @@
-"""What the folder of a run holds, as it was written: the size and the checksum of every file, in ``manifest.json``.
+"""Manifest of a run's folder: size and checksum of every file as it was written, in ``manifest.json``.
 
 It is written before the files that it names, so that a file which it does not name cannot come from a write that was
 cut short. Pictures, checkpoints and whatever else is made again for the asking are not named. Folders that were written
@@ -19,7 +19,7 @@ WAY_OUT = "icl-lab repair makes it again, as does repeating the run with --force
 
 
 class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file was when it was written: its bytes counted, and their SHA-256."""
+    """Size and SHA-256 of a file as it was written."""
 
     size: int
     sha256: str
@@ -71,7 +71,7 @@ def check(folder: Path, name: str, data: bytes | None) -> None:
 
 
 def compare(folder: Path, stamps: Mapping[str, Stamp], name: str, data: bytes | None) -> None:
-    """As ``check``, with the manifest read already."""
+    """``check`` with the manifest read already."""
     path, stamp = folder / name, stamps.get(name)
     if stamp is None:
         if data is not None:

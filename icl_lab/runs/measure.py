@@ -84,7 +84,7 @@ class Measured:
 
 
 class Errors:
-    """What each prompt adds to the headline metric: one row a cell of the grid, one column a prompt.
+    """Contribution of each prompt to the headline metric: one row a cell of the grid, one column a prompt.
 
     The mean of a row is the value of its cell; paired between two models, row by row and prompt by prompt, it says how
     far a difference hangs on the prompts that were drawn. Prompts of the published set that share a function are one
@@ -143,7 +143,7 @@ class Errors:
         return made
 
     def keeps(self, cells: Sequence[Mapping[str, float]]) -> bool:
-        """Whether errors of all these cells are here: of a run of the evidence they are where a claim reads them."""
+        """True if errors of all these cells are here: of a run of the evidence they are where a claim reads them."""
         try:
             return all(self.at(cell) is not None for cell in cells)
         except KeyError:

@@ -1,4 +1,4 @@
-"""Where the answers of a prompt lie: steps of half an octave, within training and beyond it."""
+"""Places of answers in a prompt: steps of half an octave, within training and beyond it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +24,7 @@ class Places:
 
     @cached_property
     def tokens(self) -> np.ndarray:
-        """How many tokens are read before each answer that counts."""
+        """Number of tokens that are read before each answer that counts."""
         return np.asarray(self.read)[self.skipped :]
 
     @cached_property

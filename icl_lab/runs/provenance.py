@@ -83,7 +83,7 @@ def parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
 
 
 def _stored(folder: Path) -> list[dict[str, str]]:
-    """What the ``env.json`` of a run says of its outside parts."""
+    """Outside parts that the ``env.json`` of a run names."""
     parts = _env(folder).get(FIELD, [])
     return [part for part in parts if isinstance(part, dict) and {"kind", "name", "sha256"} <= set(part)]
 

@@ -1,4 +1,4 @@
-"""What is damaged in a run removed, and no more, so that it is done again from what is whole."""
+"""Repair of a run: damaged files are removed, and no more, so that it is done again from what is whole."""
 
 from contextlib import suppress
 
@@ -58,7 +58,7 @@ def _remove(run: Run) -> None:
 
 
 def _trained(run: Run) -> bool:
-    """Whether all that training left is as it was written; the weights may have been removed."""
+    """True if all that training left is as it was written; the weights may have been removed."""
     try:
         manifest.read(run.folder)
         for name in TRAINED:

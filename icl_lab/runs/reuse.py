@@ -30,7 +30,7 @@ def weights(run: Run, say: Say) -> None:
 
 
 def there(run: Run) -> bool:
-    """Whether the run need not be trained, only tested: its own model is there, or that of one trained alike."""
+    """True if the run need not be trained, only tested: its own model is there, or that of one trained alike."""
     return run.trained or next(_alike(run, lambda _: None), None) is not None
 
 
@@ -52,7 +52,7 @@ def _of_this_model(run: Run, env: bytes) -> dict[str, bytes]:
 
 
 def same_model(held: Kept, env: Mapping[str, Any]) -> bool:
-    """Whether what the evidence holds was measured with the very model that an ``env.json`` is about."""
+    """True if what the evidence holds was measured with the very model that an ``env.json`` is about."""
     if "env.json" not in held:
         return False
     return bool(json.loads(held.read("env.json")).get("model_sha256") == env.get("model_sha256"))

@@ -82,12 +82,12 @@ class Run:
 
     @property
     def training(self) -> tuple[str, int]:
-        """What names its training: runs that share it differ in their test, or in the rule put in for it, alone."""
+        """Key of the training: runs that share it differ in their test, or in the normalizer put in for it, alone."""
         return self.spec.training.hash, self.seed
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What a row of any grid says of the run that it comes from."""
+        """Label columns of the run in every grid."""
         return {"task": self.spec.task, "preset": self.spec.preset, "spec": self.spec.hash, "seed": self.seed}
 
     @property
@@ -97,7 +97,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the grid is there."""
+        """True if the grid is there."""
         return self._has("grid.csv", self.place)
 
     def swapped(self, rule: str) -> "Run":
@@ -106,12 +106,12 @@ class Run:
 
     @property
     def trained(self) -> bool:
-        """Whether the trained model is there (the evidence holds the weights of few runs)."""
+        """True if the trained model is there (the evidence holds the weights of few runs)."""
         return self._has("model.safetensors", self.folder)
 
     @property
     def recorded(self) -> bool:
-        """Whether the history of its training is there."""
+        """True if the history of its training is there."""
         return self._has("history.csv", self.folder)
 
     @property
@@ -184,7 +184,7 @@ class Run:
 
     @property
     def _owner(self) -> str:
-        """What a checkpoint says of the run that it belongs to."""
+        """Owner of a checkpoint, as it is written in it."""
         return f"{self.spec.task} {self.spec.attn} {self.spec.hash} seed {self.seed}"
 
     def keep_divergence(self, reason: Diverged, env: Mapping[str, Any]) -> None:
@@ -326,7 +326,7 @@ class Run:
             publish(self.folder / SPEC, _json(self.spec.whole()).encode())
 
     def _results(self) -> Iterator[tuple[Path, str]]:
-        """What makes a run the user's own: weights or a grid."""
+        """Files that make a run the user's own: weights or a grid."""
         yield self.folder, "model.safetensors"
         yield self.folder, "grid.csv"
         if self.swap:

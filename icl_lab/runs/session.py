@@ -11,7 +11,7 @@ from icl_lab.runs.store import Store
 
 @dataclass(frozen=True)
 class Lab:
-    """Where a run is kept, what it runs on, and how progress is reported."""
+    """Session: results folder, device, and how progress is reported."""
 
     store: Store
     device: torch.device

@@ -1,4 +1,4 @@
-"""What a run will take of memory and time, worked out from its specification alone: nothing is allocated or measured.
+"""Estimated memory and time of a run, from its specification alone: nothing is allocated or measured.
 
 The estimate errs on the side of too much: it counts activations as if every rule kept all that the greediest keeps, and
 a checkpoint as written at the worst moment. docs/speed.md holds it beside measured peaks.
@@ -35,7 +35,7 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Size:
-    """What one run takes: parameters, bytes of its training and of its test, seconds of both."""
+    """Size of a run: parameters, bytes of its training and of its test, seconds of both."""
 
     parameters: int
     model: float

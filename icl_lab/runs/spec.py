@@ -1,4 +1,4 @@
-"""What a run is, resolved to the last field, and the text that changes a field."""
+"""Specification of a run, resolved to the last field, and the text that changes a field."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        """What a run is called and found by: ``task/rule/preset-hash``."""
+        """Name of a specification: ``task/normalizer/preset-hash``."""
         return f"{self.task}/{self.attn}/{self.preset}-{self.hash}"
 
     def whole(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return GPT2(self.model, self.reading(task), self.attn, stream(seed, "init"))
 
     def reading(self, task: Task) -> Reading:
-        """What the task asks of the model; the longest training prompt is the last that the curriculum reaches."""
+        """Input and output of the model; the longest training prompt is the last that the curriculum reaches."""
         rescaling = task.rescaling(_usual_rescale(task)) if self.model.read_in == "scaled" else None
         tokens = task.tokens(self.train.longest)
         return Reading(task.width, task.outputs, task.roles, tokens, task.vocabulary, rescaling)

@@ -38,7 +38,7 @@ class Store:
         return sorted(seed for seed in found if seed is not None)
 
     def has(self, preset: str) -> bool:
-        """Whether a run of this preset has begun here, or is held by the evidence."""
+        """True if a run of this preset has begun here, or is held by the evidence."""
         own = any(self.root.glob(f"runs/*/*/{preset}-*/seed-*"))
         return own or (self.layer is not None and any(f"/{preset}-" in kept.key for kept in self.layer.runs()))
 

@@ -60,12 +60,12 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> str:
-        """What names it inside its study."""
+        """Name inside its study."""
         return f"{self.label}, seed {self.seed}"
 
 
 class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a study is (kind, options and runs decide its identity), and what made it."""
+    """Record of a study: kind, options and runs decide its identity; command, commit and time say what made it."""
 
     kind: str
     options: dict[str, Any]
@@ -94,7 +94,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
 
     def contains(self, other: "StudyRecord") -> bool:
-        """Whether this is the same question, asked of the same runs and perhaps of more: then nothing of it is lost."""
+        """True if this is the same question, asked of the same runs and perhaps of more: then nothing of it is lost."""
         return (self.kind, self.options) == (other.kind, other.options) and set(other.runs) <= set(self.runs)
 
     def usual_name(self, tag: str = "") -> str:
@@ -110,7 +110,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sound(self) -> bool:
-        """Whether the seal is that of the record, where it has one."""
+        """True if the seal is that of the record, where it has one."""
         bare = msgspec.structs.replace(self, seal="")
         return not self.seal or self.seal == hashlib.sha256(bare.json()).hexdigest()
 
@@ -285,7 +285,7 @@ def _own(root: Path, name: str) -> None:
 
 
 def free(folder: Path, record: StudyRecord) -> bool:
-    """Whether a study may be written into a folder: it is new or empty, or holds nothing but a part of this study."""
+    """True if a study may be written into a folder: it is new or empty, or holds nothing but a part of this study."""
     if not folder.exists() or not any(folder.iterdir()):
         return True
     there = read(folder)

@@ -154,7 +154,7 @@ def _picture(grid: Grid, task: Task, here: Mapping[str, float]) -> Grid:
 
 
 def _present(grid: Grid, labels: Mapping[str, float]) -> dict[str, float]:
-    """Where the grid leaves training conditions out, its nearest value stands for them."""
+    """Training conditions in a grid; where it leaves them out, its nearest value stands for them."""
     return {axis: min(grid.values(axis), key=lambda there: abs(there - value)) for axis, value in labels.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a task is: it draws prompts, and says how an answer to one is scored.
+"""Base class of tasks: a task draws prompts and scores answers.
 
 Nothing here knows that a transformer exists: a predictor is anything that maps a prompt to outputs (b t c).
 """
@@ -101,7 +101,7 @@ class Task(Speaker, ABC):
 
     @abstractmethod
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
-        """What ``errors`` returned -> each metric of each prompt, (b) or (b g).
+        """Errors, as ``errors`` returns them -> each metric of each prompt, (b) or (b g).
 
         A cell of the grid is the mean over the g classes of the mean over the prompts; NaN means that the prompt does
         not count in that class.
@@ -111,12 +111,12 @@ class Task(Speaker, ABC):
 
     @property
     def prefixes(self) -> bool:
-        """Whether a shorter prompt is the beginning of a longer one."""
+        """True if a shorter prompt is the beginning of a longer one."""
         return False
 
     @property
     def suffixes(self) -> bool:
-        """Whether the last examples of a prompt are a prompt, whose answers are those of the whole."""
+        """True if the last examples of a prompt are a prompt, whose answers are those of the whole."""
         return False
 
     def published(self, length: int, **shift: float) -> Prompt:
@@ -184,7 +184,7 @@ class Task(Speaker, ABC):
         raise BadValue(f"{self.name} knows no deviant: its tokens are not numbers to be stretched.")
 
     def misleads(self, prompt: Prompt, at: int) -> Tensor | None:
-        """Whether the number with index ``at`` by itself says the opposite of the last answer's truth, (b).
+        """True if the number with index ``at`` by itself says the opposite of the last answer's truth, (b).
 
         None where a single number says nothing of the answer.
         """
@@ -301,7 +301,7 @@ class Task(Speaker, ABC):
 
     @property
     def rates(self) -> bool:
-        """Whether errors are rates, from 0 to 1; else they are losses or squares, with no upper end."""
+        """True if errors are rates, from 0 to 1; else they are losses or squares, with no upper end."""
         return self.worst == 1
 
     @property

@@ -1,4 +1,4 @@
-"""What a task declares of itself so that tables, figures and analyses need not know it by name."""
+"""Declarations of a task, so that tables, figures and analyses need not know it by name."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Label:
-    """How an axis is called: in words beside a picture, and as a symbol in the head of a table."""
+    """Name of an axis: in words beside a picture, and as a symbol in the head of a table."""
 
     words: str
     symbol: str = ""

@@ -1,4 +1,4 @@
-"""What a linear function of vectors is taken to be, from the examples before each query.
+"""Estimators of a linear function of vectors from the examples before each query.
 
 Every estimator maps inputs x (b L d) and labels y (b L) to answers (b L): the one to x_i reads the examples before i.
 """

@@ -146,7 +146,7 @@ class Maximum(Task):
 @registry.add("mean-value")
 @dataclass(frozen=True, kw_only=True)
 class MeanValue(Task):
-    """What is the mean of the numbers so far?
+    """Mean of the numbers so far.
 
     Formula: x_i = m + sigma z_i, m ~ N(0, 1) one a prompt, z ~ N(0, 1) -> (x_1 + .. + x_i) / i; squared error
     Paper: none; the counterpart of the max retrieval of Velickovic et al. 2024, arXiv 2410.01104

@@ -19,7 +19,7 @@ MOST = 100_000  # symbols, and keys: tokens are one-hot
 @registry.add("needle")
 @dataclass(frozen=True, kw_only=True)
 class Needle(Task):
-    """What value did the key have that is asked for at the end?
+    """Retrieval of the value of the key that is asked for at the end.
 
     Formula: ... k v_1 .. v_m ... q k -> v_1 .. v_m; one-hot tokens, cross-entropy of each answer symbol
     Paper: after Nakanishi 2025, arXiv 2501.19399, Section 3.3, and Task 3 of El Alami & El Hassani's poster
@@ -201,7 +201,7 @@ class Needle(Task):
         return context[:, -1, : self.alphabet]
 
     def value_places(self, prompt: Prompt) -> Tensor:
-        """What follows the key that is asked for, (b m)."""
+        """Tokens after the key that is asked for, (b m)."""
         ids, m = prompt.tokens.argmax(2), self.answer
         body = ids[:, : -self.question]
         key = torch.full_like(ids[:, :1], self.alphabet) if self.keys == 1 else ids[:, -m].unsqueeze(1)

@@ -1,4 +1,4 @@
-"""What a model reads, what is wanted of it, and how a token or an answer is written for a reader."""
+"""Prompts: tokens, targets, and how a token or an answer is written for a reader."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is answered at a token, beside the truth; ``error`` as the task scores it."""
+    """Answer at a token, beside the truth; ``error`` as the task scores it."""
 
     token: int
     answer: str

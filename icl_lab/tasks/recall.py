@@ -185,7 +185,7 @@ class Recall(Task):
         return tokens.gather(1, places.cummax(1).values)
 
     def _beside(self, tokens: Tensor, *, first: bool = False) -> Tensor:
-        """What followed where each token stood before, the last time or the first, (b t); 0 where it did not."""
+        """Token after the last (or first) earlier occurrence of each token, (b t); 0 where there is none."""
         at = torch.arange(tokens.shape[1], device=tokens.device)
         before = (tokens.unsqueeze(2) == tokens.unsqueeze(1)) & (at < at.unsqueeze(1))
         place = before.int().argmax(2) if first else torch.where(before, at, -1).amax(2)

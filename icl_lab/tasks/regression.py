@@ -82,7 +82,7 @@ class Regression(Task):
 
     @property
     def prefix(self) -> str:
-        """What stands before the names of metrics."""
+        """Prefix of the names of metrics."""
         return "new-" if self.functions == "new" else ""
 
     @property
@@ -91,7 +91,7 @@ class Regression(Task):
 
     @property
     def beside(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Of fixed functions, the references on new ones too."""
+        """References; of fixed functions, those on new ones too."""
         return ("mse-late", "new-mse-late") if self.tasks and not self.prefix else (self.headline,)
 
     @property
@@ -200,7 +200,7 @@ class Regression(Task):
         return sigma_x * sigma_f * math.sqrt(self.size)
 
     def references(self) -> dict[str, Predictor]:
-        """Those of Garg et al., with ridge at the noise of training, which is the Bayes answer to w ~ N(0, I).
+        """Reference predictors of Garg et al., with ridge at the noise of training, the Bayes answer to w ~ N(0, I).
 
         Where functions are fixed, the Bayes answer is that of ``discrete-mmse``; where they are sparse, ``lasso`` is
         the usual one.
@@ -218,7 +218,7 @@ class Regression(Task):
         return found
 
     def marks(self, prompt: Prompt) -> list[Mark]:
-        """Of an input its first three numbers."""
+        """First three numbers of an input."""
         found = []
         for t, token in enumerate(prompt.tokens[0].tolist()):
             shown = token[:1] if t % 2 else token[:3]

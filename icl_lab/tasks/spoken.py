@@ -27,7 +27,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Speech:
-    """What a task says of itself in words.
+    """A task in words.
 
     ``says`` tells a reader what the answer is. ``choices`` are all answers there are, in the order of the targets;
     without any a number is asked for. ``last`` says that the headline scores the last answer of a prompt; otherwise it
@@ -61,7 +61,7 @@ class Speaker:
 
     @property
     def speech(self) -> Speech | None:
-        """What the task says of itself in words; None where it has not been put into words."""
+        """The task in words; None where it has not been put into words."""
         return None
 
     def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
@@ -77,7 +77,7 @@ class Speaker:
         return speech.choices[int(target)] if speech and speech.choices else number(target)
 
     def heard(self, scores: Tensor) -> Tensor:
-        """What was said -> the outputs (c) of a token.
+        """Spoken answer -> the outputs (c) of a token.
 
         ``scores`` holds one number for each choice, a log-probability or ``SURE`` for the one that was named; or the
         number that was said, (1). Two choices and one output: the logit is the second score less the first.

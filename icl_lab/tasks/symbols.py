@@ -1,4 +1,4 @@
-"""What tasks share whose tokens and answers are symbols: one logit for each."""
+"""Helpers of tasks whose tokens and answers are symbols: one logit for each."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What the checks of every contract are written with."""
+"""Assertions of contract checks."""
 
 import torch
 from torch import Tensor

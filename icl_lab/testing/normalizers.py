@@ -146,7 +146,7 @@ class _Asked(torch.nn.Module):
 
 
 def seeds_can_be_stacked_where_declared(choice: str) -> None:
-    """Where ``stackable``, ``torch.func.vmap`` over the parameters of two seeds gives what each gives alone."""
+    """Check, where ``stackable``: ``torch.func.vmap`` over the parameters of two seeds gives what each gives alone."""
     seeds = [_Asked(build(choice)) for _ in range(2)]
     for seed, each in enumerate(seeds):
         stir(each.rule, seed)

@@ -68,7 +68,7 @@ def hiding_is_deleting(choice: str) -> None:
 
 
 def hiding_is_deleting_anywhere(choice: str) -> None:
-    """What a hidden token is changes nothing; nor does that it is there, unless the rule reads positions or length."""
+    """A hidden token changes nothing; nor does its presence, unless the normalizer reads positions or length."""
     rule, (q, k, _), visible = stirred(choice), qkv(), ragged(7)
     w = rule.weights(q, k, visible)
     other = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""What normalizers are checked on: rules with parameters off their start, queries, keys, values, masks, hard scores."""
+"""Inputs of normalizer checks: moved parameters, queries, keys, values, masks, hard scores."""
 
 import math
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ class FromQueries(Normalizer):
 
     @property
     def takes_bias(self) -> bool:
-        """That of the normalizer inside."""
+        """Trait of the normalizer inside."""
         return self.rule.takes_bias
 
     def weights(
@@ -68,7 +68,7 @@ def _tokens(q: Tensor) -> Tensor:
 
 
 def finished(rule: Normalizer, q: Tensor, o: Tensor) -> Tensor:
-    """What a rule makes of ``weights @ v``, (b h t_q d), beside these queries."""
+    """Output of a normalizer after ``weights @ v``, (b h t_q d), beside these queries."""
     return rule.output_at(q, o) if isinstance(rule, FromQueries) else rule.output(o)
 
 

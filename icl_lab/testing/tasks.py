@@ -1,4 +1,4 @@
-"""What every task must keep to. Each check takes a choice such as ``every:balance=half``.
+"""Contract checks of tasks. Each takes a choice such as ``every:balance=half``.
 
 A check raises ``AssertionError`` with a sentence that says what is wrong; a task passes when none does.
 """
@@ -69,7 +69,7 @@ def a_shift_adds_no_draws(choice: str) -> None:
 
 
 def a_prefix_is_scored_as_the_whole(choice: str) -> None:
-    """Where shorter prompts are prefixes, cutting a prompt changes no error and no reference before the cut."""
+    """Check, where shorter prompts are prefixes: cutting a prompt changes no error and no reference before the cut."""
     task, prompt, length = next(_suites(choice))
     if not task.prefixes:
         return
@@ -84,7 +84,7 @@ def a_prefix_is_scored_as_the_whole(choice: str) -> None:
 
 
 def a_suffix_is_scored_as_the_whole(choice: str) -> None:
-    """Where the last examples are a prompt, leaving out the first one changes no error of the answers after it."""
+    """Check, where the last examples are a prompt: leaving out the first one changes no error of later answers."""
     task, prompt, length = next(_suites(choice))
     if not task.suffixes:
         return
@@ -174,7 +174,7 @@ def declarations_agree(choice: str) -> None:
 
 
 def lengths_that_pass_can_be_drawn(choice: str) -> None:
-    """What ``check_length`` lets through can be drawn, up to the shortest tested length."""
+    """Every length that ``check_length`` lets through can be drawn, up to the shortest tested length."""
     task, _, length = next(_suites(choice))
     for each in range(1, length + 1):
         try:
@@ -250,7 +250,7 @@ def _outputs(task: Task, prompt: Prompt) -> Tensor:
 
 
 def _after(task: Task, length: int, **shift: float) -> Tensor:
-    """What the generator has come to after a draw."""
+    """State of the generator after a draw."""
     rng = stream(0, "contract")
     task.sample(rng, PROMPTS, length, **shift)
     return rng.get_state()

@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one check of one part ended; ``failed`` says why, with the choice, and is empty where it passed."""
+    """Outcome of one check of one part; ``failed`` says why, with the choice, and is empty where it passed."""
 
     check: str
     failed: str = ""
@@ -130,7 +130,7 @@ def _only(family: Family, text: str) -> list[tuple[Registry, str]]:
 
 
 def _refusal(family: Family, choice: str) -> BadValue | None:
-    """What the part itself says against these options; any other error is for the checks to report."""
+    """Objection of the part itself to these options; any other error is for the checks to report."""
     try:
         family.build(choice)
     except BadValue as refusal:

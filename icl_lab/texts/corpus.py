@@ -117,7 +117,7 @@ def corpus(file: str, tokenizer: str = "") -> Corpus:
 
 
 def _state(file: str) -> tuple[str, int, int] | None:
-    """Where a file lies, when it was changed and its size; None for no file."""
+    """Path, time of change and size of a file; None for no file."""
     try:
         about = Path(file).stat() if file else None
     except OSError:  # whoever reads it says so
@@ -159,7 +159,7 @@ def _in_words(data: bytes, name: str, reads: Any, raw: bytes, called: str) -> Co
 
 
 def _training(tokens: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """What lies between the held-out parts, each in one span."""
+    """Spans between the held-out parts."""
     return tuple(torch.cat(list(tokens[first + 1 : last])) for first, last in pairwise([-1, *_places()]))
 
 

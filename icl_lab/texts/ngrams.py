@@ -16,7 +16,7 @@ COUNTED = 20_000_000  # tokens of a text that are counted, from its start
 
 @dataclass(frozen=True)
 class Continuations:
-    """What followed each context of one length in a text: rows of tokens with their counts."""
+    """Counts of the tokens after each context of one length in a text."""
 
     contexts: Whole  # ascending
     starts: Whole  # row r of ``tokens`` and ``counts`` is starts[r] to starts[r + 1]

@@ -1,4 +1,4 @@
-"""How long prompts are at each step of training: a function of the step, with nothing to save and nothing to replay."""
+"""Curriculum of prompt lengths: a function of the training step, with no state."""
 
 from typing import Annotated
 

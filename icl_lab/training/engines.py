@@ -1,4 +1,4 @@
-"""How one step of training is executed: as it is written, with compiled arithmetic, or recorded whole and replayed."""
+"""Engines of the training step: eager, compiled, or recorded as a CUDA graph and replayed."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ WARM = 3  # runs of a job before it is recorded: libraries choose their kernels 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be trained, and the numbers of the recipe that a step needs, the rate apart.
+    """Model, task and optimizer of a training, with the fields of the recipe that a step needs, the rate apart.
 
     ``batch`` and ``longest`` are the prompts of a step and the examples of the longest of them.
     """
@@ -139,7 +139,7 @@ class Graph(Eager):
         self.recordings: dict[tuple[int, int], Recording] = {}
 
     def step(self, prompt: Prompt, where: Tensor, rate: float) -> Tensor:
-        """As the eager step, by the recording of this length, which is made where it is met first."""
+        """Eager step by replaying the graph of this length, which is recorded at its first use."""
         self.rate.fill_(rate)
         inputs = (prompt.tokens, prompt.targets, prompt.scored, where)
         shape = (len(prompt.tokens), len(where))
@@ -237,7 +237,7 @@ def cuda_recorder() -> Recorder:
 
 
 def told(model: GPT2, error: RuntimeError) -> str:
-    """What of a complaint of torch fits into one line."""
+    """One line of an error message of torch."""
     cause = getattr(error, "inner_exception", error)  # a backend's own complaint is wrapped in that of the compiler
     line = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
     return f"{model.attn}, positions {model.spec.positions}: {line.rstrip('.')}. train.engine=eager takes every rule."

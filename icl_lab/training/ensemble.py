@@ -55,7 +55,7 @@ class Stack(nn.Module):
         return self.task.loss(outputs, Prompt(tokens, targets, scored))
 
     def draw(self, spec: TrainSpec, seeds: Sequence[int], step: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """What ``forward`` reads at ``step``: for each seed the prompts and places of its own training."""
+        """Batch of ``step``: for each seed the prompts and places of its own training."""
         length, batch, device = spec.length_at(step), spec.batch_at(step), self.numbers[0].device
         prompts = [self.task.sample(stream(seed, "train", step), batch, length, **spec.shift) for seed in seeds]
         tokens, targets, scored = (
@@ -101,5 +101,5 @@ def clip(gradients: Sequence[Tensor], bound: float) -> None:
 
 
 def optimizer(stack: Stack, spec: TrainSpec) -> Optimizer:
-    """What moves the stacked numbers, each seed as alone."""
+    """Optimizer of the stacked parameters; each seed is updated as if alone."""
     return Optimizer(spec, dict(zip(stack.names, stack.numbers, strict=True)), stack.matrices, len(stack.numbers[0]))

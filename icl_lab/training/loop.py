@@ -24,7 +24,7 @@ CHECKPOINT_SECONDS = 15.0
 
 @dataclass
 class Progress:
-    """Where a training stands: everything that the rest of it depends on, but for the model's own numbers."""
+    """State of a training, without the model's parameters."""
 
     step: int = 0  # steps done
     history: list[dict[str, float]] = field(default_factory=list)
@@ -121,7 +121,7 @@ def row(model: GPT2, spec: TrainSpec, done: int, losses: list[float]) -> dict[st
 
 
 def optimizer(model: GPT2, spec: TrainSpec, before: Optimizer | None = None) -> Optimizer:
-    """What moves all that can be learned. What ``before`` knows of parameters that are still there is taken over."""
+    """Optimizer of all learnable parameters; the state of ``before`` is taken over for those that are still there."""
     made = Optimizer(spec, dict(model.named_parameters()), model.matrices())
     if before is not None:
         made.take_over(before)

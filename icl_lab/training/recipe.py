@@ -1,4 +1,4 @@
-"""How a model is trained: the fields, their bounds, and what they make of the rate and the batch of a step."""
+"""Training recipe: fields, bounds, learning rate and batch size of each step."""
 
 import math
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ Precision = Literal["float32", "bf16"]
 
 
 class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a model is trained: an optimizer, a rate that rises for ``warmup`` steps, then stays or falls.
+    """Training recipe: an optimizer, a rate that rises for ``warmup`` steps, then stays or falls.
 
     ``optimizer=muon`` moves the matrices of the blocks by Muon at ``muon_rate`` and all else by Adam at ``rate``; both
     follow the same schedule. ``decay`` shrinks these matrices at each step by the rate times it (not with ``adam``).

@@ -1,4 +1,4 @@
-"""What a model calls in place of its attention: the mask that tells n, and the rule that the layer holds.
+"""Attention function and mask function that transformers calls: the mask tells n, the layer holds the normalizer.
 
 Axis letters: b prompts, h query heads, g key heads (each for h / g query heads), t_q queries, t_k keys, d head width.
 """
@@ -94,7 +94,7 @@ def serve(
     dropout: float = 0.0,
     **said: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """As ``attention``, by this rule."""
+    """``attention`` by this normalizer."""
     told = [name for name in REFUSED if said.get(name) is not None]
     if told:
         raise BadValue(
@@ -145,7 +145,7 @@ def _truth(name: str, mask: Tensor) -> Tensor:
 
 
 def _weights_wanted(said: dict[str, Any]) -> bool:
-    """Whether somebody asked for ``output_attentions``: by keyword, or by the hooks that collect outputs."""
+    """True if somebody asked for ``output_attentions``: by keyword, or by the hooks that collect outputs."""
     if said.get("output_attentions"):
         return True
     if collector is None:

@@ -79,7 +79,7 @@ def uninstall(model: PreTrainedModel) -> None:
 
 
 def installed(model: PreTrainedModel) -> bool:
-    """Whether a rule is installed in this model."""
+    """True if a rule is installed in this model."""
     return hasattr(model, BEFORE)
 
 
@@ -130,7 +130,7 @@ def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
 
 
 def _save(model: PreTrainedModel, save_directory: Any, *args: Any, **said: Any) -> None:
-    """As ``save_pretrained`` of the model, and says in the folder's README how to load it."""
+    """Run ``save_pretrained`` of the model, and say in the folder's README how to load it."""
     type(model).save_pretrained(model, save_directory, *args, **said)
     if said.get("is_main_process", True):
         card.write(save_directory, type(model).__name__, getattr(model.config, KEY))

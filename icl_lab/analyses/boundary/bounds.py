@@ -1,4 +1,4 @@
-"""What was found on all curves: bounds by rule, line and side, over training seeds, and how they grow."""
+"""Boundary values of all curves: by normalizer, line and side, over training seeds, and how they grow."""
 
 import math
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Bounds(Found):
 
     @property
     def plain(self) -> list[Line]:
-        """Those with contexts nearest to training."""
+        """Rows with contexts nearest to training."""
         nearest = min((line.scale for line in self.lines), key=lambda scale: abs(math.log(scale)))
         return [line for line in self.lines if line.scale == nearest]
 

@@ -1,4 +1,4 @@
-"""Where answers stop following the truth: onset and boundary value of a curve of predictions over true values.
+"""Detector of boundary values: onset and plateau of a curve of predictions over true values.
 
 Naim et al. 2025, arXiv 2508.14685, Figures 1 and 9, show boundary values ("values that the model fails to exceed during
 inference") without a definition. This is one, with intervals.

@@ -1,4 +1,4 @@
-"""What a model answers where the true value is far from its examples: curves of f(x) = a x + b.
+"""Answers far from the examples: curves of f(x) = a x + b.
 
 After Figures 1 and 9 of Naim et al. 2025, arXiv 2508.14685.
 """

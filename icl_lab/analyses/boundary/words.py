@@ -45,7 +45,7 @@ def _bounded(found: Bounds, bounds: Mapping[str, Effect]) -> list[str]:
 
 
 def _growing(found: Bounds, rules: Sequence[str]) -> list[str]:
-    """How bounds go with the slope, as |a|^alpha does, rules of one verdict together; nothing where it is unknown."""
+    """Sentence on how bounds grow with the slope, as |a|^alpha; nothing where it is unknown."""
     said: dict[str, list[str]] = {}
     for rule in rules:
         alpha = mean([each[0] for each in found.growth(rule)])

@@ -1,4 +1,4 @@
-"""Whether a model still classifies the single numbers of a prompt in which one of them has grown.
+"""True if a model still classifies the single numbers of a prompt in which one of them has grown.
 
 After section 5.2 of arXiv 2508.14685: where each number is classified rightly alone and the prompt is not, what fails
 is aggregation, not representation.
@@ -158,17 +158,17 @@ class Probe(Analysis):
     def prompts_error(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> float:
-        """As of every mean of cells; a probe counts as it was trained."""
+        """Standard error over test prompts; noise of fitting the probe is not included."""
         return 0.0 if constant(of) is not None else super().prompts_error(found, of, cells, metric, seed)
 
 
 def places(found: Found) -> list[tuple[str, float]]:
-    """What was read, and after which layer."""
+    """Quantity that was read, and the layer."""
     frame = found["probe"].frame.drop_duplicates(["metric", "layer"])
     read = list(zip(frame["metric"], frame["layer"], strict=True))
     return sorted(read, key=lambda place: (list(WORDS).index(place[0]), place[1]))
 
 
 def words(metric: str, layer: float) -> str:
-    """What was read, in words."""
+    """Quantity that was read, in words."""
     return WORDS[metric] + ("" if layer == OUTPUT else f" after layer {layer:g}" if layer else " as read in")

@@ -131,7 +131,7 @@ class Saturation(Analysis):
         return pictures.figures(found, title)
 
     def finding(self, found: Found) -> str:
-        """How many heads saturate, and the share of the error that patching recovers at the greatest factor."""
+        """Number of heads that saturate, and the share of the error that patching recovers at the greatest factor."""
         return report.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:
@@ -158,7 +158,7 @@ class Saturation(Analysis):
     def on_resamples(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> Array | None:
-        """Of errors and what else is told of the answers, and of what patching all heads recovers."""
+        """Values on resamples, of errors and other metrics of answers, and of what patching all heads recovers."""
         if of == numbers.NOTHING:
             return np.zeros(1 + RESAMPLES)
         if metric in ("", "recovered"):
@@ -168,7 +168,7 @@ class Saturation(Analysis):
     def prompts_error(
         self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
     ) -> float:
-        """Of all metrics but the shares that a patch recovers or heals, and the norms."""
+        """Standard error over prompts, of all metrics but the shares that a patch recovers or heals, and the norms."""
         return 0.0 if of == numbers.NOTHING else super().prompts_error(found, of, cells, metric, seed)
 
     def _length(self, cell: Mapping[str, float]) -> int:

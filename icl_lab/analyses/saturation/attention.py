@@ -1,4 +1,4 @@
-"""What the attention of every head and the errors do while one number of the prompt grows."""
+"""Attention of every head, and errors, while one number of the prompt grows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

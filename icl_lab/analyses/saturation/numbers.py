@@ -32,7 +32,7 @@ def error_metric(found: Found) -> str:
 
 
 def squared(found: Found, metric: str) -> bool:
-    """Whether a metric is a squared error, which spans decades."""
+    """True if a metric is a squared error, which spans decades."""
     return metric in SQUARED and "errors" in found.grids and "mse" in found["errors"].values("metric")
 
 

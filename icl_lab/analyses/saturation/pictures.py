@@ -23,7 +23,7 @@ ABREAST = 5  # maps of heads in a row: the rules of one seed, so that each has a
 
 
 def figures(found: Found, title: str) -> Mapping[str, Figure]:
-    """What heads do over the factor and the error beside it; every head by itself; what patches of the stream heal."""
+    """Figures of heads over the factor and of the error; every head by itself; recovery by patches of the stream."""
     made = {"saturation": _curves(found, title), "heads": _heads(found, title)}
     return made | ({"stream": _stream(found, title)} if "stream" in found.grids else {})
 

@@ -76,7 +76,7 @@ def table(found: Found) -> list[str]:
 
 
 def finding(found: Found) -> str:
-    """How many heads saturate, and the share of the error that patching recovers at the greatest factor."""
+    """Sentence on saturated heads and on the share of the error that patching recovers at the greatest factor."""
     most = max(found["patches"].values("factor"))
     heads, shares = [], []
     for rule in found.rules:
@@ -131,7 +131,7 @@ def _best(found: Found, factors: Sequence[float], across: Sequence[str]) -> list
 
 
 def _stream(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
-    """What putting parts back at the last question heals, in all layers or after the last; then the norms."""
+    """Table of what patching parts at the last question recovers, in all layers or after the last; then the norms."""
 
     def lines(words: dict[str, str], ending: str, cell: Callable[[Sequence[float]], str]) -> list[str]:
         rows = []

@@ -28,7 +28,7 @@ NORMS = ("attention", "mlp", "stream")
 
 @dataclass
 class Held:
-    """What a model held at one token: its outputs (b t c), what entered the first block (b d), each part (b d)."""
+    """Activations at one token: outputs (b t c), input of the first block (b d), each part (b d)."""
 
     outputs: Tensor = field(default_factory=lambda: torch.empty(0))
     entry: Tensor = field(default_factory=lambda: torch.empty(0))

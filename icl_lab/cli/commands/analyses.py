@@ -31,7 +31,7 @@ class Deferred(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """As the loaded command."""
+        """Help of the loaded command."""
         return self.load().make_context(info_name, args, parent, **extra)
 
 

@@ -162,7 +162,7 @@ def _made_by(path: Path) -> list[str]:
 
 
 def _paged(study: Path, words: list[str]) -> bool:
-    """Whether a study has a page that can be drawn from the evidence alone: comparisons, and maps of attention."""
+    """True if a study has a page that can be drawn from the evidence alone: comparisons, and maps of attention."""
     from icl_lab.files import present
 
     return bool(words) and (words[0] == "attention" or present(study / "comparison.csv") is not None)

@@ -1,4 +1,4 @@
-"""What is known of the runs behind a comparison: their set-up, the formulas of their rules, how they trained."""
+"""Facts on the runs behind a comparison: set-up, formulas of their normalizers, training."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a comparison says in sentences: what was measured, how intervals are meant, and what was found."""
+"""Sentences of a comparison page: the measurement, the meaning of intervals, and the result."""
 
 import math
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ class Contrast:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval excludes no effect: this comparison by itself."""
+        """True if the interval excludes no effect: this comparison by itself."""
         none = 1.0 if self.ratio else 0.0
         return self.low > none or self.high < none
 
     @property
     def marked(self) -> bool:
-        """Whether p is below 0.05 once it is corrected."""
+        """True if p is below 0.05 once it is corrected."""
         return self.p_holm < CLEAR
 
     @property
@@ -170,7 +170,7 @@ def along(study: Study) -> str:
 
 
 def summary_words(study: Study) -> str:
-    """What the declared summary is, where the test grid reaches it, and what the clip model is fitted to."""
+    """Sentence on the declared summary, where the test grid reaches it, and on what the clip model is fitted to."""
     task = study.task
     said = [f"Summary: {task.summary.words(task.log_scale)}"] if study.summarised else []
     if task.clip is not None:
@@ -180,7 +180,7 @@ def summary_words(study: Study) -> str:
 
 
 def fixed(study: Study) -> str:
-    """What does not vary along the line, or is averaged over."""
+    """Axes that do not vary along the line, or are averaged over."""
     axis, means = along(study), study.averaged
     return ", ".join(
         f"mean over {means[name]} values of {name}" if name in means else f"{name} {value:g}"
