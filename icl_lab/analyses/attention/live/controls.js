@@ -1,4 +1,4 @@
-// The controls of the live page: rules, heads, calm attention, undo, and the mark that says what is not as stored.
+// The controls of the live page: normalizers, heads, calm attention, undo, and the mark that says what is not as stored.
 
 function complain(text) { $("live-error").textContent = text; }
 
@@ -17,29 +17,15 @@ function told() { // the changes in words
   return parts.join("; ");
 }
 
-function ruleRow(run) {
-  const row = document.createElement("form"), select = document.createElement("select"), input = document.createElement("input");
-  const label = Object.assign(document.createElement("label"), { textContent: two ? `rule of ${data.runs[run]} ` : "rule " });
-  const text = Object.assign(document.createElement("label"), { textContent: "with options " });
-  const { known } = models[run];
-  row.className = "live-line live-rule";
-  select.append(new Option(`${data.runs[run]}, as trained`, ""));
-  for (const name of Object.keys(known.rules)) select.append(new Option(`${name}, at its start`, name));
-  select.append(new Option("lssa+reweight:p=15, at its start", "lssa+reweight:p=15"));
-  const typedOne = select.appendChild(new Option("as typed", "…"));
+function ruleRow(run) { // the normalizers that the page holds for a run
+  const row = document.createElement("label"), select = document.createElement("select");
+  row.textContent = two ? `normalizer of ${data.runs[run]} ` : "normalizer ";
+  row.className = "live-line";
+  select.append(new Option(`${data.runs[run]}, as trained`, ""), ...Object.keys(models[run].swaps).map(choice => new Option(`${choice}, at its start`, choice)));
   select.dataset.run = run;
-  Object.assign(input, { autocomplete: "off", spellcheck: false, placeholder: "ssa:n=2, lssa+reweight:p=15" });
-  const put = rule => { const rules = [...now.rules]; rules[run] = rule.trim(); if (change({ rules })) return; input.setAttribute("aria-invalid", true); };
-  select.onchange = () => { if (select.value !== "…") put(select.value); else { input.focus(); fillRules(); } };
-  input.onchange = () => { input.setAttribute("aria-invalid", false); put(input.value); };
-  row.onsubmit = event => { event.preventDefault(); put(input.value); };
-  label.append(select); text.append(input); row.append(label, text);
-  row.fill = () => {
-    const rule = now.rules[run];
-    typedOne.hidden = [...select.options].some(option => option !== typedOne && option.value === rule);
-    select.value = typedOne.hidden ? rule : "…";
-    if (document.activeElement !== input || !input.matches("[aria-invalid=true]")) { input.value = rule; input.setAttribute("aria-invalid", false); }
-  };
+  select.onchange = () => { if (!change({ rules: now.rules.with(run, select.value) })) fillRules(); };
+  row.append(select);
+  row.fill = () => { select.value = now.rules[run]; };
   return row;
 }
 
@@ -83,10 +69,10 @@ function agreement() { // how far the page's own numbers of its own prompt are f
 }
 
 function unfold() {
-  const { took, apart } = agreement(), count = live.sizes.reduce((a, b) => a + b);
+  const { took, apart } = agreement(), count = models.reduce((sum, { size }) => sum + size, 0);
   $("live-about").textContent = `The page holds the ${models.length > 1 ? "models" : "model"} (${count.toLocaleString("en")} numbers). `
     + `Unchanged it shows the stored weights; its own are ${apart > 1e-4 ? "as far as" : "within"} ${short(apart)} of them, as a share of the largest, and took ${took < 1 ? "less than 1" : Math.round(took)} ms.`
-    + (live.editable ? "" : " The tokens of this task are no single numbers: rules and heads can be changed, the prompt cannot.");
+    + (live.editable ? "" : " The tokens of this task are no single numbers: normalizers and heads can be changed, the prompt cannot.");
   // Calm attention is that of another prompt: without one there is nothing to put in.
   for (const part of [$("live-tokens"), $("live-editing"), $("live-keep"), $("live-calm").parentElement]) part.hidden = !live.editable;
   $("live-scaled").textContent = stored.tokens[0].role;
