@@ -84,7 +84,7 @@ def entmax(z: Tensor, visible: Tensor, alpha: float) -> Tensor:
     # A row of minus infinities has no threshold; such a row is computed as if it saw everything, and then hidden.
     blind = ~visible.any(-1, keepdim=True)
     seen = z + veil(visible | blind, z.dtype)
-    # An exported graph cannot look at its numbers, as Newton's method does to stop; halving takes a fixed number of steps.
+    # An exported graph cannot look at its numbers, as Newton's method does to stop; halvings have a fixed number.
     newton = alpha <= 2 and not torch.compiler.is_exporting()
     w: Tensor = Projection.apply(seen, alpha)[0] if newton else _bisected(seen, alpha)  # type: ignore[no-untyped-call]
     return w * visible

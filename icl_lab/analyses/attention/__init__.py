@@ -25,7 +25,6 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt
 
-
 OFFERED = "softmax average ssmax ssa lssa+reweight:p=15"
 
 
@@ -62,7 +61,9 @@ class Attention(Analysis):
     last: int | None = option(None, "Show only the last queries.  [default: all]", least=1)
     means: int = option(64, f"Prompts of the means, at most {MOST}; 0: none.", least=0, most=MOST)
     live: int = option(500_000, "Numbers of models that the page may carry, to compute; 0: none.", least=0, later=True)
-    offer: str = option(OFFERED, "Normalizers that the page lets a reader put in, between spaces; all: every one.", later=True)
+    offer: str = option(
+        OFFERED, "Normalizers that the page lets a reader put in, between spaces; all: every one.", later=True
+    )
 
     @property
     def tag(self) -> str:

@@ -33,7 +33,7 @@ def lay(
     prompt, whole = asked.prompt, _filled(asked.prompt, task)
     places = prompt.scored[0].nonzero().flatten().tolist()
     return {
-        "models": [_packed(model, graphs) for model in models],
+        "models": [packed(model, graphs) for model in models],
         "graphs": graphs,
         "tokens": prompt.tokens[0].flatten().tolist(),
         "editable": _editable(task, whole),
@@ -61,7 +61,7 @@ def too_large(size: int, most: int) -> str:
     return f"{size:,} numbers are more than the {most:,} that it may carry (--live)"
 
 
-def _packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, Any]:
+def packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, Any]:
     """A model for the page; equal graphs, of layers or of models, are held once, in ``graphs``."""
 
     def place(graph: Graph) -> dict[str, Any]:

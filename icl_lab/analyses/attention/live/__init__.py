@@ -4,7 +4,14 @@ The script is split by ideas: ``engine`` runs graphs and needs no page (it runs 
 a reader sees of it.
 """
 
-from icl_lab.analyses.attention.live.export import Exported, Graph, LayerGraphs, NotExportable, export
+from icl_lab.analyses.attention.live.export import (
+    Exported,
+    Graph,
+    LayerGraphs,
+    NotExportable,
+    export,
+    export_normalizer,
+)
 from icl_lab.analyses.attention.live.script import controls, engine
 
-__all__ = ["Exported", "Graph", "LayerGraphs", "NotExportable", "controls", "engine", "export"]
+__all__ = ["Exported", "Graph", "LayerGraphs", "NotExportable", "controls", "engine", "export", "export_normalizer"]

@@ -28,7 +28,13 @@ from icl_lab.normalizers.contextual import Contextual, told
 
 LEAST = 3  # tokens that torch promises a graph for; shorter prompts run on the same graphs (tests hold one and two)
 TRACED, CHECKED = 11, 17  # tokens of the example that is traced, and of the one that the graph is checked on
-IGNORED = ("device", "pin_memory", "layout", "memory_format", "dtype")  # a browser has one memory and one kind of number
+IGNORED = (
+    "device",
+    "pin_memory",
+    "layout",
+    "memory_format",
+    "dtype",
+)  # a browser has one memory and one kind of number
 INTERPRETER = Path(__file__).with_name("interpreter.js")
 
 Inputs = tuple[Tensor, ...]
@@ -79,7 +85,7 @@ def export(model: GPT2, swaps: Sequence[str] = (), tick: Callable[[int], object]
         raise NotExportable("the model sets its tokens at places drawn at random")
     spec, reading = model.spec, model.reading
     site = {"heads": spec.heads, "head_dim": spec.width // spec.heads}
-    own = _by_layer(model.attn, model.rules, **site)
+    own = export_normalizer(model.attn, model.rules, **site)
     trunk = _trunk(model)
     found: dict[str, list[LayerGraphs]] = {}
     left_out = {}
@@ -105,11 +111,14 @@ def export(model: GPT2, swaps: Sequence[str] = (), tick: Callable[[int], object]
 def _at_start(choice: str, layers: int, train_tokens: int, heads: int, head_dim: int) -> list[LayerGraphs]:
     rules = normalizers.build_layers(choice, layers=layers, heads=heads, head_dim=head_dim, train_tokens=train_tokens)
     rules = rules.eval().requires_grad_(False)
-    return _by_layer(choice, [cast(Normalizer, rule) for rule in rules], heads, head_dim)
+    return export_normalizer(choice, [cast(Normalizer, rule) for rule in rules], heads, head_dim)
 
 
-def _by_layer(choice: str, rules: Sequence[Normalizer], heads: int, head_dim: int) -> list[LayerGraphs]:
-    """The graphs of a normalizer in each layer; layers that differ in their tensors alone share an export."""
+def export_normalizer(choice: str, rules: Sequence[Normalizer], heads: int, head_dim: int) -> list[LayerGraphs]:
+    """Exports a normalizer in each layer; layers that differ in their tensors alone share a graph.
+
+    Raises ``NotExportable``.
+    """
     what, found = f"the normalizer '{choice}'", []
     programs: list[tuple[list[Any], list[ExportedProgram]]] = []
     for rule in rules:
@@ -117,9 +126,9 @@ def _by_layer(choice: str, rules: Sequence[Normalizer], heads: int, head_dim: in
         constants = [_constants(part) for part in rule.modules()]
         made = next((made for known, made in programs if known == constants), None)
         if made is None:
-            made = [_program(part, what, lambda t, part=part: part.example(t, heads, head_dim)) for part in parts]
+            made = [trace(part, what, lambda t, part=part: part.example(t, heads, head_dim)) for part in parts]
             programs.append((constants, made))
-        weights, *output = (_packed(program, part, what) for program, part in zip(made, parts, strict=True))
+        weights, *output = (pack(program, part, what) for program, part in zip(made, parts, strict=True))
         found.append(LayerGraphs(weights, output[0] if output else None))
     return found
 
@@ -140,7 +149,7 @@ def _trunk(model: GPT2) -> Graph:
         return (torch.randint(words, (1, t), generator=rng) if words else torch.randn(1, t, width, generator=rng),)
 
     trunk = Trunk(model)
-    return _packed(_program(trunk, "the model", example, limit), trunk, "the model")
+    return pack(trace(trunk, "the model", example, limit), trunk, "the model")
 
 
 class Trunk(nn.Module):
@@ -235,7 +244,9 @@ def _drawn(t: int, heads: int, head_dim: int) -> Inputs:
 
 
 @torch.no_grad()
-def _program(part: Trunk | Weights | Output, what: str, example: Callable[[int], Inputs], limit: int | None = None) -> ExportedProgram:
+def trace(
+    part: Trunk | Weights | Output, what: str, example: Callable[[int], Inputs], limit: int | None = None
+) -> ExportedProgram:
     """Exports a module with a length that varies, and checks the graph at another length than was traced."""
     length = Dim("t", min=LEAST, max=limit)
     sizes = tuple({dim: length} for dim in part.varying)
@@ -254,11 +265,15 @@ def _program(part: Trunk | Weights | Output, what: str, example: Callable[[int],
     return program
 
 
-def _packed(program: ExportedProgram, part: nn.Module, what: str) -> Graph:
+def pack(program: ExportedProgram, part: nn.Module, what: str) -> Graph:
     """A graph with the numbers of ``part``, which may be another layer than the one that was exported."""
     signature, inputs = program.graph_signature, {}
     known = {**program.constants, **dict(part.named_parameters(remove_duplicate=False)), **dict(part.named_buffers())}
-    for names in (signature.inputs_to_parameters, signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants):
+    for names in (
+        signature.inputs_to_parameters,
+        signature.inputs_to_buffers,
+        signature.inputs_to_lifted_tensor_constants,
+    ):
         inputs |= {name: known[source] for name, source in names.items()}
     nodes: list[Any] = []
     at: dict[Node, int] = {}
@@ -307,4 +322,10 @@ def _plain(value: Any, at: dict[Node, int]) -> Any:
 def operators() -> frozenset[str]:
     """Names that interpreter.js can run."""
     text = INTERPRETER.read_text(encoding="utf-8")
-    return frozenset(re.findall(r'"((?:aten|py)\.\w+)":', text)) | {"held", "given", "out", "icl_lab.weights", "icl_lab.output"}
+    return frozenset(re.findall(r'"((?:aten|py)\.\w+)":', text)) | {
+        "held",
+        "given",
+        "out",
+        "icl_lab.weights",
+        "icl_lab.output",
+    }

@@ -258,7 +258,7 @@ const OPERATORS = {
   "aten.eq": test((a, b) => a === b), "aten.ne": test((a, b) => a !== b), "aten.lt": test((a, b) => a < b), "aten.le": test((a, b) => a <= b),
   "aten.gt": test((a, b) => a > b), "aten.ge": test((a, b) => a >= b), "aten.logical_and": test((a, b) => a && b), "aten.logical_or": test((a, b) => a || b),
   "aten.bitwise_and": binary((a, b) => a & b), "aten.bitwise_or": binary((a, b) => a | b),
-  "aten.where": where, "aten.clamp": clamp, "aten.clamp_min": clamp, "aten.clamp_max": (x, high) => clamp(x, null, high),
+  "aten.where": where, "aten.clamp": clamp, "aten.clamp_min": clamp, "aten.hardtanh": (x, low = -1, high = 1) => clamp(x, low, high), "aten.clamp_max": (x, high) => clamp(x, null, high),
 
   "aten.sum": along(add, 0), "aten.mean": along(add, 0, divide), "aten.prod": along(mul, 1), "aten.amax": along(Math.max, -Infinity), "aten.amin": along(Math.min, Infinity),
   "aten.any": along((a, b) => +(a || b), 0), "aten.max": (x, dim, keep) => [fold(Math.max, -Infinity, x, [dim], keep)], // without their places

@@ -11,7 +11,8 @@ FOLDER = Path(__file__).parent
 @cache
 def engine() -> str:
     """Returns the forward pass as one constant ``engine``: its names meet none of the page's."""
-    return f"const engine = (() => {{\n{_files(ENGINE)}\nreturn {{ opened, run, make, model, forward, Refused }};\n}})();\n"
+    names = "opened, run, make, model, forward, Refused, OPERATORS"
+    return f"const engine = (() => {{\n{_files(ENGINE)}\nreturn {{ {names} }};\n}})();\n"
 
 
 @cache
