@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from icl_lab import normalizers, tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention import means, page, play, prompt, report, window
-from icl_lab.analyses.attention.live import Exported, NotExportable, export
+from icl_lab.analyses.attention.live import Exported, NotExportable, export_model
 from icl_lab.analyses.attention.maps import Maps, maps
 from icl_lab.analyses.attention.means import MOST, Plan
 from icl_lab.analyses.attention.prompt import Asked
@@ -168,7 +168,7 @@ class Attention(Analysis):
         if not self.live or size > self.live:
             return play.too_large(size, self.live) if self.live else ""
         try:
-            return export(trained.model, self._offered(), tick)
+            return export_model(trained.model, self._offered(), tick)
         except NotExportable as why:
             return str(why)
 

@@ -79,7 +79,7 @@ def packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, Any]:
         "size": model.size,
         "trunk": place(model.trunk),
         "own": layers(model.own),
-        "swaps": {choice: layers(found) for choice, found in model.swaps.items()},
+        "swaps": [[choice, layers(found)] for choice, found in model.swaps.items()],
     }
 
 

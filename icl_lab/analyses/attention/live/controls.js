@@ -1,4 +1,4 @@
-// The controls of the live page: normalizers, heads, calm attention, undo, and the mark that says what is not as stored.
+// The controls of the live page: normalizers, heads, attention of another prompt, undo, and the mark that says what is not as stored.
 
 function complain(text) { $("live-error").textContent = text; }
 
@@ -13,15 +13,17 @@ function told() { // the changes in words
   if (now.times !== 1) parts.push(`inputs × ${short(now.times)}`);
   now.rules.forEach((text, run) => { if (text) parts.push(`${text} in the place of ${data.runs[run]}`); });
   if (now.off.length) parts.push(`${now.off.length > 1 ? "heads" : "head"} ${now.off.join(", ")} off`);
-  if (now.calm) parts.push(`calm attention in ${now.calm === "all" ? "all heads" : now.calm.includes(".") ? `head ${now.calm}` : `layer ${now.calm}`}`);
+  if (now.calm) parts.push(`${patched()} ${now.calm === "all" ? "all heads" : now.calm.includes(".") ? `head ${now.calm}` : `layer ${now.calm}`}`);
   return parts.join("; ");
 }
+
+const patched = () => `attention of the ${now.from ? "kept" : "stored"} prompt in`;
 
 function ruleRow(run) { // the normalizers that the page holds for a run
   const row = document.createElement("label"), select = document.createElement("select");
   row.textContent = two ? `normalizer of ${data.runs[run]} ` : "normalizer ";
   row.className = "live-line";
-  select.append(new Option(`${data.runs[run]}, as trained`, ""), ...Object.keys(models[run].swaps).map(choice => new Option(`${choice}, at its start`, choice)));
+  select.append(new Option(`${data.runs[run]}, as trained`, ""), ...models[run].choices.map(choice => new Option(`${choice}, at its start`, choice)));
   select.dataset.run = run;
   select.onchange = () => { if (!change({ rules: now.rules.with(run, select.value) })) fillRules(); };
   row.append(select);
@@ -46,6 +48,7 @@ function fillControls() {
   fillRules();
   $("live-off").checked = now.off.includes(here());
   $("live-off-head").textContent = `head ${here()} off`;
+  $("live-calm-from").textContent = patched();
   const calmOptions = { "": "", all: "all", layer: `${layers[state.layer]}`, head: here() };
   const chosen = Object.entries(calmOptions).find(([, value]) => value === now.calm)?.[0];
   $("live-calm").querySelector("[value=other]")?.remove();
@@ -73,7 +76,7 @@ function unfold() {
   $("live-about").textContent = `The page holds the ${models.length > 1 ? "models" : "model"} (${count.toLocaleString("en")} numbers). `
     + `Unchanged it shows the stored weights; its own are ${apart > 1e-4 ? "as far as" : "within"} ${short(apart)} of them, as a share of the largest, and took ${took < 1 ? "less than 1" : Math.round(took)} ms.`
     + (live.editable ? "" : " The tokens of this task are no single numbers: normalizers and heads can be changed, the prompt cannot.");
-  // Calm attention is that of another prompt: without one there is nothing to put in.
+  // Without another prompt there is no attention of it to put in.
   for (const part of [$("live-tokens"), $("live-editing"), $("live-keep"), $("live-calm").parentElement]) part.hidden = !live.editable;
   $("live-scaled").textContent = stored.tokens[0].role;
   for (const run of models.keys()) $("live-rules").append(ruleRow(run));

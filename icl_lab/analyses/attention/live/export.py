@@ -4,53 +4,23 @@ A model is exported once, with a hole where each layer's attention weights are, 
 them then fits into the model. A graph is a list of core ATen operators; the numbers that it reads stand beside it.
 """
 
-import base64
 import copy
 import math
-import re
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
-from torch.fx import Node
+from torch.export import ExportedProgram
 
 from icl_lab import normalizers
+from icl_lab.analyses.attention.live.graph import CHECKED, Graph, Inputs, NotExportable, pack, trace
 from icl_lab.errors import LabError
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.normalizers.contextual import Contextual, told
-
-LEAST = 3  # tokens that torch promises a graph for; shorter prompts run on the same graphs (tests hold one and two)
-TRACED, CHECKED = 11, 17  # tokens of the example that is traced, and of the one that the graph is checked on
-IGNORED = (
-    "device",
-    "pin_memory",
-    "layout",
-    "memory_format",
-    "dtype",
-)  # a browser has one memory and one kind of number
-INTERPRETER = Path(__file__).with_name("interpreter.js")
-
-Inputs = tuple[Tensor, ...]
-
-
-class NotExportable(Exception):
-    """A part of a model has no graph that the page can run; the text is the end of a sentence."""
-
-
-@dataclass(frozen=True)
-class Graph:
-    """Operators as JSON; and of the tensors that they read the shapes, and the numbers in base64 (single precision)."""
-
-    nodes: list[list[object]]
-    shapes: list[list[int]]
-    numbers: str
 
 
 @dataclass(frozen=True)
@@ -73,7 +43,7 @@ class Exported:
     left_out: dict[str, str]  # normalizers without a graph, and why
 
 
-def export(model: GPT2, swaps: Sequence[str] = (), tick: Callable[[int], object] = lambda done: None) -> Exported:
+def export_model(model: GPT2, swaps: Sequence[str] = (), tick: Callable[[int], object] = lambda done: None) -> Exported:
     """Exports a model and the normalizers that may be put into it; ``tick`` is told how many of both are done.
 
     Raises ``NotExportable`` where the model or its own normalizer has no graph.
@@ -120,13 +90,14 @@ def export_normalizer(choice: str, rules: Sequence[Normalizer], heads: int, head
     Raises ``NotExportable``.
     """
     what, found = f"the normalizer '{choice}'", []
+    examples = (lambda t: _drawn(t, heads, head_dim)[:3], lambda t: _drawn(t, heads, head_dim)[::3])  # x, q, k; x, o
     programs: list[tuple[list[Any], list[ExportedProgram]]] = []
     for rule in rules:
-        parts = [Weights(rule), Output(rule)] if rule.finishes else [Weights(rule)]
+        parts = (Weights(rule), Output(rule)) if rule.finishes else (Weights(rule),)
         constants = [_constants(part) for part in rule.modules()]
         made = next((made for known, made in programs if known == constants), None)
         if made is None:
-            made = [trace(part, what, lambda t, part=part: part.example(t, heads, head_dim)) for part in parts]
+            made = [trace(part, what, example) for part, example in zip(parts, examples, strict=False)]
             programs.append((constants, made))
         weights, *output = (pack(program, part, what) for program, part in zip(made, parts, strict=True))
         found.append(LayerGraphs(weights, output[0] if output else None))
@@ -153,13 +124,15 @@ def _trunk(model: GPT2) -> Graph:
 
 
 class Trunk(nn.Module):
-    """Tokens (1 t w) -> answers (1 t c), and the scores of each layer (1 h t t); each normalizer is a hole."""
+    """Tokens (1 t w) -> answers (1 t c), and the scores of each layer (1 h t t); the normalizers of ``model`` give way
+    to holes.
+    """
 
     varying = (1,)  # the dimension of each input that is t
 
     def __init__(self, model: GPT2) -> None:
         super().__init__()
-        self.model = copy.deepcopy(model)
+        self.model = model
         for layer, block in enumerate(self.model.blocks):
             cast(Any, block).attention.rule = Hole(layer)
 
@@ -209,11 +182,6 @@ class Weights(nn.Module):
         super().__init__()
         self.rule = rule
 
-    def example(self, t: int, heads: int, head_dim: int) -> Inputs:
-        """Random inputs of t tokens."""
-        x, q, k, _ = _drawn(t, heads, head_dim)
-        return x, q, k
-
     def forward(self, x: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """The weights."""
         return told(self.rule, x).weights(q, k, causal(q.shape[2], q.device))
@@ -228,11 +196,6 @@ class Output(nn.Module):
         super().__init__()
         self.rule = rule
 
-    def example(self, t: int, heads: int, head_dim: int) -> Inputs:
-        """Random inputs of t tokens."""
-        x, *_, o = _drawn(t, heads, head_dim)
-        return x, o
-
     def forward(self, x: Tensor, o: Tensor) -> Tensor:
         """The finished output."""
         return told(self.rule, x).output(o)
@@ -241,91 +204,3 @@ class Output(nn.Module):
 def _drawn(t: int, heads: int, head_dim: int) -> Inputs:
     rng = torch.Generator().manual_seed(t)
     return torch.randn(1, t, heads * head_dim, generator=rng), *torch.randn(3, 1, heads, t, head_dim, generator=rng)
-
-
-@torch.no_grad()
-def trace(
-    part: Trunk | Weights | Output, what: str, example: Callable[[int], Inputs], limit: int | None = None
-) -> ExportedProgram:
-    """Exports a module with a length that varies, and checks the graph at another length than was traced."""
-    length = Dim("t", min=LEAST, max=limit)
-    sizes = tuple({dim: length} for dim in part.varying)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own, about its own parts
-            program = torch.export.export(part, example(TRACED), dynamic_shapes=sizes, strict=False)
-            program = program.run_decompositions()
-            found, wanted = program.module()(*example(CHECKED)), part(*example(CHECKED))
-    except Exception as error:  # whatever torch, or code from outside, says to tracing: the page shows what is stored
-        line = next(iter(str(error).strip().splitlines()), "")
-        raise NotExportable(f"torch cannot export {what} as a graph ({type(error).__name__}: {line[:120]})") from error
-    pairs = zip(*([each] if isinstance(each, Tensor) else each for each in (found, wanted)), strict=True)
-    if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-4, equal_nan=True) for a, b in pairs):
-        raise NotExportable(f"the exported graph of {what} computes something else than {what} itself")
-    return program
-
-
-def pack(program: ExportedProgram, part: nn.Module, what: str) -> Graph:
-    """A graph with the numbers of ``part``, which may be another layer than the one that was exported."""
-    signature, inputs = program.graph_signature, {}
-    known = {**program.constants, **dict(part.named_parameters(remove_duplicate=False)), **dict(part.named_buffers())}
-    for names in (
-        signature.inputs_to_parameters,
-        signature.inputs_to_buffers,
-        signature.inputs_to_lifted_tensor_constants,
-    ):
-        inputs |= {name: known[source] for name, source in names.items()}
-    nodes: list[Any] = []
-    at: dict[Node, int] = {}
-    held = []
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and node.name in inputs:
-            row = ["held", len(held)]
-            held.append(inputs[node.name])
-        elif node.op == "placeholder":
-            row = ["given", list(signature.user_inputs).index(node.name)]
-        elif node.op == "output":
-            row = ["out", _plain(node.args[0], at)]
-        elif (name := _name(node)) == "aten._assert_tensor_metadata":
-            continue
-        else:
-            ignored = [key for key in IGNORED if (key, name) != ("dtype", "aten._to_copy")]
-            words = {key: _plain(value, at) for key, value in node.kwargs.items() if key not in ignored}
-            row = [name, _plain(node.args, at), *([words] if words else [])]
-        at[node] = len(nodes)
-        nodes.append(row)
-    if missing := sorted({row[0] for row in nodes} - operators()):
-        raise NotExportable(f"the page has no operator {', '.join(missing)}, which {what} asks for")
-    raw = b"".join(part.detach().float().contiguous().numpy().astype("<f4").tobytes() for part in held)
-    return Graph(nodes, [list(part.shape) for part in held], base64.b64encode(raw).decode())
-
-
-def _name(node: Node) -> str:
-    """``aten.add`` for every overload of it: the interpreter tells scalars from tensors by looking at them."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        return f"{node.target.namespace}.{node.target._opname}"
-    return f"py.{getattr(node.target, '__name__', node.target)}"
-
-
-def _plain(value: Any, at: dict[Node, int]) -> Any:
-    """An argument as JSON: {"n": i} is the result of node i, {"f": "inf"} a number that JSON cannot write."""
-    if isinstance(value, Node):
-        return {"n": at[value]}
-    if isinstance(value, list | tuple):
-        return [_plain(each, at) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"f": str(value)}
-    return value if isinstance(value, int | float | str | None) else str(value)
-
-
-@cache
-def operators() -> frozenset[str]:
-    """Names that interpreter.js can run."""
-    text = INTERPRETER.read_text(encoding="utf-8")
-    return frozenset(re.findall(r'"((?:aten|py)\.\w+)":', text)) | {
-        "held",
-        "given",
-        "out",
-        "icl_lab.weights",
-        "icl_lab.output",
-    }

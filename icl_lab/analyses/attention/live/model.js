@@ -17,12 +17,12 @@ function put(x, head, cells) { // visible cells in the place of a head's own
 }
 
 function model(packed, graphs) {
-  const graph = part => part && opened(graphs[part.graph], part), normalizers = new Map();
-  const layers = choice => (choice ? packed.swaps[choice] : packed.own).map(({ weights, output }) => ({ weights: graph(weights), output: graph(output) }));
+  const graph = part => part && opened(graphs[part.graph], part), normalizers = new Map(), swaps = new Map(packed.swaps);
+  const layers = choice => (choice ? swaps.get(choice) : packed.own).map(({ weights, output }) => ({ weights: graph(weights), output: graph(output) }));
   return {
-    ...packed, trunk: graph(packed.trunk),
+    ...packed, trunk: graph(packed.trunk), choices: [...swaps.keys()],
     normalizer(choice) { // its graphs in each layer; "" is the one of the training
-      if (choice && !packed.swaps[choice]) throw new Refused(`'${choice}' was not put into this page; there is: ${Object.keys(packed.swaps).join(", ") || "none"}.`);
+      if (choice && !swaps.has(choice)) throw new Refused(`'${choice}' was not put into this page; there is: ${this.choices.join(", ") || "none"}.`);
       if (!normalizers.has(choice)) normalizers.set(choice, layers(choice));
       return normalizers.get(choice);
     },

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from icl_lab.analyses.attention import live, play
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
 
+COMPUTES = {"live": 500_000, "offer": "ssmax average"}  # each normalizer takes a second
 DRIVER = """
 const text = numbers => [...numbers].map(String);
 const one = (model, asked, tokens) => {
@@ -38,6 +40,18 @@ console.log(JSON.stringify(asked.map(({ graph, inputs }) => {
   return inputs.map(each => engine.run(opened, each.map(tensor)).map(text));
 })));
 """
+
+
+@pytest.fixture
+def see(see):
+    """As elsewhere, of pages that compute."""
+    return partial(see, **COMPUTES)
+
+
+@pytest.fixture(scope="session")
+def look(look):
+    """As elsewhere, of pages that compute."""
+    return partial(look, **COMPUTES)
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +96,7 @@ def compute(node):
 
     def call(model, prompts, swaps=(), **asked):
         graphs = []
-        packed = play.packed(live.export(model, swaps), graphs)
+        packed = play.packed(live.export_model(model, swaps), graphs)
         answers = node({"model": packed, "graphs": graphs, "prompts": prompts, **asked})
         return [each if "refused" in each else _one(each, model) for each in answers]
 
