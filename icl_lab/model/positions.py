@@ -154,7 +154,7 @@ class Rotary(Positions):
         frequencies, t = cast(Tensor, self.frequencies), where.shape[0]
         # An exported graph serves every length: it asks which of both is longer when it runs.
         if self.ntk and (torch.compiler.is_exporting() or t > self.train_tokens):
-            longest = torch.sym_max(t, self.train_tokens)
+            longest = torch.sym_max(t, self.train_tokens)  # type: ignore[no-untyped-call]
             stretch = (longest / self.train_tokens) ** (self.head_dim / (self.head_dim - 2))
             frequencies = _frequencies(self.head_dim, self.theta * stretch).to(where.device)
         angle = _angles(where, frequencies)

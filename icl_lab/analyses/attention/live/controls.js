@@ -23,7 +23,7 @@ function ruleRow(run) { // the normalizers that the page holds for a run
   const row = document.createElement("label"), select = document.createElement("select");
   row.textContent = two ? `normalizer of ${data.runs[run]} ` : "normalizer ";
   row.className = "live-line";
-  select.append(new Option(`${data.runs[run]}, as trained`, ""), ...models[run].choices.map(choice => new Option(`${choice}, at its start`, choice)));
+  select.append(new Option(`${data.runs[run]}, as trained`, ""), ...models[run].choices.map(choice => new Option(`${choice}, as initialised`, choice)));
   select.dataset.run = run;
   select.onchange = () => { if (!change({ rules: now.rules.with(run, select.value) })) fillRules(); };
   row.append(select);

@@ -166,11 +166,11 @@ class Hole(Contextual):
 
     def weights_of(self, x: Tensor, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
         """Asks for the weights of this layer."""
-        return _weights(x, q, k, self.layer)
+        return cast(Tensor, _weights(x, q, k, self.layer))
 
     def output_of(self, x: Tensor, o: Tensor) -> Tensor:
         """Asks what the normalizer makes of the sums of values."""
-        return _output(x, o, self.layer)
+        return cast(Tensor, _output(x, o, self.layer))
 
 
 class Weights(nn.Module):

@@ -64,7 +64,7 @@ def trace(part: nn.Module, what: str, example: Callable[[int], Inputs], limit: i
     pairs = zip(*([each] if isinstance(each, Tensor) else each for each in (found, wanted)), strict=True)
     if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-4, equal_nan=True) for a, b in pairs):
         raise NotExportable(f"the exported graph of {what} computes something else than {what} itself")
-    return program
+    return cast(ExportedProgram, program)
 
 
 @contextmanager
@@ -86,7 +86,8 @@ def pack(program: ExportedProgram, part: nn.Module, what: str) -> Graph:
 
     Raises ``NotExportable`` where it needs an operator that the interpreter lacks.
     """
-    signature, inputs = program.graph_signature, {}
+    signature = program.graph_signature
+    inputs: dict[str, Tensor] = {}
     known = {**program.constants, **dict(part.named_parameters(remove_duplicate=False)), **dict(part.named_buffers())}
     for names in (
         signature.inputs_to_parameters,
@@ -96,7 +97,7 @@ def pack(program: ExportedProgram, part: nn.Module, what: str) -> Graph:
         inputs |= {name: known[source] for name, source in names.items()}
     nodes: list[Any] = []
     at: dict[Node, int] = {}
-    held = []
+    held: list[Tensor] = []
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in inputs:
             row = ["held", len(held)]

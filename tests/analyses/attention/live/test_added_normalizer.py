@@ -25,7 +25,7 @@ def test_a_file_dropped_into_the_package_keeps_the_contract_and_runs_in_the_page
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "icl_lab" / name).write_text(text)
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", "-k", "square and not phi", *TESTS],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-vv", "-k", "square and not phi", *TESTS],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
