@@ -134,11 +134,11 @@ def test_rescaled_labels_lower_the_error_far_from_training(lab):
 
 
 def test_the_live_attention_page_refuses_a_model_that_rescales():
-    from icl_lab.analyses.attention.live.carried import refusal
+    from icl_lab.analyses.attention.live import NotExportable, export_model
 
-    model = model_of(["model.read_in=scaled"])
-    assert "rescaled" in refusal(model, "learned")
-    assert refusal(model_of(), "learned") == ""
+    with pytest.raises(NotExportable, match="rescaled"):
+        export_model(model_of(["model.read_in=scaled"]))
+    assert export_model(model_of()).size
 
 
 def test_a_stack_of_seeds_trains_models_that_rescale():

@@ -187,7 +187,11 @@ class GPT2(nn.Module):
         with plainly(tokens):
             x = self.read_in(tokens)
         if self.roles is not None:
-            x = x + self.roles.repeat(-(-tokens.shape[1] // len(self.roles)), 1)[: tokens.shape[1]]
+            t, roles = tokens.shape[1], len(self.roles)
+            if torch.compiler.is_exporting():  # a graph for every length cannot prove that the repeats are enough
+                x = x + self.roles[torch.arange(t, device=tokens.device) % roles]
+            else:
+                x = x + self.roles.repeat(-(-t // roles), 1)[:t]
         x = self.norm_in(self.positions.place(x, where))
         turn = lambda q, k: self.positions.turn(q, k, where)  # noqa: E731
         bias = self.positions.bias(where)

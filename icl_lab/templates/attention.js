@@ -270,15 +270,26 @@ function arrange() { // as many large maps beside one another as leave their cel
 function plan(run, room) {
   const { tokens, first } = frame(), rows = tokens.length - first, words = margin();
   const side = Math.max(0.25, Math.min(40, (room - words - EDGE) / tokens.length, Math.max(LEGIBLE, 640 / rows)));
-  const keys = order(), left = words, above = words + 24;
-  return { run, keys, rows, side, left, top: above, end: limit(run, state.layer, state.head), ends: ends(run, state.layer, state.head),
-           width: Math.max(left + tokens.length * side + EDGE, left + 230), height: above + rows * side + BAR };
+  const keys = order(), left = words, width = Math.max(left + tokens.length * side + EDGE, left + 230);
+  const titles = names.map((_, each) => titled(each, width)), above = words + 10 + 14 * Math.max(...titles.map(lines => lines.length));
+  return { run, keys, rows, side, left, top: above, title: titles[run], width, height: above + rows * side + BAR,
+           end: limit(run, state.layer, state.head), ends: ends(run, state.layer, state.head) };
+}
+
+function titled(run, room) { // the title of a map, on as many lines as it needs
+  const lines = [""];
+  ruler.font = `bold ${FONT}`;
+  for (const word of `${names[run]}, layer ${layers[state.layer]}, head ${heads[state.head]}${remark}`.split(" ")) {
+    const longer = `${lines.at(-1)} ${word}`.trim();
+    if (lines.at(-1) && ruler.measureText(longer).width > room) lines.push(word); else lines[lines.length - 1] = longer;
+  }
+  return lines;
 }
 
 function drawMap(pen, map) {
   const { keys, rows, side, left, top, run } = map, { tokens, first } = frame(), ink = css("--ink"), soft = css("--soft");
   const wide = keys.length * side, high = rows * side, every = Math.ceil(12 / side), [query, key] = cell();
-  pen.text(0, 8, `${names[run]}, layer ${layers[state.layer]}, head ${heads[state.head]}${remark}`, ink, { bold: true });
+  map.title.forEach((line, at) => pen.text(0, 8 + 14 * at, line, ink, { bold: true }));
   pen.hatch(left, top, wide, high);
   pen.cells(map);
   const tone = token => token === query || token === key ? css("--mark") : tokens[token].quiet ? soft : ink;

@@ -431,6 +431,17 @@ def test_re_weighting_in_fractions() -> None:
         assert last_row(build(f"softmax+reweight:p={p}"), z) == pytest.approx(wanted)
 
 
+def test_re_weighting_has_no_threshold_in_its_first_three_rows() -> None:
+    # Softmax of these scores is 1; 2/3, 1/3; 4/7, 2/7, 1/7; 1/2, 1/4, 1/8, 1/8. Three rows are squared as they are; in
+    # the fourth only 1/2 is above the uniform share.
+    q, k = qk([math.log(share) for share in (8, 4, 2, 2)])
+    w = build("softmax+reweight:p=2").weights(q, k, causal(4))[0, 0].tolist()
+    assert w[0] == pytest.approx([1, 0, 0, 0])
+    assert w[1] == pytest.approx([4 / 5, 1 / 5, 0, 0])
+    assert w[2] == pytest.approx([16 / 21, 4 / 21, 1 / 21, 0])
+    assert w[3] == pytest.approx([1, 0, 0, 0])
+
+
 def test_re_weighting_a_nearly_uniform_row_still_sums_to_one() -> None:
     # 5a - 1 is 0.02, 0.015, 0.01: to the power of 15 less than any constant one would dare to add to the sum.
     shares = [1.02, 1.015, 1.01, 0.98, 0.975]

@@ -1,17 +1,17 @@
 """Attention maps of one or two trained models on one prompt, and of means over prompts, as a page."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
-from icl_lab import tasks
+from icl_lab import normalizers, tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention import means, page, play, prompt, report, window
-from icl_lab.analyses.attention.live import Carried, carried, refusal
+from icl_lab.analyses.attention.live import Exported, NotExportable, export_model
 from icl_lab.analyses.attention.maps import Maps, maps
 from icl_lab.analyses.attention.means import MOST, Plan
 from icl_lab.analyses.attention.prompt import Asked
@@ -24,6 +24,8 @@ from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt
+
+OFFERED = "softmax average ssmax ssa lssa+reweight:p=15"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,9 @@ class Attention(Analysis):
     last: int | None = option(None, "Show only the last queries.  [default: all]", least=1)
     means: int = option(64, f"Prompts of the means, at most {MOST}; 0: none.", least=0, most=MOST)
     live: int = option(500_000, "Numbers of models that the page may carry, to compute; 0: none.", least=0, later=True)
+    offer: str = option(
+        OFFERED, "Normalizers that the page lets a reader put in, between spaces; all: every one.", later=True
+    )
 
     @property
     def tag(self) -> str:
@@ -72,6 +77,7 @@ class Attention(Analysis):
 
     def prepared(self, runs: Sequence[Run]) -> "Attention":
         """Reads the prompt and lays out the page; raises ``BadValue`` on what cannot be read, named or shown."""
+        self._offered()
         made = dataclasses.replace(self)
         object.__setattr__(made, "layout", self._laid(runs))
         return made
@@ -86,8 +92,9 @@ class Attention(Analysis):
 
         seen = watch(layout.asked.prompt)
         found = []
+        steps = len(layout.plans) + len(self._offered()) + 2
         for number, plan in enumerate(layout.plans, 1):
-            trained.tick(number, len(layout.plans) + 1)
+            trained.tick(number, steps)
             drawn = means.prompts(trained.task, plan, self.means)
             found.append((means.roles(trained.task, drawn), watch(drawn)))
         learned: dict[tuple[str, int], list[float]] = {}
@@ -95,7 +102,8 @@ class Attention(Analysis):
             name, place = key.split(" ")
             learned.setdefault((name, int(place.partition(".")[0])), []).append(value)
         answers = trained.task.answered(seen.outputs, layout.asked.prompt)
-        return Reading(seen, answers, found, learned, self._carried(trained))
+        live = self._exported(trained, lambda done: trained.tick(len(layout.plans) + 1 + done, steps))
+        return Reading(seen, answers, found, learned, live)
 
     def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Seen:
         """Puts the maps of all models into frames: the prompt, then the means."""
@@ -117,6 +125,7 @@ class Attention(Analysis):
         task, command = tasks.build(first.task), answers[0][0].lab.command
         computes, why = play.lay(task, layout.asked, readings, layout.window, self.live)
         notes += [why] if why else []
+        notes += play.left_out(readings)
         return Seen(
             layout.asked,
             layout.window,
@@ -150,11 +159,18 @@ class Attention(Analysis):
     def read(self, folder: Path) -> None:
         """Maps are not read back: no claim is about them."""
 
-    def _carried(self, trained: Trained) -> Carried | str:
-        if not self.live:
-            return ""
-        code = trained.spec.test.positions or trained.spec.model.positions
-        return refusal(trained.model, code) or carried(trained.model, code)
+    def _offered(self) -> list[str]:
+        names = normalizers.names() if self.offer == "all" else self.offer.split()
+        return list(dict.fromkeys(normalizers.canonical(name) for name in names)) if self.live else []
+
+    def _exported(self, trained: Trained, tick: Callable[[int], object]) -> Exported | str:
+        size = trained.model.parameter_count()
+        if not self.live or size > self.live:
+            return play.too_large(size, self.live) if self.live else ""
+        try:
+            return export_model(trained.model, self._offered(), tick)
+        except NotExportable as why:
+            return str(why)
 
     def _laid(self, runs: Sequence[Run]) -> Layout:
         if self.layout is not None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from icl_lab.analyses.attention.live import Carried
+from icl_lab.analyses.attention.live import Exported, Graph, LayerGraphs
 from icl_lab.analyses.attention.prompt import LARGEST, Asked
 from icl_lab.analyses.attention.seen import Reading
 from icl_lab.analyses.attention.window import Window
@@ -23,26 +23,18 @@ def lay(
 
     ``most`` is how many numbers the models of a page may have in all; 0 asks for a page that does not compute.
     """
-    models = [reading.live for reading in readings if isinstance(reading.live, Carried)]
+    models = [reading.live for reading in readings if isinstance(reading.live, Exported)]
     if len(models) < len(readings):
         why = next((reading.live for reading in readings if reading.live and isinstance(reading.live, str)), "")
         return None, f"This page cannot compute the model itself: {why}." if why else ""
-    size = sum(model.size for model in models)
-    if size > most:
-        return None, (
-            f"This page does not compute the model itself: {size:,} numbers are more than the {most:,} that it may"
-            " carry (--live)."
-        )
-    known: list[dict[str, Any]] = []
-    for model in models:
-        if model.known not in known:
-            known.append(model.known)
+    if (size := sum(model.size for model in models)) > most:
+        return None, f"This page cannot compute the model itself: {too_large(size, most)}."
+    graphs: list[list[list[object]]] = []
     prompt, whole = asked.prompt, _filled(asked.prompt, task)
     places = prompt.scored[0].nonzero().flatten().tolist()
     return {
-        "models": [model.model | {"known": known.index(model.known)} for model in models],
-        "sizes": [model.size for model in models],
-        "known": known,
+        "models": [packed(model, graphs) for model in models],
+        "graphs": graphs,
         "tokens": prompt.tokens[0].flatten().tolist(),
         "editable": _editable(task, whole),
         "roles": [[mark.role, mark.quiet] for mark in task.marks(whole)[: task.roles]],
@@ -55,6 +47,40 @@ def lay(
         "largest": LARGEST,
         "most": max(TOKENS, prompt.tokens.shape[1]),
     }, ""
+
+
+def left_out(readings: Sequence[Reading]) -> list[str]:
+    """Sentences on the normalizers that the page does not offer, and why."""
+    models = [reading.live for reading in readings if isinstance(reading.live, Exported)]
+    found = {choice: why for model in models for choice, why in model.left_out.items()}
+    return [f"The page does not offer '{choice}': {why.rstrip('.')}." for choice, why in found.items()]
+
+
+def too_large(size: int, most: int) -> str:
+    """Says that models have too many numbers for a page, as the end of a sentence."""
+    return f"{size:,} numbers are more than the {most:,} that it may carry (--live)"
+
+
+def packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, Any]:
+    """A model for the page; equal graphs, of layers or of models, are held once, in ``graphs``."""
+
+    def place(graph: Graph) -> dict[str, Any]:
+        if graph.nodes not in graphs:
+            graphs.append(graph.nodes)
+        return {"graph": graphs.index(graph.nodes), "shapes": graph.shapes, "numbers": graph.numbers}
+
+    def layers(found: list[LayerGraphs]) -> list[dict[str, Any]]:
+        return [
+            {"weights": place(each.weights), "output": place(each.output) if each.output else None} for each in found
+        ]
+
+    return {
+        "spec": model.spec,
+        "size": model.size,
+        "trunk": place(model.trunk),
+        "own": layers(model.own),
+        "swaps": [[choice, layers(found)] for choice, found in model.swaps.items()],
+    }
 
 
 def _editable(task: Task, prompt: Prompt) -> bool:

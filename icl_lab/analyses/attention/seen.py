@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from icl_lab.analyses.attention.live import Carried
+from icl_lab.analyses.attention.live import Exported
 from icl_lab.analyses.attention.maps import Maps
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.window import Window
@@ -22,7 +22,7 @@ class Reading:
     answers: list[Answer]
     means: list[tuple[list[Mark], Maps]]
     learned: dict[tuple[str, int], list[float]]  # the numbers of a layer's rule, by name and layer
-    live: Carried | str = ""  # the model, for a page that computes; or why there is none
+    live: Exported | str = ""  # the model, for a page that computes; or why there is none
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ def runs_of(tiny, lab):
 def see(runs_of, lab):
     """Returns what the analysis sees of some rules on a prompt."""
 
-    def build(*rules, text="1,-2,3,70", task="every", settings=(), means=0, **options):
+    def build(*rules, text="1,-2,3,70", task="every", settings=(), means=0, live=0, **options):
         runs = runs_of(*rules, task=task, settings=settings)
-        return asking.ask(Attention(prompt=text, means=means, **options), asking.labels(runs), lab)
+        return asking.ask(Attention(prompt=text, means=means, live=live, **options), asking.labels(runs), lab)
 
     return build
 
@@ -63,9 +63,9 @@ def laboratory(tmp_path_factory):
 def look(laboratory):
     """Returns what is seen of some rules, with two layers and two heads, in the laboratory of the pages."""
 
-    def build(*rules, text="1,-2,3,70", task="every", means=2, settings=(), **options):
+    def build(*rules, text="1,-2,3,70", task="every", means=2, settings=(), live=0, **options):
         runs = [laboratory.store.run(resolve(task, rule, "smoke", [*SMALL, *settings]), 0) for rule in rules]
-        return asking.ask(Attention(prompt=text, means=means, **options), asking.labels(runs), laboratory)
+        return asking.ask(Attention(prompt=text, means=means, live=live, **options), asking.labels(runs), laboratory)
 
     return build
 

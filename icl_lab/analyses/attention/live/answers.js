@@ -19,7 +19,7 @@ function fillAnswers() {
   $("answers").querySelector(".wide").hidden = here;
   place.hidden = !here;
   place.replaceChildren();
-  $("live-last").textContent = "";
+  sentences(here);
   if (!here) return;
   $("whose").textContent = "Answers, recomputed in the page";
   const { want, results } = latest, same = !want.tokens && want.times === 1, references = same ? Object.entries(live.references) : [];
@@ -37,6 +37,24 @@ function fillAnswers() {
     const [cell, old] = [row.cells[first + 2 * run], row.cells[first + 2 * run + 1]];
     cell.classList.toggle("changed", cell.textContent !== old.textContent);
   }
-  const last = rows.at(-1);
-  $("live-last").textContent = last ? `At ${last[0]}: ${runs.map(run => `${names[run]} answers ${last[first + 2 * run]} (stored: ${last[first + 2 * run + 1]})`).join("; ")}.` : "";
+}
+
+const written = { intro: $("intro").textContent, finding: $("finding").textContent };
+
+function sentences(here) { // on top of the page: of the prompt and the model that are in force
+  $("intro").textContent = here ? `The prompt reads ${listed(frames[0].tokens)}. Rows are queries, columns the keys that they attend to.` : written.intro;
+  if (!here) { $("finding").textContent = written.finding; return; }
+  const { tokens, runs } = frames[0], t = tokens.length, at = asked(t).at(-1), same = !latest.want.tokens && latest.want.times === 1;
+  const answers = at === undefined ? "" : `At ${tokens[at].label} ${runs.map((_, run) => `${names[run]} answers ${spoken(latest.results[run].outputs, at, run)}`).join(" and ")}`
+    + `${same ? `; the truth is ${live.truth.at(-1)}` : ""}. `;
+  $("finding").textContent = `${answers}The last query has its greatest weight, the mean over the heads shown, on ${runs.map((_, run) => heaviest(run, t)).join(" and on ")}.`;
+}
+
+const listed = tokens => tokens.slice(0, 60).map(({ text, label }) => text || label).join(" ") + (tokens.length > 60 ? " …" : "");
+
+function heaviest(run, t) { // the key on which the last query has its greatest mean of |weight|
+  const places = layers.flatMap((_, layer) => heads.map((_, head) => [layer, head]));
+  const means = [...Array(t).keys()].map(key => places.reduce((sum, [layer, head]) => sum + Math.abs(raw(frames[0], run, "weights", layer, head, t - 1, key)), 0) / places.length);
+  const key = means.indexOf(Math.max(...means));
+  return `${frames[0].tokens[key].label} in ${names[run]} (${short(means[key])})`;
 }

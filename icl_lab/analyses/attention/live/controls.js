@@ -1,4 +1,4 @@
-// The controls of the live page: rules, heads, calm attention, undo, and the mark that says what is not as stored.
+// The controls of the live page: normalizers, heads, attention of another prompt, undo, and the mark that says what is not as stored.
 
 function complain(text) { $("live-error").textContent = text; }
 
@@ -13,33 +13,21 @@ function told() { // the changes in words
   if (now.times !== 1) parts.push(`inputs × ${short(now.times)}`);
   now.rules.forEach((text, run) => { if (text) parts.push(`${text} in the place of ${data.runs[run]}`); });
   if (now.off.length) parts.push(`${now.off.length > 1 ? "heads" : "head"} ${now.off.join(", ")} off`);
-  if (now.calm) parts.push(`calm attention in ${now.calm === "all" ? "all heads" : now.calm.includes(".") ? `head ${now.calm}` : `layer ${now.calm}`}`);
+  if (now.calm) parts.push(`${patched()} ${now.calm === "all" ? "all heads" : now.calm.includes(".") ? `head ${now.calm}` : `layer ${now.calm}`}`);
   return parts.join("; ");
 }
 
-function ruleRow(run) {
-  const row = document.createElement("form"), select = document.createElement("select"), input = document.createElement("input");
-  const label = Object.assign(document.createElement("label"), { textContent: two ? `rule of ${data.runs[run]} ` : "rule " });
-  const text = Object.assign(document.createElement("label"), { textContent: "with options " });
-  const { known } = models[run];
-  row.className = "live-line live-rule";
-  select.append(new Option(`${data.runs[run]}, as trained`, ""));
-  for (const name of Object.keys(known.rules)) select.append(new Option(`${name}, at its start`, name));
-  select.append(new Option("lssa+reweight:p=15, at its start", "lssa+reweight:p=15"));
-  const typedOne = select.appendChild(new Option("as typed", "…"));
+const patched = () => `attention of the ${now.from ? "kept" : "stored"} prompt in`;
+
+function ruleRow(run) { // the normalizers that the page holds for a run
+  const row = document.createElement("label"), select = document.createElement("select");
+  row.textContent = two ? `normalizer of ${data.runs[run]} ` : "normalizer ";
+  row.className = "live-line";
+  select.append(new Option(`${data.runs[run]}, as trained`, ""), ...models[run].choices.map(choice => new Option(`${choice}, as initialised`, choice)));
   select.dataset.run = run;
-  Object.assign(input, { autocomplete: "off", spellcheck: false, placeholder: "ssa:n=2, lssa+reweight:p=15" });
-  const put = rule => { const rules = [...now.rules]; rules[run] = rule.trim(); if (change({ rules })) return; input.setAttribute("aria-invalid", true); };
-  select.onchange = () => { if (select.value !== "…") put(select.value); else { input.focus(); fillRules(); } };
-  input.onchange = () => { input.setAttribute("aria-invalid", false); put(input.value); };
-  row.onsubmit = event => { event.preventDefault(); put(input.value); };
-  label.append(select); text.append(input); row.append(label, text);
-  row.fill = () => {
-    const rule = now.rules[run];
-    typedOne.hidden = [...select.options].some(option => option !== typedOne && option.value === rule);
-    select.value = typedOne.hidden ? rule : "…";
-    if (document.activeElement !== input || !input.matches("[aria-invalid=true]")) { input.value = rule; input.setAttribute("aria-invalid", false); }
-  };
+  select.onchange = () => { if (!change({ rules: now.rules.with(run, select.value) })) fillRules(); };
+  row.append(select);
+  row.fill = () => { select.value = now.rules[run]; };
   return row;
 }
 
@@ -60,6 +48,7 @@ function fillControls() {
   fillRules();
   $("live-off").checked = now.off.includes(here());
   $("live-off-head").textContent = `head ${here()} off`;
+  $("live-calm-from").textContent = patched();
   const calmOptions = { "": "", all: "all", layer: `${layers[state.layer]}`, head: here() };
   const chosen = Object.entries(calmOptions).find(([, value]) => value === now.calm)?.[0];
   $("live-calm").querySelector("[value=other]")?.remove();
@@ -83,11 +72,11 @@ function agreement() { // how far the page's own numbers of its own prompt are f
 }
 
 function unfold() {
-  const { took, apart } = agreement(), count = live.sizes.reduce((a, b) => a + b);
+  const { took, apart } = agreement(), count = models.reduce((sum, { size }) => sum + size, 0);
   $("live-about").textContent = `The page holds the ${models.length > 1 ? "models" : "model"} (${count.toLocaleString("en")} numbers). `
     + `Unchanged it shows the stored weights; its own are ${apart > 1e-4 ? "as far as" : "within"} ${short(apart)} of them, as a share of the largest, and took ${took < 1 ? "less than 1" : Math.round(took)} ms.`
-    + (live.editable ? "" : " The tokens of this task are no single numbers: rules and heads can be changed, the prompt cannot.");
-  // Calm attention is that of another prompt: without one there is nothing to put in.
+    + (live.editable ? "" : " The tokens of this task are no single numbers: normalizers and heads can be changed, the prompt cannot.");
+  // Without another prompt there is no attention of it to put in.
   for (const part of [$("live-tokens"), $("live-editing"), $("live-keep"), $("live-calm").parentElement]) part.hidden = !live.editable;
   $("live-scaled").textContent = stored.tokens[0].role;
   for (const run of models.keys()) $("live-rules").append(ruleRow(run));

@@ -1,12 +1,12 @@
 // What a reader has changed, what the models make of it, how it is undone, and what the address keeps of it.
 
 const live = data.live, stored = frames[0];
-const models = live.models.map(packed => engine.opened({ ...packed, known: live.known[packed.known] }));
+const models = live.models.map(packed => engine.model(packed, live.graphs));
 const roles = models[0].spec.roles;
 const whole = at => roles === 1 || at % roles === 0; // whether a token is an input, of which the slider makes more
 
-// tokens: the numbers as typed, or none for those of the page; times: what inputs are multiplied by; rules: by run, ""
-// for the model's own; off: heads as "layer.head"; calm: where calm attention is used ("all", "0", "0.1"), from: on which numbers.
+// tokens: the numbers as typed, or none for those of the page; times: what inputs are multiplied by; rules: a normalizer by run, ""
+// for the model's own; off: heads as "layer.head"; calm: where weights of another prompt are used ("all", "0", "0.1"), from: its numbers.
 const fresh = () => ({ tokens: null, times: 1, rules: data.runs.map(() => ""), off: [], calm: "", from: null });
 let now = fresh(), latest = null;
 const past = [];
@@ -15,20 +15,12 @@ const read = ({ tokens, times }) => times === 1 ? tokens ?? live.tokens
   : (tokens ?? live.tokens).map((value, at) => whole(at) ? value * times : value);
 const changed = (want = now) => JSON.stringify(want) !== JSON.stringify(fresh());
 
-const made = new Map(); // rules that were put in, so that a drag does not read their text again
-
-function ruleIn(run, text) {
-  const name = `${run} ${text}`;
-  if (!made.has(name)) made.set(name, text ? engine.ruleOf(text, models[run]) : models[run].own);
-  return made.get(name);
-}
-
-const calmed = []; // the maps of the calm prompt, by run, and the numbers and the rule that they were made of
+const calmed = []; // the maps of the other prompt, by run, and the numbers and the rule that they were made of
 
 function calm(run, want) {
   const numbers = want.from ?? live.tokens, name = JSON.stringify([want.rules[run], numbers]);
   if (calmed[run]?.name !== name)
-    calmed[run] = { name, layers: engine.forward(models[run], numbers, { rule: ruleIn(run, want.rules[run]) }).layers };
+    calmed[run] = { name, layers: engine.forward(models[run], numbers, { choice: want.rules[run] }).layers };
   return calmed[run].layers;
 }
 
@@ -45,12 +37,11 @@ function computed(want) { // the results of all runs; throws engine.Refused wher
   const numbers = read(want), t = numbers.length / models[0].spec.reads;
   sizes(numbers);
   if (want.calm && (want.from ?? live.tokens).length < numbers.length)
-    throw new engine.Refused(`the calm prompt has ${(want.from ?? live.tokens).length} tokens, so there is no calm attention for ${t}: take some away, or keep this prompt as the calm one.`);
+    throw new engine.Refused(`the ${want.from ? "kept" : "stored"} prompt has ${(want.from ?? live.tokens).length} tokens, so it has no attention for ${t}: take some away, or keep the attention of this prompt.`);
   return models.map((model, run) => {
     const here = want.calm && calm(run, want), cells = t * (t + 1) / 2;
-    const rule = ruleIn(run, want.rules[run]);
     const found = engine.forward(model, numbers, {
-      rule,
+      choice: want.rules[run],
       off: (layer, head) => want.off.includes(`${layer}.${head}`),
       patch: (layer, head) => {
         if (!here || !["all", `${layer}`, `${layer}.${head}`].includes(want.calm)) return null;

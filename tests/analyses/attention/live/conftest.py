@@ -3,31 +3,55 @@
 import json
 import shutil
 import subprocess
+from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from icl_lab.analyses.attention import live
+from icl_lab.analyses.attention import live, play
 from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
 from icl_lab.rng import stream
 
+COMPUTES = {"live": 500_000, "offer": "ssmax average"}  # each normalizer takes a second
 DRIVER = """
 const text = numbers => [...numbers].map(String);
-const one = (asked, tokens) => {
+const one = (model, asked, tokens) => {
   try {
-    const model = engine.opened({ ...asked.model, known: asked.known });
     const off = asked.off ?? [], patch = (asked.patch ?? []).map(each => each && Float64Array.from(each));
-    const changes = { off: (l, h) => off.some(each => each[0] === l && each[1] === h) };
-    if (asked.rule) changes.rule = engine.ruleOf(asked.rule, model);
-    if (asked.patch) changes.patch = (l, h) => patch[l * model.spec.heads + h];
-    const { layers, outputs } = engine.forward(model, Float64Array.from(tokens), changes);
+    const { layers, outputs } = engine.forward(model, tokens, {
+      choice: asked.choice ?? "",
+      off: (l, h) => off.some(each => each[0] === l && each[1] === h),
+      patch: (l, h) => patch[l * model.spec.heads + h] ?? null,
+    });
     return { layers: layers.map(each => [text(each.weights), text(each.scores)]), outputs: text(outputs) };
   } catch (error) { if (error instanceof engine.Refused) return { refused: error.message }; throw error; }
 };
-const questions = JSON.parse(require("fs").readFileSync(0, "utf8"));
-console.log(JSON.stringify(questions.map(asked => asked.prompts.map(tokens => one(asked, tokens)))));
+const asked = JSON.parse(require("fs").readFileSync(0, "utf8")), model = engine.model(asked.model, asked.graphs);
+console.log(JSON.stringify(asked.prompts.map(tokens => one(model, asked, tokens))));
 """
+GRAPHS = """
+const tensor = ([shape, data]) => engine.make(shape, Float64Array.from(data));
+const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
+console.log(JSON.stringify(asked.map(({ graph, inputs }) => {
+  const opened = engine.opened(graph.nodes, graph);
+  const text = ({ shape, data }) => [shape, [...data].map(String)];
+  return inputs.map(each => engine.run(opened, each.map(tensor)).map(text));
+})));
+"""
+
+
+@pytest.fixture
+def see(see):
+    """As elsewhere, of pages that compute."""
+    return partial(see, **COMPUTES)
+
+
+@pytest.fixture(scope="session")
+def look(look):
+    """As elsewhere, of pages that compute."""
+    return partial(look, **COMPUTES)
 
 
 @pytest.fixture(scope="session")
@@ -70,31 +94,27 @@ def build():
 def compute(node):
     """Computes prompts (tokens in a list each) in the script: weights and scores (l h t t), outputs (t c)."""
 
-    def call(model, prompts, code=None, **asked):
-        return _shaped(node([_question(model, prompts, code, **asked)])[0], model)
+    def call(model, prompts, swaps=(), **asked):
+        graphs = []
+        packed = play.packed(live.export_model(model, swaps), graphs)
+        answers = node({"model": packed, "graphs": graphs, "prompts": prompts, **asked})
+        return [each if "refused" in each else _one(each, model) for each in answers]
 
     return call
 
 
 @pytest.fixture(scope="session")
-def compute_each(node):
-    """Computes one prompt in many models, each with the rule that is put in (or none), in one start of Node."""
+def run_graphs(node):
+    """Runs graphs on inputs (a list of tuples of tensors for each) in the script: their first outputs."""
 
-    def call(models, prompt, rules=None):
-        rules = rules or [None] * len(models)
-        asked = [_question(each, [prompt], rule=rule) for each, rule in zip(models, rules, strict=True)]
-        return [_shaped(found, model)[0] for found, model in zip(node(asked), models, strict=True)]
+    def call(graphs, inputs):
+        asked = [
+            {"graph": asdict(graph), "inputs": [[[list(x.shape), x.flatten().tolist()] for x in each] for each in some]}
+            for graph, some in zip(graphs, inputs, strict=True)
+        ]
+        return [[np.array(data, float).reshape(shape) for ((shape, data), *_) in some] for some in node(asked, GRAPHS)]
 
     return call
-
-
-def _question(model, prompts, code=None, **asked):
-    held = live.carried(model, code or model.spec.positions)
-    return {"model": held.model, "known": held.known, "prompts": prompts, **asked}
-
-
-def _shaped(answers, model):
-    return [each if "refused" in each else _one(each, model) for each in answers]
 
 
 def _one(found, model):

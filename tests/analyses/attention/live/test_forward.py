@@ -54,7 +54,7 @@ def test_tokens_that_are_whole_numbers(build, compute, true, apart):
 def test_positions_that_were_swapped_after_training(build, compute, true, apart):
     model = build("softmax", positions="rotary")
     model.swap_positions("rotary:theta=7")
-    found = compute(model, [PROMPT], code="rotary:theta=7")[0]
+    found = compute(model, [PROMPT])[0]
     assert max(apart(found, true(model, PROMPT)).values()) < 1e-5
 
 

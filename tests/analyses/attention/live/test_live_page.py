@@ -8,6 +8,7 @@ import torch
 
 from icl_lab import normalizers
 from icl_lab.analyses import asking
+from icl_lab.analyses.attention import OFFERED
 from icl_lab.pipeline import load_or_train
 from tests.analyses.attention.shown import run_of
 
@@ -35,7 +36,7 @@ def sharp():
 @pytest.fixture(scope="module")
 def pair(sharp, look, write, laboratory):
     """Softmax and SSA with large scores on 1 True -2 False 3 False 70, and where their page is."""
-    found = look("softmax", "ssa")
+    found = look("softmax", "ssa", offer=OFFERED)
     return found, write(found, laboratory.store.root / "sharp.html")
 
 
@@ -79,7 +80,7 @@ def watched(model, tokens, watch=None):
 @pytest.mark.exhaustive
 def test_fifty_prompts_and_every_rule_are_as_torch_has_them(visit, look, write, laboratory, tmp_path, sharp):
     rules = [name for name in normalizers.names() if name != "four-functions"]  # it asks for four heads
-    found = look("softmax", text="1,-2,3,70,5,-6", means=0)
+    found = look("softmax", text="1,-2,3,70,5,-6", means=0, offer="all")
     tab, run = visit(write(found, tmp_path / "page.html")), run_of(found, laboratory)
     rng = torch.Generator().manual_seed(0)
     for number in range(50):
@@ -114,7 +115,7 @@ def test_a_typed_number_changes_maps_answers_and_mark_and_reset_brings_all_back(
     assert now[1] != drawn[1]
     assert "x₂ = −7.5" in tab.inner_text("#live-answers")
     assert "Truth and references are known only of the numbers" in tab.inner_text("#live-answers")
-    assert tab.inner_text("#live-last").startswith("At x₄ = 70: softmax answers ")
+    assert tab.inner_text("#finding").startswith("At x₄ = 70 softmax answers ")
     tab.locator("#live-mark .live-back").click()
     assert tab.locator("#live-mark").is_hidden()
     assert tab.evaluate("attention(0, 1, 1)") == before
@@ -274,33 +275,46 @@ def test_the_slider_multiplies_inputs_and_not_labels(numbers):
     assert tab.evaluate("outputs(0)") == scaled
 
 
-def test_rules_are_chosen_and_typed_and_refused_in_a_line(numbers, pair, model):
+def test_normalizers_are_chosen_and_refused_in_a_line(visit, numbers, pair, model):
     tab = numbers
-    select, typed = tab.locator("#live-rules select").first, tab.locator("#live-rules input").first
-    select.select_option("ssmax")
-    assert typed.input_value() == "ssmax"
-    assert tab.locator("#grid h3").all_inner_texts() == ["softmax → ssmax", "ssa"]
-    typed.fill("lssa+reweight:p=3")
-    typed.press("Enter")
-    assert tab.inner_text("#live-what").endswith("lssa+reweight:p=3 in the place of softmax.")
-    assert select.evaluate("s => s.selectedOptions[0].text") == "as typed"
-    model.swap_rule("lssa+reweight:p=3")
+    select = tab.locator("#live-rules select").first
+    offered = select.evaluate("s => [...s.options].map(option => option.value)")
+    assert offered == ["", "softmax", "average", "ssmax", "ssa", "lssa+reweight:p=15"]
+    select.select_option("lssa+reweight:p=15")
+    assert tab.locator("#grid h3").all_inner_texts() == ["softmax → lssa+reweight:p=15", "ssa"]
+    assert tab.inner_text("#live-what").endswith("lssa+reweight:p=15 in the place of softmax.")
+    model.swap_rule("lssa+reweight:p=15")
     weights, outputs = watched(model, pair[0].asked.prompt.tokens.flatten().tolist())
     np.testing.assert_allclose(tab.evaluate("outputs(0)"), outputs, atol=1e-5 * abs(outputs).max())
-    before = tab.evaluate("[outputs(0), location.hash]")
-    refused = (("nonsense", "'nonsense'"), ("ssa:n=0.5", "n must be >= 1"), ("ssa:m=1", "b, form, learn, n, per"))
-    for wrong, says in refused:
-        typed.fill(wrong)
-        typed.press("Enter")
-        assert says in tab.inner_text("#live-error")
-        assert tab.evaluate("[outputs(0), location.hash]") == before
-    typed.fill("")
-    typed.press("Enter")
+    np.testing.assert_allclose(tab.evaluate("attention(0, 1, 1)")[-1], weights[1, 1, -1], atol=1e-5)
+    select.select_option("")
     assert tab.locator("#live-mark").is_hidden()
+    other = visit(pair[1], "#rule0=entmax")  # an address of another page
+    assert "'entmax' was not put into this page; there is: softmax, average" in other.inner_text("#live-error")
+    assert other.locator("#live-mark").is_hidden()
+
+
+def test_the_sentences_on_top_follow_the_prompt(numbers, pair, model):
+    tab = numbers
+    stored = [tab.inner_text("#intro"), tab.inner_text("#finding")]
+    assert "the truth is False" in stored[1]
+    press(tab, "1, 1, -2, -1, 3, -1, -20")
+    assert tab.inner_text("#intro").startswith("The prompt reads 1 True −2 False 3 False −20. ")
+    weights, outputs = watched(model, [1.0, 1, -2, -1, 3, -1, -20])
+    finding = tab.inner_text("#finding")
+    assert finding.startswith(f"At x₄ = −20 softmax answers {outputs[-1] > 0} (logit ")
+    assert "truth" not in finding
+    means = abs(weights[:, :, -1]).mean((0, 1))
+    key = ["x₁ = 1", "y₁ = True", "x₂ = −2", "y₂ = False", "x₃ = 3", "y₃ = False", "x₄ = −20"][means.argmax()]
+    assert f"on {key} in softmax (" in finding
+    tab.locator("#live-mark .live-back").click()
+    assert [tab.inner_text("#intro"), tab.inner_text("#finding")] == stored
+    tab.locator("#live-off").check()  # the same numbers, another model: the truth stays known
+    assert "the truth is False" in tab.inner_text("#finding")
 
 
 def test_a_rule_that_has_learned_is_kept_as_trained_or_started_anew(visit, look, write, laboratory, tmp_path, sharp):
-    found = look("ssa:n=2.5,b=0.7", means=0)
+    found = look("ssa:n=2.5,b=0.7", means=0, offer="ssa")
     tab = visit(write(found, tmp_path / "page.html"))
     trained, started = (sharp(run_of(found, laboratory), laboratory) for _ in range(2))
     started.swap_rule("ssa")
@@ -319,7 +333,7 @@ def test_calm_attention_is_that_of_the_calm_prompt(numbers, pair, model):
     tab.select_option("#live-calm", "all")
     _, wanted = watched(model, disturbed, lambda layer, weights: kept[layer].unsqueeze(0))
     np.testing.assert_allclose(tab.evaluate("outputs(0)"), wanted, atol=1e-5 * abs(wanted).max())
-    assert "calm attention in all heads" in tab.inner_text("#live-what")
+    assert "attention of the stored prompt in all heads" in tab.inner_text("#live-what")
     tab.locator("#grid button").nth(3).click()  # layer 1, head 1
     assert tab.input_value("#live-calm") == "all"
     tab.select_option("#live-calm", "head")
@@ -337,7 +351,7 @@ def test_calm_attention_is_that_of_the_calm_prompt(numbers, pair, model):
     tab.locator("#grid button").first.click()
     assert tab.input_value("#live-calm") == "other"  # another head than the one that is looked at
     tab.locator("#live-more").click()
-    assert "no calm attention for 9" in tab.inner_text("#live-error")
+    assert "no attention for 9" in tab.inner_text("#live-error")
     tab.locator("#live-keep").click()  # the prompt of now is calm: its own attention changes nothing
     tab.select_option("#live-calm", "all")
     mine = tab.evaluate("outputs(0)")
@@ -363,8 +377,7 @@ def test_the_address_keeps_everything(visit, pair, numbers):
     press(tab, "4, 1, -2, 1, 0.5, 1, 2")
     tab.locator("#live-keep").click()
     press(tab, "4, 1, -2, 1, 0.5")
-    tab.locator("#live-rules input").nth(1).fill("ssa:n=2,learn=no")
-    tab.locator("#live-rules input").nth(1).press("Enter")
+    tab.locator("#live-rules select").nth(1).select_option("ssmax")
     tab.locator("#live-off").check()
     tab.select_option("#live-calm", "layer")
     tab.evaluate("(s => { s.value = '0.5'; s.oninput({ target: s }); })(document.getElementById('live-times'))")

@@ -1,6 +1,7 @@
 """What a page that computes carries, and when it carries nothing and says why."""
 
 import base64
+import html
 import json
 import re
 
@@ -8,19 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from icl_lab import normalizers, tasks
+from icl_lab import tasks
 from icl_lab.analyses import asking, publish
 from icl_lab.analyses.attention import Attention, live, page, play
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.seen import Reading
 from icl_lab.analyses.attention.window import Window
+from icl_lab.errors import UnknownName
 from icl_lab.pipeline import load_or_train
 from icl_lab.tasks.base import plain
 from tests.analyses.attention.shown import run_of
 
 
 def test_a_page_carries_its_models_and_its_script(see, lab):
-    found = see("ssa", "softmax")
+    found = see("ssa", "softmax", offer="ssmax")
     made = page.page(found, "here").html
     held = json.loads(re.search(r'id="data">(.*?)</script>', made, re.DOTALL)[1])["live"]
     assert live.engine() in made
@@ -28,15 +30,45 @@ def test_a_page_carries_its_models_and_its_script(see, lab):
     assert made.count("</script") == 2
     assert "http" not in live.engine() + live.controls()
     model = load_or_train(run_of(found, lab), lab)
-    state = {name: part for name, part in model.state_dict().items() if ".rule." not in name}
-    numbers = np.frombuffer(base64.b64decode(held["models"][0]["bytes"]), "<f4")
-    np.testing.assert_array_equal(numbers, torch.cat([part.flatten() for part in state.values()]).numpy())
-    assert held["models"][0]["tensors"] == [[name, part.numel()] for name, part in state.items()]
-    assert held["sizes"] == [len(numbers)] * 2
+    for first, second in ((0, 1), (1, 0)):
+        ours, other = held["models"][first], held["models"][second]
+        assert ours["trunk"]["graph"] == other["trunk"]["graph"]  # models of one shape share a graph
+        assert dict(ours["swaps"])["ssmax"] == dict(other["swaps"])["ssmax"]
+    numbers = np.frombuffer(base64.b64decode(held["models"][0]["trunk"]["numbers"]), "<f4")
+    assert len(numbers) == held["models"][0]["size"]
+    table = model.positions.table.detach().flatten().numpy()
+    at = held["models"][0]["trunk"]["shapes"].index(list(model.positions.table.shape))
+    before = sum(int(np.prod(shape)) for shape in held["models"][0]["trunk"]["shapes"][:at])
+    np.testing.assert_array_equal(numbers[before : before + len(table)], table)
     assert held["tokens"] == found.asked.prompt.tokens.flatten().tolist()
-    assert len(held["known"]) == 1  # models of one shape share what is known of rules
-    n = np.frombuffer(base64.b64decode(held["models"][0]["parameters"][0][0]["n"]), "<f4")
-    np.testing.assert_array_equal(n, model.blocks[0].attention.rule.n.detach().numpy())
+
+
+def test_normalizers_that_do_not_fit_are_left_out_with_a_line(see):
+    found = see("softmax", offer="ssmax four-functions")  # which asks for four heads
+    assert [choice for choice, _ in found.live["models"][0]["swaps"]] == ["ssmax"]
+    (note,) = (note for note in found.notes if "offer" in note)
+    assert note.startswith("The page does not offer 'four-functions': ")
+    assert note in html.unescape(page.page(found, "here").html)
+
+
+def test_a_name_that_is_not_offered_anywhere_is_refused_before_training(see):
+    with pytest.raises(UnknownName, match="No normalizer is called 'nonsense'"):
+        see("softmax", offer="ssmax nonsense")
+
+
+def test_a_normalizer_without_a_graph_shows_the_stored_maps_and_says_so(see, monkeypatch):
+    from icl_lab.normalizers.softmax import Softmax
+
+    def peeking(self, q, k, visible):
+        return softmax_weights(self, q, k if q.max() > 1 else -k, visible)
+
+    softmax_weights = Softmax.weights
+    monkeypatch.setattr(Softmax, "weights", peeking)
+    found = see("softmax")
+    assert found.live is None
+    (note,) = (note for note in found.notes if "compute" in note)
+    assert note.startswith("This page cannot compute the model itself: the normalizer 'softmax' decides")
+    assert note in html.unescape(page.page(found, "here").html)
 
 
 def test_a_page_without_models_is_as_it_was(see):
@@ -63,24 +95,12 @@ def test_random_places_are_left_out_with_a_line(see):
     assert any("places drawn at random" in note for note in found.notes)
 
 
-def test_rules_and_position_codes_from_outside_are_left_out_with_a_line(build, own_parts, monkeypatch):
-    from icl_lab.normalizers.softmax import Softmax
-
-    normalizers.registry.add("mine")(type("Mine", (Softmax,), {"__doc__": "Mine.", "__module__": "mypackage"}))
-    model = build("softmax")
-    model.swap_rule("mine")
-    monkeypatch.setattr(normalizers.registry, "source", lambda name: "mypackage" if name == "mine" else None)
-    assert "'mine' comes from outside" in live.refusal(model, "learned")
-    assert live.refusal(build("softmax"), "learned") == ""
-    monkeypatch.setattr(normalizers.registry, "source", lambda name: None)
-    assert "of the rule 'mine' it has no formula" in live.refusal(model, "learned")
-    assert "'spiral' comes from outside" in live.refusal(build("softmax"), "spiral:turns=2")
-
-
 def test_the_option_changes_no_study_of_before(runs_of):
     runs = runs_of("ssa")
     groups, plain_one = asking.labels(runs), Attention(prompt="1,2")
-    assert "live" not in str(publish.record("attention", plain_one, groups, ""))
+    record = str(publish.record("attention", plain_one, groups, ""))
+    assert "live" not in record
+    assert "offer" not in record
     assert "live" in str(publish.record("attention", Attention(prompt="1,2", live=0), groups, ""))
 
 
@@ -90,7 +110,7 @@ def laid(name):
     prompt = task.sample(torch.Generator().manual_seed(1), 1, 16)
     prompt = prompt.first(task.end(prompt))
     reading = Reading(None, task.answered(torch.zeros(1, prompt.tokens.shape[1], task.outputs), prompt), [], {})
-    reading = Reading(reading.maps, reading.answers, [], {}, live.Carried({}, 0, {}))
+    reading = Reading(reading.maps, reading.answers, [], {}, live.Exported({}, 0, live.Graph([], [], ""), [], {}, {}))
     found, why = play.lay(task, Asked("", prompt, 16, "", {}), [reading], Window([0], [0]), 1)
     assert why == ""
     return task, prompt, found
