@@ -110,7 +110,7 @@ def settle(
         tried = ((scale, name) for scale in scales for name in chosen if (scale, name) not in failed)
         steps = [(step, scale) for scale, name in tried if (step := scale.step(name, left)) is not None]
         rest = (end - time.monotonic()) * (how.jobs or 1)  # seconds of one core; what they allow comes first
-        steps.sort(key=lambda each: (how.fleet.remote or each[0].seconds <= rest, each[0].worth), reverse=True)
+        steps.sort(key=lambda each: (how.remote or each[0].seconds <= rest, each[0].worth), reverse=True)
         told = [_told(step, scale.preset if len(scales) > 1 else "") for step, scale in steps]
         if dry_run:
             out("\n".join(told))
