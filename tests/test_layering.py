@@ -21,7 +21,8 @@ FLOORS = (
     ("training", "evidence"),
     ("runs",),
     ("pipeline", "profiles"),
-    ("workers",),
+    ("parallel",),
+    ("ray_engine",),
     ("comparison",),
     ("analyses",),
     ("papers", "bench", "testing", "transformers"),
@@ -62,7 +63,7 @@ DOORS = {
     "pyarrow": {"evidence"},
     "transformers": {"bench", "transformers", "language", "prompted"},
     "tokenizers": {"texts", "language"},
-    "ray": {"workers"},
+    "ray": {"ray_engine"},
     "openai": {"prompted"},
 }
 WITHOUT_TORCH = {

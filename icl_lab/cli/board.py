@@ -10,7 +10,7 @@ import click
 
 from icl_lab.cli.progress import REDRAWN, SAID
 from icl_lab.launch.announce import duration
-from icl_lab.workers.job import Standing
+from icl_lab.parallel import Job
 
 ROWS = 16  # runs that a terminal shows
 NAMED = 4  # runs that a line names
@@ -18,7 +18,7 @@ BUSY = ("starting", "at work")
 
 
 class Board:
-    """What ``supervise`` tells to ``watch``, for people. Used in a ``with`` statement, which clears the terminal."""
+    """Progress of the jobs in the pool, for people. Used in a ``with`` statement, which clears the terminal."""
 
     def __init__(self) -> None:
         self._began, self._said = time.monotonic(), time.monotonic()
@@ -36,42 +36,42 @@ class Board:
         if self._whole is not None:
             self._whole.close()
 
-    def __call__(self, standings: Sequence[Standing]) -> None:
+    def __call__(self, jobs: Sequence[Job]) -> None:
         """Shows where each run stands."""
-        if not standings:
+        if not jobs:
             return
         if sys.stderr.isatty():
-            self._draw(standings)
+            self._draw(jobs)
         elif time.monotonic() - self._said >= SAID:
             self._said = time.monotonic()
-            click.echo(f"{self.summary(standings)}{_named(standings)}", err=True)
+            click.echo(f"{self.summary(jobs)}{_named(jobs)}", err=True)
         else:
-            self._left(standings)
+            self._left(jobs)
 
-    def summary(self, standings: Sequence[Standing]) -> str:
+    def summary(self, jobs: Sequence[Job]) -> str:
         """Returns how many runs are over, how many of them did not finish, and about how long the rest takes."""
-        over = [each for each in standings if each.over]
+        over = [each for each in jobs if each.over]
         bad = sum(each.state != "done" for each in over)
-        text = f"{len(over)} of {len(standings)} runs over{f', {bad} of them not finished' if bad else ''}"
-        left = self._left(standings)
+        text = f"{len(over)} of {len(jobs)} runs over{f', {bad} of them not finished' if bad else ''}"
+        left = self._left(jobs)
         return text if left is None else f"{text}; about {duration(left)} left"
 
-    def _left(self, standings: Sequence[Standing]) -> float | None:
+    def _left(self, jobs: Sequence[Job]) -> float | None:
         """The seconds that are left at the pace so far; None before anything was done."""
-        worked = sum(each.step for each in standings if each.state in (*BUSY, "done"))
+        worked = sum(each.step for each in jobs if each.state in (*BUSY, "done"))
         if self._first is None:
             self._first = worked
-        rest = sum(each.size - each.step for each in standings if not each.over)
+        rest = sum(each.size - each.step for each in jobs if not each.over)
         done, passed = worked - self._first, time.monotonic() - self._began
         return rest * passed / done if done > 0 and rest else None
 
-    def _draw(self, standings: Sequence[Standing]) -> None:
+    def _draw(self, jobs: Sequence[Job]) -> None:
         if time.monotonic() - self._drawn < REDRAWN:
             return
         self._drawn = time.monotonic()
         if self._whole is None:
-            self._whole = _bar(sum(each.size for each in standings), 0, "runs {percentage:3.0f}%|{bar:30}| {desc}")
-        busy = {number: each for number, each in enumerate(standings) if each.state in BUSY}
+            self._whole = _bar(sum(each.size for each in jobs), 0, "runs {percentage:3.0f}%|{bar:30}| {desc}")
+        busy = {number: each for number, each in enumerate(jobs) if each.state in BUSY}
         for number in self._rows.keys() - busy.keys():
             self._rows.pop(number)[1].close()
         for number, each in busy.items():
@@ -80,8 +80,8 @@ class Board:
                 row = next(row for row in range(1, ROWS + 1) if row not in taken)
                 self._rows[number] = row, _bar(each.size, row, "  {percentage:3.0f}% {n_fmt}/{total_fmt} {desc}")
             if number in self._rows:
-                _show(self._rows[number][1], each.step, f"{each.name} {_where(each)}")
-        _show(self._whole, sum(each.step for each in standings), self.summary(standings))
+                _show(self._rows[number][1], each.step, f"{each.name}{_where(each)}")
+        _show(self._whole, sum(each.step for each in jobs), self.summary(jobs))
 
 
 def _bar(total: int, row: int, form: str) -> Any:
@@ -95,14 +95,15 @@ def _show(bar: Any, done: int, text: str) -> None:
     bar.set_description_str(text, refresh=True)
 
 
-def _where(standing: Standing) -> str:
-    again = f", attempt {standing.attempts}" if standing.attempts > 1 else ""
-    return f"{standing.state if standing.state == 'starting' else ''} at {standing.place}{again}".strip()
+def _where(job: Job) -> str:
+    again = f", attempt {job.attempts}" if job.attempts > 1 else ""
+    at = f" at {job.place}" if job.place else ""
+    return f"{' starting' if job.state == 'starting' else ''}{at}{again}"
 
 
-def _named(standings: Sequence[Standing]) -> str:
+def _named(jobs: Sequence[Job]) -> str:
     """The runs at work, the first few by name."""
-    busy = [each for each in standings if each.state in BUSY]
-    told = [f"{each.name} {_where(each)}, {100 * each.step // max(1, each.size)} %" for each in busy[:NAMED]]
+    busy = [each for each in jobs if each.state in BUSY]
+    told = [f"{each.name}{_where(each)}, {100 * each.step // max(1, each.size)} %" for each in busy[:NAMED]]
     more = [f"{len(busy) - NAMED} more"] if len(busy) > NAMED else []
     return f"; at work: {'; '.join(told + more)}" if told else ""

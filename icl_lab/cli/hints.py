@@ -80,5 +80,5 @@ def _words(parameter: click.Parameter, value: str) -> list[str]:
     if isinstance(parameter, click.Argument):
         return [value]
     if isinstance(parameter, click.Option) and parameter.is_flag:
-        return [_option(parameter)]
+        return [parameter.secondary_opts[0] if value == "False" and parameter.secondary_opts else _option(parameter)]
     return [f"{_option(parameter)}={value}"] if value.startswith("-") else [_option(parameter), value]

@@ -42,6 +42,9 @@ def named(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return left, imports
 
 
+GONE = {"settle": "settle is no more; use: icl-lab experiment NAME --until-decided --budget 3h"}
+
+
 class Menu(click.Group):
     """The commands of this package, and one for each analysis that was imported or is an installed entry point."""
 
@@ -51,10 +54,15 @@ class Menu(click.Group):
         return super().parse_args(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Returns a command; packages that are installed are asked for one that is not built in."""
+        """Returns a command; packages that are installed are asked for one that is not built in.
+
+        Raises ``BadValue`` for one that there was, with what to use in its place.
+        """
         found = super().get_command(context, name)
         if found is None and name in self._outside():
             return analyses.Deferred(name, self._line(name))
+        if found is None and name in GONE:
+            raise BadValue(GONE[name])
         return found
 
     def list_commands(self, context: click.Context) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from icl_lab.cli.fleet_options import fleet_options
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Folder
+from icl_lab.cli.values import Finite, Folder
+from icl_lab.errors import BadValue
+from icl_lab.launch.order import ENGINES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PAIRS = 1000  # of timed runs
@@ -94,7 +95,37 @@ def crowd_options(command: Command) -> Command:
     shard = click.option(
         "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."
     )
-    return jobs(stack(shard(style_option(fleet_options(command)))))
+    engine = click.option(
+        "--engine",
+        default="local",
+        show_default=True,
+        type=click.Choice(ENGINES),
+        help="Where runs are executed: by processes of this machine, or on a Ray cluster. (What does the steps of a "
+        "training is --set train.engine.)",
+    )
+    address = click.option(
+        "--address",
+        default="",
+        metavar="auto|HOST:PORT|local",
+        help="The Ray cluster: the one that this machine belongs to, another one, or one of its own, here.  "
+        "[default: local]",
+    )
+    gpus = click.option(
+        "--gpus-per-run",
+        default=0.0,
+        type=Finite(0, 64),
+        help="GPUs that Ray reserves for a run; 0.25 puts four on one.  [default: none]",
+    )
+    hosts = click.option("--on", hidden=True, multiple=True, expose_value=False, callback=_hosts)
+    return jobs(stack(shard(style_option(engine(address(gpus(hosts(command))))))))
+
+
+def _hosts(context: click.Context, option: click.Parameter, hosts: tuple[str, ...]) -> None:
+    if hosts:
+        raise BadValue(
+            "--on is no more: for several machines use a Ray cluster (--engine ray --address HOST:PORT), or a shared "
+            "results folder with --shard I/N on each of them or sweep-slurm; see docs/cluster.md."
+        )
 
 
 def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:

@@ -38,6 +38,7 @@ RISK = (
     "they lean to one side more are: 14 % if exponential, 10 % if one training in ten of one rule fails by five "
     "standard deviations. There look at the single seeds, and at those that came after a verdict."
 )
+FUTURES = 1000  # that are drawn for a chance
 LEAST = 1e-12  # p values are not told below
 MOST = 0.499  # and not above: there the intervals of two one-sided tests have no width
 
@@ -159,6 +160,42 @@ def seeds_to_decide(
     errors = {look: deviation / math.sqrt(look) for look in SPENT if look > have}
     deciding = (look for look, error in errors.items() if decides(relation, margin, effect, error, look, prompts_error))
     return next(deciding, None)
+
+
+def chance_to_decide(
+    relation: Relation,
+    effect: float,
+    deviation: float,
+    margin: float,
+    have: int,
+    prompts_error: tuple[float, float] = (0.0, 0.0),
+    until: int = max(SPENT),
+) -> float:
+    """Return the share of futures in which a look at up to ``until`` seeds decides a claim that ``have`` did not.
+
+    Formula: variance = (k - 1) s^2 / chi2(k - 1), mean = N(effect, variance / k), then seeds = N(mean, variance), where
+    the effect and the deviation s are those of k seeds: the predictive distribution of normal differences when nothing
+    is known beforehand (Geisser 1993, Predictive Inference, 2.2)
+
+    So it is honest about few seeds, which tell effect and deviation badly: where these, taken as exact, would never
+    decide (``seeds_to_decide``), other values that fit as well may. The same claim gets the same futures.
+    """
+    ahead = [look for look in SPENT if have < look <= until]
+    if have < 2 or not ahead or math.isnan(deviation):
+        return 0.0
+    rng = np.random.default_rng(0)
+    scale = deviation * np.sqrt((have - 1) / rng.chisquare(have - 1, FUTURES))
+    truth = rng.normal(effect, scale / math.sqrt(have))
+    mean, squares, seeds = np.full(FUTURES, effect), np.full(FUTURES, (have - 1) * deviation**2), have
+    undecided = np.ones(FUTURES, dtype=bool)
+    for look in ahead:
+        more = look - seeds
+        new = rng.normal(truth, scale / math.sqrt(more))
+        squares += scale**2 * rng.chisquare(more - 1, FUTURES) if more > 1 else 0.0
+        squares += (new - mean) ** 2 * seeds * more / look  # two groups' squares about their common mean
+        mean, seeds = (mean * seeds + new * more) / look, look
+        undecided &= ~decides(relation, margin, mean, np.sqrt(squares / (look - 1) / look), look, prompts_error)
+    return 1 - float(undecided.mean())
 
 
 def decides(

@@ -1,21 +1,25 @@
-"""From runs that are wanted to runs that are finished: the one way, whoever asks."""
+"""Run, or resume, everything in a list of runs: here one after another, or by workers."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icl_lab.errors import Diverged, RunFailed
+from icl_lab import outside, parallel
+from icl_lab.errors import Diverged, RunFailed, Stopped
 from icl_lab.launch.announce import Clock, Say, announce, announce_all, duration, remaining, title
-from icl_lab.launch.crowd import Board, at_once, shared_threads
 from icl_lab.launch.draw import draw
 from icl_lab.launch.order import Order
-from icl_lab.workers.fleet import share
+from icl_lab.parallel import Engine, Job, Orders
 
 if TYPE_CHECKING:
     from icl_lab.analyses.frame import Analysis
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
+
+Board = Callable[[], AbstractContextManager[Callable[[Sequence[Job]], object]]]  # shows where each run stands
 
 FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
 
@@ -83,7 +87,7 @@ def complete(
         tell_evidence([run for run in mine if run.finished], lab.say)
     left = [run for run in mine if not clock.done(run)]
     seeds = Counter(run.spec.hash for run in left)
-    if not order.fleet.remote:  # what it takes elsewhere nobody knows here
+    if not order.remote:  # what it takes elsewhere nobody knows here
         together = max(seeds.values(), default=1) if order.stack else min(order.jobs or 1, len(left))
         check_sizes(left, lab, together, tested)
     if order.dry_run:
@@ -93,11 +97,12 @@ def complete(
         for run in mine:
             restart(run, lab)
     before = {run.place for run in mine if clock.done(run)}
-    crowd = order.crowd and not all(clock.done(run) for run in mine)
-    places = order.fleet.places(order.jobs) if crowd else []
-    with shared_threads(share(places) or 1):
-        announce_all(mine, clock, lab.say, share(places) or 1)
-    failed = at_once(mine, lab, order.fleet, places, board, tested) if crowd else {}
+    workers = order.workers() if order.parallel and not all(clock.done(run) for run in mine) else None
+    together = workers.jobs if workers is not None else 1
+    with parallel.shared_threads(together):
+        announce_all(mine, clock, lab.say, together)
+    left = [run for run in mine if not clock.done(run)]
+    failed = by_workers(left, lab, order, workers, board, tested) if workers is not None else {}
     if order.stack:
         stack(mine, lab)
     for run in mine:
@@ -167,13 +172,64 @@ def settled(run: "Run") -> None:
 
 
 def finish(run: "Run", lab: "Lab", tested: bool = True) -> bool:
-    """Makes sure that a run is finished and drawn, or only trained unless ``tested``; returns whether it was."""
-    from icl_lab.workers import work
-
-    already = work.finish(run, lab, tested)
+    """Finish and draw a run, or only train it unless ``tested``; returns whether that was done already."""
+    already = undrawn(run, lab, tested)
     if tested:
         draw(run, afresh=not already)
     return already
+
+
+def undrawn(run: "Run", lab: "Lab", tested: bool) -> bool:
+    """Finish a run without its pictures, or only train it unless ``tested``; returns whether it was."""
+    from icl_lab import pipeline
+
+    already = run.finished if tested else run.trained
+    if tested:
+        pipeline.sweep(run.spec, run.seed, lab, run.swap)
+    else:
+        with run.locked(lab.say, lab.stopping):
+            pipeline.trained(run, lab)
+    return already
+
+
+def by_workers(
+    runs: Sequence["Run"], lab: "Lab", order: Order, workers: Engine, board: Board, tested: bool = True
+) -> dict[Path, str]:
+    """Do unfinished runs in parallel; returns why runs failed, by folder. Raises ``Stopped`` when asked to stop."""
+    left = parallel.trainings_first(list({run.place: run for run in runs}.values()))
+    with parallel.shared_threads(workers.jobs) as threads:
+        each = (order.threads or 1) if order.remote else threads
+    jobs = [
+        Job(
+            f"{title(run)} ({run.spec.hash})",
+            run.spec.train.steps,
+            Orders(
+                *(run.spec, run.seed, run.swap, tested),
+                finish=undrawn if order.remote else finish,
+                results=lab.store.root,
+                device=order.device if order.remote else str(lab.device),
+                threads=each,
+                evidence=lab.store.layer is not None,
+                command=lab.command,
+                imports=outside.orders(),
+                gpu_share=order.gpus_per_run or 1.0,
+            ),
+        )
+        for run in left
+    ]
+    if jobs:
+        where = f" ({order.engine})" if order.remote else ""
+        lab.say(f"{len(jobs)} to do, {workers.jobs} at once with {each} thread{'s' * (each > 1)} each{where}")
+    with board() as watch:
+        parallel.execute(jobs, workers, lab.stopping, watch, lab.say)
+    failed = {}
+    for run, job in zip(left, jobs, strict=True):
+        if job.state != "done" and not run.diverged:
+            lab.say(f"{job.state}: {job.name} ({job.reason})")
+            failed[run.folder] = job.reason
+    if any(job.state == "stopped" for job in jobs):
+        raise Stopped("stopped; the same command goes on where each run stands.")
+    return failed
 
 
 def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> None:

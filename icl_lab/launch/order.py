@@ -1,17 +1,20 @@
-"""How many runs at once and where: what the commands that train have in common."""
+"""Options of the commands that do many runs: how many at once and where, which part of them."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from icl_lab.errors import BadValue
-from icl_lab.workers.fleet import Fleet
+from icl_lab.parallel import Engine, Processes
+
+ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
 class Order:
     """How many runs at once and where, which part of them, whether to repeat them, or only to say what would be done.
 
-    With ``stack`` the seeds of a specification are trained in this process as one.
+    With ``stack`` the seeds of a specification are trained in this process as one. ``device`` and ``threads`` are those
+    of each run on a Ray cluster.
     """
 
     jobs: int | None = None
@@ -19,25 +22,39 @@ class Order:
     shard: tuple[int, int] = (1, 1)
     force: bool = False
     dry_run: bool = False
-    fleet: Fleet = field(default_factory=Fleet)
+    engine: str = "local"
+    address: str = ""
+    gpus_per_run: float = 0.0
+    device: str = "auto"
+    threads: int | None = None
 
     def __post_init__(self) -> None:
-        if self.stack and ((self.jobs or 1) > 1 or self.fleet.remote):
-            raise BadValue(
-                "--stack trains seeds in one process; --jobs, --on and --engine ray use several: choose one of them."
-            )
+        if self.stack and self.parallel:
+            raise BadValue("--stack trains seeds in one process; --jobs and --engine ray use several: choose one.")
+        if not self.remote and (self.address or self.gpus_per_run):
+            raise BadValue("--address and --gpus-per-run are of a Ray cluster: add --engine ray.")
 
     @classmethod
     def of(cls, words: dict[str, Any]) -> Self:
-        """Takes its own options out of those of a command; each run elsewhere has the device and threads of these."""
+        """Take its own options out of those of a command; device and threads stay there too."""
         shared = {name: words[name] for name in ("device", "threads") if name in words}
-        where, how = (
-            {each.name: words.pop(each.name) for each in fields(part) if each.name in words.keys() - shared.keys()}
-            for part in (Fleet, cls)
-        )
-        return cls(**how, fleet=Fleet(**where, **shared))
+        own = {each.name: words.pop(each.name) for each in fields(cls) if each.name in words.keys() - shared.keys()}
+        return cls(**own, **shared)
 
     @property
-    def crowd(self) -> bool:
-        """Whether workers do the runs."""
-        return (self.jobs or 1) > 1 or self.fleet.remote
+    def remote(self) -> bool:
+        """True where runs are done on a Ray cluster."""
+        return self.engine == "ray"
+
+    @property
+    def parallel(self) -> bool:
+        """True where workers do the runs."""
+        return (self.jobs or 1) > 1 or self.remote
+
+    def workers(self) -> Engine:
+        """Return the engine that starts workers; raises ``BadValue`` where there is no such cluster."""
+        if not self.remote:
+            return Processes(self.jobs or 1)
+        from icl_lab import ray_engine
+
+        return ray_engine.join(self.address or "local", self.jobs, self.threads or 1, self.gpus_per_run)

@@ -1,7 +1,6 @@
 """What one more seed of a claim costs: measured on the runs that are there, else by counting operations."""
 
 import math
-from collections.abc import Callable
 from functools import cached_property
 from statistics import median
 
@@ -16,9 +15,8 @@ from icl_lab.runs.store import Store
 class Costs:
     """The seconds that trainings and tests take at one scale; each kind of training is looked up once."""
 
-    def __init__(self, store: Store, preset: str, measured: Callable[[RunSpec], float] = lambda spec: math.nan) -> None:
-        """``measured`` returns the seconds of one operation of a training, asked where no run at the scale tells."""
-        self._store, self._preset, self._measured = store, preset, measured
+    def __init__(self, store: Store, preset: str) -> None:
+        self._store, self._preset = store, preset
         self._known: dict[str, float] = {}
 
     def training(self, spec: RunSpec) -> float:
@@ -28,12 +26,12 @@ class Costs:
         """
         if spec.hash not in self._known:
             taken = of_run(self._store, spec)
-            self._known[spec.hash] = size.trained(spec) * self._pace_for(spec) if math.isnan(taken) else taken
+            self._known[spec.hash] = size.trained(spec) * self._pace if math.isnan(taken) else taken
         return self._known[spec.hash]
 
     def test(self, spec: RunSpec) -> float:
         """Returns the seconds of a test: its operations at the pace of trainings; NaN where nothing tells."""
-        return size.tested(spec) * self._pace_for(spec)
+        return size.tested(spec) * self._pace
 
     def seed(self, finished: Finished, claim: Claim) -> float:
         """Returns the seconds for one more seed of both sides of a claim; NaN where nothing tells."""
@@ -42,11 +40,6 @@ class Costs:
     @cached_property
     def _pace(self) -> float:
         return pace(self._store, self._preset)
-
-    def _pace_for(self, spec: RunSpec) -> float:
-        if math.isnan(self._pace):
-            self._pace = self._measured(spec)
-        return self._pace
 
 
 def pace(store: Store, preset: str) -> float:

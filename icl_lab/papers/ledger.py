@@ -49,25 +49,11 @@ def at(files: Path, store: Store, preset: str) -> list[Entry]:
     The false discovery rate is over the claims that are judged here. Claims about variants that do not fit the scale
     are left out.
     """
-    return among(_judged(experiment.names(files), files, store, preset))
-
-
-def _judged(names: Sequence[str], files: Path, store: Store, preset: str) -> list[Entry]:
     entries, costs = list[Entry](), cost.Costs(store, preset)
-    for name in names:
+    for name in experiment.names(files):
         made, _, found = claims.stored(name, files, store, preset, costs)
         entries += [Entry(name, made.paper, preset, finding) for finding in found]
-    return entries
-
-
-def decided(names: Sequence[str], files: Path, store: Store, presets: Iterable[str]) -> set[tuple[str, str]]:
-    """Returns the claims of these experiments, (experiment, statement), that have a verdict at one of the presets."""
-    return having_verdicts(e for preset in filter(store.has, presets) for e in _judged(names, files, store, preset))
-
-
-def having_verdicts(entries: Iterable[Entry]) -> set[tuple[str, str]]:
-    """Returns the claims, (experiment, statement), of the entries that are decided."""
-    return {(e.experiment, e.finding.claim.statement) for e in entries if e.finding.verdict in verdicts.DECIDED}
+    return among(entries)
 
 
 def among(entries: Sequence[Entry]) -> list[Entry]:
@@ -145,7 +131,7 @@ def table_csv(entries: Sequence[Entry]) -> str:
         if f.decision is not None and f.found is not None:
             c = f.found
             numbers = [c.scale, c.effect, c.low, c.high, f.decision.confidence, f.decision.p]
-            errors = [c.seeds_error, *c.prompts_error, f.prospect.chance if f.verdict == "inconclusive" else ""]
+            errors = [c.seeds_error, *c.prompts_error, f.chance if f.verdict == "inconclusive" else ""]
         seeds = " ".join(map(str, f.seeds))
         row = [e.experiment, e.preset, f.claim.statement, f.claim.is_, f.margin, f.verdict, *numbers, e.q, seeds]
         after: list[object] = [""] * len(LATER)

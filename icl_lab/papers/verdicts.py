@@ -11,7 +11,6 @@ import numpy as np
 from scipy.stats import false_discovery_control
 
 from icl_lab.comparison import replication, sequential
-from icl_lab.comparison.prospect import Prospect, prospect
 from icl_lab.comparison.replication import Replication
 from icl_lab.comparison.sequential import Decision, Outcome
 from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
@@ -101,13 +100,15 @@ class Finding:
         return None if aim is None else aim - len(self.seeds)
 
     @cached_property
-    def prospect(self) -> Prospect:
-        """The chance that up to 64 seeds decide an open claim, and the seeds that a verdict costs."""
+    def chance(self) -> float:
+        """The chance that up to 64 seeds decide an open claim."""
         if self.decision is None or self.verdict != "inconclusive":
-            return Prospect(0.0, math.inf)
+            return 0.0
         effect, have = self.decision.effect, len(self.seeds)
         luck = effect.prompts_error
-        return prospect(self.claim.is_, effect.effect, self.decision.deviation, self.margin, have, luck)
+        return sequential.chance_to_decide(
+            self.claim.is_, effect.effect, self.decision.deviation, self.margin, have, luck
+        )
 
     @property
     def outlook(self) -> str:
@@ -123,8 +124,7 @@ class Finding:
         enough = self._look(0, all_prompts=True)
         if enough is not None:
             return f"more test prompts, then about {enough} seeds"
-        chance = self.prospect.chance
-        perhaps = f", or with a chance of {chance:.0%} fewer" if chance >= LIKELY else ""
+        perhaps = f", or with a chance of {self.chance:.0%} fewer" if self.chance >= LIKELY else ""
         return f"more than {max(sequential.SPENT)} seeds{perhaps}"
 
     def _look(self, beyond: int, *, all_prompts: bool = False) -> int | None:

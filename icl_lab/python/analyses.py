@@ -127,7 +127,7 @@ def analyse(
     stored, here = _asked(question, analysis, runs, seeds, results, progress)
     more: dict[str, str | bool] = {"name": name, "force": force}
     line = command.asks(question, analysis, stored, here.results, **more)
-    order = Order(jobs=whole(jobs, "jobs", 1, 1024), fleet=here.fleet)
+    order = Order(jobs=whole(jobs, "jobs", 1, 1024))
     with interruptible(here.lab(line)) as lab:
         made = study.analyse(question, analysis, stored, lab, finisher(lab, order), name=name, force=force)
     if made is None:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any
 
-from icl_lab.workers.job import Standing
+from icl_lab.parallel import Job
 
 REDRAWN = 0.5  # seconds between two looks of a bar
 
@@ -50,7 +50,7 @@ class Progress:
 class Board:
     """One bar for all runs that workers do."""
 
-    def __enter__(self) -> Callable[[Sequence[Standing]], object]:
+    def __enter__(self) -> Callable[[Sequence[Job]], object]:
         self._bar: Any = None
         return self._show
 
@@ -59,18 +59,18 @@ class Board:
             self._bar.close()
 
     @staticmethod
-    def quiet() -> AbstractContextManager[Callable[[Sequence[Standing]], object]]:
+    def quiet() -> AbstractContextManager[Callable[[Sequence[Job]], object]]:
         """A board that shows nothing."""
-        return nullcontext(lambda standings: None)
+        return nullcontext(lambda jobs: None)
 
-    def _show(self, standings: Sequence[Standing]) -> None:
-        if not standings:
+    def _show(self, jobs: Sequence[Job]) -> None:
+        if not jobs:
             return
         if self._bar is None:
-            self._bar = _bar("runs", sum(each.size for each in standings))
-        over = sum(each.over for each in standings)
-        self._bar.set_postfix_str(f"{over} of {len(standings)} over", refresh=False)
-        self._bar.update(sum(each.step for each in standings) - self._bar.n)
+            self._bar = _bar("runs", sum(each.size for each in jobs))
+        over = sum(each.over for each in jobs)
+        self._bar.set_postfix_str(f"{over} of {len(jobs)} over", refresh=False)
+        self._bar.update(sum(each.step for each in jobs) - self._bar.n)
 
 
 def _bar(stage: str, total: int) -> Any:

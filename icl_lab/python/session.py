@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from icl_lab.launch.order import Order
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
-    from icl_lab.workers.fleet import Fleet
 
 RESULTS = "results"
 Folder = str | PathLike[str]
@@ -33,13 +32,6 @@ class Here:
     evidence: bool | None = None
     allow_large: bool = False
     progress: bool = True
-
-    @property
-    def fleet(self) -> "Fleet":
-        """Workers of this machine."""
-        from icl_lab.workers.fleet import Fleet
-
-        return Fleet(device=self.device, threads=self.threads)
 
     def lab(self, command: str) -> "Lab":
         """Returns the laboratory of a call; ``command`` is what one would type for the same.
@@ -105,7 +97,7 @@ def complete(runs: Sequence["Run"], lab: "Lab", order: "Order", tested: bool = T
 
     told: dict[str, None] = {}
     for run in runs:
-        if order.crowd and not run.finished:
+        if order.parallel and not run.finished:
             importable(run)
         told |= dict.fromkeys(provenance.changed(run.spec, run.folder))
     for sentence in told:

@@ -106,7 +106,7 @@ def sweep(
     line = command.trains("sweep", task, [attn], preset, typed, max(chosen) + 1, results, **said)
     with interruptible(here.lab(line)) as lab:
         runs = placed(specs, rules, chosen, lab.store)
-        complete(runs, lab, Order(jobs=whole(jobs, "jobs", 1, 1024), force=force, fleet=here.fleet))
+        complete(runs, lab, Order(jobs=whole(jobs, "jobs", 1, 1024), force=force))
     shown = Runs([Run(run, lab) for run in runs if run.swap or not swap])
     return shown[0] if seeds is None else shown
 
@@ -161,7 +161,7 @@ def compare(
     }
     said |= {"beside": list(map(str, places)), "name": name, "force": force}
     line = command.trains("compare", task, rules, preset, typed, whole(seeds, "seeds", 1, SEEDS), results, **said)
-    order = Order(jobs=whole(jobs, "jobs", 1, 1024), force=force, fleet=here.fleet)
+    order = Order(jobs=whole(jobs, "jobs", 1, 1024), force=force)
     with interruptible(here.lab(line)) as lab:
         runs = placed(specs, tests, range(seeds), lab.store)
         made = study.compare(runs, lab, baseline, finisher(lab, order), name=name, force=force, beside=places)

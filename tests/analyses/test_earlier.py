@@ -25,10 +25,10 @@ def tiny(tmp_path, run, monkeypatch):
     files.mkdir()
     (files / "tiny.toml").write_text(TWO)
 
-    def ask(*words, command=("experiment", "tiny"), root=results):
+    def ask(*words, root=results):
         shutil.rmtree(root / "runs", ignore_errors=True)
         here = ("--preset", "smoke", "--results", str(root), "--experiments", str(files))
-        code, out, err = run(*command, *here, *words)
+        code, out, err = run("experiment", "tiny", *here, *words)
         assert code == 0, err
         return out + err
 
@@ -107,10 +107,10 @@ def test_numbers_of_another_version_of_the_analysis_are_not_mixed_with_its_own(t
     assert [kept.place(claim) for claim in made.claims] == [now] * len(made.claims)
 
 
-def test_settle_trains_what_was_not_asked_before(tiny):
+def test_until_decided_trains_what_was_not_asked_before(tiny):
     tiny("--seeds", "2")
-    assert "tiny: to 3 seeds for 2 open claims, 2 runs" in tiny("--dry-run", command=("settle", "tiny"))
-    tiny("--budget", "1h", command=("settle", "tiny"))
+    assert "tiny: to 3 seeds of softmax, ssa, for 2 open claims" in tiny("--until-decided", "--dry-run")
+    tiny("--until-decided")
     seeds = {name.rpartition("-")[2] for name in trained(tiny)}
     assert seeds == {str(seed) for seed in range(2, 1 + max(map(int, seeds)))}
 
@@ -144,7 +144,7 @@ def test_more_seeds_of_one_variant_stand_in_a_folder_of_their_own_and_its_claims
     assert looked_at(tiny) == [5, 5]
 
 
-def test_settle_asks_no_variant_that_no_open_claim_hangs_on(tiny, monkeypatch):
+def test_until_decided_asks_no_variant_that_no_open_claim_hangs_on(tiny, monkeypatch):
     judged = claims.stored
 
     def stored(*words):
@@ -153,8 +153,8 @@ def test_settle_asks_no_variant_that_no_open_claim_hangs_on(tiny, monkeypatch):
 
     monkeypatch.setattr(claims, "stored", stored)
     tiny("--seeds", "2")
-    assert "tiny: to 3 seeds for 1 open claim, 1 runs" in tiny("--dry-run", command=("settle", "tiny"))
-    tiny("--budget", "1h", command=("settle", "tiny"))
+    assert "tiny: to 3 seeds of softmax, for 1 open claim" in tiny("--until-decided", "--dry-run")
+    tiny("--until-decided")
     assert {name.split()[0] for name in trained(tiny)} == {"softmax"}
     (part,) = tiny.place.parent.glob("tiny-smoke-*")
     assert "--variant softmax" in json.loads((part / "study.json").read_text())["command"]

@@ -9,7 +9,7 @@ import pytest
 
 from icl_lab.cli import board
 from icl_lab.cli.board import ROWS, Board
-from icl_lab.workers.job import Standing
+from icl_lab.parallel import Job
 
 
 class Screen(io.StringIO):
@@ -29,11 +29,11 @@ def clock(monkeypatch):
 
 def runs():
     return [
-        Standing("linear | ssa | seed 0", 100, "done", "gpu1", 100, 1),
-        Standing("linear | ssa | seed 1", 100, "failed", "gpu1", 100, 1),
-        Standing("linear | ssa | seed 2", 100, "at work", "gpu2", 50, 2),
-        Standing("linear | ssa | seed 3", 100, "starting", "gpu1", 0, 1),
-        Standing("linear | ssa | seed 4", 100),
+        Job("linear | ssa | seed 0", 100, None, "done", 100, 1, "gpu1"),
+        Job("linear | ssa | seed 1", 100, None, "failed", 100, 1, "gpu1"),
+        Job("linear | ssa | seed 2", 100, None, "at work", 50, 2, "gpu2"),
+        Job("linear | ssa | seed 3", 100, None, "starting", 0, 1, "gpu1"),
+        Job("linear | ssa | seed 4", 100, None),
     ]
 
 
@@ -51,19 +51,19 @@ def test_a_log_gets_a_line_a_minute(clock, capsys):
 
 
 def test_the_time_left_is_that_of_the_pace_so_far(clock):
-    standings, told = runs(), Board()
-    told._left(standings)  # 150 steps of finished and running ones were there at the start
-    standings[2].step = 100
+    jobs, told = runs(), Board()
+    told._left(jobs)  # 150 steps of finished and running ones were there at the start
+    jobs[2].step = 100
     clock.time = 10.0
-    assert told._left(standings) == pytest.approx(200 * 10 / 50)
-    assert told.summary(standings).endswith("; about 40 s left")
-    for each in standings:
+    assert told._left(jobs) == pytest.approx(200 * 10 / 50)
+    assert told.summary(jobs).endswith("; about 40 s left")
+    for each in jobs:
         each.state = "done"
-    assert told.summary(standings) == "5 of 5 runs over"
+    assert told.summary(jobs) == "5 of 5 runs over"
 
 
 def test_a_line_names_few_of_many(clock, capsys):
-    many = [Standing(f"run {number}", 10, "at work", "ray", 5, 1) for number in range(200)]
+    many = [Job(f"run {number}", 10, None, "at work", 5, 1, "ray") for number in range(200)]
     with Board() as told:
         clock.time = 100
         told(many)
@@ -71,11 +71,18 @@ def test_a_line_names_few_of_many(clock, capsys):
     assert line.endswith("run 3 at ray, 50 %; 196 more")
 
 
+def test_on_this_machine_no_place_is_named(clock, capsys):
+    with Board() as told:
+        clock.time = 100
+        told([Job("one", 10, None, "at work", 5, 1), Job("two", 10, None, "starting", 0, 1)])
+    assert capsys.readouterr().err == "0 of 2 runs over; at work: one, 50 %; two starting, 0 %\n"
+
+
 def test_a_terminal_shows_a_row_for_each_run_at_work(monkeypatch):
     screen = Screen()
     monkeypatch.setattr(board, "sys", SimpleNamespace(stderr=screen))
     monkeypatch.setattr(board, "REDRAWN", 0)
-    many = [Standing(f"run {number}", 10, "at work", "gpu1", 5, 1) for number in range(ROWS + 3)]
+    many = [Job(f"run {number}", 10, None, "at work", 5, 1, "gpu1") for number in range(ROWS + 3)]
     with Board() as told:
         told(many)
         rows = {int(number) for number in re.findall(r"run (\d+)", screen.getvalue())}

@@ -9,10 +9,8 @@ import time
 
 import pytest
 
-import icl_lab
 from icl_lab.grid import Grid
 from icl_lab.runs.store import Store
-from icl_lab.workers import work
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -303,43 +301,6 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
                 break
         said = process.stderr.read()
     assert process.returncode == 75, said
-
-
-@pytest.mark.slow
-def test_worker_orders_are_what_the_worker_reads(run, tmp_path, monkeypatch):
-    """The worker's own protocol: a hello, one line of orders in, progress as JSON lines out, the grid in the store."""
-    import os
-
-    import msgspec
-
-    from icl_lab.runs.spec import resolve
-
-    spec = resolve("linear", "softmax", "smoke", [word for word in SMALL if word != "--set"])
-    orders = {
-        "spec": msgspec.to_builtins(spec),
-        "seed": 4,
-        "swap": "",
-        "results": str(tmp_path),
-        "device": "cpu",
-        "threads": 1,
-        "command": "typed",
-        "evidence": False,
-        "tested": True,
-        "imports": [],
-    }
-    (source, feed), (told, sink) = os.pipe(), os.pipe()
-    monkeypatch.setattr(work, "private", lambda: (source, sink))
-    os.write(feed, json.dumps(orders).encode() + b"\n")
-    code, out, _ = run("work")
-    os.close(sink)
-    with os.fdopen(told) as lines:
-        said = [message for message in map(json.loads, lines) if "alive" not in message]
-    assert (code, out) == (0, "")
-    assert said[0]["hello"]["icl_lab"] == icl_lab.__version__
-    assert said[1:3] == [{"step": 0}, {"step": 40}]
-    assert said[-1] == {"end": "done", "reason": ""}
-    assert Store(tmp_path).run(spec, 4).finished
-    assert Store(tmp_path).run(spec, 4).env()["command"] == "typed"
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ USUAL = {"--task": "linear", "--attn": "softmax", "--preset": "smoke", "--prompt
 USUAL |= {"--seeds": "1", "--only": None, "--model": "some-model"}
 # A server keeps its own attention, so that this would be refused; and few prompts, which a dry run writes down.
 UNUSUAL = {"prompted": {"--attn": "", "--prompts": "2"}}
-ARGUMENTS = {"list": ["runs"], "experiment": ["ssa-figure3"], "check-part": ["softmax"], "settle": ["ssa-figure3"]}
+ARGUMENTS = {"list": ["runs"], "experiment": ["ssa-figure3"], "check-part": ["softmax"]}
 NUMBERS = [
     "nan",
     "inf",

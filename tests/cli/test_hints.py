@@ -56,6 +56,14 @@ def test_rules_without_the_baseline_are_compared_with_the_first(run):
     assert "--baseline ssa" in line
 
 
+def test_a_switch_that_was_turned_off_stays_off(run):
+    code, out, _ = run("train", "--attn", "ssa", *SWEEP, "--no-evidence", "--set", "train.steps=1")
+    assert code == 0
+    (line,) = following(out)
+    assert "--no-evidence" in line.split()
+    assert "--evidence" not in line.split()
+
+
 @pytest.mark.slow
 def test_after_a_training_the_same_is_tested(run):
     code, out, _ = run("train", "--attn", "ssa", *SWEEP)

@@ -12,9 +12,9 @@ from icl_lab.cli.launch import Order, complete
 from icl_lab.cli.runs import listing
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.launch import complete as launching
-from icl_lab.launch import crowd
 from icl_lab.launch.announce import Clock, announce, announce_all
 from icl_lab.launch.study import stages
+from icl_lab.parallel import trainings_first
 from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
 from icl_lab.runs.changes import differences
@@ -135,7 +135,7 @@ def test_what_shares_a_training_comes_after_all_that_do_not(tiny, lab):
     """Side by side both would train, or one would wait for the other."""
     one, two = tiny(), tiny("linear", "softmax", "test.prompts=32")
     runs = [lab.store.run(spec, seed, rule) for spec in (one, two) for seed in (0, 1) for rule in ("", "ssa")]
-    order = [(run.spec is two, run.seed, run.swap) for run in crowd.trainings_first(runs)]
+    order = [(run.spec is two, run.seed, run.swap) for run in trainings_first(runs)]
     assert order == [
         (False, 0, ""),
         (False, 1, ""),

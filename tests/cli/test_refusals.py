@@ -123,7 +123,7 @@ REFUSED = [
     (["bench", "--pairs", "1000000000"], "1000000000 is not in the range"),
     (["costs", "--pairs", "1000000000"], "1000000000 is not in the range"),
     (["costs", "--lengths", "1000000000"], "prompts of 1,000,000,000 tokens would need about"),
-    (["settle", "--budget", "²h"], "'²h' is no time"),
+    (["experiment", "ssa-table1", "--until-decided", "--budget", "²h"], "'²h' is no time"),
     # names that leave the results, or are another's
     *(
         ([*COMPARE, "--name", name], "--name is a folder")

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from icl_lab.comparison import sequential
-from icl_lab.comparison.sequential import decide, looks, outcome, seeds_to_decide
+from icl_lab.comparison.sequential import ERROR, SPENT, chance_to_decide, decide, looks, outcome, seeds_to_decide, shown
 from icl_lab.comparison.statistics import Evaluation
 from icl_lab.errors import BadValue
 
@@ -215,3 +215,54 @@ def test_how_often_a_verdict_is_wrong_is_told(name):
         assert (found.verdict in ("supported", "contradicted")) == wrong
     assert abs(decided.mean() - told) < 0.003 + 3 * math.sqrt(told / len(d))
     assert f" {words}" in sequential.RISK
+
+
+def drawn(relation, seen, luck, futures=20_000):
+    """The share of futures, drawn seed by seed, that a look decides by 24 seeds."""
+    rng = np.random.default_rng(1)
+    have, deviation = len(seen), np.std(seen, ddof=1)
+    sigma = deviation * np.sqrt((have - 1) / rng.chisquare(have - 1, (futures, 1)))
+    truth = rng.normal(np.mean(seen), sigma / math.sqrt(have))
+    whole = np.hstack([np.tile(seen, (futures, 1)), rng.normal(truth, sigma, (futures, 24 - have))])
+    decided = np.zeros(futures, dtype=bool)
+    for look in (look for look in SPENT if have < look <= 24):
+        now, intervals = whole[:, :look], []
+        for tail in (SPENT[look] * ERROR / 2, SPENT[look] * ERROR):  # on each side, of the wide and the inner interval
+            seeds = stdtrit(look - 1, 1 - tail) * now.std(axis=1, ddof=1) / math.sqrt(look)
+            half = np.hypot(seeds, ndtri(1 - tail) * luck)
+            intervals.append(np.stack([now.mean(axis=1) - half, now.mean(axis=1) + half]))
+        decided |= shown(relation, 0.05, *intervals).any(axis=0)
+    return decided.mean()
+
+
+@pytest.mark.parametrize(
+    ("relation", "seen", "luck"),
+    [
+        ("below", [-0.2, 0.0, 0.1], 0.0),
+        ("above", [-0.1, 0.3, 0.5, -0.2, 0.6], 0.05),
+        ("equal", [0.03, -0.03, 0.0], 0.0),
+        ("not above", [0.0, 0.06, 0.01], 0.01),
+    ],
+)
+def test_the_chance_is_that_of_futures_drawn_seed_by_seed(relation, seen, luck, monkeypatch):
+    monkeypatch.setattr(sequential, "FUTURES", 20_000)
+    told = chance_to_decide(
+        relation, float(np.mean(seen)), float(np.std(seen, ddof=1)), 0.05, len(seen), (luck, luck), until=24
+    )
+    chance = drawn(relation, seen, luck)
+    assert 0.1 < chance < 0.9
+    assert told == pytest.approx(chance, abs=0.015)  # three standard errors of either
+
+
+def test_what_is_certain_and_what_is_in_vain():
+    assert chance_to_decide("below", 0.0, 1e-9, 0.05, 3) == 1  # no difference, at the look after five
+    assert chance_to_decide("below", 0.05, 1e-9, 0.05, 3, (0.05, 0.05)) == 0  # the luck of the prompts stays
+    assert chance_to_decide("below", 0.0, 1.0, 0.05, 64) == 0
+    assert chance_to_decide("below", 0.0, math.nan, 0.05, 1) == 0
+
+
+def test_the_same_claim_has_the_same_futures_and_fewer_seeds_leave_more_open():
+    few, many = (chance_to_decide("above", 0.1, 1.0, 0.05, have) for have in (3, 24))
+    assert few == chance_to_decide("above", 0.1, 1.0, 0.05, 3) > 0.3 > 0.1 > many
+    told, blind = (chance_to_decide("above", 0.1, 1.0, 0.05, 3, luck) for luck in ((0.0, 0.0), (math.nan, math.nan)))
+    assert told == blind

@@ -163,8 +163,8 @@ def free(monkeypatch):
     monkeypatch.setattr(cost.Costs, "test", lambda self, spec: 0.0)
 
 
-def of_a_seed(finished, left, right, **how):
-    return cost.Costs(finished.store, "smoke", **how).seed(finished, claim(left, right, 10.0))
+def of_a_seed(finished, left, right):
+    return cost.Costs(finished.store, "smoke").seed(finished, claim(left, right, 10.0))
 
 
 def test_a_training_that_both_sides_share_counts_once(finished, monkeypatch, free):
@@ -187,19 +187,18 @@ def test_what_was_never_trained_takes_its_operations_at_the_pace_of_the_scale(fi
     monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": math.nan}[spec.attn])
     monkeypatch.setattr(size, "trained", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
     assert math.isnan(of_a_seed(finished, "softmax", "wide"))
-    assert of_a_seed(finished, "softmax", "wide", measured=lambda spec: 2.0) == 10 + 20 * 2
     monkeypatch.setattr(cost, "pace", lambda store, preset: 3.0)
-    assert of_a_seed(finished, "softmax", "wide", measured=lambda spec: 2.0) == 10 + 20 * 3
+    assert of_a_seed(finished, "softmax", "wide") == 10 + 20 * 3
 
 
 def test_what_trainings_take_is_looked_up_once(finished, monkeypatch, free):
     asked = []
     monkeypatch.setattr(cost, "of_run", lambda store, spec: asked.append(spec.attn) or math.nan)
-    monkeypatch.setattr(cost, "pace", lambda store, preset: asked.append("pace") or math.nan)
-    costs = cost.Costs(finished.store, "smoke", lambda spec: asked.append("measured") or 1.0)
+    monkeypatch.setattr(cost, "pace", lambda store, preset: asked.append("pace") or 1.0)
+    costs = cost.Costs(finished.store, "smoke")
     for _ in range(2):
         assert costs.seed(finished, claim("softmax", "wide", 10.0)) > 0
-    assert asked == ["softmax", "pace", "measured", "ssa"]
+    assert asked == ["softmax", "pace", "ssa"]
 
 
 def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ def test_the_table_says_all_and_the_csv_holds_every_number():
     assert float(rows[0]["seeds_error"]) == pytest.approx(decision.effect.seeds_error)
     open_claim = found(*WIDE)
     (row,) = csv.DictReader(io.StringIO(ledger.table_csv([Entry("one", "p", "nano", open_claim)])))
-    assert 0 < float(row["chance"]) == open_claim.prospect.chance < 1
+    assert 0 < float(row["chance"]) == open_claim.chance < 1
     (later,) = csv.DictReader(io.StringIO(ledger.table_csv([Entry("one", "p", "lite", found(*AFTER))])))
     assert (later["later"], later["later_seeds"]) == ("borne out", "3 4 5")
     assert float(later["later_low"]) < float(later["later_effect"]) < float(later["later_high"])

@@ -94,8 +94,8 @@ def test_an_open_claim_says_what_would_decide_it():
     assert found.outlook == "about 13 more seeds, 6.5 h of one core"
     never = judge(claim("above"), range(3), [1.0, 20.0, 0.5], [1.0] * 3, "log-ratio")
     assert never.more is None
-    assert never.outlook == f"more than 64 seeds, or with a chance of {never.prospect.chance:.0%} fewer"
-    assert 0.3 < never.prospect.chance < 0.7  # three seeds tell effect and deviation badly
+    assert never.outlook == f"more than 64 seeds, or with a chance of {never.chance:.0%} fewer"
+    assert 0.3 < never.chance < 0.7  # three seeds tell effect and deviation badly
 
 
 def test_a_claim_that_hangs_on_its_test_prompts_says_so():

@@ -461,7 +461,7 @@ def test_a_signal_stops_all_seeds_and_they_go_on(sweep, tmp_path, monkeypatch):
     [
         (
             ["--attn", "softmax", "--jobs", "2"],
-            "--stack trains seeds in one process; --jobs, --on",
+            "--stack trains seeds in one process; --jobs and --engine ray",
         ),
         (["--attn", "softmax", "--attn", "entmax:alpha=3"], "'entmax:alpha=3' cannot be stacked"),
         (["--attn", "entmax:alpha=3", "--dry-run"], "'entmax:alpha=3' cannot be stacked"),

@@ -22,8 +22,8 @@ from icl_lab.cli.options import (
 )
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
+from icl_lab.cli.until_decided import budget_option, decide, until_decided_option
 from icl_lab.errors import BadValue
-from icl_lab.launch.complete import check_asked
 from icl_lab.markdown import listed
 
 
@@ -44,6 +44,8 @@ from icl_lab.markdown import listed
 @experiments_option
 @click.option("--force", is_flag=True, help="Repeat runs that are finished.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@until_decided_option
+@budget_option
 def experiment(
     name: str,
     preset: str,
@@ -58,12 +60,18 @@ def experiment(
     overlay: bool,
     beside: tuple[Path, ...],
     files: Path,
+    until_decided: bool,
+    budget: float | None,
     **order: Any,
 ) -> None:
-    """Do a published table or figure again: train what is missing, and write ours beside the printed numbers."""
+    """Do a published table or figure again: train what is missing, and write ours beside the printed numbers.
+
+    With --until-decided seeds are added in the steps at which claims are looked at (3, 5, 8, 12, .. 64), to the sides
+    of claims that are open, until all are decided or the time of --budget is up; the same command goes on.
+    """
     from icl_lab.analyses.publish import written
     from icl_lab.comparison import outside
-    from icl_lab.launch.study import stages
+    from icl_lab.launch.experiment import UntilDecided, carry_out
     from icl_lab.papers import experiment, study
 
     how = Order.of(order | {"device": device, "threads": threads})
@@ -73,31 +81,28 @@ def experiment(
     lab = laboratory(results, device, threads, evidence, allow_large)
     for line in left_out:
         say(line)
-    groups = study.groups(chosen, lab.store, preset, seeds, settings)
-    runs = [run for group in groups.values() for run in group]
-    if (question := chosen.question()) is not None:
-        check_asked(question, runs, lab)
-        if beside:
-            raise BadValue(
-                f"--beside: {name} asks its models with {chosen.analysis}, which prompted models have not met."
-            )
-    others = outside.read(beside, runs[0].spec.task) if beside else []
-    asked = study.Order(Path(name).stem, preset, settings, overlay, others)
-    made = study.record(chosen, asked, groups, lab.command)
-    folder = study.destination(name, lab.store, preset, made)
-    anew = how.force or evidence is False  # in a checkout the repository's studies are those of the folder
-    before = None if anew else study.asked_before(chosen, asked, groups, lab)
-    if before is not None and (known := before.folders(made)):
-        say(f"what was asked before is taken from {listed(map(str, known))}; --force or --no-evidence asks again.")
-    lacking = study.lacking(chosen, groups, before)
-    todo = stages(lacking, question, chosen.tested, force=how.force)
-    done = [complete(runs, lab, how, tested=tested) for runs, tested in todo]  # each, whatever is left to other shards
-    if not all(done):
-        if how.dry_run:
-            say(f"would write {folder}")
+    if budget is not None and not until_decided:
+        raise click.UsageError("--budget is the time of --until-decided: add that.")
+    if until_decided:
+        refused = {"--seeds": seeds > 1, "--set": settings, "--overlay": overlay, "--beside": beside}
+        refused |= {"--force": how.force, "--shard": how.shard[1] > 1}
+        if wrong := [option for option, given in refused.items() if given]:
+            raise click.UsageError(f"--until-decided gives the claims as they are seeds: leave out {listed(wrong)}.")
+        decide(UntilDecided(name, chosen, preset, experiment.place(files), lab), how, budget or 3600.0)
         return
-    out(study.publish(chosen, asked, groups, lab, folder, before))
-    out(f"wrote {folder}: {', '.join(written(folder))}")
+    if beside and chosen.question() is not None:
+        raise BadValue(f"--beside: {name} asks its models with {chosen.analysis}, which prompted models have not met.")
+    others = outside.read(beside, chosen.spec(chosen.variants[0], preset, settings).task) if beside else []
+    asked = study.Order(Path(name).stem, preset, settings, overlay, others)
+    anew = how.force or evidence is False  # in a checkout the repository's studies are those of the folder
+    finish = lambda runs, tested: complete(runs, lab, how, tested=tested)  # noqa: E731
+    done = carry_out(chosen, asked, seeds, lab, finish, anew=anew, force=how.force)
+    if done.text is None:
+        if how.dry_run:
+            say(f"would write {done.folder}")
+        return
+    out(done.text)
+    out(f"wrote {done.folder}: {', '.join(written(done.folder))}")
     out(f"next: {then('claims')}   (what held and what did not, over all experiments)")
 
 

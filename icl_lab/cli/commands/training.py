@@ -7,13 +7,13 @@ import click
 
 from icl_lab.cli.hints import then
 from icl_lab.cli.launch import Order, complete, resolve_runs
-from icl_lab.cli.options import beside_option, catch_signals, crowd_options, run_options, tell
+from icl_lab.cli.options import beside_option, crowd_options, run_options, tell
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.cli.show import close, show, tell_repeat, warn
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.launch.announce import Clock, announce, announce_all, title
-from icl_lab.launch.complete import check_sizes, finish, restart, settled
+from icl_lab.launch.complete import check_sizes, restart, settled
 from icl_lab.launch.draw import draw_history
 
 if TYPE_CHECKING:
@@ -145,14 +145,3 @@ def ablate(task: str, attns: tuple[str, ...], seeds: int, name: str, **where: An
         return
     text, files = publish(gather(groups, ablations.WHOLE), groups, folder, made)
     tell(text, folder, files, "report.html")
-
-
-@click.command(hidden=True)
-def work() -> None:
-    """Do one run as a worker: orders on standard input, progress on standard output."""
-    from icl_lab.workers.line import Line
-    from icl_lab.workers.work import private, serve
-
-    # First of all: what loads from here on may print, and takes its time.
-    line = Line(*private())
-    serve(line, catch_signals(), say, finish)

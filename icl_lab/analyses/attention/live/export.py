@@ -19,8 +19,8 @@ from icl_lab import normalizers
 from icl_lab.analyses.attention.live.graph import CHECKED, Graph, Inputs, NotExportable, pack, trace
 from icl_lab.errors import LabError
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.normalizers.base import Normalizer, causal
-from icl_lab.normalizers.contextual import Contextual, told
+from icl_lab.model.positions import Positions
+from icl_lab.normalizers.base import Normalizer, causal, extra
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ def export_model(model: GPT2, swaps: Sequence[str] = (), tick: Callable[[int], o
         raise NotExportable("the prompts are rescaled before the model reads them")
     if model.positions.random:
         raise NotExportable("the model sets its tokens at places drawn at random")
+    if type(model.positions).bias is not Positions.bias:
+        raise NotExportable("the position code adds to the scores")
     spec, reading = model.spec, model.reading
     site = {"heads": spec.heads, "head_dim": spec.width // spec.heads}
     own = export_normalizer(model.attn, model.rules, **site)
@@ -157,20 +159,30 @@ _weights.register_fake(lambda x, q, k, layer: q @ k.transpose(-1, -2))
 _output.register_fake(lambda x, o, layer: torch.empty_like(o))
 
 
-class Hole(Contextual):
+class Hole(Normalizer):
     """Two operators that the page fills with the graphs of any normalizer; here they weigh by the plain products."""
+
+    reads_tokens = "weights"
 
     def __init__(self, layer: int) -> None:
         super().__init__()
         self.layer = layer
 
-    def weights_of(self, x: Tensor, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        """Asks for the weights of this layer."""
-        return cast(Tensor, _weights(x, q, k, self.layer))
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        """Operator that the page replaces by the weights of this layer."""
+        return cast(Tensor, _weights(self.tokens(x), q, k, self.layer))
 
-    def output_of(self, x: Tensor, o: Tensor) -> Tensor:
-        """Asks what the normalizer makes of the sums of values."""
-        return cast(Tensor, _output(x, o, self.layer))
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        """Sum of values by these weights, finished."""
+        return self.output(self.weights(q, k, visible, bias, x) @ v, x)
+
+    def output(self, o: Tensor, x: Tensor | None = None) -> Tensor:
+        """Operator that the page replaces by the normalizer's own ``output``."""
+        return cast(Tensor, _output(self.tokens(x), o, self.layer))
 
 
 class Weights(nn.Module):
@@ -184,7 +196,7 @@ class Weights(nn.Module):
 
     def forward(self, x: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """The weights."""
-        return told(self.rule, x).weights(q, k, causal(q.shape[2], q.device))
+        return self.rule.weights(q, k, causal(q.shape[2], q.device), **extra(self.rule, None, x))
 
 
 class Output(nn.Module):
@@ -198,7 +210,7 @@ class Output(nn.Module):
 
     def forward(self, x: Tensor, o: Tensor) -> Tensor:
         """The finished output."""
-        return told(self.rule, x).output(o)
+        return self.rule.output(o, **extra(self.rule, None, x))
 
 
 def _drawn(t: int, heads: int, head_dim: int) -> Inputs:

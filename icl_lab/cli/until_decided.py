@@ -1,0 +1,68 @@
+"""``experiment --until-decided``: its options, and the loop that tells what was decided on the way."""
+
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from icl_lab.cli.hints import then
+from icl_lab.cli.launch import Order, complete
+from icl_lab.cli.output import out
+from icl_lab.cli.progress import say
+from icl_lab.errors import Stopped
+from icl_lab.launch.announce import duration
+
+if TYPE_CHECKING:
+    from icl_lab.launch.experiment import UntilDecided
+
+UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+def _seconds(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Read a time such as 90m, 3h or 1.5h."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d)", text.strip())
+    if not found or not float(found[1]):
+        raise click.BadParameter(f"'{text}' is no time such as 90m, 3h or 1.5h.")
+    return float(found[1]) * UNITS[found[2]]
+
+
+until_decided_option = click.option(
+    "--until-decided", is_flag=True, help="Add seeds until all claims are decided, 64 seeds, or the budget is used."
+)
+budget_option = click.option(
+    "--budget", metavar="TIME", callback=_seconds, help="When --until-decided stops: 90m, 3h.  [default: 1h]"
+)
+
+
+def decide(experiment: "UntilDecided", how: Order, budget: float) -> None:
+    """Give an experiment seeds until its claims are decided or ``budget`` seconds are over."""
+    lab, end = experiment.lab, time.monotonic() + budget
+    late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
+    say(f"{experiment.summary()}; at most {duration(budget)}")
+    while (step := experiment.next()) is not None:
+        if how.dry_run:
+            out(experiment.told(step))
+            return
+        say(experiment.told(step))
+        try:
+            decided = experiment.take(step, late, lambda runs, tested: complete(runs, late, how, tested=tested))
+        except Stopped:
+            if lab.stopping():
+                raise
+            experiment.look()  # what was finished by now
+            say(f"the time is up ({duration(budget)}); the same command goes on.")
+            changes: dict[str, list[str]] = {}
+            break
+        for finding in decided:
+            say(f"{finding.verdict}: {finding.claim.statement}")
+        say(experiment.summary())
+    else:  # its tables and figures
+        seeds = max((len(finding.seeds) for finding in experiment.findings), default=0)
+        changes = {"--until-decided": [], "--budget": [], "--seeds": [str(max(1, seeds))]}
+    out(experiment.text())
+    out(f"{experiment.summary()}.")
+    out(f"next: {then('experiment', changes)}")

@@ -1,0 +1,150 @@
+"""An experiment with a number of seeds, or with as many as its claims need."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icl_lab.comparison.sequential import SPENT
+from icl_lab.launch.complete import check_asked
+from icl_lab.launch.study import Finish, stages
+from icl_lab.markdown import listed
+from icl_lab.papers import claims, study
+from icl_lab.papers import experiment as experiments
+from icl_lab.papers.finished import Finished
+from icl_lab.papers.schema import Claim, Experiment
+from icl_lab.papers.verdicts import DECIDED, LIKELY, Finding
+
+if TYPE_CHECKING:
+    from icl_lab.runs.session import Lab
+
+OPEN = ("inconclusive", "one seed", "not run")
+FIRST = min(SPENT)  # seeds of the first look
+
+
+@dataclass(frozen=True)
+class Written:
+    """The folder of an experiment's study, and its text; None where runs are left to others."""
+
+    folder: Path
+    text: str | None
+
+
+def carry_out(
+    made: Experiment,
+    order: study.Order,
+    seeds: int,
+    lab: "Lab",
+    finish: Finish,
+    *,
+    anew: bool = False,
+    force: bool = False,
+) -> Written:
+    """Finish the runs of an experiment and write its study; asks models ``anew`` that were asked before."""
+    groups = study.groups(made, lab.store, order.preset, seeds, order.settings)
+    question = made.question()
+    if question is not None:
+        check_asked(question, [run for group in groups.values() for run in group], lab)
+    known = study.record(made, order, groups, lab.command)
+    folder = study.destination(order.name, lab.store, order.preset, known)
+    before = None if anew else study.asked_before(made, order, groups, lab)
+    if before is not None and (earlier := before.folders(known)):
+        lab.say(
+            f"what was asked before is taken from {listed(map(str, earlier))}; --force or --no-evidence asks again."
+        )
+    todo = stages(study.lacking(made, groups, before), question, made.tested, force=force)
+    done = [finish(runs, tested) for runs, tested in todo]  # each, whatever is left to other shards
+    return Written(folder, study.publish(made, order, groups, lab, folder, before) if all(done) else None)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Next look at open claims: how many seeds they have then, and the variants that they hang on."""
+
+    claims: tuple[str, ...]
+    variants: tuple[str, ...]
+    seeds: int
+
+
+def next_step(finished: Finished, findings: Sequence[Finding]) -> Step | None:
+    """Return what brings the open claims with the fewest seeds to their next look; None where no look is left.
+
+    A claim that 64 seeds decide with a chance below ``LIKELY``, because the effect or the luck of the test prompts is
+    in the way, is left. Seeds that were passed over, or that led to the claim, count for no look.
+    """
+    looks = list[tuple[int, Claim]]()
+    for found in findings:
+        after = next((look for look in SPENT if look > len(found.seeds)), None)
+        hopeless = len(found.seeds) >= FIRST and found.chance < LIKELY
+        # A note says why there is no number, for instance because the test grid has no such cell.
+        if found.verdict in OPEN and not found.note and after is not None and not hopeless:
+            looks.append((after + len(found.passed) + len(found.suggested_by), found.claim))
+    if not looks:
+        return None
+    seeds = min(look for look, _ in looks)
+    now = tuple(claim for look, claim in looks if look == seeds)
+    return Step(tuple(claim.statement for claim in now), tuple(finished.variants_for(now)), seeds)
+
+
+@dataclass
+class UntilDecided:
+    """An experiment that is given seeds until its claims are decided; each step goes on from what is stored."""
+
+    name: str
+    whole: Experiment
+    preset: str
+    files: Path
+    lab: "Lab"
+
+    def __post_init__(self) -> None:
+        self._taken = set[Step]()
+        self.look()
+
+    def look(self) -> None:
+        """Judge the claims by what is stored now."""
+        statements = {claim.statement for claim in self.whole.claims}
+        _, _, found = claims.stored(self.name, self.files, self.lab.store, self.preset)
+        self.findings = [finding for finding in found if finding.claim.statement in statements]
+
+    def next(self) -> Step | None:
+        """Return the next step; one that has opened no later look is not taken twice."""
+        step = next_step(Finished(self.whole, self.lab.store, self.preset), self.findings)
+        return None if step in self._taken else step
+
+    def take(self, step: Step, lab: "Lab", finish: Finish) -> list[Finding]:
+        """Do the runs of a step, ask its analysis, and judge; returns the claims that are decided since."""
+        self._taken.add(step)
+        before = {finding.claim.statement for finding in self.findings if finding.verdict in DECIDED}
+        made = experiments.only(self.whole, step.variants)
+        if made.question() is not None:  # claims are read from its study
+            lab = replace(lab, command=self._command(step))
+            carry_out(made, study.Order(Path(self.name).stem, self.preset), step.seeds, lab, finish)
+        else:
+            groups = study.groups(made, lab.store, self.preset, step.seeds, ())
+            finish([run for name in step.variants for run in groups[name]], True)
+        self.look()
+        return [each for each in self.findings if each.verdict in DECIDED and each.claim.statement not in before]
+
+    def told(self, step: Step) -> str:
+        """Say what a step will do."""
+        about = f"{len(step.claims)} open claim{'s' * (len(step.claims) > 1)}"
+        return f"{self.name}: to {step.seeds} seeds of {', '.join(step.variants)}, for {about}"
+
+    def summary(self) -> str:
+        """Say how many claims are decided."""
+        decided = sum(finding.verdict in DECIDED for finding in self.findings)
+        return f"{decided} of {len(self.findings)} claims decided at {self.preset}"
+
+    def text(self) -> str:
+        """Return the claims with their verdicts, and what would decide the open ones."""
+        made = experiments.fitting(self.whole, self.preset)[0]
+        return "\n".join(claims.text(self.name, made, self.findings))
+
+    def _command(self, step: Step) -> str:
+        """The command that does what a step does."""
+        words = ["icl-lab", "experiment", self.name, "--preset", self.preset, "--seeds", str(step.seeds)]
+        if len(step.variants) < len(self.whole.variants):
+            named = [name for name in step.variants if name != self.whole.baseline] or [self.whole.baseline]
+            words += [word for name in named for word in ("--variant", name)]
+        return shlex.join(words)

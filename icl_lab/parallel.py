@@ -1,0 +1,343 @@
+"""Runs in parallel: a pool of workers, each doing one run at a time.
+
+A run is locked, resumable and a pure function of (specification, seed). So a worker that dies costs the steps since its
+last checkpoint, and another worker takes its run up; nothing has to be told between workers. ``Processes`` starts them
+on this machine, ``icl_lab/ray_engine.py`` on a Ray cluster.
+"""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from icl_lab import outside
+from icl_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from icl_lab.runs.run import Run
+    from icl_lab.runs.session import Lab
+    from icl_lab.runs.spec import RunSpec
+
+RETRIES = 2  # of a run whose worker died
+LOOK = 0.2  # seconds between two looks at the workers
+GRACE = 5.0  # seconds that a worker has to keep a checkpoint before it is killed
+WORKER = (sys.executable, "-c", "from icl_lab.parallel import main; main()")
+
+Finish = Callable[["Run", "Lab", bool], object]  # finishes a run, or only trains it unless tested
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """One run as a worker is told about it; pickled, so that ``finish`` is a function of a module."""
+
+    spec: "RunSpec"
+    seed: int
+    swap: str
+    tested: bool
+    finish: Finish
+    results: Path
+    device: str
+    threads: int
+    evidence: bool  # whether the repository's runs stand in for those that the folder lacks
+    command: str
+    imports: Sequence[Mapping[str, object]] = ()  # parts from outside
+    gpu_share: float = 1.0  # of the memory of its GPU
+
+    def run(self) -> "Run":
+        """Return the run in the results folder."""
+        from icl_lab.evidence.layer import Layer
+        from icl_lab.runs.store import Store
+
+        return Store(self.results, Layer.find() if self.evidence else None).run(self.spec, self.seed, self.swap)
+
+    def execute(
+        self,
+        stopping: Callable[[], bool],
+        tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None,
+    ) -> None:
+        """Do the run in this process; raises what the run raises."""
+        import torch
+
+        from icl_lab.runs import environment
+        from icl_lab.runs.session import Lab
+        from icl_lab.runs.store import Store
+
+        outside.obey(self.imports)
+        torch.set_num_threads(self.threads)
+        run = self.run()
+        store = Store(self.results, run.layer)
+        say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
+        device = environment.device(self.device)
+        if device.type == "cuda" and 0 < self.gpu_share < 1:
+            torch.cuda.set_per_process_memory_fraction(self.gpu_share, device)
+        lab = Lab(store, device, say, tick, stopping, self.command)
+        self.finish(run, lab, self.tested)
+
+
+@dataclass
+class Job:
+    """One run in the pool: ``waiting``, ``starting``, ``at work``, then ``done``, ``failed``, ``killed``, ``stopped``.
+
+    One that was killed or stopped goes on from its checkpoint when asked again.
+    """
+
+    name: str
+    size: int  # steps of its training
+    orders: Orders
+    state: str = "waiting"
+    step: int = 0
+    attempts: int = 0
+    place: str = ""  # host name, where that is not this machine
+    reason: str = ""  # why it is not done
+
+    @property
+    def over(self) -> bool:
+        """True once it has ended."""
+        return self.state not in ("waiting", "starting", "at work")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """End of one attempt at a run: ``done``, ``failed``, ``stopped``, ``killed``, or ``lost`` where the worker died."""
+
+    state: str
+    reason: str = ""
+
+
+class Attempt(Protocol):
+    """A worker doing one run."""
+
+    def ending(self) -> Ending | None:
+        """Return how it ended; None while it works."""
+
+    def step(self) -> int | None:
+        """Return how many training steps are done; None before the first word of it."""
+
+    def place(self) -> str:
+        """Return the host name; empty on this machine."""
+
+    def stop(self) -> None:
+        """Ask the worker to keep a checkpoint and end."""
+
+    def kill(self) -> None:
+        """End the worker at once."""
+
+
+class Engine(Protocol):
+    """A place for workers."""
+
+    @property
+    def jobs(self) -> int:
+        """Number of runs at once."""
+
+    def start(self, orders: Orders, slot: int) -> Attempt | None:
+        """Start a worker; None where another process holds the run just now."""
+
+
+def execute(
+    jobs: Sequence[Job],
+    engine: Engine,
+    stopping: Callable[[], bool],
+    watch: Callable[[Sequence[Job]], object],
+    say: Say,
+) -> None:
+    """Do every job by workers of an engine; each then says how it ended.
+
+    A run whose worker died is done again, up to ``RETRIES`` times; one that failed with a reason is not, since it would
+    fail again. Once ``stopping()``, workers are asked to keep checkpoints and end, and what has not begun is left.
+    ``watch`` is called a few times a second. Whatever else ends this function ends the workers first.
+    """
+    waiting, running, asked = deque(jobs), dict[int, tuple[Job, Attempt]](), False
+    try:
+        while waiting or running:
+            if not asked and stopping():
+                asked = True
+                for _, attempt in running.values():
+                    attempt.stop()
+            if asked:
+                for job in waiting:
+                    job.state, job.reason = "stopped", "asked to stop" if job.attempts else "not begun"
+                waiting.clear()
+            _start(waiting, running, engine)
+            for slot, (job, attempt) in list(running.items()):
+                if (ending := attempt.ending()) is None:
+                    _look(job, attempt)
+                    continue
+                del running[slot]
+                if _again(job, ending, asked, say):
+                    waiting.appendleft(job)
+            watch(jobs)
+            if running or waiting:
+                time.sleep(LOOK)
+    finally:
+        _end([attempt for _, attempt in running.values()])
+
+
+def _end(attempts: Sequence[Attempt]) -> None:
+    """Ask workers to keep checkpoints and end, then end those that have not."""
+    for attempt in attempts:
+        attempt.stop()
+    patience = time.monotonic() + GRACE
+    while time.monotonic() < patience and any(attempt.ending() is None for attempt in attempts):
+        time.sleep(LOOK)
+    for attempt in attempts:
+        attempt.kill()
+
+
+def _start(waiting: deque[Job], running: dict[int, tuple[Job, Attempt]], engine: Engine) -> None:
+    """Fill the free slots; a run that another process holds is asked for again at the next look."""
+    free = [slot for slot in range(engine.jobs) if slot not in running]
+    for _ in range(len(waiting)):
+        if not free:
+            return
+        job = waiting.popleft()
+        attempt = engine.start(job.orders, free[0])
+        if attempt is None:
+            waiting.append(job)
+            continue
+        running[free.pop(0)] = job, attempt
+        job.state, job.attempts = "starting", job.attempts + 1
+
+
+def _look(job: Job, attempt: Attempt) -> None:
+    step = attempt.step()
+    if step is not None:  # while it is tested, one step is left
+        job.state, job.step, job.place = "at work", min(step, job.size - 1), attempt.place()
+
+
+def _again(job: Job, ending: Ending, asked: bool, say: Say) -> bool:
+    """Note how an attempt ended; returns whether the run is to be taken up by another worker."""
+    state, reason = ending.state, ending.reason
+    if state == "lost" and asked:
+        state = "stopped"
+    elif state == "lost" and job.attempts <= RETRIES:
+        job.state = "waiting"
+        say(f"lost: {job.name} ({reason}); it goes on from its last checkpoint")
+        return True
+    elif state == "lost":
+        state = "killed"
+        reason = (
+            f"killed {job.attempts} times, last by {reason}; where memory is short, fewer --jobs help. "
+            "The same command goes on from its last checkpoint"
+        )
+    job.state, job.reason, job.step = state, reason, job.size
+    return False
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Workers as processes of this machine, which share its results folder; several GPUs are taken in turn."""
+
+    jobs: int
+
+    def start(self, orders: Orders, slot: int) -> "Process":
+        """Start a process."""
+        return Process(orders if orders.device != "cuda" else replace(orders, device=_gpu(slot)))
+
+
+class Process:
+    """A process doing one run. Its progress is read from the run's folder, its end from its exit code."""
+
+    # Not multiprocessing: its children import the program's main module, so that a script which calls icl.sweep with
+    # jobs=2 and has no `if __name__ == "__main__"` would begin again in each of them.
+    def __init__(self, orders: Orders) -> None:
+        self._folder, self._steps = orders.run().folder, orders.spec.train.steps
+        self._end: Ending | None = None
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        with tempfile.TemporaryFile() as told:
+            pickle.dump((os.getpid(), orders), told)
+            told.seek(0)
+            # A process group of its own: Ctrl-C reaches this process alone, which passes it on once. No session of its
+            # own, since a system that shares cores by session would not heed `nice`.
+            self._process = subprocess.Popen(WORKER, stdin=told, stdout=self._said, stderr=self._said, process_group=0)
+
+    def ending(self) -> Ending | None:
+        """Return how the process ended, with the last line that it said; None while it runs."""
+        code = self._process.poll()
+        if code is not None and not self._said.closed:
+            with self._said as said:
+                said.seek(0)
+                lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+            reason = lines[-1].strip() if lines else f"exit code {code}"
+            self._end = Ending({0: "done", 75: "stopped", 130: "stopped"}.get(code, "failed"), reason)
+            if code < 0:
+                self._end = Ending("lost", signal.Signals(-code).name)
+        return self._end
+
+    def step(self) -> int | None:
+        """Return the steps that are done, as the run's folder tells."""
+        from icl_lab.runs import at_work
+
+        word = at_work.heard(self._folder)
+        return None if word is None else word.done if word.stage == "train" else self._steps
+
+    def place(self) -> str:
+        """Return nothing: it is this machine."""
+        return ""
+
+    def stop(self) -> None:
+        """Send SIGINT."""
+        self._process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the process and those it has started."""
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self.ending()
+
+
+def main() -> None:
+    """Do the run whose orders are pickled on standard input; the exit code and the last line say how it ended."""
+    asked = list[int]()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: asked.append(number))
+    driver, orders = pickle.load(sys.stdin.buffer)
+    try:
+        # Without its driver a worker keeps a checkpoint and ends.
+        orders.execute(lambda: bool(asked) or os.getppid() != driver)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def trainings_first(runs: Sequence["Run"]) -> list["Run"]:
+    """Order runs: one of each training before all that share it, so that none repeats what another does."""
+    met = Counter[tuple[str, int]]()
+
+    def turn(run: "Run") -> int:
+        met[run.training] += 1
+        return met[run.training]
+
+    return sorted(runs, key=turn)
+
+
+@contextmanager
+def shared_threads(jobs: int) -> Iterator[int]:
+    """Leave this process, for a while, the threads that each of ``jobs`` will have; yields how many."""
+    import torch
+
+    whole = torch.get_num_threads()
+    torch.set_num_threads(max(1, whole // jobs))
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(whole)
+
+
+def _gpu(slot: int) -> str:
+    import torch
+
+    count = torch.cuda.device_count()
+    return f"cuda:{slot % count}" if count > 1 else "cuda"
