@@ -21,7 +21,6 @@ from icl_lab.site.studies import MOST_ROWS, Study
 
 Site = dict[str, bytes | Path]  # path in the site -> what is there, or the file that it is a copy of
 PAGES = (("index.html", "Overview"), ("findings.html", "Findings"), ("compare.html", "Compare"))
-LIVE = ("live.html", "Live")
 WORDS = {
     "finished": "Trained and tested here.",
     "evidence": "Read from the repository's evidence.",
@@ -77,10 +76,10 @@ class Stock:
         return cls(store.root, runs, list(studies.every(roots, files)), (judge or judged)(store, files))
 
 
-def build(stock: Stock, serving: bool = False) -> Site:
-    """Returns the site; ``serving`` adds the page of runs in work, which a server must answer."""
+def build(stock: Stock) -> Site:
+    """Returns the site."""
     common = {
-        "pages": [*PAGES, *([LIVE] if serving else [])],
+        "pages": PAGES,
         "origin": environment.origin(),
     }
     known = {card.id: card for card in stock.cards}
@@ -122,8 +121,6 @@ def build(stock: Stock, serving: bool = False) -> Site:
         site[f"studies/{study.id}.html"] = _study(study, stock, groups[study.id], common)
         for file in study.files:
             site[f"files/{study.id}/{file.name}"] = file.source
-    if serving:
-        site["live.html"] = pages.live(root="", here="live.html", results=stock.results, **common)
     return site
 
 

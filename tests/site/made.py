@@ -99,8 +99,8 @@ def none(store, files):
     return Findings(why_none="No claim was judged.")
 
 
-def site(store, judge=none, files=Path("no-experiments"), **how):
-    return build(Stock.of(store, files, judge), **how)
+def site(store, judge=none, files=Path("no-experiments")):
+    return build(Stock.of(store, files, judge))
 
 
 def entry(statement, verdict, experiment="made", preset="smoke", words="ratio 0.5 [0.4, 0.6], seeds 0 to 2"):

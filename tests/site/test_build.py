@@ -70,7 +70,6 @@ def test_the_policy_allows_nothing_but_what_lies_beside_the_pages():
     assert parts["default-src"] == "'none'"
     assert {word for value in parts.values() for word in value.split()} == {"'none'", "'self'", "file:"}
     assert {"base-uri", "form-action"} <= parts.keys()  # default-src does not speak of these
-    assert f"{pages.POLICY}; connect-src 'self'" == pages.LIVE
 
 
 def test_no_file_of_ours_names_an_address_that_could_be_asked(site):
@@ -255,11 +254,3 @@ def test_a_damaged_run_and_a_damaged_study_are_listed_as_such(store):
     text = " ".join(page.text)
     assert "grid.csv is damaged or edited" in text
     assert "study.json" in text
-
-
-def test_only_a_served_site_has_a_page_of_runs_in_work(store):
-    assert "live.html" not in made.site(store)
-    served = made.site(store, serving=True)
-    (policy,) = [found["content"] for _, found in Page(served["live.html"]).tags if "http-equiv" in found]
-    assert policy.endswith("connect-src 'self'")
-    assert "live.html" in Page(served["index.html"]).links()

@@ -1,15 +1,9 @@
 """The site in a real browser, from disk: it opens, finds, sorts, compares, and asks nobody."""
 
-import threading
-import time
-
-import msgspec
 import numpy as np
 import pytest
 from scipy.stats import t
 
-from icl_lab.runs import at_work
-from icl_lab.site import serve
 from icl_lab.site.build import Stock, build
 from icl_lab.site.findings import Findings
 from icl_lab.site.place import write
@@ -323,38 +317,6 @@ def test_a_hostile_name_is_read_as_it_is(opened, place):
     tab.goto(f"{place.as_uri()}/index.html")
     assert HOSTILE in shown(tab)
     assert complaints == []
-
-
-@pytest.mark.slow
-def test_a_run_in_work_is_watched_as_it_goes(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("icl_lab.site.findings.judged", made.none)
-    store = made.store(tmp_path)
-    run = store.run(made.spec_of("ssa"), 0)
-    run.begin()
-
-    def say(done, losses):
-        word = at_work.Word("train", done, 60, 0, 5.0, 2.0, time.time(), 1234, "cpu", losses)
-        (run.folder / at_work.NAME).write_bytes(msgspec.json.encode(word))
-
-    say(20, [(10, 3.0), (20, 2.0)])
-    shown_here = serve.Shown(store, tmp_path)
-    shown_here.refresh()
-    server = serve.bound(shown_here, 0)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        at = f"http://127.0.0.1:{server.server_address[1]}/live.html"
-        tab, asked, complaints = opened(at=at)
-        tab.wait_for_selector(".work:has-text('20 of 60 steps')")
-        assert tab.locator(".work canvas").count() == 1
-        say(40, [(10, 3.0), (20, 2.0), (40, 1.0)])
-        tab.wait_for_selector(".work:has-text('40 of 60 steps')")
-        assert tab.evaluate("document.querySelector('progress').value") == pytest.approx(2 / 3)
-        assert "loss 1" in tab.inner_text(".work")
-        assert complaints == []
-        assert all(url.startswith(f"http://127.0.0.1:{server.server_address[1]}/") for url in asked)
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
