@@ -8,7 +8,7 @@ from tests.site import made
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr("icl_lab.site.findings.judged", made.none)
+    monkeypatch.setattr("icl_lab.site.claims.judged", made.none)
     monkeypatch.chdir(tmp_path)
     store = made.store(tmp_path)
     made.finished(store, "ssa")
@@ -43,7 +43,7 @@ def test_an_empty_or_missing_folder_gives_a_page(run, results):
 def test_a_folder_of_something_else_is_refused_before_anything_is_read(run, results, monkeypatch):
     (results / "mine").mkdir()
     (results / "mine" / "thesis.tex").write_text("mine")
-    monkeypatch.setattr("icl_lab.site.cards.every", lambda store: pytest.fail("read"))
+    monkeypatch.setattr("icl_lab.site.specifications.every", lambda *_: pytest.fail("read"))
     code, _, err = run("site", "--out", "mine")
     assert code == 2
     assert err.count("\n") == 1

@@ -7,7 +7,7 @@ import click
 
 from icl_lab.cli.options import experiments_option, results_option
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
+from icl_lab.cli.progress import Bar, say
 from icl_lab.cli.values import Folder
 from icl_lab.launch.announce import duration
 
@@ -19,7 +19,7 @@ from icl_lab.launch.announce import duration
 @click.option("--force", is_flag=True, help="Write into a folder that holds other things, which stay.")
 @experiments_option
 def site(results: Path, place: Path | None, evidence: bool | None, force: bool, files: Path) -> None:
-    """Show everything that is stored as pages that open from disk: findings, studies, runs, comparisons of any runs."""
+    """Show everything that is stored as pages that open from disk: claims with their numbers, studies, runs."""
     from icl_lab.evidence.layer import Layer
     from icl_lab.papers import experiment
     from icl_lab.runs.store import Store
@@ -31,15 +31,14 @@ def site(results: Path, place: Path | None, evidence: bool | None, force: bool, 
     target = place or Path("site")
     places.check(target, results, force)
     began = time.monotonic()
-    stock = build.Stock.of(store, known)
-    size = places.write(build.build(stock), target)
-    damaged = sum(card.state == "damaged" for card in stock.cards) + sum(bool(study.damage) for study in stock.studies)
+    bar = Bar()
+    stock = build.Stock.of(store, known, bar)
+    size = places.write(build.build(stock, bar), target)
     out(
-        f"wrote {target}: {len(stock.cards)} runs, {len(stock.studies)} studies and experiments, "
+        f"wrote {target}: {stock.runs} runs, {len(stock.studies)} studies, {len(stock.claims.all)} verdicts, "
         f"{size / 2**20:.1f} MB, in {duration(time.monotonic() - began)}"
     )
-    if damaged:
-        say(
-            f"{damaged} of them {'is' if damaged == 1 else 'are'} damaged, and listed as such; icl-lab verify {results}"
-        )
+    if stock.damaged:
+        are = "is" if stock.damaged == 1 else "are"
+        say(f"{stock.damaged} of them {are} damaged, and listed as such; icl-lab verify {results}")
     out(f"next: open {target / 'index.html'}")
