@@ -57,8 +57,8 @@ class Stock:
     @property
     def damaged(self) -> int:
         """How many runs and studies are damaged."""
-        seeds = [seed for spec in self.specifications for seed in spec.seeds]
-        return sum(bool(each.damage) for each in (*seeds, *self.studies)) + len(self.damages)
+        seeds = sum(bool(seed.damage) for spec in self.specifications for seed in spec.seeds)
+        return seeds + sum(bool(study.damage) for study in self.studies) + len(self.damages)
 
     @property
     def runs(self) -> int:

@@ -215,7 +215,7 @@ def judged(store: Store, files: Path, told: Told = lambda *_: None, grids: Grids
             made = experiments.load(name, files)
             for preset in there if made.claims else ():
                 fitting, _ = experiments.fitting(made, preset)
-                rows = known.get((name, preset), [])
+                rows: Sequence[Row] = known.get((name, preset), [])
                 if not (rows and record.current(name, fitting, store, preset, rows)):
                     fitting, _, new = claims.stored(name, files, store, preset, costs[preset])
                     rows = record.judged(Entry(name, made.paper, preset, each) for each in new)
