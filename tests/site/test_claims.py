@@ -138,6 +138,7 @@ def test_runs_of_ones_own_are_judged_and_compared_with_intervals_of_python(tmp_p
     ((name, seeds, effects),) = compared.columns  # the third has no run
     assert (name, seeds, compared.places) == ("half", 3, [1.0, 2.0, 10.0])
     assert compared.rows[0][:2] == ["1", "40"]
+    assert effects[0].ratio[0] == pytest.approx(0.5 * (1.0 * 1.5 * 1.2) ** (1 / 3))  # below 1: the variant errs less
     assert compared.rows[0][2] == "{:.3g} [{:.3g}, {:.3g}]".format(*effects[0].ratio)
     assert compared.data["lines"][0]["low"][0] == pytest.approx(effects[0].ratio[1], rel=1e-3)
     assert effects[0].low < effects[0].effect < effects[0].high

@@ -19,7 +19,7 @@ PICTURE_HTML = '<figure class="card"><img src="a.png" alt="seen"><figcaption>see
             "Of `a < b`, **two\nlines**, *weak*.",
             "<p>Of <code>a &lt; b</code>, <strong>two lines</strong>, <em>weak</em>.</p>",
         ),
-        ("See [words](other.md).", "<p>See <span>words</span>.</p>"),
+        ("1 < 2: see [words](other.md).", "<p>1 &lt; 2: see <span>words</span>.</p>"),
         ("## Head `x`", "<h2>Head <code>x</code></h2>"),
         ("* one\n  goes on\n* two", "<ul><li>one goes on</li><li>two</li></ul>"),
         ("1. one\n2. two", "<ol><li>one</li><li>two</li></ol>"),
