@@ -54,16 +54,41 @@ def findings(
     for claim in experiment.claims:
         scale, place = quantities.scale(experiment, claim), kept.place(claim)
         led = claim.suggested_by.get(preset, ())
-        if analysis is None:
-            asks, source = True, quantities.from_grids(finished, claim, led)
-        else:
-            prompts = _prompts(analysis, finished, claim)
-            there = kept.found(analysis, place) if found is None else found
-            asks, source = prompts > 0, quantities.from_analysis(analysis, there, claim, scale, prompts, led)
+        there = kept.found(analysis, place) if analysis is not None and found is None else found
+        asks, source = _source(finished, analysis, claim, there, led)
         about = tuple(finished.tested(name) for name in finished.variants_for([claim]))
         verdict = _judged(finished, claim, source, scale, costs, asks)
         judged.append(replace(verdict, about=about, study=place, suggested_by=tuple(source.suggested_by)))
     return judged
+
+
+def sides(
+    finished: Finished, claim: Claim, seeds: Sequence[int], kept: folders.Studies, place: Path | None
+) -> tuple[list[float], list[float]]:
+    """Returns both sides of a claim, one number a training seed, as a verdict about these seeds was judged from them.
+
+    What an analysis found is read from ``place``, one of the folders of ``kept``. Raises ``KeyError`` where a number
+    is not stored.
+    """
+    analysis = finished.experiment.question()
+    found = None if analysis is None else kept.found(analysis, place)
+    _, source = _source(finished, analysis, claim, found, ())
+    return _values(source, claim, seeds, quantities.scale(finished.experiment, claim))
+
+
+def _source(
+    finished: Finished, analysis: Analysis | None, claim: Claim, found: Any, led: Sequence[int]
+) -> tuple[bool, Source]:
+    """Whether models are asked prompts, and where both sides of a claim are read; ``led`` are seeds to leave out."""
+    if analysis is None:
+        return True, quantities.from_grids(finished, claim, led)
+    prompts, scale = _prompts(analysis, finished, claim), quantities.scale(finished.experiment, claim)
+    return prompts > 0, quantities.from_analysis(analysis, found, claim, scale, prompts, led)
+
+
+def _values(source: Source, claim: Claim, seeds: Sequence[int], scale: Scale) -> tuple[list[float], list[float]]:
+    left, right = ([source.read(side, claim.metric, seed) for seed in seeds] for side in (claim.left, claim.right))
+    return ([math.exp(v) for v in left], [math.exp(v) for v in right]) if scale == "log-ratio" else (left, right)
 
 
 def _judged(finished: Finished, claim: Claim, source: Source, scale: Scale, costs: cost.Costs, asks: bool) -> Finding:
@@ -75,15 +100,11 @@ def _judged(finished: Finished, claim: Claim, source: Source, scale: Scale, cost
     if not source.seeds:
         return Finding(claim, "nothing to judge" if silent else "not run", note=silent or finished.lacking(claim))
     try:
-        left, right = (
-            [source.read(side, claim.metric, seed) for seed in source.seeds] for side in (claim.left, claim.right)
-        )
+        left, right = _values(source, claim, source.seeds, scale)
     except Undefined as reason:
         return Finding(claim, "nothing to judge", note=str(reason.args[0]))
     except KeyError as reason:  # the preset's test grid has no such cell
         return Finding(claim, "not run", note=str(reason.args[0]))
-    if scale == "log-ratio":
-        left, right = ([math.exp(value) for value in values] for values in (left, right))
     lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
     judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
     verdict = judge(source.noise, source.resolution, lacks, hours)

@@ -76,21 +76,30 @@ def text(name: str, experiment: Experiment, rows: Sequence[Row]) -> list[str]:
     return claims.lines(name, experiment, verdicts)
 
 
+def judged(entries: Iterable[Entry]) -> list[dict[str, str]]:
+    """Returns entries as rows of the record, without the checksum of what they were judged from."""
+    kept = list(entries)
+    rows = list(csv.DictReader(io.StringIO(ledger.table_csv(kept))))
+    for row, entry in zip(rows, kept, strict=True):
+        specs = " ".join(f"{spec}->{swap}" if swap else spec for spec, swap in entry.finding.about)
+        row |= {"words": entry.finding.words, "specs": specs}
+    return rows
+
+
 def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> str:
     """Judges all claims at all scales at which there are runs, and returns the record; trains nothing."""
-    rows, head = list[list[str]](), list[str]()
+    rows = list[dict[str, str]]()
     for preset in presets:
         if store.has(preset):
             entries = ledger.at(files, store, preset)
-            head, *lines = csv.reader(io.StringIO(ledger.table_csv(entries)))
             sums = _checksums(entries, files, store, preset)
-            for entry, line in zip(entries, lines, strict=True):
-                specs = " ".join(f"{spec}->{swap}" if swap else spec for spec, swap in entry.finding.about)
-                rows.append([*line, entry.finding.words, specs, sums[entry.experiment]])
+            rows += [row | {JUDGED_FROM: sums[row["experiment"]]} for row in judged(entries)]
     if not rows:
         raise RunFailed(f"no run of an experiment is stored in {store.root} or in the evidence: nothing to record.")
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([[*head, "words", "specs", JUDGED_FROM], *rows])
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 

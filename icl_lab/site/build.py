@@ -1,5 +1,6 @@
 """The whole site: every page and file by its path. Nothing is written here."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,32 +8,23 @@ from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
-from icl_lab.figures.thumbnail import thumbnail
+import icl_lab
+from icl_lab import tasks
 from icl_lab.option_values import in_words
-from icl_lab.papers.ledger import Entry
-from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
-from icl_lab.site import cards, findings, pages, rows, studies
-from icl_lab.site.cards import Card
-from icl_lab.site.findings import Findings
-from icl_lab.site.names import script
+from icl_lab.site import claims, document, overview, pages, specifications, studies
+from icl_lab.site.claims import Claims, Judged
+from icl_lab.site.names import address, script
+from icl_lab.site.specifications import Grids, Specification, Told
 from icl_lab.site.studies import MOST_ROWS, Study
 
 Site = dict[str, bytes | Path]  # path in the site -> what is there, or the file that it is a copy of
-PAGES = (("index.html", "Overview"), ("findings.html", "Findings"), ("compare.html", "Compare"))
-LIVE = ("live.html", "Live")
-WORDS = {
-    "finished": "Trained and tested here.",
-    "evidence": "Read from the repository's evidence.",
-    "damaged": "Something of it is damaged.",
-    "diverged": "Its training diverged: every cell counts as wrong.",
-}
-
-
-def judged(store: Store, files: Path) -> Findings:
-    """What the claims came to; takes seconds where much is stored."""
-    return findings.judged(store, files)
+PAGES = (("index.html", "Overview"), ("findings.html", "Claims"))
+BOUNDARY = Path(icl_lab.__file__).parents[1] / "docs" / "boundary.md"  # not there where only the package is installed
+LEAGUE = "league-"
+WORDS = {"finished": "trained and tested here", "evidence": "read from the repository's evidence"}
+ENV = ("device", "threads", "seconds", "commit")  # what is shown of the environment of a run
 
 
 @dataclass(frozen=True)
@@ -40,139 +32,188 @@ class Stock:
     """What a site is made of."""
 
     results: Path
-    cards: Sequence[Card]
+    specifications: Sequence[Specification]
+    damages: Sequence[str]
     studies: Sequence[Study]
-    findings: Findings
-
-    @cached_property
-    def told(self) -> Sequence[tuple[Entry, Study | None]]:
-        """Every entry of the ledger with its study."""
-        return [(entry, self.study_of(entry)) for entry in self.findings.all]
-
-    def study_of(self, entry: Entry) -> Study | None:
-        """Returns the study that a verdict is read from, or, where grids tell it, the largest that has them all."""
-        own, found = [s for s in self.studies if s.asked == (entry.experiment, entry.preset)], entry.finding
-        if found.study is not None:
-            return next((study for study in own if study.place.endswith(f"/{found.study.name}")), None)
-        told = set(found.runs)
-        has_all = [s for s in own if s.record and told <= {(run.spec, run.swap, run.seed) for run in s.record.runs}]
-        return max(has_all, key=lambda study: len(study.record.runs) if study.record else 0, default=None)
-
-    @cached_property
-    def _cards(self) -> Mapping[tuple[str, str, int], Card]:
-        """The runs, as verdicts name them."""
-        return {(card.spec, card.swap, card.seed): card for card in self.cards}
-
-    def of_finding(self, finding: Finding) -> list[Card]:
-        """Returns the runs that a verdict rests on."""
-        return [self._cards[run] for run in finding.runs if run in self._cards]
+    claims: Claims
 
     @classmethod
-    def of(cls, store: Store, files: Path, judge: Callable[[Store, Path], Findings] | None = None) -> "Stock":
-        """Reads a results folder and the evidence; ``files`` holds the experiments, ``judge`` their findings."""
+    def of(
+        cls,
+        store: Store,
+        files: Path,
+        told: Told = lambda *_: None,
+        judge: Callable[[Store, Path, Told, Grids], Claims] | None = None,
+    ) -> "Stock":
+        """Reads a results folder and the evidence; ``files`` holds the experiments, ``judge`` reads their claims."""
         roots = {"own": store.root}
         if store.layer is not None:
             roots["evidence"] = store.layer.root.parent
-        runs = list(cards.every(store))
-        return cls(store.root, runs, list(studies.every(roots, files)), (judge or judged)(store, files))
+        grids: Grids = {}
+        specs, damages = specifications.every(store, told, grids)
+        found = list(studies.every(roots, files))
+        return cls(store.root, specs, damages, found, (judge or claims.judged)(store, files, told, grids))
+
+    @property
+    def damaged(self) -> int:
+        """How many runs and studies are damaged."""
+        seeds = sum(bool(seed.damage) for spec in self.specifications for seed in spec.seeds)
+        return seeds + sum(bool(study.damage) for study in self.studies) + len(self.damages)
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are, those of other normalizers in trained models among them."""
+        return sum(len(spec.seeds) for spec in self.specifications)
+
+    @cached_property
+    def by_hash(self) -> Mapping[tuple[str, str], Specification]:
+        """The specifications as verdicts and studies name them: by hash and the normalizer put in."""
+        return {(spec.spec, spec.swap): spec for spec in self.specifications}
+
+    def claims_of(self, study: Study) -> list[Judged]:
+        """Returns the claims that are read from a study."""
+        name = study.place.rpartition("/")[2]
+        here = (each for each in self.claims.all if (each.experiment, each.preset) == study.asked)
+        return [each for each in here if each.row["study"] == name]
+
+    def used(self, spec: Specification) -> list[tuple[str, str]]:
+        """Returns (title, page) of the experiments and studies that a specification is in."""
+        return self._used.get((spec.spec, spec.swap), [])
+
+    @cached_property
+    def _used(self) -> Mapping[tuple[str, str], list[tuple[str, str]]]:
+        found = defaultdict[tuple[str, str], dict[tuple[str, str], None]](dict)
+        for each in self.claims.all:
+            for training in each.trainings:
+                found[training][each.made.title, f"experiments/{address(each.experiment)}.html"] = None
+        for study in self.studies:
+            for run in study.record.runs if study.record else ():
+                found[run.spec, run.swap][study.title, f"studies/{study.id}.html"] = None
+        return {key: list(pages) for key, pages in found.items()}
 
 
-def build(stock: Stock, serving: bool = False) -> Site:
-    """Returns the site; ``serving`` adds the page of runs in work, which a server must answer."""
-    common = {
-        "pages": [*PAGES, *([LIVE] if serving else [])],
-        "origin": environment.origin(),
-    }
-    known = {card.id: card for card in stock.cards}
-
-    def page_of(entry: Entry) -> str:
-        study = stock.study_of(entry)
-        return f"studies/{study.id}.html" if study is not None else rows.beside(stock.of_finding(entry.finding), "")
-
-    groups = rows.members(stock.studies, stock.cards)
+def build(stock: Stock, told: Told = lambda *_: None) -> Site:
+    """Returns the site."""
+    boundary = BOUNDARY.read_text() if BOUNDARY.exists() else ""
+    shown = [*PAGES, *([("boundary.html", "The boundary")] if boundary else [])]
+    common = {"pages": shown, "origin": environment.origin()}
     site: Site = dict(_assets())
-    site |= _thumbnails(stock.studies)
+    listed = overview.rows(stock.claims, stock.studies, stock.specifications, stock.damages)
     site["index.html"] = pages.render(
         "index.html",
         root="",
         here="index.html",
-        **rows.overview(stock.results, stock.cards, stock.studies, groups, stock.findings, set(site)),
-        page_of=page_of,
+        results=stock.results,
+        first=next(iter(tasks.names()), "TASK"),
+        rows=listed,
+        columns=overview.COLUMNS,
+        filters=overview.filters(listed),
+        claims=stock.claims,
+        leagues=_leagues(stock.studies),
+        boundary=document.title(boundary),
         **common,
     )
     site["findings.html"] = pages.render(
         "findings.html",
         root="",
         here="findings.html",
-        findings=stock.findings,
-        verdicts=list(dict.fromkeys(entry.finding.verdict for entry in stock.findings.all)),
-        tone=findings.tone,
-        page_of=page_of,
+        claims=stock.claims,
+        verdicts=list(dict.fromkeys(each.verdict for each in stock.claims.all)),
         **common,
     )
-    site["compare.html"] = pages.render("compare.html", root="", here="compare.html", **common)
-    site["data/runs.js"] = script("runs", "runs", rows.comparable(stock.cards))
-    used = rows.used(stock.studies, groups)
-    for card in known.values():
-        if card.data:
-            site[f"data/{card.id}.js"] = script("run", card.id, card.data | {"look": cards.look(card.name)})
-        if card.name and card.task:
-            site[f"runs/{card.id}.html"] = _run(card, stock, used, common)
+    if boundary:
+        text = document.html(boundary)
+        site["boundary.html"] = pages.render(
+            "document.html", root="", here="boundary.html", title=document.title(boundary), text=text, **common
+        )
+        site |= {name: BOUNDARY.parent / name for name in document.pictures(boundary)}
+    for name, entries in stock.claims.by("experiment").items():
+        site |= _experiment(name, entries, stock, common)
     for study in stock.studies:
-        site[f"studies/{study.id}.html"] = _study(study, stock, groups[study.id], common)
-        for file in study.files:
-            site[f"files/{study.id}/{file.name}"] = file.source
-    if serving:
-        site["live.html"] = pages.live(root="", here="live.html", results=stock.results, **common)
+        site |= _study(study, stock, common)
+    for number, spec in enumerate(stock.specifications, 1):
+        site |= _specification(spec, stock, common)
+        told("drawing pages", number, len(stock.specifications), "")
     return site
 
 
-def _run(card: Card, stock: Stock, used: Mapping[str, Sequence[Study]], common: Mapping[str, Any]) -> bytes:
-    alike = [other for other in stock.cards if other.group == card.group and other.key != card.key and other.data]
-    about = used.get(card.id, [])
-    told = ("commit", "finished", "device", "machine", "seconds", "python", "threads")
-    env = [(name, str(card.env[name])) for name in told if name in card.env]
-    versions = card.env.get("versions")
-    if isinstance(versions, dict):
-        env.append(("versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
-    return pages.render(
-        "run.html",
+def _leagues(chosen: Sequence[Study]) -> list[tuple[Study, list[Any]]]:
+    """The tables of ranks that the first page shows."""
+    leagues = [study for study in chosen if study.place.startswith(LEAGUE)]
+    return [
+        (study, [part for part in study.sections if part.table.head and part.title.startswith("Mean rank")])
+        for study in leagues
+    ]
+
+
+def _experiment(name: str, entries: Sequence[Judged], stock: Stock, common: Mapping[str, Any]) -> Site:
+    compared = {each.preset: each for each in stock.claims.comparisons if each.experiment == name}
+    by_preset: dict[str, list[Judged]] = {}
+    for entry in entries:
+        by_preset.setdefault(entry.preset, []).append(entry)
+    beside = [study for study in stock.studies if study.asked[0] == name]
+    page = pages.render(
+        "experiment.html",
         root="../",
         here="",
-        card=card,
-        state=WORDS.get(card.state, f"Not finished: {card.state}."),
-        others=alike,
-        rivals=rows.rivals(card, stock.cards),
-        attention=[(s.title, f"../studies/{s.id}.html") for s in about if s.kind == "attention"],
-        studies=[(s.title, f"../studies/{s.id}.html") for s in about if s.kind != "attention"],
-        env=env,
-        again=card.again,
+        name=name,
+        made=entries[0].made,
+        scales=[(preset, here, compared.get(preset)) for preset, here in by_preset.items()],
+        known=stock.by_hash,
+        study_of={study.place.rpartition("/")[2]: study for study in beside},
+        beside=beside,
+        drawn=[each for each in compared.values() if each.drawn],
         **common,
     )
+    site: Site = {f"experiments/{address(name)}.html": page}
+    for each in compared.values():
+        if each.drawn:
+            site[f"data/{each.id}.js"] = script("comparison", each.id, each.data)
+    return site
 
 
-def _study(study: Study, stock: Stock, members: rows.Members, common: Mapping[str, Any]) -> bytes:
-    entries = [entry for entry, home in stock.told if home is study]
+def _specification(spec: Specification, stock: Stock, common: Mapping[str, Any]) -> Site:
+    site: Site = {}
+    if "axes" in spec.data or "history" in spec.data:
+        site[f"data/{spec.id}.js"] = script("run", spec.id, spec.data)
+    site[f"runs/{spec.id}.html"] = pages.render(
+        "specification.html",
+        root="../",
+        here="",
+        spec=spec,
+        words=WORDS,
+        used=stock.used(spec),
+        env=[name for name in ENV if any(name in seed.env for seed in spec.seeds)],
+        **common,
+    )
+    return site
+
+
+def _study(study: Study, stock: Stock, common: Mapping[str, Any]) -> Site:
     beside = [other for other in stock.studies if other is not study and other.asked[0] == study.asked[0] != ""]
-    record = study.record
+    record, groups = study.record, dict[tuple[str, str, str, str, str], list[int]]()
+    for run in record.runs if record else ():
+        groups.setdefault((run.label, run.task, run.preset, run.spec, run.swap), []).append(run.seed)
+    here = [each for each in stock.claims.all if each.experiment == study.asked[0]]
     setup = [("kind", study.kind)]
     if record is not None:
         setup += [(name, value) for name, value in (("commit", record.commit), ("machine", record.machine)) if value]
         setup += [(name, in_words(value)) for name, value in record.options.items() if value not in ("", [], None)]
-    return pages.render(
+    page = pages.render(
         "study.html",
         root="../",
         here="",
         study=study,
-        entries=entries,
+        entries=stock.claims_of(study),
         beside=beside,
-        tone=findings.tone,
-        runs=[(label, task, preset, seeds) for label, task, preset, seeds, _ in members],
-        compare=rows.beside([card for *_, cards in members for card in cards]),
+        experiment=next((each.page.partition("#")[0] for each in here), ""),
+        groups=groups,
+        known=stock.by_hash,
         setup=setup,
         most=MOST_ROWS,
         **common,
     )
+    return {f"studies/{study.id}.html": page, **{f"files/{study.id}/{each.name}": each.source for each in study.files}}
 
 
 def _assets() -> Site:
@@ -181,15 +222,4 @@ def _assets() -> Site:
     for folder in ("assets", "vendor"):
         for file in sorted(package_files("icl_lab.site").joinpath(folder).iterdir(), key=lambda each: each.name):
             found[f"{folder}/{file.name}"] = file.read_bytes()
-    return found
-
-
-def _thumbnails(chosen: Sequence[Study]) -> Site:
-    """A small picture for each study that has one."""
-    found: Site = {}
-    for study in chosen:
-        first = next(iter(study.ends(".png")), None)
-        small = thumbnail(first.source) if first is not None else None
-        if small is not None:
-            found[f"small/{study.id}.png"] = small
     return found

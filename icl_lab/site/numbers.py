@@ -1,7 +1,7 @@
-"""The grid of a run as arrays for the browser, and as the small picture beside its name."""
+"""Grids and histories as arrays for the browser."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,12 @@ from icl_lab.runs.at_work import thinned
 from icl_lab.runs.measure import NOT_FINITE
 from icl_lab.site.subject import Subject
 
-LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-MISSING, WITHOUT_END = ".", "!"  # in the small picture: no cell, and an infinite error
-MOST_ROWS = 400  # of a history
+MOST_ROWS = 200  # of a history
+MOST_LEARNED = 16  # learned parameters whose curves are drawn
+NOT_DRAWN = ("length", "rate")  # columns of a history
+DIGITS, ERROR_DIGITS = 4, 2
+
+Number = float | str | None  # as JSON holds it: None for NaN, "inf" or "-inf" for what has no end
 
 
 def arrays(grid: Grid, subject: Subject) -> dict[str, Any]:
@@ -38,9 +41,9 @@ def arrays(grid: Grid, subject: Subject) -> dict[str, Any]:
         for each in metrics:
             rows = (attn == name) & (metric == each)
             if rows.any():
-                part = {"v": _spread(frame["value"].to_numpy()[rows], flat[rows], shape, 5)}
+                part = {"v": _spread(frame["value"].to_numpy()[rows], flat[rows], shape, DIGITS)}
                 if name == model:
-                    part["e"] = _spread(frame["stderr"].to_numpy()[rows], flat[rows], shape, 2)
+                    part["e"] = _spread(frame["stderr"].to_numpy()[rows], flat[rows], shape, ERROR_DIGITS)
                 found.setdefault(name, {})[each] = part
     lost = {each: sorted(set(flat[(attn == model) & (metric == _suite(each, marked))].tolist())) for each in metrics}
     return {
@@ -59,64 +62,73 @@ def _suite(metric: str, marked: Sequence[str]) -> str:
     return max(fits, key=len, default="")
 
 
-def _spread(values: np.ndarray, flat: np.ndarray, shape: Sequence[int], digits: int) -> list[float | str | None]:
+def _spread(values: np.ndarray, flat: np.ndarray, shape: Sequence[int], digits: int) -> list[Number]:
     spread = np.full(math.prod(shape), np.nan)
     spread[flat] = values
     return [number(value, digits) for value in spread.tolist()]
 
 
-def number(value: float, digits: int = 5) -> float | str | None:
-    """Returns a number with so many digits as JSON holds it: None for NaN, "inf" or "-inf" for what has no end.
+def number(value: float, digits: int = DIGITS) -> Number:
+    """Returns a number with so many digits, as JSON holds it: None for NaN, "inf" or "-inf" for what has no end.
 
     >>> number(0.123456789), number(float("nan")), number(float("-inf"))
-    (0.12346, None, '-inf')
+    (0.1235, None, '-inf')
     """
     if math.isnan(value):
         return None
     return str(value) if math.isinf(value) else float(f"{value:.{digits}g}")
 
 
-def thumbnail(told: dict[str, Any], subject: Subject) -> str:
-    """Returns the headline over the two main axes as ``width:levels``, a letter a cell, the top row first.
+def together(grids: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Joins the arrays of several seeds, which share axes and metrics: of each predictor's metric a list a seed.
 
-    The letters go from the least value of the picture to its greatest, by logarithms where the task asks for it.
+    What is the same in all seeds, such as a reference, stands once.
     """
-    names = [axis["name"] for axis in told["axes"]]
-    part = told["values"][told["model"]].get(subject.headline)
-    if part is None or subject.down == subject.across:
-        return ""
-    lengths = [len(axis["values"]) for axis in told["axes"]]
-    cells = np.array([math.nan if v is None else float(v) for v in part["v"]]).reshape(lengths)
+    first, *_ = grids.values()
+    seeds = [seed for seed, grid in grids.items() if grid["axes"] == first["axes"]]
+    same = [grids[seed] for seed in seeds]
+    values = {
+        who: {
+            metric: {part: _once([_of(grid, who, metric, part) for grid in same]) for part in parts}
+            for metric, parts in metrics.items()
+        }
+        for who, metrics in first["values"].items()
+    }
+    lost = {str(seed): grids[seed]["lost"] for seed in seeds if grids[seed]["lost"]}
+    shared = {name: first[name] for name in ("axes", "metrics", "model", "who")}
+    return {**shared, "seeds": seeds, "values": values, "lost": lost}
+
+
+def _of(grid: Mapping[str, Any], who: str, metric: str, part: str) -> list[Number]:
+    found: list[Number] = grid["values"].get(who, {}).get(metric, {}).get(part, [])
+    return found
+
+
+def _once(lists: list[list[Number]]) -> list[list[Number]]:
+    return lists[:1] if all(each == lists[0] for each in lists) else lists
+
+
+def in_training(told: Mapping[str, Any], subject: Subject) -> float | None:
+    """Returns the headline of the model in the cell of training, or the nearest one; None where it was not measured."""
     at = subject.told({axis["name"]: axis["values"] for axis in told["axes"]})["at"]
-    index = tuple(slice(None) if name in (subject.down, subject.across) else at[name] for name in names)
-    table = cells[index]
-    if names.index(subject.down) > names.index(subject.across):
-        table = table.T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scaled = np.log(table) if subject.log else table
-    known = scaled[np.isfinite(scaled)]
-    low, span = (known.min(), np.ptp(known) or 1.0) if len(known) else (0.0, 1.0)
-    letters = [_letter(value, low, span) for value in scaled[::-1].ravel().tolist()]
-    return f"{table.shape[1]}:{''.join(letters)}"
-
-
-def _letter(value: float, low: float, span: float) -> str:
-    if math.isnan(value):
-        return MISSING
-    if math.isinf(value):
-        return WITHOUT_END if value > 0 else LEVELS[0]
-    return LEVELS[round((value - low) / span * (len(LEVELS) - 1))]
+    flat = 0
+    for axis in told["axes"]:
+        flat = flat * len(axis["values"]) + at[axis["name"]]
+    part = told["values"][told["model"]].get(subject.headline, {"v": [None]})
+    value = part["v"][flat] if flat < len(part["v"]) else None
+    return None if value is None else float(value)
 
 
 def training(history: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Returns the columns of a history, thinned to at most ``MOST_ROWS`` rows, the last one always there."""
+    """Returns the columns of a history that are drawn, thinned to ``MOST_ROWS`` rows, the last one always there."""
     rows = thinned(history, MOST_ROWS)
-    columns = dict.fromkeys(name for row in rows for name in row)
+    columns = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in NOT_DRAWN]
+    columns = columns[: MOST_LEARNED + len(("step", "loss"))]
     return {name: [number(row.get(name, math.nan)) for row in rows] for name in columns}
 
 
 def learned(history: Sequence[dict[str, float]]) -> list[tuple[str, list[str], list[tuple[str, list[str]]]]]:
-    """Returns (parameter, its heads, rows of (layer, value of each head)) of what the rules had learned at the end."""
+    """Returns (parameter, its heads, rows of (layer, value of each head)) of what was learned at the end."""
     last = history[-1] if history else {}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for key, (name, layer, head) in places(last):

@@ -10,17 +10,11 @@ POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file:; "
     "base-uri 'none'; form-action 'none'"
 )
-LIVE = f"{POLICY}; connect-src 'self'"
 
 
 def render(template: str, **fields: Any) -> bytes:
     """Returns a page from a file in ``templates``."""
     return _environment().get_template(template).render(policy=POLICY, **fields).encode(errors="replace")
-
-
-def live(**fields: Any) -> bytes:
-    """Returns the page of runs in work, which may ask its own server."""
-    return _environment().get_template("live.html").render(policy=LIVE, **fields).encode(errors="replace")
 
 
 @cache

@@ -59,6 +59,11 @@ class Study:
         return [file for file in self.files if Path(file.name).suffix in kinds]
 
     @property
+    def seeds(self) -> int:
+        """How many training seeds it rests on."""
+        return len({run.seed for run in self.record.runs}) if self.record else 0
+
+    @property
     def pictures(self) -> list[File]:
         """One file a picture: the one with pixels where there are both, which is smaller."""
         drawn = {Path(file.name).stem for file in self.ends(".png")}

@@ -1,7 +1,7 @@
 """What the pages need to know of a task: its axes and metrics in words, which are drawn first, what training was."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from icl_lab import tasks
@@ -17,7 +17,6 @@ class Subject:
 
     headline: str
     log: bool
-    rates: bool
     down: str
     across: str
     along: str  # the axis of curves
@@ -30,41 +29,26 @@ class Subject:
     @classmethod
     def of(cls, spec: RunSpec, grid: Grid) -> "Subject":
         """Returns the task of a finished run."""
+        axes, metrics = grid.axes, [str(metric) for metric in grid.values("metric")]
+        first, last = axes[0], axes[-1]
+        bare = cls(metrics[0], False, first, last, last, {a: a for a in axes}, {m: m for m in metrics}, {})
         try:
             task = tasks.build(spec.task)
         except LabError as reason:
-            return cls._bare(spec, grid, str(reason))
-        (down, across), axes = task.heat_map, grid.axes
-        if not {down, across, task.line_axis} <= set(axes):
-            return cls._bare(spec, grid, "")
+            return replace(bare, missing=str(reason))
+        (down, across), along = task.heat_map, task.line_axis
+        if not {down, across, along} <= set(axes):
+            return bare
         return cls(
             headline=task.headline,
             log=task.log_scale,
-            rates=task.rates,
             down=down,
             across=across,
-            along=task.line_axis,
+            along=along,
             axis_words={axis: task.axis_label(axis).words for axis in axes},
-            metric_words={str(metric): task.metric_label(str(metric)) for metric in grid.values("metric")},
+            metric_words={metric: task.metric_label(metric) for metric in metrics},
             training=training_cell(task, spec),
             left_out=left_out(grid, task, spec),
-        )
-
-    @classmethod
-    def _bare(cls, spec: RunSpec, grid: Grid, missing: str) -> "Subject":
-        axes = grid.axes
-        metrics = [str(metric) for metric in grid.values("metric")]
-        return cls(
-            headline=metrics[0],
-            log=False,
-            rates=False,
-            down=axes[0],
-            across=axes[-1],
-            along=axes[-1],
-            axis_words={axis: axis for axis in axes},
-            metric_words={metric: metric for metric in metrics},
-            training={},
-            missing=missing,
         )
 
     def told(self, axes: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -73,13 +57,5 @@ class Subject:
             axis: min(range(len(values)), key=lambda i: abs(values[i] - self.training.get(axis, values[0])))
             for axis, values in axes.items()
         }
-        return {
-            "headline": self.headline,
-            "log": self.log,
-            "rates": self.rates,
-            "down": self.down,
-            "across": self.across,
-            "along": self.along,
-            "at": at,
-            "trained": {axis: value for axis, value in self.training.items() if axis in axes},
-        }
+        drawn = {name: getattr(self, name) for name in ("headline", "log", "down", "across", "along")}
+        return {**drawn, "at": at, "trained": {axis: value for axis, value in self.training.items() if axis in axes}}

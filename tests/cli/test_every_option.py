@@ -154,7 +154,6 @@ def idle(tmp_path, monkeypatch):
     from icl_lab.figures import rules
     from icl_lab.profiles import costs, functions
     from icl_lab.runs import environment, estimate
-    from icl_lab.site import serve
     from icl_lab.testing import verdicts
     from icl_lab.training import lockstep, loop
 
@@ -175,7 +174,6 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "table", lambda *_: [])
     monkeypatch.setattr(rules, "costs", lambda *_: Figure())
     monkeypatch.setattr(verdicts, "verdicts", lambda part: iter(()))
-    monkeypatch.setattr(serve, "serve", lambda *_: None)  # which goes on until somebody stops it
     monkeypatch.setattr(loop, "advance", never)
     monkeypatch.setattr(lockstep, "train", never)
     monkeypatch.setattr(subprocess, "run", never)

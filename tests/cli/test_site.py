@@ -2,13 +2,13 @@
 
 import pytest
 
-from icl_lab.site import place, serve
+from icl_lab.site import place
 from tests.site import made
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr("icl_lab.site.findings.judged", made.none)
+    monkeypatch.setattr("icl_lab.site.claims.judged", made.none)
     monkeypatch.chdir(tmp_path)
     store = made.store(tmp_path)
     made.finished(store, "ssa")
@@ -43,7 +43,7 @@ def test_an_empty_or_missing_folder_gives_a_page(run, results):
 def test_a_folder_of_something_else_is_refused_before_anything_is_read(run, results, monkeypatch):
     (results / "mine").mkdir()
     (results / "mine" / "thesis.tex").write_text("mine")
-    monkeypatch.setattr("icl_lab.site.cards.every", lambda store: pytest.fail("read"))
+    monkeypatch.setattr("icl_lab.site.specifications.every", lambda *_: pytest.fail("read"))
     code, _, err = run("site", "--out", "mine")
     assert code == 2
     assert err.count("\n") == 1
@@ -78,38 +78,3 @@ def test_ctrl_c_while_it_is_built_leaves_the_old_site(run, results, monkeypatch)
     assert run("site")[0] == 130
     assert (results / "site" / "index.html").read_bytes() == before
     assert sorted(path.name for path in results.iterdir()) == ["results", "site"]
-
-
-@pytest.mark.parametrize("words", [("--serve", "--out", "x"), ("--serve", "--force"), ("--port", "8000")])
-def test_options_that_do_not_go_together_are_refused(run, results, words):
-    code, _, err = run("site", *words)
-    assert code == 2
-    assert "--serve" in err
-
-
-def test_a_port_in_use_is_one_line_and_exit_1(run, results):
-    server = serve.bound(serve.Shown(made.store(results), results), 0)
-    try:
-        code, _, err = run("site", "--serve", "--port", str(server.server_address[1]))
-    finally:
-        server.server_close()
-    assert code == 1
-    assert err.count("\n") == 1
-    assert "--port" in err
-
-
-def test_served_it_says_where_and_writes_nothing(run, results, monkeypatch):
-    before, refresh, looks = sorted(results.rglob("*")), serve.Shown.refresh, []
-
-    def look(shown):
-        looks.append(shown)
-        if len(looks) > 1:
-            raise KeyboardInterrupt
-        return refresh(shown)
-
-    monkeypatch.setattr(serve.Shown, "refresh", look)
-    monkeypatch.setattr(serve, "LOOK", 0.0)
-    code, _, err = run("site", "--serve", "--port", "18421")
-    assert code == 130
-    assert "http://127.0.0.1:18421/ (1 runs)" in err
-    assert sorted(results.rglob("*")) == before

@@ -11,16 +11,14 @@ from PIL import Image
 
 from icl_lab import tasks
 from icl_lab.grid import Grid
-from icl_lab.papers.ledger import Entry
-from icl_lab.papers.schema import Claim, Quantity
-from icl_lab.papers.verdicts import Finding
+from icl_lab.papers.schema import Claim, Experiment, Quantity
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.run import _table
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import Member, StudyRecord, publish
 from icl_lab.site.build import Stock, build
-from icl_lab.site.findings import Findings
+from icl_lab.site.claims import Claims, Judged
 
 SMALL = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
 ENV = {
@@ -94,17 +92,28 @@ def study(root, name, table="", kind="compare", members=(), command="icl-lab com
     return folder
 
 
-def none(store, files):
-    """In place of the ledger, which takes seconds."""
-    return Findings(why_none="No claim was judged.")
+def none(*_):
+    """In place of the claims, which take seconds."""
+    return Claims(why_none="No claim was judged.")
 
 
-def site(store, judge=none, files=Path("no-experiments"), **how):
-    return build(Stock.of(store, files, judge), **how)
+def site(store, judge=none, files=Path("no-experiments")):
+    return build(Stock.of(store, files, judge=judge))
 
 
-def entry(statement, verdict, experiment="made", preset="smoke", words="ratio 0.5 [0.4, 0.6], seeds 0 to 2"):
-    """A line of the ledger."""
-    left = Quantity("ssa")
-    claim = Claim(statement, "everywhere", left, "below", Quantity("softmax"))
-    return Entry(experiment, "A paper, 2025", preset, Finding(claim, verdict, note=words))
+def claim(statement, verdict, experiment="made", preset="smoke", **fields):
+    """A judged claim of an experiment: half the error of softmax in three seeds."""
+    sides = Quantity("ssa"), Quantity("softmax", {"sigma_f": [4.0, 5.0]})
+    stated = Claim(statement, "everywhere", sides[0], "below", sides[1], published="0.1 against 0.2")
+    asked = Experiment(f"Title of {experiment}", "A paper, 2025", "linear", "softmax", [], [stated], "none")
+    row = dict.fromkeys(("outlook", "later", "specs", "study"), "") | {
+        "verdict": verdict, "scale": "log-ratio", "effect": str(math.log(0.5)), "low": str(math.log(0.4)),
+        "high": str(math.log(0.6)), "confidence": "0.99", "seeds": "0 1 2",
+        "words": "ratio 0.5 [0.4, 0.6], seeds 0 to 2",
+    }  # fmt: skip
+    return Judged(experiment, asked, preset, stated, row | fields, (1.0, 2.0, 3.0), (2.0, 4.0, 6.0))
+
+
+def claims(*entries, comparisons=()):
+    """What ``Stock.of`` judges by, where these are the claims."""
+    return lambda *_: Claims(entries, entries, comparisons)

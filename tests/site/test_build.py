@@ -1,17 +1,16 @@
 """The whole site: every page under its policy, every link to something that is there, every name as text."""
 
-import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urldefrag
 
+import msgspec
 import pytest
 
 from icl_lab.site import pages
-from icl_lab.site.build import Stock, build
-from icl_lab.site.findings import Findings
+from icl_lab.site.build import BOUNDARY, Stock, build
 from tests.site import made
 
 HOSTILE = ["<script>alert(1)<%script>", '"><img src=x onerror=alert(1)>', "' onclick='alert(1)", "{{ 7*7 }}", "a&amp;b"]
@@ -70,7 +69,6 @@ def test_the_policy_allows_nothing_but_what_lies_beside_the_pages():
     assert parts["default-src"] == "'none'"
     assert {word for value in parts.values() for word in value.split()} == {"'none'", "'self'", "file:"}
     assert {"base-uri", "form-action"} <= parts.keys()  # default-src does not speak of these
-    assert f"{pages.POLICY}; connect-src 'self'" == pages.LIVE
 
 
 def test_no_file_of_ours_names_an_address_that_could_be_asked(site):
@@ -94,44 +92,27 @@ def test_every_link_leads_to_something(site):
             assert "/".join(parts) in site, (name, link)
 
 
-def test_every_run_has_a_page_with_its_data_and_its_command(site):
-    runs = json.loads(site["data/runs.js"].decode().removeprefix('site.put("runs","runs",').removesuffix(");\n"))
-    assert len(runs) == 5
-    assert len({run["group"] for run in runs}) == 3
-    for run in runs:
-        page = Page(site[f"runs/{run['id']}.html"])
+def test_every_specification_has_a_page_with_its_data_and_its_command(site, store):
+    specs = Stock.of(store, store.root, judge=made.none).specifications
+    assert {spec.name: len(spec.seeds) for spec in specs} == {"softmax": 2, "ssa": 2, "softmax->ssmax:s=swap": 1}
+    for spec in specs:
+        page = Page(site[f"runs/{spec.id}.html"])
         text = " ".join(page.text)
-        assert f"../data/{run['id']}.js" in page.links()
-        assert f"--attn {run['name'].split('->')[0]}" in text
+        assert f"../data/{spec.id}.js" in page.links()
+        assert f"--attn {spec.name.split('->')[0]}" in text
         assert "abc123" in text
-    swapped = next(run for run in runs if run["swap"])
-    assert "--swap ssmax:s=swap" in " ".join(Page(site[f"runs/{swapped['id']}.html"]).text)
-
-
-def test_a_run_is_compared_with_all_seeds_of_the_others(site, store):
-    page = next(page for name, page in html(site).items() if name.startswith("runs/linear-ssa"))
-    (rival,) = [link for link in page.links() if "compare.html#" in link and link.count("softmax") == 2]
-    assert rival.count("linear-ssa") == 2
-
-
-def test_a_run_that_was_tested_elsewhere_is_no_rival(store):
-    made.finished(store, "ssa", settings=["test.axes.length=10"])
-    pages_of = html(made.site(store))
-    page = next(page for name, page in pages_of.items() if name.startswith("runs/linear-softmax"))
-    rivals = [link for link in page.links() if "compare.html#" in link and "linear-ssa" in link]
-    assert len(rivals) == 1
-    assert rivals[0].count("linear-ssa") == 2
+        assert f"data/{spec.id}.js" in site
+        assert ("--swap ssmax:s=swap" in text) == bool(spec.swap)
 
 
 def test_a_study_names_its_runs_and_copies_its_files_under_other_names(site, store):
     (name,) = [name for name in site if name.startswith("studies/")]
     page = Page(site[name])
-    assert len([link for link in page.links() if link.startswith("../runs/")]) == 4
+    assert {link.removeprefix("../") for link in page.links() if link.startswith("../runs/")} <= set(site)
+    assert "0, 1" in page.text  # its seeds
     assert "It was found." in " ".join(page.text)
-    assert any(link.startswith("../compare.html#runs=") for link in page.links())
     copied = {PurePosixPath(path).name for path in site if path.startswith("files/")}
     assert copied == {"table.md", "forest.png", "record.json"}  # study.json would be taken for a study
-    assert any(path.startswith("small/") for path in site)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -158,80 +139,78 @@ def test_an_empty_folder_says_how_to_make_a_first_run(tmp_path):
     assert "--preset smoke" in text
 
 
-def test_findings_come_first_with_their_verdicts(store):
-    entries = [made.entry("A is less", "supported"), made.entry("B <b>is</b> less", "inconclusive")]
-    site = build(Stock.of(store, store.root, lambda *_: Findings(entries, entries)))
+def test_claims_come_first_with_their_verdicts(store):
+    judge = made.claims(made.claim("A is less", "supported"), made.claim("B <b>is</b> less", "inconclusive"))
+    site = build(Stock.of(store, store.root, judge=judge))
     for name in ("index.html", "findings.html"):
         page = Page(site[name])
-        text = " ".join(page.text)
-        assert "B <b>is</b> less" in text
-        assert [found["class"] for tag, found in page.tags if "badge" in found.get("class", "")] == [
-            "badge yes",
-            "badge open",
-        ]
+        assert "B <b>is</b> less" in " ".join(page.text)
+        badges = [found["class"] for tag, found in page.tags if "badge" in found.get("class", "")]
+        assert badges == ["badge yes", "badge open"]
     assert "1 supported, 1 inconclusive" in " ".join(Page(site["index.html"]).text)
 
 
-def test_a_verdict_leads_to_the_study_that_it_is_read_from_and_stands_on_its_page(store):
-    runs = [store.run(made.spec_of(), seed) for seed in (0, 1)]
-    made.study(store.root, "experiments/made-smoke", "Few.", members=runs[:1])
-    more = made.study(store.root, "experiments/made-smoke-0a1b2c", "More.", members=runs)
-    made.study(store.root, "experiments/made-lite", "At another scale.", members=runs)
-    few = made.entry("A is less", "one seed")
-    few = replace(few, finding=replace(few.finding, study=more.with_name("made-smoke")))
-    grids = made.entry("B is less", "supported")  # told by grids: the study with most runs shows them
-    third = replace(grids.finding, about=((runs[0].spec.hash, ""),), seeds=(0, 1, 2))  # more than any study shows
-    entries = [few, grids, made.entry("C is less", "supported", preset="nano"), replace(grids, finding=third)]
-    stock = Stock.of(store, store.root, lambda *_: Findings(entries, entries))
-    page_of = {study.place: f"studies/{study.id}.html" for study in stock.studies}
-    site = build(stock)
-    links = [link for link in Page(site["findings.html"]).links() if link.startswith("studies/")]
-    assert links == [page_of["experiments/made-smoke"], page_of["experiments/made-smoke-0a1b2c"]]
-    for place, statement in (("made-smoke", "A is less"), ("made-smoke-0a1b2c", "B is less")):
-        page = Page(site[page_of[f"experiments/{place}"]])
-        told = " ".join(page.text)
-        assert [each for each in ("A is less", "B is less", "C is less") if each in told] == [statement]
-        others = {page_of[f"experiments/{name}"] for name in ("made-smoke", "made-smoke-0a1b2c", "made-lite")}
-        others.discard(page_of[f"experiments/{place}"])
-        assert {f"studies/{link}" for link in page.links()} & set(page_of.values()) == others
+def test_a_claim_leads_to_its_own_place_with_both_sides_a_seed(store):
+    runs = [store.run(made.spec_of(normalizer), 0) for normalizer in ("softmax", "ssa")]
+    made.study(store.root, "experiments/made-smoke", "Few.", members=runs)
+    specs = " ".join(run.spec.hash for run in runs) + " 00000000"
+    entry = made.claim("A is less", "supported", specs=specs, study="made-smoke")
+    other = made.claim("B is less", "supported", preset="lite")
+    site = build(Stock.of(store, store.root, judge=made.claims(entry, other)))
+    assert entry.page in Page(site["findings.html"]).links()
+    path, anchor = urldefrag(entry.page)
+    page = Page(site[path])
+    assert {anchor, urldefrag(other.page)[1]} <= {found.get("id") for tag, found in page.tags if tag == "article"}
+    text = " ".join(" ".join(page.text).split())
+    for told in (
+        "A is less",
+        "ratio 0.5",
+        "99 % interval [0.4, 0.6]",
+        "ssa 1 2 3",
+        "softmax 2 4 6",
+        "ratio 0.5 0.5 0.5",
+    ):
+        assert told in text
+    for told in ("softmax at sigma_f 4, 5", "ssa below softmax", "0.1 against 0.2", "00000000 (not stored)"):
+        assert told in text
+    links = page.links()
+    assert len([link for link in links if link.startswith("../runs/linear-")]) == 2
+    (study,) = [name for name in site if name.startswith("studies/")]
+    assert f"../{study}" in links
+    assert f"../{entry.page}" in Page(site[study]).links()
+    assert f"../{other.page}" not in Page(site[study]).links()
 
 
-def test_a_verdict_without_a_study_leads_to_its_runs_side_by_side(store):
-    def about(statement, seeds, *runs):
-        entry = made.entry(statement, "supported")
-        tests = tuple((run.spec.hash, run.swap) for run in runs)
-        return replace(entry, finding=replace(entry.finding, seeds=seeds, about=tests))
+def test_a_side_that_is_compared_with_itself_is_told_by_its_cells():
+    entry = made.claim("A is less", "supported")
+    same = replace(
+        entry, claim=msgspec.structs.replace(entry.claim, left=msgspec.structs.replace(entry.claim.left, of="softmax"))
+    )
+    assert same.relation == "softmax at training conditions below softmax at sigma_f 4, 5"
 
-    made.finished(store, "ssmax", 0)
-    softmax, ssa, ssmax = (store.run(made.spec_of(rule), 0) for rule in ("softmax", "ssa", "ssmax"))
-    swapped = softmax.swapped("ssmax:s=swap")
-    entries = [
-        about("A", (0, 1), softmax, ssa),
-        about("B", (0,), softmax, swapped),
-        about("C", (1,), ssmax),  # a run that is not there
-        about("D", (0,), ssmax),  # nothing beside it
-    ]
-    stock = Stock.of(store, store.root, lambda *_: Findings(entries, entries))
-    site, named = build(stock), {card.id: (card.name, card.seed) for card in stock.cards}
-    links = [link for link in Page(site["findings.html"]).links() if link.startswith("compare.html#")]
-    both, beside = ({named[each] for each in link.partition("runs=")[2].split(",")} for link in links)
-    assert both == {("softmax", 0), ("softmax", 1), ("ssa", 0), ("ssa", 1)}
-    assert beside == {("softmax", 0), ("softmax->ssmax:s=swap", 0)}
-    assert Page(site["index.html"]).links().count(links[0]) == 1
+
+def test_the_boundary_is_a_page_with_its_picture(site):
+    page = Page(site["boundary.html"])
+    assert "boundary.html" in Page(site["index.html"]).links()
+    assert site["pictures/bound.png"] == BOUNDARY.parent / "pictures" / "bound.png"
+    text = " ".join(page.text)
+    assert "|answer − c| ≤ C" in text
+    assert "**" not in text
+    assert len([tag for tag, _ in page.tags if tag == "table"]) >= 2
 
 
 def test_a_study_that_is_no_experiments_has_none_beside_it_and_the_list_counts_its_seeds(store):
     runs = [store.run(made.spec_of(), seed) for seed in (0, 1)]
     for name, members in (("compare-x", runs), ("compare-y", runs[:1]), ("notes", [])):
         made.study(store.root, name, "Found.", members=members)
-    stock = Stock.of(store, store.root, made.none)
+    stock = Stock.of(store, store.root, judge=made.none)
     site = build(stock)
     pages_of = {study.place: f"studies/{study.id}.html" for study in stock.studies}
     assert all("Other studies" not in " ".join(Page(site[page]).text) for page in pages_of.values())
-    rows = re.findall(r'href="(studies/[^"]+)".*?data-c="seed"[^>]*>([^<]*)<', site["index.html"].decode(), re.DOTALL)
+    rows = re.findall(r'href="(studies/[^"]+)".*?data-c="seeds"[^>]*>([^<]*)<', site["index.html"].decode(), re.DOTALL)
     assert dict(rows) == {
-        pages_of["compare-x"]: "2 seeds",
-        pages_of["compare-y"]: "1 seed",
+        pages_of["compare-x"]: "2",
+        pages_of["compare-y"]: "1",
         pages_of["notes"]: "",
     }
 
@@ -255,11 +234,3 @@ def test_a_damaged_run_and_a_damaged_study_are_listed_as_such(store):
     text = " ".join(page.text)
     assert "grid.csv is damaged or edited" in text
     assert "study.json" in text
-
-
-def test_only_a_served_site_has_a_page_of_runs_in_work(store):
-    assert "live.html" not in made.site(store)
-    served = made.site(store, serving=True)
-    (policy,) = [found["content"] for _, found in Page(served["live.html"]).tags if "http-equiv" in found]
-    assert policy.endswith("connect-src 'self'")
-    assert "live.html" in Page(served["index.html"]).links()

@@ -1,17 +1,10 @@
 """The site in a real browser, from disk: it opens, finds, sorts, compares, and asks nobody."""
 
-import threading
-import time
-
-import msgspec
-import numpy as np
 import pytest
-from scipy.stats import t
 
-from icl_lab.runs import at_work
-from icl_lab.site import serve
+from icl_lab.comparison.statistics import paired
 from icl_lab.site.build import Stock, build
-from icl_lab.site.findings import Findings
+from icl_lab.site.comparisons import Comparison
 from icl_lab.site.place import write
 from tests.site import made
 
@@ -34,8 +27,11 @@ def place(tmp_path_factory):
     made.study(store.root, HOSTILE, HOSTILE)
     damaged = made.finished(store, "ssmax")
     (damaged.folder / "grid.csv").write_text("x")
-    entries = [made.entry("SSA errs less", "supported"), made.entry(HOSTILE, "inconclusive")]
-    stock = Stock.of(store, folder, lambda *_: Findings(entries, entries))
+    effects = [paired([1.0, 1.1, 0.9], [0.5, 0.7, 0.4]), paired([1.0], [0.5])]  # of one seed there is no interval
+    compared = Comparison("made", "smoke", "softmax", "error", True, "sigma", [1, 2], [1, 1], 3, [("ssa", 3, effects)])
+    entries = made.claim("SSA errs less", "supported"), made.claim(HOSTILE, "inconclusive")
+    judge = made.claims(*entries, comparisons=[compared])
+    stock = Stock.of(store, folder, judge=judge)
     write(build(stock), folder / "site")
     return folder / "site"
 
@@ -65,17 +61,13 @@ def page_of(place, start, folder="runs"):
     return f"{folder}/" + next(path.name for path in sorted((place / folder).glob(f"{start}*.html")))
 
 
-def ids(place, start):
-    return [path.name[:-3] for path in sorted((place / "data").glob(f"{start}*.js"))]
-
-
 def shown(tab):
     return tab.eval_on_selector_all(
         "#list tbody tr:not([hidden]) td[data-c=name] a", "all => all.map(a => a.textContent)"
     )
 
 
-PAGES = ["index.html", "findings.html", "compare.html", "run", "hostile", "damaged", "study", "chosen"]
+PAGES = ["index.html", "findings.html", "boundary.html", "run", "hostile", "damaged", "study", "experiment"]
 
 
 @pytest.mark.slow
@@ -87,7 +79,7 @@ def test_every_page_opens_from_disk_without_requests_complaints_or_sideways_scro
         "hostile": page_of(place, "linear-script"),
         "damaged": page_of(place, "linear-ssmax"),
         "study": page_of(place, "compare-x", "studies"),
-        "chosen": "compare.html#runs=" + ",".join(ids(place, "linear-s")),
+        "experiment": page_of(place, "made", "experiments"),
     }
     for page in PAGES:
         tab, asked, complaints = opened(paths.get(page, page), width, scheme)
@@ -103,25 +95,21 @@ def test_every_page_opens_from_disk_without_requests_complaints_or_sideways_scro
         tab.close()
 
 
-def test_search_filters_and_dates_choose_rows_and_stand_in_the_address(opened):
+def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
     tab, _, _ = opened()
     everything = len(shown(tab))
     tab.fill("#search", "SSA linear")
-    assert set(shown(tab)) == {"ssa", "compare-x"}  # the study has that rule
+    assert set(shown(tab)) == {"ssa", "compare-x"}  # the study has that normalizer
     tab.select_option("[data-filter=kind]", "run")
-    assert shown(tab) == ["ssa"] * 3
-    tab.fill("#from", "2026-11-23")
-    assert shown(tab) == []
-    assert tab.inner_text("#count").startswith("0 of")
-    tab.fill("#from", "2026-11-22")
-    assert shown(tab) == ["ssa"] * 3
-    address = tab.url
-    again, _, _ = opened(at=address)
-    assert shown(again) == ["ssa"] * 3
+    assert shown(tab) == ["ssa"]
+    again, _, _ = opened(at=tab.url)
+    assert shown(again) == ["ssa"]
     again.click("#clear")
     assert len(shown(again)) == everything
     again.select_option("[data-filter=task]", "every")
     assert shown(again) == ["softmax"]
+    again.select_option("[data-filter=normalizer]", "ssa")
+    assert shown(again) == []
 
 
 def test_the_box_above_searches_from_every_page(opened, place):
@@ -140,12 +128,12 @@ def test_columns_sort_both_ways_and_say_so(opened):
     tab.click(head)
     assert tab.evaluate("document.querySelector('[data-sort=number]').parentElement.ariaSort") == "ascending"
     up = tab.eval_on_selector_all(cells, values)
-    numbers = [float(value) for value in up if value]
+    numbers = [float(value.split()[0]) for value in up if value]
     assert numbers == sorted(numbers)
-    assert len(set(numbers)) > 3
+    assert len(set(numbers)) > 2
     tab.click(head)
     assert tab.evaluate("document.querySelector('[data-sort=number]').parentElement.ariaSort") == "descending"
-    down = [float(value) for value in tab.eval_on_selector_all(cells, values) if value]
+    down = [float(value.split()[0]) for value in tab.eval_on_selector_all(cells, values) if value]
     assert down == numbers[::-1]
     assert tab.eval_on_selector_all(cells, values)[-1] == ""  # a damaged run has no number, either way
     assert up[-1] == ""
@@ -163,18 +151,6 @@ def test_more_rows_than_a_few_are_shown_when_asked_for(opened):
     assert len(shown(tab)) == 60
     tab.click("#more")
     assert tab.evaluate("document.querySelectorAll('#list tbody tr:not([hidden])').length") == count
-
-
-def test_small_pictures_are_drawn(opened):
-    tab, _, _ = opened()
-    tab.wait_for_function("document.querySelector('canvas[data-map]').width > 1")
-    colours = tab.evaluate(
-        """() => { const c = document.querySelector("canvas[data-map]");
-          const at = (x, y) => [...c.getContext("2d").getImageData(x, y, 1, 1).data];
-          return [at(0, c.height - 1), at(c.width - 1, 0)]; }"""
-    )
-    assert colours[0] == [0x44, 0x01, 0x54, 255]  # the least
-    assert colours[1] == [0xFD, 0xE7, 0x25, 255]  # the greatest
 
 
 def test_a_map_says_the_value_of_a_cell_to_pointer_and_keyboard(opened, place):
@@ -204,17 +180,35 @@ def test_a_slider_moves_the_map_by_arrow_keys(opened, place):
     assert tab.evaluate("document.activeElement.type") == "range"
 
 
-def test_axes_and_predictor_can_be_chosen(opened, place):
+def test_seed_and_predictor_can_be_chosen(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
-    predictor, down, across = (tab.locator("#controls select").nth(i) for i in (1, 2, 3))
-    predictor.select_option("reference:zero")
     last = "all => all.slice(-3).map(cell => cell.textContent)"
+    tab.locator("#controls select").nth(1).select_option("reference:zero")
     assert tab.eval_on_selector_all("#map td", last) == ["120", "240", "1.2k"]
-    predictor.select_option("ssa")
-    down.select_option("length")
-    assert tab.eval_on_selector_all("#map td", last) == ["5.0", "10", "50"]  # length 10, sigma of inputs as in training
-    across.select_option("length")  # the two exchange
-    assert (down.input_value(), across.input_value()) == ("sigma_f", "length")
+    tab.locator("#controls select").nth(1).select_option("ssa")
+    tab.select_option("#seeds select", label="1")
+    assert tab.eval_on_selector_all("#map td", last) == ["22", "44", "220"]
+    assert "seed 1" in tab.inner_text("#map caption")
+
+
+def test_a_comparison_is_drawn_beside_its_table(opened, place):
+    tab, _, complaints = opened(page_of(place, "made", "experiments"))
+    assert "ratio to softmax" in tab.inner_text("[data-comparison]")
+    assert tab.locator("[data-comparison] canvas").count() == 1
+    rows = tab.eval_on_selector_all(
+        "[data-comparison] + div tbody tr", "all => all.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    assert rows[0][:2] == ["1", "1.0"]
+    assert rows[0][2] == "0.521 [0.331, 0.821]"
+    assert rows[1] == ["2", "1.0", "0.5"]
+    assert complaints == []
+
+
+def test_a_link_to_a_claim_opens_at_it(opened, place):
+    tab, _, _ = opened("findings.html")
+    tab.click("text=SSA errs less")
+    assert tab.evaluate("document.querySelector(':target h3').textContent") == "SSA errs less"
+    assert "0.5" in tab.inner_text(":target data")
 
 
 def test_curves_have_their_numbers_in_a_table(opened, place):
@@ -230,71 +224,6 @@ def test_curves_have_their_numbers_in_a_table(opened, place):
     assert tab.inner_text("#learned") == "Learned parameters"
 
 
-def test_runs_are_compared_in_the_browser_with_intervals_over_seeds(opened, place):
-    tab, asked, complaints = opened("compare.html")
-    assert tab.inner_text("#said") == "Nothing is chosen yet."
-    tab.select_option("#task", "linear")
-    for name in ("softmax", "ssa"):
-        tab.locator(".choice", has_text=name).first.locator("input").first.check()
-    tab.wait_for_selector("#lines tbody tr:nth-child(2)")
-    assert tab.inner_text("#said") == "2 specifications, 6 runs."
-    rows = tab.eval_on_selector_all(
-        "#lines tbody tr", "all => all.map(row => [...row.cells].map(cell => cell.textContent))"
-    )
-    assert rows[0][2] == "baseline"
-    logs = np.log([40, 44, 38])
-    middle, half = logs.mean(), t.ppf(0.975, 2) * logs.std(ddof=1) / 3**0.5
-    shown_numbers = [float(word.strip("[],")) for word in rows[0][1].split()]
-    assert shown_numbers == pytest.approx(np.exp([middle, middle - half, middle + half]), rel=1e-3)
-    assert rows[1][2] == "0.5 [0.5, 0.5]"  # each pair of seeds says the same
-    assert tab.eval_on_selector_all("#ratios td", "all => all.map(cell => cell.textContent)") == ["0.50"] * 9
-    assert tab.eval_on_selector_all("#ratios td.unclear", "all => all.length") == 0
-    assert tab.inner_text("#command") == (
-        "icl-lab compare --task linear --attn softmax --attn ssa --preset smoke --seeds 3 --baseline softmax"
-    ) or "--help" in tab.inner_text("#command")  # made with fields of its own, it is no preset
-    address = tab.url
-    assert address.count("linear-ssa") == 3
-    again, _, _ = opened(at=address)
-    again.wait_for_selector("#lines tbody tr:nth-child(2)")
-    assert again.inner_text("#said") == "2 specifications, 6 runs."
-    assert complaints == []
-    assert all(url.startswith("file:") for url in asked)
-
-
-def test_one_seed_tells_nothing_apart(opened, place):
-    chosen = [ids(place, "linear-softmax")[0], ids(place, "linear-ssa")[0]]
-    tab, _, _ = opened("compare.html#runs=" + ",".join(chosen))
-    tab.wait_for_selector("#ratios td")
-    assert tab.eval_on_selector_all("#ratios td.unclear", "all => all.length") == 9
-    assert "says nothing" in tab.inner_text("#lines")
-    assert tab.locator(".choice input:indeterminate").count() == 2
-
-
-def test_only_known_runs_of_one_task_are_taken_from_an_address(opened, place):
-    wild = "compare.html#runs=../../../etc/passwd,javascript:alert(1),," + ids(place, "linear-ssa")[0]
-    tab, asked, complaints = opened(wild + "," + ids(place, "every")[0])
-    tab.wait_for_selector("#maps td")
-    assert tab.inner_text("#said").startswith("1 specification, 1 run.")
-    assert not [url for url in asked if "passwd" in url or "javascript" in url]
-    assert complaints == []
-
-
-def test_the_baseline_can_be_changed(opened, place):
-    tab, _, _ = opened("compare.html#runs=" + ",".join(ids(place, "linear-softmax") + ids(place, "linear-ssa")))
-    tab.wait_for_selector("#ratios td")
-    box = tab.locator("#controls select").nth(1)
-    box.select_option(index=1)
-    assert tab.eval_on_selector_all("#ratios td", "all => all.map(cell => cell.textContent)") == ["2.00"] * 9
-    tab.uncheck("#log")
-    assert tab.eval_on_selector_all("#ratios td", "all => all.at(-3).textContent").startswith("+")
-
-
-def test_student_s_t_beyond_the_table_is_near_the_exact_one(opened):
-    tab, _, _ = opened("compare.html")
-    for df in (1, 2, 10, 30, 31, 63):
-        assert tab.evaluate(f"site.quantile({df})") == pytest.approx(t.ppf(0.975, df), abs=1e-4)
-
-
 def test_verdicts_can_be_filtered(opened):
     tab, _, _ = opened("findings.html")
     tab.select_option("#verdict", "supported")
@@ -305,7 +234,7 @@ def test_verdicts_can_be_filtered(opened):
 def test_everything_can_be_reached_by_tab_and_shows_where_it_is(opened):
     tab, _, _ = opened()
     seen = set()
-    for _ in range(40):
+    for _ in range(28):
         tab.keyboard.press("Tab")
         name, outline = tab.evaluate(
             """(e => [e.id || e.dataset.sort || e.dataset.filter || e.textContent.trim(),
@@ -313,7 +242,7 @@ def test_everything_can_be_reached_by_tab_and_shows_where_it_is(opened):
         )
         assert outline != "none", name
         seen.add(name)
-    assert {"Skip to the content", "Findings", "search", "kind", "from", "clear", "number"} <= seen
+    assert {"Skip to the content", "Claims", "search", "kind", "clear", "number"} <= seen
 
 
 def test_a_hostile_name_is_read_as_it_is(opened, place):
@@ -323,38 +252,6 @@ def test_a_hostile_name_is_read_as_it_is(opened, place):
     tab.goto(f"{place.as_uri()}/index.html")
     assert HOSTILE in shown(tab)
     assert complaints == []
-
-
-@pytest.mark.slow
-def test_a_run_in_work_is_watched_as_it_goes(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("icl_lab.site.findings.judged", made.none)
-    store = made.store(tmp_path)
-    run = store.run(made.spec_of("ssa"), 0)
-    run.begin()
-
-    def say(done, losses):
-        word = at_work.Word("train", done, 60, 0, 5.0, 2.0, time.time(), 1234, "cpu", losses)
-        (run.folder / at_work.NAME).write_bytes(msgspec.json.encode(word))
-
-    say(20, [(10, 3.0), (20, 2.0)])
-    shown_here = serve.Shown(store, tmp_path)
-    shown_here.refresh()
-    server = serve.bound(shown_here, 0)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        at = f"http://127.0.0.1:{server.server_address[1]}/live.html"
-        tab, asked, complaints = opened(at=at)
-        tab.wait_for_selector(".work:has-text('20 of 60 steps')")
-        assert tab.locator(".work canvas").count() == 1
-        say(40, [(10, 3.0), (20, 2.0), (40, 1.0)])
-        tab.wait_for_selector(".work:has-text('40 of 60 steps')")
-        assert tab.evaluate("document.querySelector('progress').value") == pytest.approx(2 / 3)
-        assert "loss 1" in tab.inner_text(".work")
-        assert complaints == []
-        assert all(url.startswith(f"http://127.0.0.1:{server.server_address[1]}/") for url in asked)
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):

@@ -2,17 +2,10 @@
 
 import math
 
-import pytest
-
 from icl_lab.grid import Grid
-from icl_lab.site import cards, numbers
+from icl_lab.site import numbers
 from icl_lab.site.subject import Subject
 from tests.site import made
-
-
-@pytest.fixture
-def card(tmp_path):
-    return cards.read(made.finished(made.store(tmp_path), "ssa"))
 
 
 def at(data, who, metric, **place):
@@ -22,13 +15,14 @@ def at(data, who, metric, **place):
     return data["values"][who][metric]["v"][flat]
 
 
-def test_every_value_is_where_its_labels_say(card):
-    data = card.data
-    metric = data["task"]["headline"]
+def test_every_value_is_where_its_labels_say(tmp_path):
+    run = made.finished(made.store(tmp_path), "ssa")
+    subject = Subject.of(run.spec, run.grid())
+    data, metric = numbers.arrays(run.grid(), subject), subject.headline
     assert data["who"][0] == "ssa"
     assert at(data, "ssa", metric, sigma_x=10.0, sigma_f=2.0, length=20.0) == 400
     assert at(data, "reference:zero", metric, sigma_x=1.0, sigma_f=2.0, length=40.0) == 240
-    assert card.at_home == "40"  # sigma 1 and 1, and the longest length of training
+    assert numbers.in_training(data, subject) == 40  # sigma 1 and 1, and the longest length of training
 
 
 def test_a_cell_that_was_not_measured_is_none_and_no_other_moves(tmp_path):
@@ -54,29 +48,27 @@ def test_what_is_infinite_or_lost_is_said(tmp_path):
     assert [metric["name"] for metric in data["metrics"]] == ["mse-code"]
 
 
-def test_the_small_picture_has_the_smallest_values_at_the_bottom_left(card):
-    width, letters = card.picture.split(":")
-    assert width == "3"
-    rows = [letters[i : i + 3] for i in range(0, len(letters), 3)]
-    assert rows[-1][0] == "A"  # sigma 1 and 1: the least error
-    assert rows[0][-1] == "/"  # 10 and 10: the greatest
-
-
-def test_cells_that_are_missing_or_endless_have_letters_of_their_own(card):
-    task, data = card.data["task"], card.data
-    values = data["values"]["ssa"][task["headline"]]["v"]
-    values[2], values[5] = None, "inf"
-    subject = Subject("mse-code", True, False, "sigma_x", "sigma_f", "sigma_f", {}, {}, task["trained"])
-    letters = numbers.thumbnail(data, subject).split(":")[1]
-    assert (letters[-3], letters[-2]) == (numbers.MISSING, numbers.WITHOUT_END)
-
-
 def test_a_long_history_is_thinned_to_its_end():
     history = [{"step": float(i), "loss": 1.0 / i} for i in range(1, 1002)]
     told = numbers.training(history)
     assert len(told["step"]) <= numbers.MOST_ROWS + 1
     assert told["step"][-1] == 1001
     assert numbers.training([]) == {}
+
+
+def test_of_a_history_only_what_is_drawn_is_handed_on():
+    row = {"step": 1.0, "loss": 0.123456, "length": 12.0, "rate": 1e-3, **{f"b 0.{head}": 1.0 for head in range(40)}}
+    told = numbers.training([row])
+    assert told["loss"] == [0.1235]
+    assert len(told) == 2 + numbers.MOST_LEARNED
+    assert "rate" not in told
+
+
+def test_seeds_in_other_cells_are_not_joined(tmp_path):
+    run = made.store(tmp_path).run(made.spec_of("ssa"), 0)
+    whole, part = made.grid_of(run), made.grid_of(run, drop=[(s, f, 20.0) for s in (1, 3, 10) for f in (1, 2, 10)])
+    grids = {seed: numbers.arrays(grid, Subject.of(run.spec, grid)) for seed, grid in enumerate((whole, part, whole))}
+    assert numbers.together(grids)["seeds"] == [0, 2]
 
 
 def test_learned_parameters_stand_by_layer_and_head():

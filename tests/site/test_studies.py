@@ -112,10 +112,3 @@ def test_a_table_that_is_no_text_is_damage(tmp_path):
     folder = made.study(tmp_path, "compare-x", "Found.")
     (folder / "table.md").write_bytes(b"\xff\xff")
     assert "table.md" in read(tmp_path)["compare-x"].damage
-
-
-def test_a_picture_that_cannot_be_read_has_no_small_one(tmp_path):
-    folder = made.study(tmp_path / "results", "compare-x", "Found.")
-    (folder / "forest.png").write_bytes(b"no picture")
-    site = made.site(made.store(tmp_path))
-    assert not [name for name in site if name.startswith("small/")]

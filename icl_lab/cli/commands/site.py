@@ -7,30 +7,19 @@ import click
 
 from icl_lab.cli.options import experiments_option, results_option
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
+from icl_lab.cli.progress import Bar, say
 from icl_lab.cli.values import Folder
-from icl_lab.errors import BadValue
 from icl_lab.launch.announce import duration
-
-PORT = 8421
 
 
 @click.command()
 @results_option
 @click.option("--out", "place", default=None, type=Folder(), help="Write the pages there.  [default: site]")
-@click.option("--serve", is_flag=True, help="Show them on this machine, with runs in work; writes nothing.")
-@click.option("--port", type=click.IntRange(1, 65_535), help=f"With --serve.  [default: {PORT}]")
 @click.option("--evidence/--no-evidence", default=None, help="Whether the repository's runs are shown too.")
 @click.option("--force", is_flag=True, help="Write into a folder that holds other things, which stay.")
 @experiments_option
-def site(
-    results: Path, place: Path | None, serve: bool, port: int | None, evidence: bool | None, force: bool, files: Path
-) -> None:
-    """Show everything that is stored as pages that open from disk: findings, studies, runs, comparisons of any runs."""
-    if serve and (place is not None or force):
-        raise BadValue("--serve writes no pages: leave out --out and --force, or build them without --serve.")
-    if port is not None and not serve:
-        raise BadValue("--port is for --serve.")
+def site(results: Path, place: Path | None, evidence: bool | None, force: bool, files: Path) -> None:
+    """Show everything that is stored as pages that open from disk: claims with their numbers, studies, runs."""
     from icl_lab.evidence.layer import Layer
     from icl_lab.papers import experiment
     from icl_lab.runs.store import Store
@@ -39,23 +28,17 @@ def site(
 
     store = Store(results, None if evidence is False else Layer.find())
     known = experiment.place(files)
-    if serve:
-        from icl_lab.site import serve as server
-
-        server.serve(store, known, port or PORT, say)
-        return
     target = place or Path("site")
     places.check(target, results, force)
     began = time.monotonic()
-    stock = build.Stock.of(store, known)
-    size = places.write(build.build(stock), target)
-    damaged = sum(card.state == "damaged" for card in stock.cards) + sum(bool(study.damage) for study in stock.studies)
+    bar = Bar()
+    stock = build.Stock.of(store, known, bar)
+    size = places.write(build.build(stock, bar), target)
     out(
-        f"wrote {target}: {len(stock.cards)} runs, {len(stock.studies)} studies and experiments, "
+        f"wrote {target}: {stock.runs} runs, {len(stock.studies)} studies, {len(stock.claims.all)} verdicts, "
         f"{size / 2**20:.1f} MB, in {duration(time.monotonic() - began)}"
     )
-    if damaged:
-        say(
-            f"{damaged} of them {'is' if damaged == 1 else 'are'} damaged, and listed as such; icl-lab verify {results}"
-        )
+    if stock.damaged:
+        are = "is" if stock.damaged == 1 else "are"
+        say(f"{stock.damaged} of them {are} damaged, and listed as such; icl-lab verify {results}")
     out(f"next: open {target / 'index.html'}")

@@ -1,28 +1,12 @@
 "use strict";
 // What every page shares: data that scripts hand over, numbers in words, colours, and the search box above.
 const site = (() => {
-  const held = new Map(), waiting = new Map();
+  const held = new Map();
   const root = document.documentElement.dataset.root || "";
 
   /** Called by the files in data/: keeps what they bring. */
   function put(kind, name, value) {
     held.set(`${kind}/${name}`, value);
-  }
-
-  /** Returns what a file in data/ brought, once it is there. Its name comes from the list of runs, never from a link. */
-  function load(kind, name) {
-    const key = `${kind}/${name}`;
-    if (held.has(key)) return Promise.resolve(held.get(key));
-    if (!waiting.has(key)) {
-      waiting.set(key, new Promise((done, failed) => {
-        const script = document.createElement("script");
-        script.src = `${root}data/${encodeURIComponent(name)}.js`;
-        script.onload = () => (held.has(key) ? done(held.get(key)) : failed(new Error(`${name} holds no data`)));
-        script.onerror = () => failed(new Error(`the data of ${name} is missing`));
-        document.head.append(script);
-      }));
-    }
-    return waiting.get(key);
   }
 
   /** Makes an element: properties, then children; text is text, never markup. */
@@ -56,17 +40,14 @@ const site = (() => {
   /** A value of a data file: numbers that have no end come as text. */
   const number = (value) => (value === "inf" ? Infinity : value === "-inf" ? -Infinity : value);
 
-  // Viridis and the red-blue scale of ColorBrewer, at equal steps; between them straight lines.
-  const RAMPS = {
-    plain: ["440154", "472c7a", "3b518b", "2c718e", "21908d", "27ad81", "5cc863", "aadc32", "fde725"],
-    signed: ["053061", "2166ac", "4393c3", "92c5de", "f7f7f7", "f4a582", "d6604d", "b2182b", "67001f"],
-  };
-  /** The colour at a share from 0 to 1 of a ramp, as [red, green, blue]. */
-  function color(ramp, share) {
-    const stops = RAMPS[ramp], at = Math.min(1, Math.max(0, share)) * (stops.length - 1);
-    const low = Math.min(stops.length - 2, Math.floor(at)), part = at - low;
+  // Viridis, at equal steps; between them straight lines.
+  const STOPS = ["440154", "472c7a", "3b518b", "2c718e", "21908d", "27ad81", "5cc863", "aadc32", "fde725"];
+  /** The colour at a share from 0 to 1, as [red, green, blue]. */
+  function color(share) {
+    const at = Math.min(1, Math.max(0, share)) * (STOPS.length - 1);
+    const low = Math.min(STOPS.length - 2, Math.floor(at)), part = at - low;
     const rgb = (text) => [0, 2, 4].map((i) => parseInt(text.slice(i, i + 2), 16));
-    const [a, b] = [rgb(stops[low]), rgb(stops[low + 1])];
+    const [a, b] = [rgb(STOPS[low]), rgb(STOPS[low + 1])];
     return a.map((value, i) => Math.round(value + part * (b[i] - value)));
   }
   const css = (rgb) => `rgb(${rgb.join(" ")})`;
@@ -96,5 +77,5 @@ const site = (() => {
     location.href = `${root}index.html#${words}`;
   });
 
-  return { put, load, make, short, plain, number, color, css, ink, seen, scheme, asked, held };
+  return { put, make, short, plain, number, color, css, ink, seen, scheme, asked, held };
 })();

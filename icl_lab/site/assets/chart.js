@@ -12,7 +12,7 @@
 
   /**
    * Draws curves into a box.
-   * spec: x, lines [{label, y, color, dash, low, high, width}], xLabel, yLabel, logX, logY, table (false: none), title.
+   * spec: x, lines [{label, y, color, dash, low, high, width, quiet (not in the legend)}], xLabel, yLabel, logX, logY, table (false: none), title.
    */
   function chart(box, spec) {
     box.classList.add("chart");
@@ -26,7 +26,7 @@
     for (const line of spec.lines) {
       const color = seen(line.color);
       data.push(clean(line.y));
-      series.push({ label: line.label, stroke: color, width: line.width || 2, dash: line.dash && line.dash.length ? line.dash : undefined,
+      series.push({ label: line.label, stroke: color, width: line.width || 2, class: line.quiet ? "off" : undefined, dash: line.dash && line.dash.length ? line.dash : undefined,
         points: { show: spec.x.length < 30 ? undefined : false, size: 5 }, value: (_, v) => (v === null ? "–" : plain(v)), spanGaps: Boolean(line.gaps) });
       if (line.low) {
         const at = data.length;

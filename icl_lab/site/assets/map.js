@@ -15,24 +15,18 @@
     };
   }
 
-  /** The scale of some values; ``middle`` puts that value at a half, ``least`` is how far it reaches at the least. */
-  function fit(values, log, middle, least) {
+  /** The scale of some values. */
+  function fit(values, log) {
     const known = values.filter((value) => Number.isFinite(value) && (!log || value > 0));
-    if (middle === undefined) {
-      const low = known.length ? Math.min(...known) : log ? 1 : 0, high = known.length ? Math.max(...known) : 1;
-      return scale(low, high > low ? high : log ? low * 1.0001 : low + 1e-9, log);
-    }
-    const reach = log
-      ? Math.max(Math.log(least), ...known.map((value) => Math.abs(Math.log(value / middle))))
-      : Math.max(least, ...known.map((value) => Math.abs(value - middle)));
-    return log ? scale(middle * Math.exp(-reach), middle * Math.exp(reach), true) : scale(middle - reach, middle + reach, false);
+    const low = known.length ? Math.min(...known) : log ? 1 : 0, high = known.length ? Math.max(...known) : 1;
+    return scale(low, high > low ? high : log ? low * 1.0001 : low + 1e-9, log);
   }
 
-  function bar(scaled, ramp, label) {
+  function bar(scaled, label) {
     const strip = make("canvas", { width: 256, height: 1 });
     const pen = strip.getContext("2d");
     for (let i = 0; i < 256; i += 1) {
-      pen.fillStyle = css(color(ramp, i / 255));
+      pen.fillStyle = css(color(i / 255));
       pen.fillRect(i, 0, 1, 1);
     }
     const ticks = make("div", { className: "ticks" });
@@ -47,13 +41,11 @@
 
   /**
    * Draws a map into a box.
-   * spec: title, rows, columns (values), rowLabel, columnLabel, cell(r, c) -> {value, lost, trained, unclear, said},
-   * label, log, ramp, scale (shared) or none.
+   * spec: title, rows, columns (values), rowLabel, columnLabel, cell(r, c) -> {value, lost, trained, said}, label, log.
    */
   function heatmap(box, spec) {
     const { rows, columns } = spec, cells = rows.map((_, r) => columns.map((_, c) => spec.cell(r, c)));
-    const ramp = spec.ramp || "plain";
-    const scaled = spec.scale || fit(cells.flat().map((cell) => cell.value).filter((value) => value !== null), spec.log);
+    const scaled = fit(cells.flat().map((cell) => cell.value).filter((value) => value !== null), spec.log);
     const read = make("p", { className: "read soft", "aria-live": "polite" }, spec.hint || "");
     const table = make("table", { role: "grid", "aria-label": spec.title });
     if (spec.title) table.append(make("caption", {}, spec.title));
@@ -62,16 +54,15 @@
       const line = make("tr", {}, make("th", { scope: "row" }, String(rows[r])));
       const row = [];
       columns.forEach((_, c) => {
-        const { value, lost, trained, unclear, said } = cells[r][c];
-        const td = make("td", { tabIndex: -1 }, value === null ? "" : (spec.format || short)(value));
+        const { value, lost, trained, said } = cells[r][c];
+        const td = make("td", { tabIndex: -1 }, value === null ? "" : short(value));
         td.setAttribute("role", "gridcell");
         if (value === null) td.className = "none";
         else {
-          const rgb = color(ramp, scaled.share(value));
+          const rgb = color(scaled.share(value));
           td.style.backgroundColor = css(rgb);
           td.style.color = ink(rgb);
           if (lost || !Number.isFinite(value)) td.classList.add("lost");
-          if (unclear) td.classList.add("unclear");
         }
         if (trained) td.classList.add("trained");
         const tell = () => { read.textContent = said; };
@@ -101,12 +92,11 @@
     const figure = make("div", { className: "heat" + (columns.length > MANY ? " many" : "") },
       make("div", { className: "soft" }, `${spec.rowLabel} ↑ , ${spec.columnLabel} →`),
       make("div", { className: "wide" }, table));
-    if (!spec.bare) figure.append(bar(scaled, ramp, spec.label));
-    figure.append(read);
+    figure.append(bar(scaled, spec.label), read);
     box.replaceChildren(figure);
   }
 
   const key = (...parts) => make("p", { className: "key" }, ...parts.map(([kind, words]) => make("span", {}, make("i", { className: kind }), words)));
 
-  Object.assign(site, { heatmap, fit, bar, key });
+  Object.assign(site, { heatmap, key });
 })();

@@ -1,10 +1,15 @@
 "use strict";
-// The page of one run: its grid under shift with sliders for the axes that are not drawn, a curve, its training.
+// The page of a specification: the grid of a seed under shift with sliders for axes not drawn, a curve, the training.
 (() => {
   const { make, plain, number, heatmap, key, chart, wide, HUES, grey } = site;
   const name = location.pathname.split("/").pop().replace(/\.html$/, "");
   const data = site.held.get(`run/${decodeURIComponent(name)}`);
   if (!data) return;
+  const seeds = data.seeds || Object.keys(data.history).map(Number), redraw = [];
+  let seed = 0; // the place of the one that is shown
+  const select = make("select", {}, ...seeds.map((value, i) => make("option", { value: i }, String(value))));
+  select.addEventListener("input", () => { seed = Number(select.value); redraw.forEach((each) => each()); });
+  document.getElementById("seeds").append(make("label", {}, "Training seed", select));
   if (data.axes) grid();
   if (data.history) training();
 
@@ -13,7 +18,8 @@
     const index = (place) => axes.reduce((flat, axis) => flat * axis.values.length + place[axis.name], 0);
     const axis = Object.fromEntries(axes.map((each) => [each.name, each]));
     const controls = document.getElementById("controls");
-    let metric = task.headline, who = data.model, log = task.log, along = task.along;
+    const { log } = task;
+    let metric = task.headline, who = data.model, along = task.along;
 
     const words = Object.fromEntries(data.metrics.map((each) => [each.name, each.label]));
     const pick = (label, values, chosen, change) => {
@@ -25,24 +31,11 @@
     controls.append(
       pick("Metric", data.metrics.map((each) => [each.name, each.label]), metric, (value) => { metric = value; }),
       pick("Predictor", data.who.map((each) => [each, each]), who, (value) => { who = value; }));
-    if (axes.length > 1) {
-      controls.append(
-        pick("Down", axes.map((each) => [each.name, each.label]), task.down, (value) => { if (value === task.across) task.across = task.down; task.down = value; sync(); }),
-        pick("Across", axes.map((each) => [each.name, each.label]), task.across, (value) => { if (value === task.down) task.down = task.across; task.across = value; sync(); }));
-    }
     const sliders = make("div", { className: "filters" });
-    const logBox = make("input", { type: "checkbox", checked: log });
-    logBox.addEventListener("input", () => { log = logBox.checked; show(); });
-    controls.append(sliders, make("label", { className: "inline" }, logBox, "log colours"));
+    controls.append(sliders);
     document.getElementById("along").append(
       pick("Along", axes.filter((each) => each.values.length > 1).map((each) => [each.name, each.label]), along, (value) => { along = value; }));
 
-    /** Two selects that exchange their axes show what they hold. */
-    function sync() {
-      const [, , down, across] = controls.querySelectorAll("select");
-      [down.value, across.value] = [task.down, task.across];
-      slide();
-    }
     function slide() {
       sliders.replaceChildren(...axes.filter((each) => each.name !== task.down && each.name !== task.across && each.values.length > 1).map((each) => {
         const output = make("output", {}, String(each.values[at[each.name]]));
@@ -61,25 +54,30 @@
       }));
     }
 
-    const cells = (predictor) => (data.values[predictor] || {})[metric];
+    // A list a seed, or one for all of them.
+    const values = (predictor, part, place = seed) => {
+      const lists = ((data.values[predictor] || {})[metric] || {})[part] || [];
+      return lists.length > 1 ? lists[place] : lists[0] || [];
+    };
+    const has = (predictor) => values(predictor, "v").length > 0;
     function show() {
-      const part = cells(who), [down, across] = [axis[task.down], axis[task.across]];
-      const lost = new Set(who === data.model ? (data.lost || {})[metric] || [] : []);
+      const [down, across] = [axis[task.down], axis[task.across]];
+      const lost = new Set(who === data.model ? (data.lost[seeds[seed]] || {})[metric] || [] : []);
       const rest = axes.filter((each) => each.name !== down.name && each.name !== across.name);
       const same = down.name === across.name;
       const label = words[metric];
       heatmap(document.getElementById("map"), {
-        title: `${who}: ${label}` + rest.map((each) => `, ${each.label} ${each.values[at[each.name]]}`).join(""),
+        title: `${who}${who === data.model ? `, seed ${seeds[seed]}` : ""}: ${label}` + rest.map((each) => `, ${each.label} ${each.values[at[each.name]]}`).join(""),
         rows: same ? [down.values[at[down.name]]] : down.values, columns: across.values, rowLabel: down.label, columnLabel: across.label, label, log,
         hint: "Point at a cell, or move between cells by the arrow keys.",
         cell: (r, c) => {
           const place = { ...at, [across.name]: c };
           if (!same) place[down.name] = r;
-          const flat = index(place), value = part ? number(part.v[flat]) : null;
+          const flat = index(place), value = has(who) ? number(values(who, "v")[flat]) : null;
           const trained = Object.keys(task.trained).length > 0 && axes.every((each) => !(each.name in task.trained) || each.values[place[each.name]] === task.trained[each.name]);
-          const error = part && part.e ? number(part.e[flat]) : null;
+          const error = number(values(who, "e")[flat]);
           const where = axes.map((each) => `${each.label} ${each.values[place[each.name]]}`).join(", ");
-          const others = data.who.filter((each) => each !== who).map((each) => [each, ((data.values[each] || {})[metric] || { v: [] }).v[flat]])
+          const others = data.who.filter((each) => each !== who).map((each) => [each, values(each, "v")[flat]])
             .filter(([, v]) => v !== null && v !== undefined).map(([each, v]) => `${each.replace("reference:", "")} ${plain(number(v))}`).join(", ");
           const said = `${where}: ${value === null ? "not measured" : plain(value)}${error ? ` ± ${plain(error)} (standard error over prompts)` : ""}`
             + (trained ? "; as in training" : "") + (lost.has(flat) ? "; some answers were no finite numbers" : "") + (others ? ". Beside it: " + others : "");
@@ -90,33 +88,44 @@
       const line = axis[along];
       const flats = line.values.map((_, i) => index({ ...at, [along]: i }));
       let count = 0;
-      const lines = data.who.filter((each) => cells(each)).map((each) => {
-        const model = each === data.model, y = flats.map((flat) => number(cells(each).v[flat]));
+      const lines = data.who.filter((each) => has(each)).map((each) => {
+        const model = each === data.model, y = flats.map((flat) => number(values(each, "v")[flat]));
         return { label: each, y, ...(model ? { ...data.look, width: 2.5 } : grey(count++)) };
+      });
+      // The other seeds, thinner.
+      seeds.forEach((value, i) => {
+        if (i === seed || !has(data.model)) return;
+        lines.push({ label: `seed ${value}`, y: flats.map((flat) => number(values(data.model, "v", i)[flat])), ...data.look, width: 0.8, quiet: true });
       });
       const model = lines.filter((each) => each.label === data.model).flatMap((each) => each.y).filter((v) => v > 0);
       const positive = lines.flatMap((each) => each.y).filter(Number.isFinite).every((v) => v > 0) && model.length > 0;
       // References that solve the task to rounding would squeeze everything else.
       const floor = positive ? Math.min(...model) / 1000 : 0;
-      const shown = lines.filter((each) => each.label === data.model || !log || each.y.some((v) => v > floor));
+      const shown = lines.filter((each) => !each.label.startsWith("reference:") || !log || each.y.some((v) => v > floor));
       const fixed = axes.filter((each) => each.name !== along).map((each) => `${each.label} ${each.values[at[each.name]]}`).join(", ");
       chart(document.getElementById("curve"), { title: label, x: line.values, lines: shown, xLabel: line.label, yLabel: label, logY: log, logX: wide(line.values) });
       const left = lines.filter((each) => !shown.includes(each)).map((each) => each.label);
-      document.getElementById("curve").append(make("p", { className: "soft" }, (fixed ? `At ${fixed}.` : "") + (left.length ? ` Below a thousandth of the model's least error, and not drawn: ${left.join(", ")}.` : "")));
+      document.getElementById("curve").append(make("p", { className: "soft" }, (fixed ? `At ${fixed}.` : "") + (seeds.length > 1 ? " Thin: the other training seeds." : "") + (left.length ? ` Below a thousandth of the model's least error, and not drawn: ${left.join(", ")}.` : "")));
     }
+    redraw.push(show);
     slide();
     show();
   }
 
   function training() {
-    const { history } = data, x = history.step;
-    const positive = history.loss.every((v) => v === null || number(v) > 0);
-    chart(document.getElementById("losses"), { title: "training loss", x, xLabel: "step", yLabel: "training loss", logY: positive, lines: [{ label: "loss", y: history.loss.map(number), color: data.look.color, width: 1.8 }] });
-    const names = Object.keys(history).filter((each) => !["step", "loss", "length", "rate"].includes(each));
-    const box = document.getElementById("parameters");
-    if (!box || !names.length) return;
-    const few = names.slice(0, 24);
-    chart(box, { title: "learned parameters", x, xLabel: "step", yLabel: "value", lines: few.map((each, i) => ({ label: each, y: history[each].map(number), color: HUES[i % HUES.length], dash: i >= HUES.length ? [5, 3] : [], width: 1.4 })) });
-    if (names.length > few.length) box.append(make("p", { className: "soft" }, `The first ${few.length} of ${names.length} are drawn.`));
+    const named = Object.keys(data.history), loss = document.getElementById("losses"), box = document.getElementById("parameters");
+    function show() {
+      const own = String(seeds[seed]) in data.history ? String(seeds[seed]) : named[0], rows = data.history[own];
+      const step = data.steps[data.steps.length > 1 ? named.indexOf(own) : 0];
+      const same = named.filter((each) => data.steps.length === 1 || each === own);
+      const lines = same.map((each) => ({ label: `seed ${each}`, y: data.history[each].loss.map(number), color: data.look.color, width: each === own ? 2 : 0.7, quiet: each !== own }));
+      const positive = lines.every((line) => line.y.every((v) => v === null || v > 0));
+      chart(loss, { title: "training loss", x: step, xLabel: "step", yLabel: "training loss", logY: positive, lines });
+      const learned = Object.keys(rows).filter((each) => each !== "loss");
+      if (!box || !learned.length) return;
+      chart(box, { title: "learned parameters", x: step, xLabel: "step", yLabel: "value", lines: learned.map((each, i) => ({ label: each, y: rows[each].map(number), color: HUES[i % HUES.length], dash: i >= HUES.length ? [5, 3] : [], width: 1.4 })) });
+    }
+    redraw.push(show);
+    show();
   }
 })();

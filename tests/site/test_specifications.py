@@ -1,29 +1,32 @@
-"""Every run has a card; a damaged one says why, and hides no other."""
+"""Every specification has its seeds; a damaged one says why, and hides no other."""
 
 import pytest
 
 from icl_lab.evidence.layer import Layer
 from icl_lab.runs.store import Store
-from icl_lab.site import cards
+from icl_lab.site import specifications
 from tests.site import made
 
 
 def read(store):
-    return {card.name: card for card in cards.every(store)}
+    found, _ = specifications.every(store)
+    return {spec.name: spec for spec in found}
 
 
-def test_a_finished_run_says_what_made_it(tmp_path):
+def test_a_specification_holds_its_seeds_and_what_made_them(tmp_path):
     store = made.store(tmp_path)
     made.finished(store, "ssa", seed=3, learned={"b 0.0": 0.5})
-    card = read(store)["ssa"]
-    assert (card.state, card.seed, card.date, card.kind) == ("finished", 3, "2026-11-21", "run")
-    assert card.env["commit"] == "abc123"
-    assert [name for name, _, _ in card.sums] == [
-        "env.json", "grid.csv", "history.csv", "model.safetensors", "positions.csv", "spec.json"
-    ]  # fmt: skip
-    assert card.learned == (("b", ["0"], [("0", ["0.5"])]),)
-    assert dict(card.fields)["train.steps"] == "60"
-    assert card.rule == "ssa"
+    made.finished(store, "ssa", seed=4, factor=2.0, finished="2026-11-23")
+    spec = read(store)["ssa"]
+    assert [(seed.seed, seed.state, seed.told) for seed in spec.seeds] == [(3, "finished", "40"), (4, "finished", "80")]
+    assert (spec.errors, spec.date, spec.normalizer) == ("40 to 80", "2026-11-23", "ssa")
+    assert spec.seeds[0].env["commit"] == "abc123"
+    assert spec.learned == (("b", ["0"], [("0", ["0.5"])]),)
+    assert dict(spec.fields)["train.steps"] == "60"
+    assert spec.data["seeds"] == [3, 4]
+    model, zero = (spec.data["values"][who]["mse-code"]["v"] for who in ("ssa", "reference:zero"))
+    assert (len(model), len(zero)) == (2, 1)  # a reference is the same in every seed
+    assert [2 * value for value in model[0]] == model[1]
 
 
 @pytest.mark.parametrize("name", ["grid.csv", "history.csv", "env.json", "manifest.json"])
@@ -34,9 +37,9 @@ def test_a_damaged_file_is_a_sentence_and_hides_no_other_run(tmp_path, name):
     path = run.folder / name
     path.write_bytes(path.read_bytes()[:-3] + b"9\n\n")
     found = read(store)
-    assert found["softmax"].state == "finished"
-    assert found["ssa"].state == "damaged"
-    assert name in found["ssa"].damage
+    assert found["softmax"].seeds[0].state == "finished"
+    assert found["ssa"].seeds[0].state == "damaged"
+    assert name in found["ssa"].seeds[0].damage
 
 
 def test_a_folder_whose_specification_cannot_be_read_is_listed(tmp_path):
@@ -44,9 +47,9 @@ def test_a_folder_whose_specification_cannot_be_read_is_listed(tmp_path):
     run = made.finished(store, "ssa")
     made.finished(store, "softmax")
     (run.folder / "spec.json").write_text("{")
-    found = list(cards.every(store))
-    assert [card.state for card in found] == ["finished", "damaged"]
-    assert "spec.json" in found[1].damage
+    found, (damage,) = specifications.every(store)
+    assert [spec.name for spec in found] == ["softmax"]
+    assert "spec.json" in damage
 
 
 def test_a_grid_without_rows_is_damaged(tmp_path):
@@ -55,7 +58,7 @@ def test_a_grid_without_rows_is_damaged(tmp_path):
     head = "task,attn,preset,spec,seed,sigma_x,sigma_f,length,metric,value,stderr,count\n"
     (run.folder / "manifest.json").unlink()
     (run.folder / "grid.csv").write_text(head)
-    assert read(store)["softmax"].state == "damaged"
+    assert read(store)["softmax"].seeds[0].state == "damaged"
 
 
 def test_a_run_that_is_not_finished_says_how_far_it_is(tmp_path):
@@ -63,34 +66,35 @@ def test_a_run_that_is_not_finished_says_how_far_it_is(tmp_path):
     store.run(made.spec_of("softmax"), 0).begin()
     made.trained(store.run(made.spec_of("ssa"), 0))
     found = read(store)
-    assert found["softmax"].state == "at step 0 of 60"
-    assert found["ssa"].state == "trained, not tested"
-    assert found["ssa"].data["history"]["loss"] == [3, 2, 1]
+    assert found["softmax"].seeds[0].state == "at step 0 of 60"
+    assert found["ssa"].seeds[0].state == "trained, not tested"
+    assert found["ssa"].data["history"]["0"]["loss"] == [3, 2, 1]
+    assert found["ssa"].data["steps"] == [[20, 40, 60]]
 
 
-def test_a_rule_that_is_not_here_is_shown_by_its_grid(tmp_path):
+def test_a_normalizer_that_is_not_here_is_shown_by_its_grid(tmp_path):
     store = made.store(tmp_path)
     made.called(store, "rule-of-mine")
-    card = read(store)["rule-of-mine"]
-    assert (card.state, card.at_home) == ("finished", "40")
+    spec = read(store)["rule-of-mine"]
+    assert (spec.seeds[0].state, spec.errors) == ("finished", "40")
 
 
 def test_a_grid_without_training_conditions_has_no_error_of_them(tmp_path):
     made.finished(made.store(tmp_path), settings=["train.shift.sigma_x=100"])
-    (card,) = read(made.store(tmp_path)).values()
-    assert card.at_home == ""
-    assert "trained at sigma_x=100, tested at 1, 3, 10" in card.notes
+    (spec,) = read(made.store(tmp_path)).values()
+    assert spec.errors == ""
+    assert "trained at sigma_x=100, tested at 1, 3, 10" in spec.notes
 
 
-def test_a_test_with_another_rule_has_a_card_of_its_own(tmp_path):
+def test_a_test_with_another_normalizer_is_a_specification_of_its_own(tmp_path):
     store = made.store(tmp_path)
     run = made.finished(store, "softmax")
     made.measured(run.swapped("ssmax:s=swap"), 0.5)
     found = read(store)
-    assert found["softmax->ssmax:s=swap"].kind == "swap"
-    assert found["softmax->ssmax:s=swap"].at_home == "20"
-    assert found["softmax"].at_home == "40"
-    assert len({card.id for card in found.values()}) == 2
+    assert found["softmax->ssmax:s=swap"].swap == "ssmax:s=swap"
+    assert found["softmax->ssmax:s=swap"].errors == "20"
+    assert found["softmax"].errors == "40"
+    assert len({spec.id for spec in found.values()}) == 2
 
 
 def test_evidence_and_ones_own_runs_both_count(tmp_path):
@@ -104,10 +108,8 @@ def test_evidence_and_ones_own_runs_both_count(tmp_path):
     store = Store(tmp_path / "results", layer)
     made.finished(store, "softmax")
     found = read(store)
-    assert {name: card.state for name, card in found.items()} == {
+    assert {name: spec.seeds[0].state for name, spec in found.items()} == {
         "softmax": "finished",
         "ssa": "evidence",
         "ssa->ssmax:s=swap": "evidence",
     }
-    manifest = {name: digest for name, _, digest in cards.read(kept).sums}
-    assert {name: digest for name, _, digest in found["ssa"].sums}["grid.csv"] == manifest["grid.csv"]

@@ -1,0 +1,276 @@
+"""Claims as the site shows them: the verdict with its number, the cells of both sides, and their values a seed.
+
+Verdicts of the repository's runs are read from ``results/claims.csv``; others are judged now. Nothing is trained.
+"""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from icl_lab.errors import LabError
+from icl_lab.grid import Grid
+from icl_lab.papers import claims, cost, folders, headlines, ledger, record, verdicts
+from icl_lab.papers import experiment as experiments
+from icl_lab.papers.finished import Finished
+from icl_lab.papers.ledger import Entry
+from icl_lab.papers.record import Row
+from icl_lab.papers.schema import Claim, Experiment, Quantity
+from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.store import Store
+from icl_lab.site import comparisons
+from icl_lab.site.comparisons import Comparison
+from icl_lab.site.names import address
+from icl_lab.site.specifications import Grids, Told
+
+# In words of one kind each, so that colours are never all that tells verdicts apart.
+TONES = {
+    "supported": "yes",
+    "contradicted": "no",
+    "no difference": "same",
+    "inconclusive": "open",
+    "one seed": "open",
+    "not learned": "open",
+    "nothing to judge": "none",
+}
+UNDECIDED = ("not learned", "one seed")  # they are no discoveries, and have no false discovery rate
+FEW = 12  # claims that the first page shows where none of the headline ones was tested
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim at one scale: a row of the record, with the values of both sides that the verdict was judged from."""
+
+    experiment: str
+    made: Experiment
+    preset: str
+    claim: Claim
+    row: Row
+    left: Sequence[float] = ()
+    right: Sequence[float] = ()
+    q: float = math.nan  # the false discovery rate at which it is among the discoveries of its scale
+
+    @property
+    def anchor(self) -> str:
+        """Its place on the page of its experiment, the same as long as the claim says the same."""
+        return f"{self.preset}-{hashlib.sha256(self.claim.statement.encode()).hexdigest()[:8]}"
+
+    @property
+    def page(self) -> str:
+        """Where it stands in the site, with all of its numbers."""
+        return f"experiments/{address(self.experiment)}.html#{self.anchor}"
+
+    @property
+    def verdict(self) -> str:
+        """The verdict, as the record names it."""
+        return self.row["verdict"]
+
+    @property
+    def said(self) -> str:
+        """The verdict, marked where it may be a false discovery among so many."""
+        doubtful = self.verdict in verdicts.DECIDED and self.q > ledger.RATE
+        return f"{self.verdict} (alone)" if doubtful else self.verdict
+
+    @property
+    def tone(self) -> str:
+        """The tone in which its verdict is shown."""
+        return TONES.get(self.verdict, "open")
+
+    @property
+    def seeds(self) -> list[int]:
+        """The training seeds that the verdict rests on."""
+        return [int(seed) for seed in self.row["seeds"].split()]
+
+    @property
+    def ratio(self) -> bool:
+        """True where left over right is told, not left minus right."""
+        return self.row["scale"] == "log-ratio"
+
+    def number(self, column: str) -> float:
+        """Returns the effect or an end of its interval as it is told: a ratio or a difference; NaN where none is."""
+        value = float(self.row[column] or "nan")
+        return math.exp(value) if self.ratio else value
+
+    @property
+    def told(self) -> str:
+        """The effect in three digits."""
+        return "" if math.isnan(self.number("effect")) else f"{self.number('effect'):.3g}"
+
+    @property
+    def interval(self) -> str:
+        """The interval at the confidence of the look that the verdict rests on; empty where there is none."""
+        low, high = self.number("low"), self.number("high")
+        sure = f"{100 * float(self.row['confidence'] or 'nan'):.4g} % interval"
+        return "" if math.isnan(low) else f"{sure} [{low:.3g}, {high:.3g}]"
+
+    @property
+    def remark(self) -> str:
+        """The verdict in words, where they say more than the effect, its interval and the seeds."""
+        words = self.row["words"]
+        return words if not self.told or ";" in words or "these prompts" in words else ""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Both sides by name; of one that is compared with itself, in which cells."""
+        left, right = self.claim.left, self.claim.right
+        return (
+            (left.of, right.of) if left.of != right.of else (f"{left.of} at {at(left)}", f"{right.of} at {at(right)}")
+        )
+
+    @property
+    def relation(self) -> str:
+        """The claimed relation of both sides in words."""
+        return (" equals " if self.claim.is_ == "equal" else f" {self.claim.is_} ").join(self.names)
+
+    @property
+    def table(self) -> list[tuple[str, list[str]]]:
+        """Rows of (side, value a seed), and their ratio or difference; nothing where no seed is told."""
+        if not self.left:
+            return []
+        gaps = [a / b if self.ratio else a - b for a, b in zip(self.left, self.right, strict=True)]
+        last = "ratio" if self.ratio else "difference"
+        rows = zip((*self.names, last), (self.left, self.right, gaps), strict=True)
+        return [(name, [f"{value:.4g}" for value in values]) for name, values in rows]
+
+    @property
+    def sides(self) -> list[tuple[str, str]]:
+        """Rows of (side, the cells over which it is a mean)."""
+        return [(side.of, at(side)) for side in (self.claim.left, self.claim.right)]
+
+    @property
+    def trainings(self) -> list[tuple[str, str]]:
+        """The hashes of the trainings it hangs on, each with the normalizer put in for the test."""
+        parts = (each.partition("->") for each in self.row["specs"].split())
+        return [(spec, swap) for spec, _, swap in parts]
+
+
+def at(side: Quantity) -> str:
+    """Returns the cells of a side in words.
+
+    >>> at(Quantity("ssa", {"sigma_f": [4.0, 5.0], "length": [40.0]}))
+    'sigma_f 4, 5; length 40'
+    """
+    told = [f"{axis} {', '.join(f'{value:g}' for value in values)}" for axis, values in side.cells.items()]
+    return "; ".join(told) or "training conditions"
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The claims that rest on something, those to begin with, comparisons beside them, and why there are none."""
+
+    all: Sequence[Judged] = ()
+    first: Sequence[Judged] = ()
+    comparisons: Sequence[Comparison] = ()
+    why_none: str = ""
+    rule: str = field(default=verdicts.RULE, repr=False)
+
+    @property
+    def summary(self) -> str:
+        """How many of those to begin with have each verdict, in the order of what they decide."""
+        counts = Counter(each.verdict for each in self.first)
+        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in TONES if counts[verdict])
+
+    @property
+    def tally(self) -> str:
+        """How many have each verdict, over all scales."""
+        counts = Counter(each.verdict for each in self.all)
+        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+        return f"{len({(each.experiment, each.claim.statement) for each in self.all})} claims, {told}"
+
+    def by(self, what: str) -> dict[str, list[Judged]]:
+        """Returns the claims by a field of theirs (``experiment``, ``preset``), or by the ``paper`` that makes them."""
+        found: dict[str, list[Judged]] = {}
+        for each in self.all:
+            key = each.made.paper if what == "paper" else str(getattr(each, what))
+            found.setdefault(key, []).append(each)
+        return found
+
+
+class _Read(Finished):
+    """Finished runs whose grids are read once for all experiments, and errors of single prompts not at all."""
+
+    grids: Grids
+
+    def measured(self, of: str, seed: int) -> tuple[Grid, None]:
+        run = self.store.run(self.spec(of), seed, self.variant(of).tested_with)
+        if (run.key, run.swap) not in self.grids:
+            self.grids[run.key, run.swap] = run.grid()
+        return self.grids[run.key, run.swap], None
+
+
+def judged(store: Store, files: Path, told: Told = lambda *_: None, grids: Grids | None = None) -> Claims:
+    """Reads or judges all claims on what is stored; where that cannot be done, says why.
+
+    Grids that are in ``grids`` are not read again.
+    """
+    grids = {} if grids is None else grids
+    try:
+        known, beside, found = record.stored(store), list[Comparison](), list[Judged]()
+        names = experiments.names(files)
+        there = [preset for preset in PRESETS if store.has(preset)]
+        costs = {preset: cost.Costs(store, preset) for preset in there}
+        for number, name in enumerate(names, 1):
+            made = experiments.load(name, files)
+            for preset in there if made.claims else ():
+                fitting, _ = experiments.fitting(made, preset)
+                rows: Sequence[Row] = known.get((name, preset), [])
+                if not (rows and record.current(name, fitting, store, preset, rows)):
+                    fitting, _, new = claims.stored(name, files, store, preset, costs[preset])
+                    rows = record.judged(Entry(name, made.paper, preset, each) for each in new)
+                if any(row["verdict"] != "not run" for row in rows):
+                    here, compared = _with_values(name, fitting, store, preset, rows, grids)
+                    found, beside = found + here, beside + compared
+            told("reading claims", number, len(names), name)
+    except LabError as reason:
+        return Claims(why_none=f"The claims cannot be judged: {reason}")
+    if not found:
+        return Claims(why_none="No claim of the experiments has been tested by these runs.")
+    found = _rated(found)
+    return Claims(found, _first(found), beside)
+
+
+def _with_values(
+    name: str, made: Experiment, store: Store, preset: str, rows: Sequence[Row], grids: Grids
+) -> tuple[list[Judged], list[Comparison]]:
+    """The claims of an experiment at a scale with both sides' values, and its comparison where grids tell them."""
+    finished, analysis = _Read(made, store, preset), made.question()
+    finished.grids = grids
+    places = folders.of(name, store, preset) if analysis is not None else []
+    kept = folders.Studies(finished, analysis, places)
+    found = []
+    for claim, row in zip(made.claims, rows, strict=True):
+        if row["verdict"] == "not run":
+            continue
+        entry = Judged(name, made, preset, claim, row)
+        if entry.seeds and entry.told:
+            place = next((place for place in places if place.name == row["study"]), None)
+            left, right = claims.sides(finished, claim, entry.seeds, kept, place)
+            entry = replace(entry, left=left, right=right)
+        found.append(entry)
+    compared = comparisons.against_baseline(name, finished, preset) if analysis is None else None
+    return found, [compared] if compared is not None else []
+
+
+def _rated(found: Sequence[Judged]) -> list[Judged]:
+    """The claims with the false discovery rates that they have among those of their scale."""
+    rated: dict[tuple[str, str, str], float] = {}
+    for preset in {each.preset for each in found}:
+        here = [each for each in found if each.preset == preset]
+        p = [math.nan if each.verdict in UNDECIDED else float(each.row["p"] or "nan") for each in here]
+        for each, q in zip(here, verdicts.rates(p), strict=True):
+            rated[each.experiment, preset, each.claim.statement] = q
+    return [replace(each, q=rated[each.experiment, each.preset, each.claim.statement]) for each in found]
+
+
+def _first(found: Sequence[Judged]) -> list[Judged]:
+    """The headline claims, each at the scale with most training seeds, of equals the larger one."""
+    order, strongest = list(PRESETS), dict[tuple[str, str], Judged]()
+    for each in found:
+        key = (each.experiment, each.claim.statement)
+        both = (each, strongest.get(key, each))
+        strongest[key] = max(both, key=lambda entry: (len(entry.seeds), order.index(entry.preset)))
+    named: Mapping[str, Sequence[str]] = headlines.HEADLINES
+    keys = [(name, statement) for name, statements in named.items() for statement in statements]
+    return [strongest[key] for key in keys if key in strongest] or list(strongest.values())[:FEW]

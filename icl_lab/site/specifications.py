@@ -1,0 +1,210 @@
+"""Specifications as the site shows them: what was trained, its seeds and where each stands, and the data of its page.
+
+A test with another normalizer in a trained model is a specification of its own. Damage is a sentence and hides nothing.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from icl_lab.errors import LabError, RunFailed
+from icl_lab.figures.base import short
+from icl_lab.figures.styles import styles
+from icl_lab.grid import Grid
+from icl_lab.option_values import in_words
+from icl_lab.runs.changes import differences
+from icl_lab.runs.command import repeats
+from icl_lab.runs.estimate import standing
+from icl_lab.runs.floor import bound_words
+from icl_lab.runs.run import Run
+from icl_lab.runs.store import Store
+from icl_lab.site import numbers
+from icl_lab.site.names import address
+from icl_lab.site.subject import Subject
+
+DASHES = {"-": [], "--": [7, 4], ":": [2, 3], "-.": [8, 3, 2, 3]}
+
+Told = Callable[[str, int, int, str], None]  # a stage, how many of how many are done, a note
+Grids = dict[tuple[str, str], Grid]  # of runs, by key and the normalizer put in: read once for pages and claims
+Numbers = dict[str, Any]  # what is handed to a page's scripts, as JSON
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One training seed: where it stands, what made it, and its error in training conditions."""
+
+    seed: int
+    state: str
+    damage: str = ""
+    notes: tuple[str, ...] = ()
+    error: float | None = None
+    env: Mapping[str, Any] = field(default_factory=dict)
+    bound: str = ""  # of its answers, in words
+
+    @property
+    def date(self) -> str:
+        """The day on which it was finished."""
+        return str(self.env.get("finished", ""))[:10]
+
+    @property
+    def told(self) -> str:
+        """The error in training conditions in two digits; empty where it is not known."""
+        return "" if self.error is None else "∞" if self.error == float("inf") else short(self.error)
+
+
+@dataclass(frozen=True)
+class Specification:
+    """All seeds of one specification, tested with its own normalizer or with another (``swap``)."""
+
+    task: str
+    name: str
+    preset: str
+    spec: str
+    swap: str
+    folder: str
+    differs: str  # the fields in which it is not its preset
+    again: str  # the command that makes its first seed, or reads it where it is there
+    fields: tuple[tuple[str, str], ...]
+    seeds: tuple[Seed, ...]
+    metric: str = ""
+    learned: tuple[Any, ...] = ()
+    data: Numbers = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The name of its page and of its data."""
+        return address(f"{self.folder}/{self.swap}" if self.swap else self.folder)
+
+    @property
+    def normalizer(self) -> str:
+        """The normalizer without its options, to filter by."""
+        return re.split(r"[:+]|->", self.name)[0]
+
+    @property
+    def date(self) -> str:
+        """The day on which its last seed was finished."""
+        return max(seed.date for seed in self.seeds)
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on its seeds, each once."""
+        return list(dict.fromkeys(note for seed in self.seeds for note in seed.notes))
+
+    @property
+    def errors(self) -> str:
+        """The errors in training conditions of its seeds, least to greatest."""
+        known = sorted((seed for seed in self.seeds if seed.error is not None), key=lambda seed: seed.error or 0.0)
+        return " to ".join(dict.fromkeys(each.told for each in (known[0], known[-1]))) if known else ""
+
+
+def every(
+    store: Store, told: Told = lambda *_: None, grids: Grids | None = None
+) -> tuple[list[Specification], list[str]]:
+    """Returns the specifications of a store, and what is said of folders that cannot be read at all.
+
+    The grids that are read on the way are added to ``grids``.
+    """
+    grids = {} if grids is None else grids
+    damages: list[str] = []
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in store.runs(damages.append):
+        groups.setdefault((run.key.rpartition("/")[0], ""), []).append(run)
+        for normalizer in _swaps(run):
+            groups.setdefault((run.key.rpartition("/")[0], normalizer), []).append(run.swapped(normalizer))
+    made = []
+    for number, runs in enumerate(groups.values(), 1):
+        made.append(_read(runs, grids))
+        told("reading runs", number, len(groups), "")
+    return made, damages
+
+
+def _swaps(run: Run) -> list[str]:
+    """The normalizers that were put in the place of a run's own when it was tested again."""
+    if run.kept is not None:
+        names = [name for name in run.kept.names if name.startswith("swap-") and name.endswith("/grid.csv")]
+        return sorted({_tested(run.kept.read(name)) for name in names} - {""})
+    found = set()
+    for path in run.folder.glob("swap-*/grid.csv"):
+        try:
+            found.add(_tested(path.read_bytes()))
+        except OSError:
+            found.add("")
+    return sorted(found - {""})
+
+
+def _tested(grid: bytes) -> str:
+    """The normalizer that stands in the second column of a grid after ``->``; empty where there is none."""
+    rows = csv.reader(grid[:4096].decode(errors="replace").splitlines()[1:2])
+    name = next((row[1] for row in rows if len(row) > 1), "")
+    return name.partition("->")[2]
+
+
+def _read(runs: Sequence[Run], grids: Grids) -> Specification:
+    """One specification from its runs, one a seed."""
+    first, read = runs[0], [_seed(run, grids) for run in runs]
+    shown = [(seed, grid, subject, history) for seed, grid, subject, history in read if grid]
+    histories = [(seed.seed, history) for seed, _, _, history in read if history]
+    data: Numbers = {"look": _look(first.name)}
+    if shown:
+        data |= numbers.together({seed.seed: grid for seed, grid, _, _ in shown})
+        data["task"] = shown[0][2].told({axis["name"]: axis["values"] for axis in data["axes"]})
+    if histories:
+        data["history"] = {str(seed): numbers.training(history) for seed, history in histories}
+        steps = [each.pop("step") for each in data["history"].values()]
+        data["steps"] = steps[:1] if all(each == steps[0] for each in steps) else steps
+    subject = shown[0][2] if shown else None
+    return Specification(
+        task=first.spec.task,
+        name=first.name,
+        preset=first.spec.preset,
+        spec=first.spec.hash,
+        swap=first.swap,
+        folder=first.key.rpartition("/")[0],
+        # Of a normalizer that is not here, or does not fit the preset as it is, nobody can say.
+        differs=" ".join(each for each in differences(first.spec) if not each.startswith("(")),
+        again=repeats(first),
+        fields=tuple(_flat(first.spec.whole())),
+        seeds=tuple(seed for seed, *_ in read),
+        metric=subject.metric_words.get(subject.headline, subject.headline) if subject else "",
+        learned=tuple(numbers.learned(histories[0][1])) if histories else (),
+        data=data,
+    )
+
+
+def _seed(run: Run, grids: Grids) -> tuple[Seed, Numbers, Any, list[dict[str, float]]]:
+    """A seed with the arrays of its grid, its task and its history; what cannot be read makes it a damaged one."""
+    env: dict[str, Any] = {}
+    history: list[dict[str, float]] = []
+    try:
+        history, env = (run.history(), run.env()) if run.recorded else ([], {})
+        why = run.diverged
+        begun = "trained, not tested" if run.trained else f"at step {standing(run):,} of {run.spec.train.steps:,}"
+        state = "diverged" if why else "evidence" if run.kept is not None else "finished" if run.finished else begun
+        if not run.finished:
+            return Seed(run.seed, state, notes=(why,) if why else (), env=env), {}, None, history
+        grid = grids[run.key, run.swap] = run.grid()
+        if not len(grid.frame):
+            raise RunFailed(f"{run.place / 'grid.csv'} has no row.")
+        subject = Subject.of(run.spec, grid)
+        arrays = numbers.arrays(grid, subject)
+        notes = tuple(filter(None, (why, subject.missing, subject.left_out)))
+        error = None if subject.left_out else numbers.in_training(arrays, subject)
+        return Seed(run.seed, state, "", notes, error, env, bound_words(run)), arrays, subject, history
+    except LabError as reason:
+        return Seed(run.seed, "damaged", str(reason), env=env), {}, None, history
+
+
+def _flat(fields: Mapping[str, Any], path: str = "") -> list[tuple[str, str]]:
+    found = []
+    for name, value in fields.items():
+        found += _flat(value, f"{path}{name}.") if isinstance(value, dict) else [(f"{path}{name}", in_words(value))]
+    return found
+
+
+def _look(name: str) -> dict[str, Any]:
+    """The colour and the dashes of a normalizer, those of every figure."""
+    style = styles([name])[name]
+    dash = DASHES[style.dash] if isinstance(style.dash, str) else list(style.dash[1])
+    return {"color": style.color, "dash": dash}

@@ -1,0 +1,158 @@
+"""Every claim of the repository's record leads to its place, whose numbers are those of the record."""
+
+import csv
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urldefrag
+
+import pytest
+
+from icl_lab.evidence.layer import Layer
+from icl_lab.papers import claims as judging
+from icl_lab.papers import record
+from icl_lab.runs.store import Store
+from icl_lab.site import claims, comparisons
+from icl_lab.site.build import Stock, build
+from tests.site import made
+
+ROOT = Path(__file__).parents[2]
+
+
+class Places(HTMLParser):
+    """The links of a page, and of each place with a name its text and the numbers that are marked as such."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.links, self.places, self.here = [], {}, None
+        self.feed(data.decode())
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        if tag == "a":
+            self.links.append(found["href"])
+        if tag == "article" and "id" in found:
+            self.here = self.places[found["id"]] = {"text": "", "numbers": [], "links": []}
+        elif self.here is not None:
+            self.here["numbers"] += [found["value"]] if tag == "data" else []
+            self.here["links"] += [found["href"]] if tag == "a" else []
+
+    def handle_endtag(self, tag):
+        if tag == "article":
+            self.here = None
+
+    def handle_data(self, data):
+        if self.here is not None:
+            self.here["text"] += data
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory):
+    """The claims of the repository, without the pages of runs and studies."""
+    store = Store(tmp_path_factory.mktemp("none") / "results", Layer(ROOT / "results" / "evidence"))
+    assert record.stored(store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            judging, "findings", lambda *_, **__: pytest.fail("judged anew")
+        )  # its verdicts are in the record
+        found = claims.judged(store, ROOT / "experiments")
+    return Stock(store.root, [], [], [], found)
+
+
+@pytest.mark.slow
+def test_every_claim_leads_to_the_cells_and_numbers_that_it_names(stock):
+    site = build(stock)
+    rows = [
+        row
+        for row in csv.DictReader((ROOT / "results" / "claims.csv").read_text().splitlines())
+        if row["verdict"] != "not run"
+    ]
+    assert len(rows) == len(stock.claims.all) > 400
+    pages = {name: Places(data) for name, data in site.items() if name.endswith(".html")}
+    linked = {link for link in pages["findings.html"].links if link.startswith("experiments/")}
+    assert {link for link in pages["index.html"].links if link.startswith("experiments/") and "#" in link} <= linked
+    by_key = {(each.experiment, each.preset, each.claim.statement): each for each in stock.claims.all}
+    for row in rows:
+        entry = by_key[row["experiment"], row["preset"], row["claim"]]
+        assert entry.page in linked
+        path, anchor = urldefrag(entry.page)
+        place = pages[path].places[anchor]
+        assert row["claim"] in place["text"]
+        assert row["verdict"] in place["text"]
+        if not row["effect"]:
+            assert place["numbers"] == []
+            continue
+        assert place["numbers"] == [row["effect"]]
+        shown = math.exp(float(row["effect"])) if row["scale"] == "log-ratio" else float(row["effect"])
+        assert f"{shown:.3g}" in place["text"]
+        if row["low"] != "nan":
+            ends = [
+                math.exp(float(row[end])) if row["scale"] == "log-ratio" else float(row[end]) for end in ("low", "high")
+            ]
+            assert "[{:.3g}, {:.3g}]".format(*ends) in place["text"]
+        # The values beside it give the same number.
+        assert len(entry.left) == len(entry.right) == len(row["seeds"].split())
+        gaps = [math.log(a / b) if entry.ratio else a - b for a, b in zip(entry.left, entry.right, strict=True)]
+        assert math.fsum(gaps) / len(gaps) == pytest.approx(float(row["effect"]), rel=1e-6, abs=1e-9), row
+
+
+@pytest.mark.slow
+def test_false_discovery_rates_are_those_of_the_record(stock):
+    for each in stock.claims.all:
+        assert each.q == pytest.approx(float(each.row["q"]), nan_ok=True), each.claim.statement
+
+
+EXPERIMENT = """
+title = "Made"
+paper = "Somebody, 2025"
+task = "linear"
+baseline = "softmax"
+conditions = "none"
+set = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+variants = [{name = "softmax", attn = "softmax"}, {name = "half", attn = "ssa"}, {name = "none", attn = "ssmax"}]
+
+[[claims]]
+statement = "Half errs less"
+where = "here"
+left = {of = "half"}
+is = "below"
+right = {of = "softmax"}
+"""
+
+
+def test_runs_of_ones_own_are_judged_and_compared_with_intervals_of_python(tmp_path):
+    store = made.store(tmp_path)
+    for seed, luck in enumerate((1.0, 1.5, 1.2)):
+        made.finished(store, "softmax", seed)
+        made.finished(store, "ssa", seed, 0.5 * luck)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "made.toml").write_text(EXPERIMENT)
+    grids = {}
+    found = claims.judged(store, tmp_path / "files", grids=grids)
+    (entry,), (compared,) = found.all, found.comparisons
+    assert (entry.experiment, entry.preset, entry.seeds) == ("made", "smoke", [0, 1, 2])
+    assert entry.left == pytest.approx([20, 30, 24])
+    assert entry.right == pytest.approx([40, 40, 40])
+    assert entry.told == "0.608"
+    assert len(grids) == 6  # each is read once, whoever asks
+    ((name, seeds, effects),) = compared.columns  # the third has no run
+    assert (name, seeds, compared.places) == ("half", 3, [1.0, 2.0, 10.0])
+    assert compared.rows[0][:2] == ["1", "40"]
+    assert effects[0].ratio[0] == pytest.approx(0.5 * (1.0 * 1.5 * 1.2) ** (1 / 3))  # below 1: the variant errs less
+    assert compared.rows[0][2] == "{:.3g} [{:.3g}, {:.3g}]".format(*effects[0].ratio)
+    assert compared.data["lines"][0]["low"][0] == pytest.approx(effects[0].ratio[1], rel=1e-3)
+    assert effects[0].low < effects[0].effect < effects[0].high
+
+
+def test_many_variants_are_a_table_alone(monkeypatch):
+    compared = comparisons.Comparison("a", "lite", "softmax", "error", True, "x", [1, 2], [1.0, 1.0], 3, [("b", 3, [])])
+    assert compared.drawn
+    monkeypatch.setattr(comparisons, "MOST_CURVES", 0)
+    assert not compared.drawn
+
+
+def test_claims_that_cannot_be_judged_say_why(tmp_path):
+    (tmp_path / "broken.toml").write_text("title = ")
+    assert "broken.toml" in claims.judged(made.store(tmp_path), tmp_path).why_none
+    (tmp_path / "broken.toml").unlink()
+    assert "No claim" in claims.judged(made.store(tmp_path), tmp_path).why_none

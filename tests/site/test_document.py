@@ -1,0 +1,40 @@
+"""Pages of text: the Markdown that docs/ uses, and everything else as text."""
+
+import pytest
+
+from icl_lab.site import document
+
+TABLE = "<!-- index x -->\n| a | b |\n| --- | --- |\n| 1 | <i> |\n<!-- end -->"
+TABLE_HTML = (
+    '<div class="wide" tabindex="0"><table><thead><tr><th>a</th><th>b</th></tr></thead>'
+    "<tbody><tr><td>1</td><td>&lt;i&gt;</td></tr></tbody></table></div>"
+)
+PICTURE_HTML = '<figure class="card"><img src="a.png" alt="seen"><figcaption>seen</figcaption></figure>'
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        (
+            "Of `a < b`, **two\nlines**, *weak*.",
+            "<p>Of <code>a &lt; b</code>, <strong>two lines</strong>, <em>weak</em>.</p>",
+        ),
+        ("1 < 2: see [words](other.md).", "<p>1 &lt; 2: see <span>words</span>.</p>"),
+        ("## Head `x`", "<h2>Head <code>x</code></h2>"),
+        ("* one\n  goes on\n* two", "<ul><li>one goes on</li><li>two</li></ul>"),
+        ("1. one\n2. two", "<ol><li>one</li><li>two</li></ol>"),
+        ("    a  = b\n    c", '<pre tabindex="0"><code>a  = b\nc</code></pre>'),
+        ("```\na\n\n# b\n```", '<pre tabindex="0"><code>a\n\n# b\n</code></pre>'),
+        ("![seen](a.png)", PICTURE_HTML),
+        (TABLE, TABLE_HTML),
+        ("<script>alert(1)</script>", "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>"),
+        ("2 * 3 * 4", "<p>2 * 3 * 4</p>"),
+    ],
+)
+def test_a_block_becomes_html(text, html):
+    assert str(document.html(f"# Title\n\n{text}\n")) == html
+
+
+def test_title_and_pictures_are_found():
+    text = "# The title\n\n![a](pictures/a.png)\n"
+    assert (document.title(text), document.pictures(text)) == ("The title", ["pictures/a.png"])
