@@ -50,7 +50,7 @@ $(ASKED): $(READY)
 endif
 test: $(READY) ## run the tests, but for the exhaustive ones (ARGS= for pytest)
 	@printf '%s\n' "-m pytest $(AT_ONCE) -m 'not exhaustive' $${ARGS-}" | xargs $(PYTHON)
-test-all: $(READY) ## run all tests: those too that kill processes, cut links and build wheels
+test-all: $(READY) ## run all tests: those too that kill processes and build wheels
 	@printf '%s\n' "-m pytest $(AT_ONCE) $${ARGS-}" | xargs $(PYTHON)
 test-fast: $(READY) ## run the tests that are not marked slow: under a minute, for the daily loop
 	@printf '%s\n' "-m pytest $(AT_ONCE) -m 'not slow' $${ARGS-}" | xargs $(PYTHON)

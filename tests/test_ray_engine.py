@@ -21,7 +21,7 @@ from icl_lab.pipeline import sweep as whole_pass
 from icl_lab.runs import manifest
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
-from tests.test_parallel import contents
+from tests.test_parallel import contents, until
 
 ROOT = Path(__file__).parents[1]
 SMALL = ["--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence", "--threads", "1"]
@@ -268,7 +268,7 @@ def test_a_cluster_of_its_own(tmp_path, env):
     assert contents(tmp_path / "ray") == contents(tmp_path / "here")
     slow = {**env, "PYTHONPATH": f"{tmp_path / 'slow'}:{ROOT}"}
     stopped = sweep(slow, tmp_path / "stopped", "--set", "train.steps=100000", "--engine", "ray", "--jobs", "1")
-    time.sleep(40)
+    until(lambda: list((tmp_path / "stopped").rglob(".lock")))  # in the hands of the cluster
     stopped.send_signal(signal.SIGINT)
     assert "icl-lab: stopped; the same command" in finished(stopped, code=130)
 
