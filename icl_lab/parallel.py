@@ -276,10 +276,10 @@ class Process:
 
     def step(self) -> int | None:
         """Return the steps that are done, as the run's folder tells."""
-        from icl_lab.runs import at_work
+        from icl_lab.runs import status
 
-        word = at_work.heard(self._folder)
-        return None if word is None else word.done if word.stage == "train" else self._steps
+        found = status.read_status(self._folder)
+        return None if found is None else found.done if found.stage == "train" else self._steps
 
     def place(self) -> str:
         """Return nothing: it is this machine."""

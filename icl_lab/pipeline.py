@@ -9,7 +9,7 @@ from icl_lab import tasks
 from icl_lab.errors import Diverged
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs import at_work, provenance, reuse
+from icl_lab.runs import provenance, reuse, status
 from icl_lab.runs.environment import describe
 from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import Subject, measure
@@ -37,10 +37,10 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
         except Diverged:  # without a model it answers nothing, and every cell says so
             subjects = {run.name: Subject(lambda prompt: torch.full((*prompt.targets.shape, task.outputs), math.nan))}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
-        with at_work.told(run.folder, describe(lab.device)) as word:
+        with status.report_status(run.folder, describe(lab.device)) as reported:
 
             def tested(done: int, total: int) -> None:
-                word.test(done, total)
+                reported.test(done, total)
                 lab.tested(done, total)
 
             measured = measure(subjects, task, spec.test, tested)
@@ -67,11 +67,11 @@ def trained(run: Run, lab: Lab) -> GPT2:
     lab.tick("train", progress.step, spec.train.steps, "")  # long before the first row of the history
     began, steps = time.monotonic(), spec.train.steps - progress.step
     try:
-        with at_work.told(run.folder, describe(lab.device), progress.history) as word:
-            word.train(progress.step, spec.train.steps)
+        with status.report_status(run.folder, describe(lab.device), progress.history) as reported:
+            reported.train(progress.step, spec.train.steps)
 
             def tick(step: int, loss: float) -> None:
-                word.train(step, spec.train.steps, loss)
+                reported.train(step, spec.train.steps, loss)
                 lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}")
 
             keep = lambda state: run.keep(model, state)  # noqa: E731

@@ -18,7 +18,7 @@ import torch
 import icl_lab
 from icl_lab import tasks
 from icl_lab.errors import RunFailed
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.environment import seconds
 from icl_lab.training.curriculum import Staircase
@@ -93,10 +93,10 @@ class Steps:
         self.task = tasks.build("linear")
         length = Staircase(start=pairs, stop=pairs)
         self.spec = TrainSpec(batch=batch, rate=1e-4, curriculum=length, engine=engine, precision=precision)
-        self.reading = Reading(self.task.width, self.task.outputs, self.task.roles, self.task.tokens(pairs))
+        self.reading = TokenSpec(self.task.width, self.task.outputs, self.task.roles, self.task.tokens(pairs))
         self.model = GPT2(model, self.reading, attn, stream(0, "init")).to(device).train()
-        self.moves = optimizer(self.model, self.spec)
-        self.engine = prepare(self.model, self.task, self.moves, self.spec)
+        self.optim = optimizer(self.model, self.spec)
+        self.engine = prepare(self.model, self.task, self.optim, self.spec)
         self.step = 0
 
     def __call__(self) -> torch.Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from icl_lab import normalizers
 from icl_lab.bench.base import Bench, Row, allocated, alternate
-from icl_lab.normalizers.base import Normalizer, causal, veil
+from icl_lab.normalizers.base import Normalizer, additive_mask, causal
 from icl_lab.normalizers.ssa import SSA
 from icl_lab.normalizers.ssmax import SSMax
 
@@ -57,7 +57,7 @@ def work(name: str, tokens: int, device: torch.device) -> tuple[Job, Job]:
     q, k, v, slope = (torch.randn(1, HEADS, tokens, HEAD_DIM, generator=rng).to(device) for _ in range(4))
     wanted = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), *rule.parameters()]
     visible = causal(tokens, device)
-    veil(visible, q.dtype)  # masks belong to no road: they are made once for each length
+    additive_mask(visible, q.dtype)  # masks belong to no road: they are made once for each length
     blocks = create_block_mask(earlier, None, None, tokens, tokens, device=device)
     fused = cast(Callable[..., Tensor], torch.compile(flex_attention, dynamic=False))
 

@@ -8,7 +8,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.bench.base import Bench, Row, alternate
-from icl_lab.model.gpt2 import GPT2, Reading
+from icl_lab.model.gpt2 import GPT2, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.measure import BLOCK, Subject, TestSpec, draw, summary
 from icl_lab.runs.measure import measure as cells
@@ -28,7 +28,7 @@ Cell = tuple[float, float]  # sigma_f, length
 def measure(bench: Bench) -> Iterator[Row]:
     """Yields how much sooner one pass is done than the two others, and how far their numbers are apart."""
     lite, task = PRESETS["lite"], tasks.build("linear")
-    reading = Reading(task.width, task.outputs, task.roles, task.tokens(lite.train.longest))
+    reading = TokenSpec(task.width, task.outputs, task.roles, task.tokens(lite.train.longest))
     model = GPT2(lite.model, reading, "softmax", stream(0, "init")).to(bench.device).eval()
     test = TestSpec(prompts=PROMPTS, axes={"sigma_x": [1.0], "sigma_f": list(SIGMAS), "length": list(LENGTHS)})
     ways: dict[str, Callable[[], dict[Cell, float]]] = {

@@ -13,7 +13,7 @@ import torch
 
 from icl_lab import normalizers
 from icl_lab.bench.base import Bench, Row, allocated, alternate, child
-from icl_lab.normalizers.base import Normalizer, causal, veil
+from icl_lab.normalizers.base import Normalizer, additive_mask, causal
 
 PART = "memory"
 FAMILIES = {"ssmax": "scaled query", "ssa": "warped", "entmax": "sparse", "sigmoid": "element-wise"}
@@ -91,7 +91,7 @@ def work(rule: str, route: str, tokens: int, device: torch.device) -> Callable[[
     wanted += [p for p in built.parameters() if p.requires_grad]
     # Masks are made once for each length and shared by all layers: they belong to no route.
     visible = causal(tokens, device)
-    veil(visible, q.dtype)
+    additive_mask(visible, q.dtype)
 
     def run() -> object:
         o = built.attend(q, k, v, visible) if route == "attend" else built.weights(q, k, visible) @ v

@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.bench.base import Bench, Row, alternate
-from icl_lab.model.gpt2 import GPT2, Reading
+from icl_lab.model.gpt2 import GPT2, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.presets import PRESETS
 from icl_lab.training import ensemble
@@ -42,10 +42,10 @@ def jobs(rule: str, steps: int, device: torch.device) -> tuple[Callable[[], obje
     lite, task = PRESETS["lite"], tasks.build("linear")
     longest = lite.train.longest
     spec = TrainSpec(batch=lite.train.batch, rate=1e-4, curriculum=Staircase(start=longest, stop=longest))
-    reading = Reading(task.width, task.outputs, task.roles, task.tokens(longest))
+    reading = TokenSpec(task.width, task.outputs, task.roles, task.tokens(longest))
     models = [GPT2(lite.model, reading, rule, stream(seed, "init")).to(device).train() for seed in range(SEEDS)]
     stack = Stack(models, task)
-    moves = ensemble.optimizer(stack, spec)
+    optim = ensemble.optimizer(stack, spec)
     engines = [prepare(model, task, optimizer(model, spec), spec) for model in models]
 
     def alone() -> None:
@@ -55,6 +55,6 @@ def jobs(rule: str, steps: int, device: torch.device) -> tuple[Callable[[], obje
 
     def together() -> None:
         for step in range(steps):
-            advance(stack, moves, spec, range(SEEDS), step)
+            advance(stack, optim, spec, range(SEEDS), step)
 
     return alone, together

@@ -9,7 +9,7 @@ import torch
 from icl_lab import normalizers
 from icl_lab.bench import hugging_face
 from icl_lab.bench.base import Bench, Row, Steps, alternate
-from icl_lab.model.gpt2 import ModelSpec, Reading
+from icl_lab.model.gpt2 import ModelSpec, TokenSpec
 from icl_lab.runs.presets import PRESETS
 from icl_lab.training.muon import Muon
 
@@ -110,7 +110,7 @@ def multiply(products: int, device: torch.device) -> torch.Tensor:
     return out
 
 
-def operations(model: ModelSpec, reading: Reading, batch: int, tokens: int, answers: int, keys: float) -> float:
+def operations(model: ModelSpec, reading: TokenSpec, batch: int, tokens: int, answers: int, keys: float) -> float:
     """The floating operations of the matrix products of one training step, a multiplication and an addition apart.
 
     Formula: n = b t tokens, m = b a answers, d the width, l layers, w numbers in a token, c in an answer, k keys a row:

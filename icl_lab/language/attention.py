@@ -14,7 +14,7 @@ from icl_lab.analyses.attention.seen import THIS, Frame, Seen, Shown
 from icl_lab.analyses.attention.window import CELLS, Window, chosen
 from icl_lab.errors import BadValue
 from icl_lab.language.model import LanguageModel
-from icl_lab.normalizers.base import Normalizer, extra, scores, widen
+from icl_lab.normalizers.base import Normalizer, extra, scores, upcast
 from icl_lab.tasks.base import Answer, Mark, Prompt
 
 MOST = 2  # models side by side on a page
@@ -100,7 +100,7 @@ def watched(language: LanguageModel, see: See) -> Iterator[None]:
             q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
         ) -> Tensor:
             made = plain(q, k, visible, **extra(rule, bias, x))
-            see(layer, made, scores(widen(q), widen(k), bias))
+            see(layer, made, scores(upcast(q), upcast(k), bias))
             return made
 
         rule.weights = weights  # type: ignore[method-assign]

@@ -36,7 +36,7 @@ def norm(kind: Norm, width: int) -> nn.Module:
     return nn.RMSNorm(width, eps=1e-5) if kind == "rms" else nn.LayerNorm(width)
 
 
-def plainly(x: Tensor) -> torch.autocast:
+def no_autocast(x: Tensor) -> torch.autocast:
     """Switches autocast off where ``x`` lies: what comes in is computed in the precision that it has."""
     return torch.autocast(x.device.type, enabled=False)
 
@@ -81,7 +81,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = turn(self.norm_q(q), self.norm_k(k))
         # A rule widens what it must; autocast would narrow the scores again, in the middle of its formula.
-        with plainly(x):
+        with no_autocast(x):
             more = extra(self.rule, bias, x)
             other = None if see is None else see(self.rule.weights(q, k, visible, **more), scores(q, k, bias))
             if other is None:

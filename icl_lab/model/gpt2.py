@@ -15,7 +15,7 @@ from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.learned import Place
 from icl_lab.model import positions
-from icl_lab.model.blocks import Attention, Block, Norm, Shape, norm, plainly
+from icl_lab.model.blocks import Attention, Block, Norm, Shape, no_autocast, norm
 from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.rescale import Rescaling
@@ -88,7 +88,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Reading:
+class TokenSpec:
     """Input and output of a model: numbers in a token and in an answer, roles in turn, tokens of the longest prompt.
 
     Where ``vocabulary`` is not 0, tokens are whole numbers below it. ``rescaling`` is what ``read_in=scaled`` does.
@@ -113,7 +113,7 @@ class GPT2(nn.Module):
     only the position tells apart.
     """
 
-    def __init__(self, spec: ModelSpec, reading: Reading, attn: str, rng: torch.Generator) -> None:
+    def __init__(self, spec: ModelSpec, reading: TokenSpec, attn: str, rng: torch.Generator) -> None:
         super().__init__()
         self.spec, self.reading, self.attn = spec, reading, attn
         self.rescaling = reading.rescaling if spec.read_in == "scaled" else None
@@ -147,7 +147,7 @@ class GPT2(nn.Module):
         Raises ``BadValue`` when there are more tokens than the position code can tell apart.
         """
         where = self.places(tokens.shape[1], None, tokens.device) if places is None else places
-        return self.think(tokens, causal(tokens.shape[1], tokens.device), where, watch, answers)
+        return self.forward_tensors(tokens, causal(tokens.shape[1], tokens.device), where, watch, answers)
 
     def places(self, t: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
         """Returns the places (t) at which the position code sets the tokens; in training ``rng`` draws random ones.
@@ -162,7 +162,7 @@ class GPT2(nn.Module):
             )
         return self.positions.where(t, rng, device)
 
-    def think(
+    def forward_tensors(
         self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None = None, answers: slice = EVERYWHERE
     ) -> Tensor:
         """``forward`` of tensors alone: tokens as there, the mask ``causal`` of their number, their places (t).
@@ -184,7 +184,7 @@ class GPT2(nn.Module):
         return torch.cat((early, outputs[:, first:]), 1)
 
     def _forward(self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None, answers: slice) -> Tensor:
-        with plainly(tokens):
+        with no_autocast(tokens):
             x = self.read_in(tokens)
         if self.roles is not None:
             t, roles = tokens.shape[1], len(self.roles)
@@ -198,7 +198,7 @@ class GPT2(nn.Module):
         for layer, block in enumerate(self.blocks):
             seen = None if watch is None else partial(watch, layer)
             x = block(x, visible, turn, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE, bias)
-        with plainly(tokens):
+        with no_autocast(tokens):
             read = self.read_out(self.norm(x))
         if answers == EVERYWHERE:
             return cast(Tensor, read)

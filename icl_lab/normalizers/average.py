@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, mean, uniform, widen
+from icl_lab.normalizers.base import Normalizer, Site, mean, uniform, upcast
 from icl_lab.registry import require
 
 
@@ -24,7 +24,7 @@ class Average(Normalizer):
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        return uniform(visible, widen(q).dtype).to(q.dtype).expand(*q.shape[:2], -1, -1)
+        return uniform(visible, upcast(q).dtype).to(q.dtype).expand(*q.shape[:2], -1, -1)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None

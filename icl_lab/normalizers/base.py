@@ -132,21 +132,21 @@ class ScaledQuery(Normalizer):
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        c = self._factor(widen(q), visible)
-        return softmax(scores(widen(q) * c, widen(k), times(bias, c)), visible).to(q.dtype)
+        c = self._factor(upcast(q), visible)
+        return softmax(scores(upcast(q) * c, upcast(k), times(bias, c)), visible).to(q.dtype)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        c = self._factor(widen(q), visible)
-        q = (widen(q) * c).to(q.dtype)
+        c = self._factor(upcast(q), visible)
+        q = (upcast(q) * c).to(q.dtype)
         if is_causal(visible) and bias is None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
         # Not every fused kernel gives zeros to a row that sees nothing, so it sees all and its output is taken away.
         seen = visible.any(-1, keepdim=True)
         mask = visible | ~seen
         if bias is not None:
-            mask = (bias * c + veil(mask, c.dtype)).to(q.dtype)
+            mask = (bias * c + additive_mask(mask, c.dtype)).to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask) * seen
 
     def _factor(self, q: Tensor, visible: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ class WarpedScore(Normalizer):
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        z = scores(widen(q), widen(k), bias)
+        z = scores(upcast(q), upcast(k), bias)
         # Warp first: an infinity inside a warp poisons the gradients of its parameters.
         return softmax(self.warp(z, count(visible).to(z.dtype).unsqueeze(-1)), visible).to(q.dtype)
 
@@ -188,7 +188,7 @@ class Scored(Normalizer):
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
         added = () if bias is None else (bias,)
-        return self.rows(widen(q), widen(k), visible, *added).to(q.dtype)
+        return self.rows(upcast(q), upcast(k), visible, *added).to(q.dtype)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
@@ -216,20 +216,20 @@ def times(bias: Tensor | None, factor: Tensor) -> Tensor | None:
 def softmax(z: Tensor, visible: Tensor) -> Tensor:
     """Softmax over the visible keys; hidden keys get exactly 0, and so does a row that sees nothing."""
     if is_causal(visible):
-        return (z + veil(visible, z.dtype)).softmax(-1)
+        return (z + additive_mask(visible, z.dtype)).softmax(-1)
     # A row of nothing but minus infinities is NaN, forward and backward: unveil it, and take its weights away after.
     blind = ~visible.any(-1, keepdim=True)
-    return (z + veil(visible | blind, z.dtype)).softmax(-1) * visible
+    return (z + additive_mask(visible | blind, z.dtype)).softmax(-1) * visible
 
 
-def veil(visible: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where a key is visible and minus infinity where it is hidden, as large as the mask: to add to finished scores.
 
     Adding is one pass over the matrix and none backward; filling is two slow ones.
     """
     # Compiled code makes it on the way, in the pass that reads it.
     if is_causal(visible) and not torch.compiler.is_compiling():
-        return _causal_veil(visible.shape[-1], visible.device, dtype)
+        return _causal_additive_mask(visible.shape[-1], visible.device, dtype)
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(~visible, -math.inf)
 
 
@@ -247,7 +247,7 @@ def ratio(x: Tensor, total: Tensor, least: float = MASS) -> Tensor:
     return x / total.masked_fill(total < least, math.inf)
 
 
-def noise(dtype: torch.dtype) -> float:
+def uniform_tolerance(dtype: torch.dtype) -> float:
     """Rounding tolerance of n w_j = 1: a row nearer to uniform than that is uniform."""
     return 100 * torch.finfo(dtype).eps
 
@@ -278,11 +278,11 @@ def places(visible: Tensor) -> Tensor:
 def mean(v: Tensor, visible: Tensor) -> Tensor:
     """The mean of the values each row sees: under a causal mask a running one, which needs no matrix."""
     if is_causal(visible):
-        return (widen(v).cumsum(-2) / count(visible).unsqueeze(-1)).to(v.dtype)
-    return (uniform(visible, widen(v).dtype) @ widen(v)).to(v.dtype)
+        return (upcast(v).cumsum(-2) / count(visible).unsqueeze(-1)).to(v.dtype)
+    return (uniform(visible, upcast(v).dtype) @ upcast(v)).to(v.dtype)
 
 
-def widen(x: Tensor) -> Tensor:
+def upcast(x: Tensor) -> Tensor:
     """Half precision to single; the rest as it is. Powers, logarithms and sums over keys need the digits."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
@@ -313,7 +313,7 @@ def _lower(t: int, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _causal_veil(t: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def _causal_additive_mask(t: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):
         return torch.zeros(t, t, dtype=dtype, device=device).masked_fill(~_causal(t, device), -math.inf)
 

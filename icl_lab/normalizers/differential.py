@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, widen
+from icl_lab.normalizers.base import Normalizer, Site, upcast
 from icl_lab.normalizers.starts import normal
 from icl_lab.registry import require
 
@@ -52,7 +52,7 @@ class Differential(Normalizer):
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
         first, second = (
-            self.softmax.weights(widen(q[..., half::2]), widen(k[..., half::2]), visible, bias) for half in (0, 1)
+            self.softmax.weights(upcast(q[..., half::2]), upcast(k[..., half::2]), visible, bias) for half in (0, 1)
         )
         return (first - self.lam * second).to(q.dtype)
 
@@ -61,7 +61,7 @@ class Differential(Normalizer):
     ) -> Tensor:
         # Two outputs that nearly cancel: the difference needs the digits.
         first, second = (
-            self.softmax.attend(widen(q[..., half::2]), widen(k[..., half::2]), widen(v), visible, bias)
+            self.softmax.attend(upcast(q[..., half::2]), upcast(k[..., half::2]), upcast(v), visible, bias)
             for half in (0, 1)
         )
         return self.output(first - self.lam * second).to(v.dtype)
@@ -69,4 +69,4 @@ class Differential(Normalizer):
     def output(self, o: Tensor, x: Tensor | None = None) -> Tensor:
         if not self.finishes:
             return o
-        return ((1 - self.start) * F.rms_norm(widen(o), o.shape[-1:], eps=EPSILON)).to(o.dtype)
+        return ((1 - self.start) * F.rms_norm(upcast(o), o.shape[-1:], eps=EPSILON)).to(o.dtype)

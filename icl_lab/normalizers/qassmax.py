@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, count, widen
+from icl_lab.normalizers.base import Normalizer, Site, count, upcast
 from icl_lab.normalizers.starts import linear
 from icl_lab.registry import require
 
@@ -50,7 +50,7 @@ class QASSMax(Normalizer):
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        return self.softmax.weights(self._stretched(q, visible), widen(k), visible, bias).to(q.dtype)
+        return self.softmax.weights(self._stretched(q, visible), upcast(k), visible, bias).to(q.dtype)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
@@ -59,7 +59,7 @@ class QASSMax(Normalizer):
 
     def _stretched(self, q: Tensor, visible: Tensor) -> Tensor:
         """Returns q' (b h t_q d), in single precision or better."""
-        q = widen(q)
+        q = upcast(q)
         log_n = count(visible).to(q.dtype).log().unsqueeze(-1)
         hidden = F.gelu(F.linear(log_n, self.base_in, self.base_in_bias))
         base = F.linear(hidden, self.base_out, self.base_out_bias)  # (t h*own) or (b 1 t_q h*own)

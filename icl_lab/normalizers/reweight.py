@@ -5,7 +5,7 @@ from torch import Tensor
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import wrappers
-from icl_lab.normalizers.base import Normalizer, Scored, Site, count, extra, noise, ratio
+from icl_lab.normalizers.base import Normalizer, Scored, Site, count, extra, ratio, uniform_tolerance
 from icl_lab.registry import require
 
 FIRST = 3  # rows that see no more keys than this keep all of them
@@ -41,7 +41,7 @@ class Reweight(Scored):
         o = (n > FIRST).to(a.dtype)
         # y of the largest weight; the power is taken of y / peak, which is at most 1.
         peak = n * a.detach().amax(-1, keepdim=True) - o
-        uniform = peak < noise(a.dtype)
+        uniform = peak < uniform_tolerance(a.dtype)
         peak = peak.masked_fill(uniform, torch.inf)
         y = torch.addcmul(-o / peak, a, n / peak).relu() ** self.p
         return torch.addcmul(ratio(y, y.sum(-1, keepdim=True)), a, uniform.to(a.dtype))

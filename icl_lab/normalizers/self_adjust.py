@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, ratio, scores, softmax, veil
+from icl_lab.normalizers.base import Scored, Site, additive_mask, ratio, scores, softmax
 
 
 @registry.add("sa-softmax")
@@ -43,5 +43,5 @@ def _ends(z: Tensor, visible: Tensor, *, zero: bool) -> tuple[Tensor, Tensor]:
         z = z * visible
         return z.amin(-1, keepdim=True).clamp(max=0), z.amax(-1, keepdim=True).clamp(min=0)
     # A row that sees nothing has neither and reads all: an infinity would outlive its zero weights, as NaN.
-    far = veil(visible | ~visible.any(-1, keepdim=True), z.dtype)
+    far = additive_mask(visible | ~visible.any(-1, keepdim=True), z.dtype)
     return (z - far).amin(-1, keepdim=True), (z + far).amax(-1, keepdim=True)

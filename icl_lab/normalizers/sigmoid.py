@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, count, scores, softmax, veil
+from icl_lab.normalizers.base import Scored, Site, additive_mask, count, scores, softmax
 
 
 @registry.add("sigmoid")
@@ -35,7 +35,7 @@ class Sigmoid(Scored):
         if self.l1:
             return softmax(F.logsigmoid(z - lower), visible)
         # sigmoid(-inf) is exactly 0 with slope 0: bias and mask are one small matrix, added in one pass.
-        return (z + (veil(visible, z.dtype) - lower)).sigmoid()
+        return (z + (additive_mask(visible, z.dtype) - lower)).sigmoid()
 
     def _bias(self, visible: Tensor, dtype: torch.dtype) -> Tensor:
         """Returns b of each row, (t 1)."""

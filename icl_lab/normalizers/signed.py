@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, count, mean, noise, ratio, uniform, widen
+from icl_lab.normalizers.base import Normalizer, Site, count, mean, ratio, uniform, uniform_tolerance, upcast
 
 FIRST = 3  # rows that see no more keys than this stay softmax
 
@@ -59,10 +59,10 @@ class Recentred(Normalizer):
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        wide = widen(q)
-        w = self.softmax.weights(wide, widen(k), visible, bias) - uniform(visible, wide.dtype) * _late(visible)
+        wide = upcast(q)
+        w = self.softmax.weights(wide, upcast(k), visible, bias) - uniform(visible, wide.dtype) * _late(visible)
         if self.l1:
-            w = ratio(w, w.abs().sum(-1, keepdim=True), noise(w.dtype))
+            w = ratio(w, w.abs().sum(-1, keepdim=True), uniform_tolerance(w.dtype))
         return w.to(q.dtype)
 
     def attend(

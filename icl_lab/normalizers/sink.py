@@ -5,7 +5,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Scored, Site, count, places, ratio, scores, softmax, veil, widen
+from icl_lab.normalizers.base import (
+    Normalizer,
+    Scored,
+    Site,
+    additive_mask,
+    count,
+    places,
+    ratio,
+    scores,
+    softmax,
+    upcast,
+)
 from icl_lab.registry import require
 
 FARTHEST = 65_536  # distances with a bias of their own, at most
@@ -33,7 +44,7 @@ class Sink(Normalizer):
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
         wide, keys, seen = self._with_sink(q, k, visible)
-        z = wide @ keys.transpose(-1, -2) + veil(seen, wide.dtype)
+        z = wide @ keys.transpose(-1, -2) + additive_mask(seen, wide.dtype)
         return (z if bias is None else z + F.pad(bias, (1, 0))).softmax(-1)[..., 1:].to(q.dtype)
 
     def attend(
@@ -42,17 +53,17 @@ class Sink(Normalizer):
         wide, keys, seen = self._with_sink(q, k, visible)
         values = F.pad(v, (0, 1, 1, 0))
         if bias is not None:  # the sink stands at no place
-            seen = (F.pad(bias, (1, 0)) + veil(seen, bias.dtype)).to(v.dtype)
+            seen = (F.pad(bias, (1, 0)) + additive_mask(seen, bias.dtype)).to(v.dtype)
         o = F.scaled_dot_product_attention(wide.to(v.dtype), keys.to(v.dtype), values, attn_mask=seen, scale=1.0)
         return o[..., :-1]
 
     def _with_sink(self, q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (b h t d+1), keys (b h t+1 d+1) and mask (t t+1): one more channel, in which the sink's key is s."""
-        queries = F.pad(widen(q) * q.shape[-1] ** -0.5, (0, 1), value=1.0)
+        queries = F.pad(upcast(q) * q.shape[-1] ** -0.5, (0, 1), value=1.0)
         sink = F.pad(self.s.view(1, -1, 1, 1), (q.shape[-1], 0)).expand(len(q), -1, -1, -1)
         return (
             queries,
-            torch.cat([sink.to(queries.dtype), F.pad(widen(k), (0, 1))], -2),
+            torch.cat([sink.to(queries.dtype), F.pad(upcast(k), (0, 1))], -2),
             F.pad(visible, (1, 0), value=True),
         )
 

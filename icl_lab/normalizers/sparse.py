@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, count, scores, times, veil
+from icl_lab.normalizers.base import Scored, Site, additive_mask, count, scores, times
 from icl_lab.registry import require
 
 STEPS = 100  # of Newton's method; it takes about ten, and up to a hundred where alpha is close to 1
@@ -84,7 +84,7 @@ def entmax(z: Tensor, visible: Tensor, alpha: float) -> Tensor:
     """alpha-entmax over the visible keys, in single precision or better; a row that sees nothing gets zeros."""
     # A row of minus infinities has no threshold; such a row is computed as if it saw everything, and then hidden.
     blind = ~visible.any(-1, keepdim=True)
-    seen = z + veil(visible | blind, z.dtype)
+    seen = z + additive_mask(visible | blind, z.dtype)
     # An exported graph cannot look at its numbers, as Newton's method does to stop; halving takes a fixed number of
     # steps.
     newton = alpha <= 2 and not torch.compiler.is_exporting()

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, places, scores, widen
+from icl_lab.normalizers.base import Normalizer, Site, places, scores, upcast
 
 
 @registry.add("stick-breaking")
@@ -54,7 +54,7 @@ class StickBreaking(Normalizer):
             own = _own(visible)
             earlier, itself = (visible & ~own).flip(-1), (visible & own).any(-1)
         # Keys from last to first: then what the nearer ones left is a plain running sum of log(1 - sigmoid(z)).
-        z = scores(widen(q), widen(k).flip(-2), None if bias is None else bias.flip(-1))
+        z = scores(upcast(q), upcast(k).flip(-2), None if bias is None else bias.flip(-1))
         kept = F.logsigmoid(-z) * earlier
         left = kept.cumsum(-1)
         # log sigmoid(z) = z + log(1 - sigmoid(z)). The share comes out of what was left one key before.

@@ -13,7 +13,7 @@ from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, Diverged
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.rng import stream
-from icl_lab.runs import at_work, provenance, reuse
+from icl_lab.runs import provenance, reuse, status
 from icl_lab.runs.environment import describe
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -54,7 +54,10 @@ def train_together(runs: Sequence[Run], lab: Lab) -> None:
         starts = [member.progress.step for _, member in members]
         lab.tick("train", min(starts), spec.train.steps, "")
         words = [
-            (held.enter_context(at_work.told(run.folder, describe(lab.device), member.progress.history)), member)
+            (
+                held.enter_context(status.report_status(run.folder, describe(lab.device), member.progress.history)),
+                member,
+            )
             for run, member in members
         ]
         for word, member in words:

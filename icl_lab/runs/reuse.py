@@ -7,7 +7,7 @@ from typing import Any
 
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.layer import Kept
-from icl_lab.runs.hold import Say
+from icl_lab.runs.lock import Say
 from icl_lab.runs.run import SPEC, TRAINED, Run, read_spec
 from icl_lab.runs.spec import RunSpec
 

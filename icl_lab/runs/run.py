@@ -37,8 +37,8 @@ from icl_lab.grid import Grid
 from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.registry import filename
-from icl_lab.runs import at_work, checkpoints, checks, hold, manifest
-from icl_lab.runs.hold import Say
+from icl_lab.runs import checkpoints, checks, lock, manifest, status
+from icl_lab.runs.lock import Say
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import RunSpec
@@ -131,11 +131,11 @@ class Run:
         if self.kept is not None and self.trained:
             yield
             return
-        with hold.held(self.folder, say, stopping, needless=self.trained) as sure:
+        with lock.lock_folder(self.folder, say, stopping, needless=self.trained) as sure:
             if sure:
-                written = (SPEC, *TRAINED, *MEASURED, manifest.NAME, *checkpoints.NAMES, at_work.NAME)
-                hold.sweep_out(self.folder, written, UNSAVED)
-                (self.folder / at_work.NAME).unlink(missing_ok=True)  # of a process that was killed
+                written = (SPEC, *TRAINED, *MEASURED, manifest.NAME, *checkpoints.NAMES, status.NAME)
+                lock.remove_stale(self.folder, written, UNSAVED)
+                (self.folder / status.NAME).unlink(missing_ok=True)  # of a process that was killed
             yield
 
     def begin(self) -> None:

@@ -15,7 +15,7 @@ import torch
 from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.model import positions
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rescale import FIRST, Rescale
 from icl_lab.rng import stream
 from icl_lab.runs import presets
@@ -64,11 +64,11 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Returns the model before its first step, on the CPU: its weights are drawn from the training seed."""
         return GPT2(self.model, self.reading(task), self.attn, stream(seed, "init"))
 
-    def reading(self, task: Task) -> Reading:
+    def reading(self, task: Task) -> TokenSpec:
         """Input and output of the model; the longest training prompt is the last that the curriculum reaches."""
         rescaling = task.rescaling(_usual_rescale(task)) if self.model.read_in == "scaled" else None
         tokens = task.tokens(self.train.longest)
-        return Reading(task.width, task.outputs, task.roles, tokens, task.vocabulary, rescaling)
+        return TokenSpec(task.width, task.outputs, task.roles, tokens, task.vocabulary, rescaling)
 
 
 def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] = (), draws: str = "ours") -> RunSpec:

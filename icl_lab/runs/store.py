@@ -9,7 +9,7 @@ from icl_lab.errors import RunFailed, UnknownName
 from icl_lab.evidence.layer import Layer, by_number, own_studies
 from icl_lab.registry import filename
 from icl_lab.runs import checks, provenance
-from icl_lab.runs.hold import Say
+from icl_lab.runs.lock import Say
 from icl_lab.runs.run import Run, read_spec
 from icl_lab.runs.spec import RunSpec
 

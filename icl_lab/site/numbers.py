@@ -8,8 +8,8 @@ import numpy as np
 
 from icl_lab.grid import Grid, model_name
 from icl_lab.learned import places
-from icl_lab.runs.at_work import thinned
 from icl_lab.runs.measure import NOT_FINITE
+from icl_lab.runs.status import thinned
 from icl_lab.site.subject import Subject
 
 MOST_ROWS = 200  # of a history

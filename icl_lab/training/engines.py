@@ -13,7 +13,7 @@ from torch import Tensor
 
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.normalizers.base import causal, veil
+from icl_lab.normalizers.base import additive_mask, causal
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training.optimizers import Optimizer
@@ -36,7 +36,7 @@ class Work:
 
     model: GPT2
     task: Task
-    moves: Optimizer
+    optim: Optimizer
     clip: float
     precision: Precision
     batch: int
@@ -55,20 +55,20 @@ class Eager:
 
         The device is not synchronised.
         """
-        self.work.moves.set_rate(rate)
+        self.work.optim.set_rate(rate)
         loss = self.whole(prompt, causal(len(where), where.device), where)
-        self.work.moves.follow()
+        self.work.optim.update_ema()
         return loss
 
     def whole(self, prompt: Prompt, visible: Tensor, where: Tensor) -> Tensor:
         """The step, of tensors alone."""
-        moves = self.work.moves
+        optim = self.work.optim
         loss = self.loss(prompt.tokens, prompt.targets, prompt.scored, visible, where)
-        moves.zero_grad()
+        optim.zero_grad()
         torch.autograd.backward(loss)
         if self.work.clip:
-            torch.nn.utils.clip_grad_norm_(moves.numbers, self.work.clip)
-        moves.step()
+            torch.nn.utils.clip_grad_norm_(optim.params, self.work.clip)
+        optim.step()
         return loss.detach()
 
 
@@ -92,7 +92,7 @@ class Compiled(Eager):
         where = work.model.places(prompt.tokens.shape[1], stream(0, "compile"), device)
         try:
             loss = self.loss(prompt.tokens, prompt.targets, prompt.scored, causal(len(where), device), where)
-            torch.autograd.grad(loss, work.moves.numbers, allow_unused=True)
+            torch.autograd.grad(loss, work.optim.params, allow_unused=True)
         except RuntimeError as error:
             raise BadValue(f"train.engine=compiled is not possible here: {told(work.model, error)}") from error
 
@@ -133,8 +133,8 @@ class Graph(Eager):
         super().__init__(work)
         self.record = record
         self.rate = torch.zeros((), device=next(work.model.parameters()).device)
-        work.moves.set_rate(self.rate)
-        for group in work.moves.adam.param_groups:
+        work.optim.set_rate(self.rate)
+        for group in work.optim.adam.param_groups:
             group["capturable"] = True
         self.recordings: dict[tuple[int, int], Recording] = {}
 
@@ -149,18 +149,18 @@ class Graph(Eager):
         for fixed, new in zip(recording.inputs, inputs, strict=True):
             fixed.copy_(new)
         recording.replay()
-        self.work.moves.follow()
+        self.work.optim.update_ema()
         return recording.loss.clone()
 
     def _recording(self, *inputs: Tensor) -> Recording:
         *parts, where = inputs
         visible = causal(len(where), where.device)
-        with unmoved(self.work.moves):
+        with unmoved(self.work.optim):
             try:
                 replay, loss = self.record(partial(self.whole, Prompt(*parts), visible, where))
             except RuntimeError as error:
                 raise BadValue(f"train.engine=graph is not possible: {told(self.work.model, error)}") from error
-        return Recording(inputs, replay, loss, (visible, veil(visible, torch.float32)))
+        return Recording(inputs, replay, loss, (visible, additive_mask(visible, torch.float32)))
 
 
 def check(name: Engine, device: torch.device, optimizer: OptimizerName = "adam") -> None:
@@ -173,7 +173,7 @@ def check(name: Engine, device: torch.device, optimizer: OptimizerName = "adam")
 
 def build(name: Engine, work: Work) -> Eager:
     """Returns the engine of that name; raises ``BadValue`` where it cannot do this work."""
-    check(name, next(work.model.parameters()).device, "muon" if work.moves.muon is not None else "adam")
+    check(name, next(work.model.parameters()).device, "muon" if work.optim.muon is not None else "adam")
     if name == "graph":
         return Graph(work, cuda_recorder())
     return Compiled(work) if name == "compiled" else Eager(work)
@@ -189,7 +189,7 @@ def loss_of(model: GPT2, task: Task, precision: Precision) -> Loss:
         # A weight is used once in a step: a cache of narrowed ones saves nothing, and a recording must not read one.
         half = precision == "bf16"
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
-            outputs = model.think(tokens, visible, where, answers=task.answers)
+            outputs = model.forward_tensors(tokens, visible, where, answers=task.answers)
         return task.loss(outputs, Prompt(tokens, targets, scored))
 
     return loss
@@ -203,9 +203,9 @@ def own_code(loss: Loss) -> Loss:
 
 
 @contextmanager
-def unmoved(moves: Optimizer) -> Iterator[None]:
+def unmoved(optim: Optimizer) -> Iterator[None]:
     """Whatever steps are done inside: afterwards parameters and moments are as before, in the memory they have now."""
-    parameters, adam = moves.numbers, moves.adam
+    parameters, adam = optim.params, optim.adam
     before = [(p.detach().clone(), {name: x.clone() for name, x in adam.state[p].items()}) for p in parameters]
     yield
     with torch.no_grad():

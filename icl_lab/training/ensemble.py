@@ -75,20 +75,20 @@ class Stack(nn.Module):
                 p.copy_(rows[k])
 
 
-def advance(stack: Stack, moves: Optimizer, spec: TrainSpec, seeds: Sequence[int], step: int) -> Tensor:
+def advance(stack: Stack, optim: Optimizer, spec: TrainSpec, seeds: Sequence[int], step: int) -> Tensor:
     """Does one step of every seed, and returns their losses (s) without synchronising the device.
 
     Adam works element by element, so that one Adam of the stacked parameters equals one a seed; clipping by a norm does
     not, and is done for each seed.
     """
-    moves.set_rate(spec.rate_at(step))
+    optim.set_rate(spec.rate_at(step))
     losses: Tensor = stack(*stack.draw(spec, seeds, step))
-    moves.zero_grad()
+    optim.zero_grad()
     torch.autograd.backward(losses.sum())
     if spec.clip:
         clip([p.grad for p in stack.numbers if p.grad is not None], spec.clip)
-    moves.step()
-    moves.follow()
+    optim.step()
+    optim.update_ema()
     return losses.detach()
 
 

@@ -66,7 +66,7 @@ class Ensemble:
             if self.spec.switch_to and step == self.spec.switch_step:
                 self._swap_rule()
             seeds = [member.seed for member in self.members]
-            self.losses.append(advance(self.stack, self.moves, self.spec, seeds, step))
+            self.losses.append(advance(self.stack, self.optim, self.spec, seeds, step))
             done, stop = step + 1, stopping()
             over = done % ROW == 0 or done == self.spec.steps
             keep = done < self.spec.steps and (stop or time.monotonic() - kept > training.CHECKPOINT_SECONDS)
@@ -77,7 +77,7 @@ class Ensemble:
             if over:
                 tick(done, fmean(member.progress.history[-1]["loss"] for member in self.members))
             if done == self.spec.steps:
-                self.moves.settle()
+                self.optim.load_ema()
             if keep or done == end:
                 self._unstack()
             if keep:
@@ -91,8 +91,8 @@ class Ensemble:
         """Stacks the members' parameters, optimizer states and pending losses."""
         models, progress = [member.model for member in self.members], [member.progress for member in self.members]
         self.stack = Stack(models, self.task)
-        self.moves = optimizer(self.stack, self.spec)
-        together(self.moves, [stand.optimizer for stand in progress])
+        self.optim = optimizer(self.stack, self.spec)
+        together(self.optim, [stand.optimizer for stand in progress])
         pending = zip(*(stand.pending for stand in progress), strict=True)
         self.losses = [torch.tensor(losses, device=next(models[0].parameters()).device) for losses in pending]
 
@@ -100,7 +100,7 @@ class Ensemble:
         """Copies each member's parameters and optimizer state out of the stack."""
         self.stack.unload([member.model for member in self.members])
         for k, member in enumerate(self.members):
-            member.progress.optimizer = alone(self.moves, k)
+            member.progress.optimizer = alone(self.optim, k)
 
     def _read(self, done: int, over: bool) -> None:
         """Reads the losses up to step ``done``, where a row of the history may be ``over``, into each progress.
@@ -132,7 +132,7 @@ class Ensemble:
         self._unstack()
         for k, member in enumerate(self.members):
             before = training.optimizer(member.model, self.spec)
-            before.load_state_dict(alone(self.moves, k))
+            before.load_state_dict(alone(self.optim, k))
             member.model.swap_rule(self.spec.switch_to)
             member.progress.optimizer = training.optimizer(member.model, self.spec, before).state_dict()
         self._stack()

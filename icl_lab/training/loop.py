@@ -53,10 +53,10 @@ def train(
     raises ``Stopped`` when ``stopping()`` turns true, and ``BadValue`` where the engine cannot do this training.
     """
     device = next(model.parameters()).device
-    moves = optimizer(model, spec)
+    optim = optimizer(model, spec)
     if progress.optimizer is not None:
-        moves.load_state_dict(progress.optimizer)
-    engine = prepare(model, task, moves, spec)
+        optim.load_state_dict(progress.optimizer)
+    engine = prepare(model, task, optim, spec)
     history, pending = list(progress.history), [torch.tensor(loss, device=device) for loss in progress.pending]
     kept = time.monotonic()
     model.train()
@@ -64,8 +64,8 @@ def train(
         for step in range(progress.step, spec.steps):
             if spec.switch_to and step == spec.switch_step:
                 model.swap_rule(spec.switch_to)
-                moves = optimizer(model, spec, moves)
-                engine = prepare(model, task, moves, spec)
+                optim = optimizer(model, spec, optim)
+                engine = prepare(model, task, optim, spec)
             pending.append(advance(engine, spec, seed, step))
             done = step + 1
             if done % ROW == 0 or done == spec.steps:
@@ -74,21 +74,21 @@ def train(
                 pending = []
                 tick(done, history[-1]["loss"])
             if done < spec.steps and (stopping() or time.monotonic() - kept > CHECKPOINT_SECONDS):
-                keep(Progress(done, history, read(pending, done), moves.state_dict()))
+                keep(Progress(done, history, read(pending, done), optim.state_dict()))
                 kept = time.monotonic()
                 if stopping():
                     raise Stopped(f"stopped at step {done} of {spec.steps}; the same command goes on from there.")
     except Diverged as error:
         raise Diverged(str(error), history) from None
-    moves.settle()
+    optim.load_ema()
     model.eval()
     return history
 
 
-def prepare(model: GPT2, task: Task, moves: Optimizer, spec: TrainSpec) -> engines.Eager:
+def prepare(model: GPT2, task: Task, optim: Optimizer, spec: TrainSpec) -> engines.Eager:
     """Returns the engine that does the steps of a training; raises ``BadValue`` where it cannot."""
     most = spec.batch_at(spec.steps - 1)
-    work = engines.Work(model, task, moves, spec.clip, spec.precision, most, spec.longest)
+    work = engines.Work(model, task, optim, spec.clip, spec.precision, most, spec.longest)
     return engines.build(spec.engine, work)
 
 

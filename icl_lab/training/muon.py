@@ -43,9 +43,9 @@ class Muon(torch.optim.Muon):
             means = [self.state[p]["momentum_buffer"] for p in matrices]
             torch._foreach_lerp_(means, gradients, 1 - group["momentum"])
             ahead = torch.stack(torch._foreach_lerp(gradients, means, group["momentum"]))
-            moves = orthogonal(ahead, group["ns_coefficients"], group["ns_steps"]).unbind()
+            optim = orthogonal(ahead, group["ns_coefficients"], group["ns_steps"]).unbind()
             torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
-            torch._foreach_add_(matrices, moves, alpha=-0.2 * max(shape) ** 0.5 * group["lr"])
+            torch._foreach_add_(matrices, optim, alpha=-0.2 * max(shape) ** 0.5 * group["lr"])
 
 
 def orthogonal(matrices: Tensor, coefficients: Sequence[float], steps: int) -> Tensor:

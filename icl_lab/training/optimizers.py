@@ -24,13 +24,13 @@ class Optimizer:
     """
 
     def __init__(
-        self, recipe: TrainSpec, numbers: Mapping[str, nn.Parameter], matrices: Collection[str], seeds: int = 0
+        self, recipe: TrainSpec, parameters: Mapping[str, nn.Parameter], matrices: Collection[str], seeds: int = 0
     ) -> None:
-        learned = {name: p for name, p in numbers.items() if p.requires_grad}
+        learned = {name: p for name, p in parameters.items() if p.requires_grad}
         inner = [p for name, p in learned.items() if name in matrices]
-        self.numbers, self.ema, self.seeds = list(learned.values()), recipe.ema, seeds
+        self.params, self.ema, self.seeds = list(learned.values()), recipe.ema, seeds
         self.average: list[Tensor] = []  # of the numbers, from the first step on
-        self.moves = 0  # steps that the average has seen
+        self.ema_steps = 0  # steps that the average has seen
         self.rows: list[tuple[nn.Parameter, nn.Parameter, int]] = []  # of stacked matrices: a row, its stack, its place
         self.muon: Muon | None = None
         if recipe.optimizer == "muon":
@@ -45,7 +45,7 @@ class Optimizer:
             groups = [{"params": inner, "weight_decay": recipe.decay}, {"params": rest, "weight_decay": 0.0}]
             self.adam = torch.optim.AdamW(groups, fused=True)
         else:
-            self.adam = torch.optim.Adam(self.numbers, fused=True)
+            self.adam = torch.optim.Adam(self.params, fused=True)
 
     def set_rate(self, rate: float | Tensor) -> None:
         """Sets the rate of Adam; that of Muon keeps its ratio to it."""
@@ -57,7 +57,7 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Forgets the gradients."""
-        for p in self.numbers:
+        for p in self.params:
             p.grad = None
 
     def step(self) -> None:
@@ -69,7 +69,7 @@ class Optimizer:
             self.muon.step()
 
     @torch.no_grad()
-    def follow(self) -> None:
+    def update_ema(self) -> None:
         """Update the exponential moving average of the parameters, where one is kept.
 
         Formula: a_1 = theta_1; a_t = r_t a_{t-1} + (1 - r_t) theta_t with r_t = min(ema, (1 + t) / (10 + t)), t >= 2,
@@ -78,15 +78,15 @@ class Optimizer:
         if not self.ema:
             return
         if not self.average:
-            self.average = [p.detach().clone() for p in self.numbers]
-        self.moves += 1
-        past = min(self.ema, (1 + self.moves) / (RAMP + self.moves))
-        torch._foreach_lerp_(self.average, [p.detach() for p in self.numbers], 1 - past)
+            self.average = [p.detach().clone() for p in self.params]
+        self.ema_steps += 1
+        past = min(self.ema, (1 + self.ema_steps) / (RAMP + self.ema_steps))
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.params], 1 - past)
 
     @torch.no_grad()
-    def settle(self) -> None:
+    def load_ema(self) -> None:
         """Puts the average in the place of the numbers, where one is kept: what is tested."""
-        for p, mean in zip(self.numbers, self.average, strict=bool(self.average)):
+        for p, mean in zip(self.params, self.average, strict=bool(self.average)):
             p.copy_(mean)
 
     def take_over(self, before: "Optimizer") -> None:
@@ -96,13 +96,13 @@ class Optimizer:
                 known = {p for group in mine.param_groups for p in group["params"]} & set(theirs.state)
                 mine.state.update({p: theirs.state[p] for p in known})
         if before.average:
-            means = dict(zip(before.numbers, before.average, strict=True))
-            self.average = [means.get(p, p.detach().clone()) for p in self.numbers]
-            self.moves = before.moves
+            means = dict(zip(before.params, before.average, strict=True))
+            self.average = [means.get(p, p.detach().clone()) for p in self.params]
+            self.ema_steps = before.ema_steps
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on, but for the numbers themselves."""
-        state: dict[str, Any] = {"adam": self.adam.state_dict(), "average": self.average, "moves": self.moves}
+        state: dict[str, Any] = {"adam": self.adam.state_dict(), "average": self.average, "moves": self.ema_steps}
         return state if self.muon is None else {**state, "muon": self.muon.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -112,8 +112,8 @@ class Optimizer:
         self.adam.load_state_dict(state["adam"])
         if self.muon is not None:
             self.muon.load_state_dict(state["muon"])
-        self.average = [mean.to(p.device, copy=True) for mean, p in zip(state["average"], self.numbers, strict=False)]
-        self.moves = state["moves"]
+        self.average = [mean.to(p.device, copy=True) for mean, p in zip(state["average"], self.params, strict=False)]
+        self.ema_steps = state["moves"]
 
 
 def together(optimizer: Optimizer, states: Sequence[Mapping[str, Any] | None]) -> None:
@@ -126,7 +126,7 @@ def together(optimizer: Optimizer, states: Sequence[Mapping[str, Any] | None]) -
         raise ValueError(f"{len(known)} of {len(states)} seeds have a state of Adam")
     if not known:
         return
-    device = optimizer.numbers[0].device  # states that were read from disk lie elsewhere
+    device = optimizer.params[0].device  # states that were read from disk lie elsewhere
     adams = [state["adam"]["state"] for state in known]
     whole = {
         number: {

@@ -21,7 +21,7 @@ Precision = Literal["float32", "bf16"]
 class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Training recipe: an optimizer, a rate that rises for ``warmup`` steps, then stays or falls.
 
-    ``optimizer=muon`` moves the matrices of the blocks by Muon at ``muon_rate`` and all else by Adam at ``rate``; both
+    ``optimizer=muon`` optim the matrices of the blocks by Muon at ``muon_rate`` and all else by Adam at ``rate``; both
     follow the same schedule. ``decay`` shrinks these matrices at each step by the rate times it (not with ``adam``).
     ``schedule=cosine`` ends at 1 % of ``rate``; ``linear`` falls to 0; ``wsd`` (warm-up, stable, decay: arXiv
     2404.06395) stays, and falls to 0 over the last share ``cooldown`` of the steps. With ``ema`` the running mean of

@@ -10,7 +10,7 @@ from icl_lab.analyses import asking
 from icl_lab.analyses.fading import Fading, curves, row_metrics, slope, slopes, usual_lengths
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import resolve
@@ -26,7 +26,7 @@ def test_slopes_of_a_rule_that_fades_and_of_one_that_keeps(attn, fades):
     task = tasks.build("needle:keys=1,alphabet=4")
     model = GPT2(
         ModelSpec(layers=1, heads=1, width=8, positions="none", mlp=False, norm=False),
-        Reading(6, 4, 1, 64),
+        TokenSpec(6, 4, 1, 64),
         attn,
         stream(0, "init"),
     )

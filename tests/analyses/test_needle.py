@@ -10,7 +10,7 @@ from icl_lab.analyses.needle import Needle, auc, auc_on_resamples, best, endings
 from icl_lab.comparison.statistics import draws
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, draw, measure
 from icl_lab.runs.spec import resolve
@@ -27,7 +27,7 @@ def by_hand(sharp=1e3):
     task = tasks.build("needle:keys=1,alphabet=4")
     model = GPT2(
         ModelSpec(layers=1, heads=1, width=24, positions="none", mlp=False, norm=False),
-        Reading(12, 4, 1, 16),
+        TokenSpec(12, 4, 1, 16),
         "softmax",
         stream(0, "init"),
     )

@@ -12,7 +12,7 @@ from icl_lab.analyses.probe.linear import fit, states
 from icl_lab.analyses.probe.readings import readings
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import resolve
@@ -24,7 +24,7 @@ TEST = TestSpec(prompts=128, axes={"length": [12.0]})
 
 def model_of(**fields):
     spec = ModelSpec(layers=2, heads=2, width=16, positions="none", **fields)
-    return GPT2(spec, Reading(1, 1, 2, 24), "softmax", stream(0, "init")).eval()
+    return GPT2(spec, TokenSpec(1, 1, 2, 24), "softmax", stream(0, "init")).eval()
 
 
 def sign_reader(through=1.0):

@@ -18,7 +18,7 @@ from icl_lab.analyses.saturation.numbers import best_head, saturating
 from icl_lab.analyses.saturation.patching import patch
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.pipeline import load_or_train
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
@@ -31,7 +31,7 @@ LINEAR = tasks.build("linear")
 def model_without_weights(**fields):
     """One layer without MLP and norm, every parameter at 0: tests write down what it is to do."""
     spec = ModelSpec(layers=1, mlp=False, norm=False, **fields)
-    model = GPT2(spec, Reading(1, 1, 2, 64), "softmax", stream(0, "init"))
+    model = GPT2(spec, TokenSpec(1, 1, 2, 64), "softmax", stream(0, "init"))
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()
@@ -403,7 +403,7 @@ def test_missing_files_are_said(tmp_path):
 def test_a_rule_that_weighs_by_tokens_has_no_weight_by_its_formula():
     prompt = LINEAR.sample(stream(0, "prompts"), 3, 5)
     for attn, known in (("softmax+gated", True), ("forget", False)):
-        model = GPT2(ModelSpec(layers=1, heads=2, width=8), Reading(1, 1, 2, 64), attn, stream(0, "init"))
+        model = GPT2(ModelSpec(layers=1, heads=2, width=8), TokenSpec(1, 1, 2, 64), attn, stream(0, "init"))
         heads, _ = disturb(model, LINEAR, prompt, 1, [1.0, 10.0], CPU)
         found = {metric: [row["value"] for row in heads if row["metric"] == metric] for metric in ("theory", "largest")}
         assert all(math.isfinite(value) for value in found["largest"])

@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses.saturation.stream import ALL, healing, held, patches
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 
@@ -20,7 +20,7 @@ TOKEN = 6  # of the last of four numbers
 def model_of(**fields):
     """Three layers at random, with weights large enough for every part to count."""
     spec = ModelSpec(**{"layers": 3, "heads": 2, "width": 8, **fields})
-    model = GPT2(spec, Reading(1, 1, 2, 16), "softmax", stream(0, "init")).eval()
+    model = GPT2(spec, TokenSpec(1, 1, 2, 16), "softmax", stream(0, "init")).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.ndim == 2 and not name.startswith("positions"):
@@ -116,7 +116,7 @@ def shares_of(model, factor=100.0):
 def all_zero():
     """A model of one layer without norms, every number of it 0, to be written by hand."""
     spec = ModelSpec(layers=1, heads=1, width=4, positions="none", norm=False)
-    model = GPT2(spec, Reading(1, 1, 2, 16), "softmax", stream(0, "init")).eval()
+    model = GPT2(spec, TokenSpec(1, 1, 2, 16), "softmax", stream(0, "init")).eval()
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()

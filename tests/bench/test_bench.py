@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
 from icl_lab import bench, normalizers, tasks
-from icl_lab.bench import base, book, engines, flex, grid, hugging_face, jobs, memory, quality, stack, start, step
+from icl_lab.bench import base, engines, flex, grid, hugging_face, jobs, memory, quality, stack, start, step, table
 from icl_lab.bench.base import Bench, Row
 from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.model.gelu import PIECE, gelu_new
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal, count
 from icl_lab.normalizers.ssa import Power
 from icl_lab.rng import stream
@@ -61,7 +61,7 @@ def test_operations_are_those_that_torch_counts(layers, task):
     pairs = 6
     prompt = built.sample(stream(0, "flops"), b, pairs)
     t = prompt.tokens.shape[1]
-    reading = Reading(built.width, built.outputs, built.roles, t)
+    reading = TokenSpec(built.width, built.outputs, built.roles, t)
     model = GPT2(spec, reading, "ssa", stream(0, "init"))
     with FlopCounterMode(display=False) as counter:
         built.loss(model(prompt.tokens, answers=built.answers), prompt).backward()
@@ -96,7 +96,7 @@ def test_the_other_loop_learns_the_same_task_and_has_the_same_size():
     losses = [loop() for _ in range(60)]
     assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
     task = tasks.build("linear")
-    ours = GPT2(TINY, Reading(task.width, task.outputs, task.roles, 10), "softmax", stream(0, "init"))
+    ours = GPT2(TINY, TokenSpec(task.width, task.outputs, task.roles, 10), "softmax", stream(0, "init"))
     theirs = sum(p.numel() for name, p in loop.model.named_parameters() if "wte" not in name)
     assert theirs == ours.parameter_count()
 
@@ -141,7 +141,7 @@ def test_whose_time_is_divided_by_whose(monkeypatch, quick):
     assert kinds == [list, torch.Tensor, list, float]
     assert (others.ratio, others.seconds) == (2.0, 2.0)
     assert tokens.ratio == 2 * 80 / 2.0
-    reading = Reading(1, 1, 2, 80)
+    reading = TokenSpec(1, 1, 2, 80)
     work = step.operations(TINY, reading, 2, 80, 40, keys=40.5)
     assert share.ratio == pytest.approx(work * 0.5 / (step.PRODUCTS * 2 * 8**3) / 2.0)
     monkeypatch.setattr(step, "alternate", lambda jobs, pairs, device: [[2.0], [3.0]])
@@ -150,7 +150,7 @@ def test_whose_time_is_divided_by_whose(monkeypatch, quick):
 
 
 def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
-    """Ours takes 2 s, torch's 6 s; each moves every matrix of the model, and nothing else."""
+    """Ours takes 2 s, torch's 6 s; each optim every matrix of the model, and nothing else."""
     moved = []
 
     def alternate(jobs, pairs, device):
@@ -477,19 +477,19 @@ def rows():
 
 
 def test_rows_survive_csv_and_json():
-    again = book.read(book.as_csv(rows()))
-    assert book.as_csv(again) == book.as_csv(rows())
+    again = table.read(table.as_csv(rows()))
+    assert table.as_csv(again) == table.as_csv(rows())
     assert again[0] == rows()[0]
     assert math.isnan(again[1].low)
-    data = json.loads(book.as_json(rows()))
+    data = json.loads(table.as_json(rows()))
     assert data[0]["ratio"] == 1.6
     assert data[1]["low"] is None
     with pytest.raises(RunFailed, match="other columns"):
-        book.read("a,b\n1,2\n")
+        table.read("a,b\n1,2\n")
 
 
 def test_the_table_says_bounds_and_ranges():
-    text = "\n".join(book.table([*rows(), Row("quality", "every", "paper", math.nan, "x as soon", note="too early")]))
+    text = "\n".join(table.table([*rows(), Row("quality", "every", "paper", math.nan, "x as soon", note="too early")]))
     assert "2L / Hugging Face" in text
     assert "1.6 x as fast" in text
     assert "1.5 to 1.7" in text
@@ -501,9 +501,9 @@ def test_the_table_says_bounds_and_ranges():
 
 def test_a_part_measured_again_takes_the_place_of_its_own_rows_only():
     new = [Row("step", "2L", "Hugging Face", 2.0, "x as fast"), Row("step", "2L", "", 3.0, "x", device="cuda")]
-    merged = book.merge([*rows(), Row("step", "gone", "", 1.0, "x")], new)
+    merged = table.merge([*rows(), Row("step", "gone", "", 1.0, "x")], new)
     assert [(row.part, row.ratio) for row in merged] == [("quality", 8.0), ("step", 2.0), ("step", 3.0)]
-    again = book.merge(merged, new[:1])
+    again = table.merge(merged, new[:1])
     assert [(row.device, row.ratio) for row in again] == [("cpu", 8.0), ("cuda", 3.0), ("cpu", 2.0)]
 
 
@@ -545,7 +545,7 @@ def test_the_table_and_the_last_lines(ask, tmp_path):
     env = json.loads((tmp_path / "bench" / "env.json").read_text())
     assert set(env) == {f"{part} on cpu" for part in bench.PARTS}
     ask("--only", "jobs")
-    assert len(book.read((tmp_path / "bench" / "bench.csv").read_text())) == len(bench.PARTS)
+    assert len(table.read((tmp_path / "bench" / "bench.csv").read_text())) == len(bench.PARTS)
 
 
 def test_a_part_that_is_none_is_refused_with_those_there_are(ask, tmp_path):

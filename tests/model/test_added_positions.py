@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.model import positions
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal, extra
 from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
@@ -129,7 +129,7 @@ def test_without_a_bias_no_bit_is_other(choice):
 @pytest.mark.parametrize("code", ["alibi", "t5"])
 def test_a_model_adds_the_bias_of_its_code_in_every_layer(code, attn):
     """The weights that a watcher is shown are those of the scores with the bias, which it is shown too."""
-    reading = Reading(width=1, outputs=1, roles=2, train_tokens=12)
+    reading = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)
     model = GPT2(ModelSpec(layers=2, heads=4, width=16, positions=code), reading, attn, stream(0, "init"))
     with torch.no_grad():
         for p in model.positions.parameters():

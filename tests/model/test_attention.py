@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 
 
 def model_of(attn="softmax", tokens=24, **fields):
-    return GPT2(ModelSpec(**fields), Reading(1, 1, 2, tokens), attn, stream(0, "init")).eval()
+    return GPT2(ModelSpec(**fields), TokenSpec(1, 1, 2, tokens), attn, stream(0, "init")).eval()
 
 
 @torch.no_grad()

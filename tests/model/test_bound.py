@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import normalizers, pipeline
 from icl_lab.model.bound import answer_bound
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 
 NORMS = ["layer", "rms"]
@@ -15,7 +15,7 @@ NORMS = ["layer", "rms"]
 
 def build(attn="softmax", outputs=1, **spec):
     """A model whose last norm and read-out are not at their start."""
-    reading = Reading(width=1, outputs=outputs, roles=2, train_tokens=24)
+    reading = TokenSpec(width=1, outputs=outputs, roles=2, train_tokens=24)
     model = GPT2(ModelSpec(**{"layers": 1, "heads": 4, "width": 16, **spec}), reading, attn, stream(0, "init"))
     rng = stream(1, "last")
     with torch.no_grad():

@@ -8,10 +8,10 @@ from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.model import positions
 from icl_lab.model.gelu import gelu_new
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 
-READING = Reading(width=1, outputs=1, roles=2, train_tokens=12)
+READING = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)
 NO_SCORES = ("cosformer", "sima")
 CODES = ["learned", "none", "sinusoidal", "rotary", "alibi", "t5"]
 

@@ -5,7 +5,17 @@ import torch
 from torch import nn
 
 from icl_lab import normalizers
-from icl_lab.normalizers.base import Normalizer, ScaledQuery, Scored, WarpedScore, causal, count, scores, softmax, widen
+from icl_lab.normalizers.base import (
+    Normalizer,
+    ScaledQuery,
+    Scored,
+    WarpedScore,
+    causal,
+    count,
+    scores,
+    softmax,
+    upcast,
+)
 from icl_lab.testing.verdicts import called, verdicts
 
 SHARED = nn.Parameter(torch.ones(4))
@@ -255,8 +265,8 @@ class ReadsTokens(Normalizer):
         return self.weights(q, k, visible, bias, x) @ v
 
     def weights(self, q, k, visible, bias=None, x=None):
-        large = (widen(self.tokens(x, k)) @ self.w.T).transpose(1, 2).unsqueeze(-2)
-        return softmax(2 * scores(widen(q), widen(k), bias) + large, visible).to(q.dtype)
+        large = (upcast(self.tokens(x, k)) @ self.w.T).transpose(1, 2).unsqueeze(-2)
+        return softmax(2 * scores(upcast(q), upcast(k), bias) + large, visible).to(q.dtype)
 
 
 class ReadsHiddenTokens(ReadsTokens):

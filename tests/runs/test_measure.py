@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import published, tasks
 from icl_lab.errors import BadValue
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.measure import BLOCK, Errors, Subject, broken, draw, influences, judged, measure, shares, summary
 from icl_lab.runs.measure import TestSpec as Spec
@@ -15,7 +15,7 @@ from icl_lab.runs.spec import resolve
 
 
 def model_for(task, attn="ssmax"):
-    reading = Reading(task.width, task.outputs, task.roles, task.tokens(12))
+    reading = TokenSpec(task.width, task.outputs, task.roles, task.tokens(12))
     return GPT2(ModelSpec(layers=2, heads=2, width=16), reading, attn, stream(0, "init")).eval()
 
 

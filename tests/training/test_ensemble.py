@@ -190,9 +190,9 @@ def sizes(monkeypatch):
     """Notes how many seeds each stacked step is of, and which step it is."""
     seen = []
 
-    def spy(stack, moves, spec, seeds, step):
+    def spy(stack, optim, spec, seeds, step):
         seen.append((len(seeds), step))
-        return advance(stack, moves, spec, seeds, step)
+        return advance(stack, optim, spec, seeds, step)
 
     monkeypatch.setattr(lockstep, "advance", spy)
     return seen
@@ -248,7 +248,7 @@ def files(run):
 @pytest.mark.slow
 @pytest.mark.parametrize("attn", ["softmax", "ssmax", "ssa"])
 def test_on_disk_a_stacked_seed_is_a_seed(tiny, lab, attn):
-    """In single precision: weights to 1e-4 of their size, but for a bias of keys that rounding alone moves."""
+    """In single precision: weights to 1e-4 of their size, but for a bias of keys that rounding alone optim."""
     spec, single = tiny("linear", attn), beside(lab, "single")
     ensembles.train_together(runs(lab, spec), lab)
     for seed in SEEDS:
@@ -440,10 +440,10 @@ def test_a_seed_that_fails_is_told_at_the_end(sweep, monkeypatch):
 def test_a_signal_stops_all_seeds_and_they_go_on(sweep, tmp_path, monkeypatch):
     numbers = {20: signal.SIGINT, 30: signal.SIGTERM}
 
-    def interrupted(stack, moves, spec, seeds, step):
+    def interrupted(stack, optim, spec, seeds, step):
         if number := numbers.pop(step, None):
             signal.raise_signal(number)
-        return advance(stack, moves, spec, seeds, step)
+        return advance(stack, optim, spec, seeds, step)
 
     monkeypatch.setattr(lockstep, "advance", interrupted)
     for expected, step in ((130, 21), (75, 31)):

@@ -138,13 +138,13 @@ def test_a_state_that_was_kept_before_there_was_muon_is_read(tiny):
     """It was that of Adam alone."""
     spec = tiny("linear", "softmax", "train.steps=2")
     model, task = setup(spec)
-    moves = optimizer(model, spec.train)
-    engine = prepare(model, task, moves, spec.train)
+    optim = optimizer(model, spec.train)
+    engine = prepare(model, task, optim, spec.train)
     engine.step(task.sample(stream(0), 4, 5), torch.arange(10), 0.001)
     other = optimizer(model, spec.train)
-    other.load_state_dict(moves.adam.state_dict())
-    for p in moves.numbers:
-        assert torch.equal(other.adam.state[p]["exp_avg"], moves.adam.state[p]["exp_avg"])
+    other.load_state_dict(optim.adam.state_dict())
+    for p in optim.params:
+        assert torch.equal(other.adam.state[p]["exp_avg"], optim.adam.state[p]["exp_avg"])
 
 
 def test_schedules_by_hand():

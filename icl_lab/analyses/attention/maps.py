@@ -45,7 +45,7 @@ def maps(
     def see(layer: int, w: Tensor, z: Tensor) -> None:
         if layer in layers:
             at = layers.index(layer)
-            # A device may have no double precision: bring first, widen then.
+            # A device may have no double precision: bring first, upcast then.
             w, z = (part[:, list(heads), first:].cpu().double() for part in (w, z))
             weights[at] += w.sum(0) / b
             squares[at] += w.square().sum(0) / b

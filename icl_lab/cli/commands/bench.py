@@ -45,7 +45,7 @@ def bench(
 
     import torch
 
-    from icl_lab.bench import base, book, measure
+    from icl_lab.bench import base, measure, table
     from icl_lab.evidence.layer import own_studies
     from icl_lab.runs import environment
 
@@ -53,20 +53,20 @@ def bench(
         torch.set_num_threads(threads)
     here = environment.device(device)
     folder = own_studies(results) / "bench"
-    table, about = folder / "bench.csv", folder / "env.json"
-    old = book.read(table.read_text()) if table.exists() else []
+    rows_file, about = folder / "bench.csv", folder / "env.json"
+    old = table.read(rows_file.read_text()) if rows_file.exists() else []
     known = json.loads(about.read_text()) if about.exists() else {}
     parts = [part for part in PARTS if part in (only or PARTS)]
     rows = list(measure(parts, base.Bench(here, pairs, minutes, setup, say=say, tick=Bar())))
     # Parts that were measured at other times keep their rows, and each its own environment.
     env = environment.environment(here, typed())
     known |= {f"{part} on {here.type}": env for part in parts}
-    write(table, book.as_csv(book.merge(old, rows)).encode())
+    write(rows_file, table.as_csv(table.merge(old, rows)).encode())
     write(about, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
     if as_json:
-        out(book.as_json(rows))
+        out(table.as_json(rows))
     else:
-        out("\n".join(book.table(rows)))
+        out("\n".join(table.table(rows)))
     done = say if as_json else out
     done(f"wrote {folder}: bench.csv, env.json")
     done(f"next: {then('costs')}   (what each rule costs at other lengths)")

@@ -4,22 +4,22 @@ import pytest
 
 from icl_lab.errors import Diverged, Stopped
 from icl_lab.pipeline import sweep
-from icl_lab.runs import at_work, manifest
-from icl_lab.runs.at_work import AtWork, heard, thinned, told
+from icl_lab.runs import manifest, status
+from icl_lab.runs.status import StatusFile, read_status, report_status, thinned
 from icl_lab.runs.verify import everything
 
 
 @pytest.fixture
 def words(monkeypatch):
     """All that runs say, in order; nothing is too early to be said."""
-    monkeypatch.setattr(at_work, "EVERY", 0.0)
-    before, said = at_work.publish, []
+    monkeypatch.setattr(status, "EVERY", 0.0)
+    before, said = status.publish, []
 
     def publish(path, data):
         before(path, data)
-        said.append(heard(path.parent))
+        said.append(read_status(path.parent))
 
-    monkeypatch.setattr(at_work, "publish", publish)
+    monkeypatch.setattr(status, "publish", publish)
     return said
 
 
@@ -33,8 +33,8 @@ def test_a_training_and_its_test_are_told_and_nothing_is_left(tiny, lab, words):
     rows = [(int(row["step"]), row["loss"]) for row in run.history()]
     assert train[-1].losses == rows
     assert test[-1].done == test[-1].total
-    assert not (run.folder / at_work.NAME).exists()
-    assert at_work.NAME not in manifest.read(run.folder)
+    assert not (run.folder / status.NAME).exists()
+    assert status.NAME not in manifest.read(run.folder)
     assert [finding.state for finding in everything(lab.store.root)] == ["whole"]
 
 
@@ -45,7 +45,7 @@ def test_one_that_is_stopped_leaves_no_word_and_goes_on_with_its_curve(tiny, lab
     object.__setattr__(lab, "stopping", lambda: bool(words) and words[-1].done >= 50)
     with pytest.raises(Stopped):
         sweep(spec, 0, lab)
-    assert not (run.folder / at_work.NAME).exists()
+    assert not (run.folder / status.NAME).exists()
     words.clear()
     object.__setattr__(lab, "stopping", lambda: False)
     sweep(spec, 0, lab)
@@ -54,21 +54,21 @@ def test_one_that_is_stopped_leaves_no_word_and_goes_on_with_its_curve(tiny, lab
 
 
 def test_words_come_no_closer_than_they_should_but_each_stage_begins_with_one(tmp_path):
-    word = AtWork(tmp_path, "cpu")
+    word = StatusFile(tmp_path, "cpu")
     for step in range(5):
         word.train(step, 10, 1.0)
-    assert heard(tmp_path).done == 0
+    assert read_status(tmp_path).done == 0
     word.test(0, 3)
-    assert heard(tmp_path).stage == "test"
-    assert len(heard(tmp_path).losses) == 5
+    assert read_status(tmp_path).stage == "test"
+    assert len(read_status(tmp_path).losses) == 5
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Diverged, OSError])
 def test_the_word_goes_however_the_work_ends(tmp_path, error):
     def work():
-        with told(tmp_path, "cpu") as word:
+        with report_status(tmp_path, "cpu") as word:
             word.train(0, 10)
-            assert heard(tmp_path).done == 0
+            assert read_status(tmp_path).done == 0
             raise error("enough")
 
     with pytest.raises(error, match="enough"):
@@ -79,29 +79,29 @@ def test_the_word_goes_however_the_work_ends(tmp_path, error):
 def test_what_a_killed_process_left_goes_when_the_run_is_taken_up(tiny, lab):
     run = lab.store.run(tiny(), 0)
     run.begin()
-    AtWork(run.folder, "cpu").train(10, 60)
-    (run.folder / f".{at_work.NAME}-x1").write_text("half")
+    StatusFile(run.folder, "cpu").train(10, 60)
+    (run.folder / f".{status.NAME}-x1").write_text("half")
     with run.locked(lab.say):
         assert [path.name for path in run.folder.iterdir() if "at-work" in path.name] == []
 
 
 def test_a_word_of_another_version_is_none(tmp_path):
-    assert heard(tmp_path) is None
-    (tmp_path / at_work.NAME).write_text('{"stage": "dance"}')
-    assert heard(tmp_path) is None
+    assert read_status(tmp_path) is None
+    (tmp_path / status.NAME).write_text('{"stage": "dance"}')
+    assert read_status(tmp_path) is None
 
 
 def test_a_curve_is_thinned_to_its_end():
     rows = [(step, 1.0) for step in range(1, 1004)]
-    assert len(thinned(rows)) <= at_work.MOST
+    assert len(thinned(rows)) <= status.MOST
     assert thinned(rows)[-1] == rows[-1]
     assert thinned([]) == []
 
 
 def test_losses_that_are_no_finite_numbers_are_left_out(tmp_path):
-    word = AtWork(tmp_path, "cpu")
+    word = StatusFile(tmp_path, "cpu")
     word.train(50, 100, float("nan"))
-    assert heard(tmp_path).losses == []
+    assert read_status(tmp_path).losses == []
 
 
 @pytest.mark.slow
@@ -115,4 +115,4 @@ def test_seeds_that_are_trained_as_one_stack_each_say_where_they_stand(tiny, lab
     ends = sorted(run.history()[-1]["loss"] for run in runs)
     assert sorted(word.losses[-1][1] for word in last) == pytest.approx(ends)
     assert {word.since for word in words} == {0}
-    assert not any((run.folder / at_work.NAME).exists() for run in runs)
+    assert not any((run.folder / status.NAME).exists() for run in runs)

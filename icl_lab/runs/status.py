@@ -25,10 +25,10 @@ Stage = Literal["train", "test"]
 Point = TypeVar("Point")
 
 
-class Word(msgspec.Struct, frozen=True):
+class Status(msgspec.Struct, frozen=True):
     """Progress of a run: ``done`` of ``total`` steps (or shifts of the test), ``since`` the first of this process.
 
-    ``seconds`` of work in this stage, ``pause`` the time between the last two words, ``written`` the time of the clock.
+    ``seconds`` of work in this stage, ``pause`` the time between the last two writes, ``written`` the clock.
     """
 
     stage: Stage
@@ -47,8 +47,8 @@ class Word(msgspec.Struct, frozen=True):
         return max(0.0, now - self.written - max(SILENCE, 5 * self.pause))
 
 
-class AtWork:
-    """Writes the word of one run. Raises ``RunFailed`` where its folder cannot be written, as a checkpoint would."""
+class StatusFile:
+    """Status file of one run. Raises ``RunFailed`` where its folder cannot be written, as a checkpoint would."""
 
     def __init__(self, folder: Path, device: str, history: Iterable[Mapping[str, float]] = ()) -> None:
         self.path, self.device = folder / NAME, device
@@ -74,7 +74,7 @@ class AtWork:
         elif now - self._said < EVERY:
             return
         pause, self._said = (0.0 if first else now - self._said), now
-        word = Word(
+        status = Status(
             stage,
             done,
             total,
@@ -87,22 +87,22 @@ class AtWork:
             thinned(self._losses),
         )
         with writing(self.path):
-            publish(self.path, msgspec.json.encode(word))
+            publish(self.path, msgspec.json.encode(status))
 
 
 @contextmanager
-def told(folder: Path, device: str, history: Iterable[Mapping[str, float]] = ()) -> Iterator[AtWork]:
-    """Lets a run say where it stands as long as it is held; the file is gone afterwards, however it ended."""
+def report_status(folder: Path, device: str, history: Iterable[Mapping[str, float]] = ()) -> Iterator[StatusFile]:
+    """Keep the status file of a run while it is held; it is removed afterwards, however that ended."""
     try:
-        yield AtWork(folder, device, history)
+        yield StatusFile(folder, device, history)
     finally:
         (folder / NAME).unlink(missing_ok=True)
 
 
-def heard(folder: Path) -> Word | None:
-    """Returns the word of a run; None where there is none, or none that can be read."""
+def read_status(folder: Path) -> Status | None:
+    """Status of a run; None where there is none, or none that can be read."""
     try:
-        return msgspec.json.decode((folder / NAME).read_bytes(), type=Word)
+        return msgspec.json.decode((folder / NAME).read_bytes(), type=Status)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):  # nobody is at work, or it is of another version
         return None
 

@@ -1,4 +1,4 @@
-"""A folder held by one process at a time, and what writes that were killed have left in it."""
+"""Lock of a run's folder; removal of stale temporary files."""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ LOOK = 0.5  # seconds between two looks at a lock that another process has
 
 
 @contextmanager
-def held(folder: Path, say: Say, stopping: Callable[[], bool], needless: bool) -> Iterator[bool]:
+def lock_folder(folder: Path, say: Say, stopping: Callable[[], bool], needless: bool) -> Iterator[bool]:
     """Holds a folder for this process; a second process says that it waits, and then waits.
 
     Yields whether it is held. Where it cannot be written it is not, which is no error if that is ``needless``, because
@@ -25,7 +25,7 @@ def held(folder: Path, say: Say, stopping: Callable[[], bool], needless: bool) -
     lock = FileLock(folder / ".lock")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        free = _taken(lock, 0)
+        free = _acquired(lock, 0)
     except OSError as error:
         if not needless:
             raise unwritable(folder, error) from error
@@ -33,7 +33,7 @@ def held(folder: Path, say: Say, stopping: Callable[[], bool], needless: bool) -
         return
     if not free:
         say(f"another process is working on {folder}; waiting for it.")
-        while not _taken(lock, LOOK):
+        while not _acquired(lock, LOOK):
             if stopping():
                 raise Stopped("stopped while waiting for another process.")
     try:
@@ -42,7 +42,7 @@ def held(folder: Path, say: Say, stopping: Callable[[], bool], needless: bool) -
         lock.release()
 
 
-def sweep_out(folder: Path, names: Iterable[str], unsaved: str) -> None:
+def remove_stale(folder: Path, names: Iterable[str], unsaved: str) -> None:
     """Removes what is left of writes of these files, and folders whose name begins with ``unsaved``.
 
     Only while the folder is held: then nobody else writes these files.
@@ -55,7 +55,7 @@ def sweep_out(folder: Path, names: Iterable[str], unsaved: str) -> None:
         shutil.rmtree(left)
 
 
-def _taken(lock: FileLock, seconds: float) -> bool:
+def _acquired(lock: FileLock, seconds: float) -> bool:
     try:
         lock.acquire(timeout=seconds)
     except Timeout:
