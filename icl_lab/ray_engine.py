@@ -91,7 +91,7 @@ def execute(orders: Orders, files: Files, parts: Files, version: str, number: in
 
 
 class _Word:
-    """What a task tells the notes on its way; it waits for no answer."""
+    """Progress report of a task to the notes; it waits for no answer."""
 
     def __init__(self, number: int, notes: Any) -> None:
         self._number, self._notes, self._host = number, notes, socket.gethostname()

@@ -1,4 +1,4 @@
-"""Where each of many runs stands: a line each on a terminal; elsewhere one line a minute for all."""
+"""Progress board of many runs: a line each on a terminal; elsewhere one line a minute for all."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""What will be trained and about how long it takes, said before the first step."""
+"""Announcement of what will be trained and about how long it takes, before the first step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +16,7 @@ Say = Callable[[str], object]
 
 
 class Took(NamedTuple):
-    """What was measured of a specification: seconds of its training and of its test, and its parameters."""
+    """Measured time of a specification: seconds of its training and of its test, and its parameters."""
 
     training: float
     test: float
@@ -49,7 +49,7 @@ class Clock:
         return self.training(run) + self.test(run), self._took(run.spec).parameters, standing(run)
 
     def done(self, run: "Run") -> bool:
-        """Whether nothing is left to do of a run."""
+        """True if nothing is left to do of a run."""
         return run.finished if self.tested else run.trained or bool(run.diverged)
 
     def training(self, run: "Run") -> float:
@@ -82,7 +82,7 @@ class Clock:
         return known[spec.attn]
 
     def _reckoned(self, attn: str, known: Mapping[str, Took]) -> Took:
-        """What a rule takes beside others that are known: as many times as much as elsewhere, or else as much."""
+        """Estimated time of a normalizer from those that are known, by their ratio elsewhere where it is known."""
         if attn in known:
             return known[attn]
         for elsewhere in self._rules.values():

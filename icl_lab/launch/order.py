@@ -11,7 +11,7 @@ ENGINES = ("local", "ray")
 
 @dataclass(frozen=True)
 class Order:
-    """How many runs at once and where, which part of them, whether to repeat them, or only to say what would be done.
+    """Order of a command: how many runs at once and where, which part, repeated or not, or a dry run.
 
     With ``stack`` the seeds of a specification are trained in this process as one. ``device`` and ``threads`` are those
     of each run on a Ray cluster.

@@ -79,7 +79,7 @@ def sides(
 def _source(
     finished: Finished, analysis: Analysis | None, claim: Claim, found: Any, led: Sequence[int]
 ) -> tuple[bool, Source]:
-    """Whether models are asked prompts, and where both sides of a claim are read; ``led`` are seeds to leave out."""
+    """True if models are asked prompts, and where both sides of a claim are read; ``led`` are seeds to leave out."""
     if analysis is None:
         return True, quantities.from_grids(finished, claim, led)
     prompts, scale = _prompts(analysis, finished, claim), quantities.scale(finished.experiment, claim)

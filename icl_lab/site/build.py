@@ -29,7 +29,7 @@ ENV = ("device", "threads", "seconds", "commit")  # what is shown of the environ
 
 @dataclass(frozen=True)
 class Stock:
-    """What a site is made of."""
+    """Contents of a site."""
 
     results: Path
     specifications: Sequence[Specification]
@@ -56,13 +56,13 @@ class Stock:
 
     @property
     def damaged(self) -> int:
-        """How many runs and studies are damaged."""
+        """Number of damaged runs and studies."""
         seeds = sum(bool(seed.damage) for spec in self.specifications for seed in spec.seeds)
         return seeds + sum(bool(study.damage) for study in self.studies) + len(self.damages)
 
     @property
     def runs(self) -> int:
-        """How many runs there are, those of other normalizers in trained models among them."""
+        """Number of runs, those of other normalizers in trained models among them."""
         return sum(len(spec.seeds) for spec in self.specifications)
 
     @cached_property

@@ -59,7 +59,7 @@ class Judged:
 
     @property
     def page(self) -> str:
-        """Where it stands in the site, with all of its numbers."""
+        """Address in the site of its numbers."""
         return f"experiments/{address(self.experiment)}.html#{self.anchor}"
 
     @property
@@ -168,13 +168,13 @@ class Claims:
 
     @property
     def summary(self) -> str:
-        """How many of those to begin with have each verdict, in the order of what they decide."""
+        """Count of each verdict among those shown first, in the order of what they decide."""
         counts = Counter(each.verdict for each in self.first)
         return ", ".join(f"{counts[verdict]} {verdict}" for verdict in TONES if counts[verdict])
 
     @property
     def tally(self) -> str:
-        """How many have each verdict, over all scales."""
+        """Count of each verdict, over all scales."""
         counts = Counter(each.verdict for each in self.all)
         told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
         return f"{len({(each.experiment, each.claim.statement) for each in self.all})} claims, {told}"

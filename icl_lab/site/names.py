@@ -1,4 +1,4 @@
-"""Where a page or file of the site lies: names that are safe in every file system, in an address and in a script."""
+"""Paths of pages and files of the site: names that are safe in every file system, in an address and in a script."""
 
 import hashlib
 import json

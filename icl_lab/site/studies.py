@@ -60,7 +60,7 @@ class Study:
 
     @property
     def seeds(self) -> int:
-        """How many training seeds it rests on."""
+        """Number of training seeds that it rests on."""
         return len({run.seed for run in self.record.runs}) if self.record else 0
 
     @property

@@ -1,4 +1,4 @@
-"""What the pages need to know of a task: its axes and metrics in words, which are drawn first, what training was."""
+"""A task as pages need it: its axes and metrics in words, which are drawn first, what training was."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

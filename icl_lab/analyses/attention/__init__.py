@@ -30,7 +30,7 @@ OFFERED = "softmax average ssmax ssa lssa+reweight:p=15"
 
 @dataclass(frozen=True)
 class Layout:
-    """What the page will hold of some runs: the prompt, the window, the means, and the rules as a folder's name."""
+    """Contents of the page of some runs: the prompt, the window, the means, and the normalizers as a folder's name."""
 
     asked: Asked
     window: Window
@@ -149,7 +149,7 @@ class Attention(Analysis):
         return {"attention": report.figure(found, title)}
 
     def finding(self, found: Seen) -> str:
-        """What each model answers, the truth, and the key that its last query weighs most."""
+        """Answer of each model, the truth, and the key that its last query weighs most."""
         return report.finding(found)
 
     def files(self, found: Seen) -> dict[str, str | bytes]:
@@ -183,7 +183,7 @@ class Attention(Analysis):
 
 
 def card(run: Run) -> list[tuple[str, str]]:
-    """What the foot of the page says of a run."""
+    """Footer of the page on a run."""
     spec = run.spec
     return [
         ("run", f"{spec.task} / {spec.attn} / {spec.preset}-{spec.hash} / seed {run.seed}"),

@@ -155,7 +155,7 @@ def _static(found: Seen) -> tuple[list[str], list[list[str]]]:
 
 
 def _card(found: Seen, number: int) -> dict[str, Any]:
-    """What the foot of the page says of a run."""
+    """Footer of the page on a run."""
     shown = found.runs[number]
     return {
         "name": shown.name,

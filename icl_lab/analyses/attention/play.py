@@ -1,4 +1,4 @@
-"""What a page that computes must know beside its models: the prompt as numbers, what is asked, and how answers read."""
+"""Data of a live page beside its models: the prompt as numbers, the question, and the form of answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -84,7 +84,7 @@ def packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, Any]:
 
 
 def _editable(task: Task, prompt: Prompt) -> bool:
-    """Whether every token is one number that a reader can type, its role told by its place alone."""
+    """True if every token is one number that a reader can type, its role told by its place alone."""
     if task.width != 1 or task.vocabulary:
         return False
     marks = task.marks(prompt)
@@ -95,7 +95,7 @@ def _editable(task: Task, prompt: Prompt) -> bool:
 
 
 def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
-    """How an answer is written: a number between words, chosen by its sign; one of some words; or plain numbers."""
+    """Form of an answer: a number between words, chosen by its sign; one of some words; or plain numbers."""
     if not places:
         return {"kind": "numbers", "words": []}
 
@@ -123,7 +123,7 @@ def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
 
 
 def _references(task: Task, whole: Prompt, places: Sequence[int]) -> Mapping[str, list[str]]:
-    """What the task's own predictors answer to the prompt, in the words of the task."""
+    """Answers of the task's own predictors to the prompt, in the words of the task."""
     return {
         name: [task.words(outputs, whole, t)[0] for t in places]
         for name, predict in task.references().items()

@@ -1,4 +1,4 @@
-"""What was seen of one or two models: their maps of a prompt and of means over prompts, and their answers."""
+"""Attention maps of one or two models, on a prompt and as means over prompts, and their answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ THIS = "prompt"  # the frame of the prompt itself; the others are called after t
 
 @dataclass(frozen=True)
 class Reading:
-    """What one model gives: its maps of the prompt, its answers, and the roles and maps of each mean."""
+    """Maps of one model on the prompt, its answers, and the roles and maps of each mean."""
 
     maps: Maps
     answers: list[Answer]

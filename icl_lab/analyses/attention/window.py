@@ -1,4 +1,4 @@
-"""What a page shows of the models: layers, heads and queries, no more cells than a browser draws well."""
+"""Window of a page: layers, heads and queries, no more cells than a browser draws well."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -107,7 +107,7 @@ def export_normalizer(choice: str, rules: Sequence[Normalizer], heads: int, head
 
 
 def _constants(part: nn.Module) -> list[Any]:
-    """What tracing writes into a graph as it is: the class of a module, and its attributes that are no parameters."""
+    """Constants that tracing writes into a graph: the class of a module, and its attributes that are no parameters."""
     own = {name: value for name, value in vars(part).items() if name not in vars(nn.Module())}
     return [type(part), {name: value.tolist() if isinstance(value, Tensor) else value for name, value in own.items()}]
 
