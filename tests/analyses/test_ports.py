@@ -106,13 +106,13 @@ RULES = {"fading": "ssmax", "law": "ssmax-free"}
 @pytest.fixture
 def passes(monkeypatch):
     """Of each pass through a model: whether it is one of training, and whether gradients are kept for it."""
-    kept, think = [], GPT2.think
+    kept, forward = [], GPT2.forward_tensors
 
     def seen(model, *args, **options):
         kept.append((model.training, torch.is_grad_enabled()))
-        return think(model, *args, **options)
+        return forward(model, *args, **options)
 
-    monkeypatch.setattr(GPT2, "think", seen)
+    monkeypatch.setattr(GPT2, "forward_tensors", seen)
     return kept
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from icl_lab.analyses.attention import live, play
-from icl_lab.model.gpt2 import GPT2, ModelSpec, Reading
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 
 COMPUTES = {"live": 500_000, "offer": "ssmax average"}  # each normalizer takes a second
@@ -75,7 +75,7 @@ def build():
 
     def call(rule="softmax", *, seed=0, sharp=4.0, reading=None, **spec):
         shape = ModelSpec(**{"layers": 2, "heads": 4, "width": 32, **spec})
-        model = GPT2(shape, reading or Reading(1, 1, 2, 12), rule, stream(seed, "init")).eval()
+        model = GPT2(shape, reading or TokenSpec(1, 1, 2, 12), rule, stream(seed, "init")).eval()
         rng = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, part in model.named_parameters():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from icl_lab.model.gpt2 import Reading
+from icl_lab.model.gpt2 import TokenSpec
 
 PROMPT = [1.0, -0.5, -2.0, 0.7, 30.0, 1.0, 0.1, -1.0, -0.4, 0.3, 2.2, -1.7, 0.0, 5.0, -3.0, 1.0, 0.6]
 SHAPES = {
@@ -39,12 +39,12 @@ def test_many_prompts_of_any_length(build, compute, true, apart):
 
 
 def test_tokens_of_several_numbers(build, compute, true, apart):
-    model = build("lssa", reading=Reading(3, 4, 1, 12))
+    model = build("lssa", reading=TokenSpec(3, 4, 1, 12))
     assert max(apart(compute(model, [PROMPT[:15]])[0], true(model, PROMPT[:15])).values()) < 1e-5
 
 
 def test_tokens_that_are_whole_numbers(build, compute, true, apart):
-    model = build("softmax", reading=Reading(1, 7, 1, 12, vocabulary=7))
+    model = build("softmax", reading=TokenSpec(1, 7, 1, 12, vocabulary=7))
     tokens = [0, 6, 3, 3, 5, 1, 2]
     found, wanted = compute(model, [tokens])[0], true(model, tokens)
     assert found["outputs"].shape == (7, 7)
