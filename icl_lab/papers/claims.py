@@ -9,6 +9,7 @@ from typing import Any
 
 from icl_lab.analyses.frame import Analysis
 from icl_lab.comparison.statistics import Scale
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.errors import Undefined
 from icl_lab.option_values import write
 from icl_lab.papers import cost, folders, gate, quantities, verdicts
@@ -16,7 +17,7 @@ from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.quantities import Source
 from icl_lab.papers.schema import Claim, Experiment
-from icl_lab.papers.verdicts import DECIDED, Finding
+from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -98,25 +99,27 @@ def _judged(finished: Finished, claim: Claim, source: Source, scale: Scale, cost
     """
     silent = next(iter(source.silent.values()), "")
     if not source.seeds:
-        return Finding(claim, "nothing to judge" if silent else "not run", note=silent or finished.lacking(claim))
+        return Finding(
+            claim, Verdict.NOTHING_TO_JUDGE if silent else Verdict.NOT_RUN, note=silent or finished.lacking(claim)
+        )
     try:
         left, right = _values(source, claim, source.seeds, scale)
     except Undefined as reason:
-        return Finding(claim, "nothing to judge", note=str(reason.args[0]))
+        return Finding(claim, Verdict.NOTHING_TO_JUDGE, note=str(reason.args[0]))
     except KeyError as reason:  # the preset's test grid has no such cell
-        return Finding(claim, "not run", note=str(reason.args[0]))
+        return Finding(claim, Verdict.NOT_RUN, note=str(reason.args[0]))
     lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
     judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
     verdict = judge(source.noise, source.resolution, lacks, hours)
     these = _without_luck(verdict) and asks
-    if these and verdict.verdict in DECIDED:
+    if these and verdict.verdict.decided:
         bounded = judge(source.bound, source.resolution, lacks, hours)
         if bounded.verdict == verdict.verdict and not _without_luck(bounded):
             verdict, these = bounded, False
-    last = verdict.seeds[-1] if verdict.verdict in DECIDED else math.inf
+    last = verdict.seeds[-1] if verdict.verdict.decided else math.inf
     passed = tuple(seed for seed in source.silent if seed < last)
     if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
-        return Finding(claim, "nothing to judge", note=silent)
+        return Finding(claim, Verdict.NOTHING_TO_JUDGE, note=silent)
     failed = gate.failed(finished, claim, verdict.seeds)
     return replace(verdict, failed=failed, passed=passed, these_prompts=these)
 

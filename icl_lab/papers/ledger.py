@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from icl_lab import markdown as md
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.papers import claims, cost, experiment, verdicts
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs.presets import PRESETS
@@ -39,7 +40,7 @@ class Entry:
     @property
     def said(self) -> str:
         """The verdict, marked where it is one of those that may be false discoveries among so many."""
-        doubtful = self.finding.verdict in verdicts.DECIDED and self.q > RATE
+        doubtful = self.finding.verdict.decided and self.q > RATE
         return f"{self.finding.verdict} (alone)" if doubtful else str(self.finding.verdict)
 
 
@@ -78,8 +79,8 @@ def everywhere(files: Path, store: Store) -> list[Entry]:
         made = experiment.load(name, files)
         for claim in made.claims:
             there = found.get((name, claim.statement), [])
-            run = [entry for entry in there if entry.finding.verdict != "not run"]
-            rows += run or [Entry(name, made.paper, "", Finding(claim, "not run"))]
+            run = [entry for entry in there if entry.finding.verdict is not Verdict.NOT_RUN]
+            rows += run or [Entry(name, made.paper, "", Finding(claim, Verdict.NOT_RUN))]
     return rows
 
 
@@ -131,7 +132,7 @@ def table_csv(entries: Sequence[Entry]) -> str:
         if f.decision is not None and f.found is not None:
             c = f.found
             numbers = [c.scale, c.effect, c.low, c.high, f.decision.confidence, f.decision.p]
-            errors = [c.seeds_error, *c.prompts_error, f.chance if f.verdict == "inconclusive" else ""]
+            errors = [c.seeds_error, *c.prompts_error, f.chance if f.verdict is Verdict.INCONCLUSIVE else ""]
         seeds = " ".join(map(str, f.seeds))
         row = [e.experiment, e.preset, f.claim.statement, f.claim.is_, f.margin, f.verdict, *numbers, e.q, seeds]
         after: list[object] = [""] * len(LATER)
@@ -158,5 +159,4 @@ def _cells(entry: Entry, studies: str) -> list[str]:
 
 
 def _p(finding: Finding) -> float:
-    judged = finding.decision is not None and finding.verdict not in ("not learned", "one seed")
-    return finding.decision.p if judged and finding.decision is not None else math.nan
+    return finding.decision.p if finding.decision is not None and finding.verdict.tested else math.nan

@@ -4,15 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import get_args
 
 from icl_lab import markdown as md
-from icl_lab.comparison import replication
 from icl_lab.comparison.sequential import SPENT
+from icl_lab.comparison.verdict import Replicated, Verdict
 from icl_lab.papers.ledger import Entry
-from icl_lab.papers.verdicts import DECIDED, effect_words
+from icl_lab.papers.verdicts import effect_words
 
-SAYS: tuple[replication.Says, ...] = get_args(replication.Says)
 MANY = 12  # seeds of a look, from which on looks are counted together
 
 
@@ -23,11 +21,11 @@ def having_later(entries: Iterable[Entry]) -> list[Entry]:
 
 def summary(entries: Sequence[Entry]) -> str:
     """Sentences on replication: verdicts, those with enough later seeds, and what these say."""
-    there, verdicts = having_later(entries), sum(entry.finding.verdict in DECIDED for entry in entries)
+    there, verdicts = having_later(entries), sum(entry.finding.verdict.decided for entry in entries)
     if not there:
         return f"After none of {verdicts} verdicts came three or more seeds."
     counts = _counts(there)
-    found = ", ".join(f"{counts[says]} {says}" for says in SAYS)
+    found = ", ".join(f"{counts[says]} {says}" for says in Replicated)
     told = f"After {len(there)} of {verdicts} verdicts came three or more training seeds: {found}."
     shares = kept(there)
     if not shares:
@@ -43,7 +41,7 @@ def kept(entries: Iterable[Entry]) -> list[float]:
     found = []
     for entry in entries:
         later, decision = entry.finding.later, entry.finding.decision
-        sided = entry.finding.claim.is_ in ("above", "below") and entry.finding.verdict != "no difference"
+        sided = entry.finding.claim.is_ in ("above", "below") and entry.finding.verdict is not Verdict.NO_DIFFERENCE
         if later is not None and decision is not None and sided and math.isfinite(later.effect.effect):
             found.append(later.effect.effect / decision.effect.effect)
     return found
@@ -52,7 +50,7 @@ def kept(entries: Iterable[Entry]) -> list[float]:
 def table(entries: Sequence[Entry]) -> list[str]:
     """Returns the summary, what later seeds say by the look that decided, and each verdict that is not borne out."""
     there = having_later(entries)
-    lines = [summary(entries), "", *md.head(["verdicts after", *SAYS, "later effect, median share"])]
+    lines = [summary(entries), "", *md.head(["verdicts after", *Replicated, "later effect, median share"])]
     groups = [(f"{look} seeds", [look]) for look in SPENT if look < MANY]
     groups.append((f"{MANY} seeds or more", [look for look in SPENT if look >= MANY]))
     for words, looks in groups:
@@ -60,15 +58,17 @@ def table(entries: Sequence[Entry]) -> list[str]:
         counts = _counts(these)
         shares = kept(these)
         share = f"{median(shares):.2f} of {len(shares)}" if shares else "—"
-        lines.append(md.row([words, *(str(counts[says]) for says in SAYS), share]))
-    doubtful = [entry for entry in there if entry.finding.later and entry.finding.later.says != "borne out"]
+        lines.append(md.row([words, *(str(counts[says]) for says in Replicated), share]))
+    doubtful = [
+        entry for entry in there if entry.finding.later and entry.finding.later.says is not Replicated.BORNE_OUT
+    ]
     if doubtful:
-        lines += ["", *md.head(["not borne out", "scale", "verdict", "at the verdict", "later seeds"])]
+        lines += ["", *md.head([Replicated.NOT_BORNE_OUT, "scale", "verdict", "at the verdict", "later seeds"])]
         lines += [_doubt(entry) for entry in doubtful]
     return lines
 
 
-def _counts(entries: Iterable[Entry]) -> Counter[replication.Says]:
+def _counts(entries: Iterable[Entry]) -> Counter[Replicated]:
     return Counter(entry.finding.later.says for entry in entries if entry.finding.later is not None)
 
 

@@ -5,30 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 from scipy.stats import false_discovery_control
 
 from icl_lab.comparison import replication, sequential
 from icl_lab.comparison.replication import Replication
-from icl_lab.comparison.sequential import Decision, Outcome
+from icl_lab.comparison.sequential import Decision
 from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
+from icl_lab.comparison.verdict import Replicated, Verdict
 from icl_lab.papers.schema import Claim
 from icl_lab.registry import require
 
-Verdict = Literal[
-    "supported",
-    "contradicted",
-    "no difference",
-    "inconclusive",
-    "one seed",
-    "not learned",
-    "nothing to judge",
-    "not run",
-]
-DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "no difference")
-assert set(get_args(Outcome)) <= set(get_args(Verdict))
 LIKELY = 0.1  # a chance to decide a claim that is worth its seeds
 
 RULE = (
@@ -89,7 +77,7 @@ class Finding:
         told = effect_words(self.found, self.seeds) + ", these prompts" * self.these_prompts
         passed = f"nothing to judge in {span(self.passed)}" if self.passed else ""
         again = ""
-        if self.later is not None and self.later.says != "borne out":
+        if self.later is not None and self.later.says is not Replicated.BORNE_OUT:
             again = f"{self.later.says} by later seeds: {effect_words(self.later.effect, self.later_seeds)}"
         return "; ".join(filter(None, (told, self.note, self.failed, led, passed, again)))
 
@@ -102,7 +90,7 @@ class Finding:
     @cached_property
     def chance(self) -> float:
         """The chance that up to 64 seeds decide an open claim."""
-        if self.decision is None or self.verdict != "inconclusive":
+        if self.decision is None or self.verdict is not Verdict.INCONCLUSIVE:
             return 0.0
         effect, have = self.decision.effect, len(self.seeds)
         luck = effect.prompts_error
@@ -113,10 +101,10 @@ class Finding:
     @property
     def outlook(self) -> str:
         """Outlook of an open claim in words: seeds and hours of one core, or more test prompts."""
-        few = self.decision is not None and self.verdict == "inconclusive"
-        if self.verdict == "one seed" or (few and len(self.seeds) < min(sequential.SPENT)):
+        few = self.decision is not None and self.verdict is Verdict.INCONCLUSIVE
+        if self.verdict is Verdict.ONE_SEED or (few and len(self.seeds) < min(sequential.SPENT)):
             return f"{_more(min(sequential.SPENT) - len(self.seeds))} for a first look"
-        if self.verdict != "inconclusive" or self.decision is None:
+        if self.verdict is not Verdict.INCONCLUSIVE or self.decision is None:
             return ""
         if (more := self.more) is not None:
             cost = "" if math.isnan(self.hours) else f", {more * self.hours:.2g} h of one core"
@@ -129,7 +117,7 @@ class Finding:
 
     def _look(self, beyond: int, *, all_prompts: bool = False) -> int | None:
         """The look beyond so many seeds that would decide an open claim, on these test prompts or on all there are."""
-        if self.decision is None or self.verdict != "inconclusive" or math.isnan(self.decision.deviation):
+        if self.decision is None or self.verdict is not Verdict.INCONCLUSIVE or math.isnan(self.decision.deviation):
             return None
         relation, effect, spread = self.claim.is_, self.decision.effect, self.decision.deviation
         luck = (0.0, 0.0) if all_prompts else effect.prompts_error
@@ -165,14 +153,15 @@ def judge(
         told = "; ".join(f"{of}: {span(which)}" for of, which in lost if which)
         lacks = unlearned(len(seeds))
         why = lacks or f"answers that are no finite numbers ({told})"
-        return Finding(claim, "not learned" if lacks else "inconclusive", seeds=tuple(seeds), note=why)
+        return Finding(claim, Verdict.NOT_LEARNED if lacks else Verdict.INCONCLUSIVE, seeds=tuple(seeds), note=why)
     margin = margin_of(claim, scale)
     decision = sequential.decide(
         claim.is_, left, right, scale, margin, noise, resolution, lambda count: not unlearned(count)
     )
     used = tuple(seeds[: decision.seeds])
-    lacks = "" if decision.verdict in DECIDED else unlearned(decision.seeds)
-    verdict: Verdict = "not learned" if lacks else "one seed" if len(seeds) == 1 else decision.verdict
+    lacks = "" if decision.verdict.decided else unlearned(decision.seeds)
+    alone = Verdict.ONE_SEED if len(seeds) == 1 else decision.verdict
+    verdict = Verdict.NOT_LEARNED if lacks else alone
     later = replication.replicate(claim.is_, margin, decision, left, right, resolution)
     after = tuple(seeds[decision.seeds :]) if later is not None else ()
     return Finding(claim, verdict, decision, used, lacks, margin, hours, later=later, later_seeds=after)

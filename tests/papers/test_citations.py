@@ -2,6 +2,7 @@
 
 import pytest
 
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.papers import citations
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.schema import Claim, Quantity
@@ -12,7 +13,7 @@ ENTRY = Entry(
     "ssa-table1",
     "p",
     "lite",
-    Finding(Claim(statement="SSA errs less", where="w", left=SIDE, is_="below", right=SIDE), "no difference"),
+    Finding(Claim(statement="SSA errs less", where="w", left=SIDE, is_="below", right=SIDE), Verdict.NO_DIFFERENCE),
 )
 
 

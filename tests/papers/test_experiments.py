@@ -17,6 +17,7 @@ from icl_lab.analyses.learning import Learning
 from icl_lab.analyses.needle import Needle
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.comparison import outside
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
@@ -278,13 +279,13 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     made = experiment.load("small", small)
     groups = study.groups(made, lab.store, "smoke", 2, [])
     place = folders.fullest("small", lab.store, "smoke")
-    assert [f.verdict for f in claims.findings(made, lab.store, "smoke", [place])] == ["not run"] * 3
+    assert [f.verdict for f in claims.findings(made, lab.store, "smoke", [place])] == [Verdict.NOT_RUN] * 3
     assert state(made, lab.store, "smoke")[:2] == (0, 2)
     for runs in groups.values():
         for run in runs:
             sweep(run.spec, run.seed, lab)
     found = claims.findings(made, lab.store, "smoke", [place])
-    assert [f.verdict for f in found] == ["not learned", "not learned", "not run"]  # sixty steps
+    assert [f.verdict for f in found] == [Verdict.NOT_LEARNED, Verdict.NOT_LEARNED, Verdict.NOT_RUN]  # sixty steps
     assert "no cell has sigma_f=7" in found[2].words
     assert {finding.study for finding in found} == {None}  # runs tell
     assert found[0].about == ((groups["softmax"][0].spec.hash, ""),)
@@ -356,7 +357,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     assert source.noise(2) is not None
     shutil.rmtree(folder)
     lacks = claims.findings(asked, lab.store, "smoke", [place])[-1]
-    assert lacks.verdict == "not run"
+    assert lacks.verdict == Verdict.NOT_RUN
     assert "no study of prompted:big is stored here" in lacks.words
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
@@ -381,7 +382,12 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
     study_folder.publish(StudyRecord("deviant", {}, []), place, tables, {})
     found = claims.findings(made, Store(tmp_path), "lite", [place])
-    assert [f.verdict for f in found] == ["supported", "contradicted", "contradicted", "no difference"]
+    assert [f.verdict for f in found] == [
+        Verdict.SUPPORTED,
+        Verdict.CONTRADICTED,
+        Verdict.CONTRADICTED,
+        Verdict.NO_DIFFERENCE,
+    ]
     assert found[2].found.effect == pytest.approx(0.67, abs=0.05)
     assert {finding.study for finding in found} == {place}
     assert {f.study for f in claims.findings(made, Store(tmp_path), "lite", [tmp_path / "nothing"])} == {None}
@@ -390,8 +396,8 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     usual = folders.usual("ssa-table5", store, "lite")
     same, other = {"prompts": 7, "position": list(analysis.position)}, {"position": [1, 2]}
     for options, verdict, remarks in (
-        (same, "supported", []),
-        (other, "not run", ["asked with position=1,2 (now 0): no claim is read from it."]),
+        (same, Verdict.SUPPORTED, []),
+        (other, Verdict.NOT_RUN, ["asked with position=1,2 (now 0): no claim is read from it."]),
     ):
         study_folder.publish(StudyRecord("deviant", options, []), usual, tables, {})
         _, said, found = claims.stored("ssa-table5", FOLDER, store, "lite")
@@ -513,7 +519,7 @@ def test_what_trains_nothing_is_judged_where_it_was_asked_and_once(tmp_path, lab
     publish(files / "mine.toml", text.encode())
     made = experiment.load("mine", files)
     for preset in ("nano", "lite"):
-        assert {found.verdict for found in claims.stored("mine", files, store, preset)[2]} == {"not run"}
+        assert {found.verdict for found in claims.stored("mine", files, store, preset)[2]} == {Verdict.NOT_RUN}
     members = study.groups(made, store, "lite", 3, ())
     study.publish(made, study.Order("mine", "lite"), members, lab, store.root / "experiments" / "mine-lite")
     _, said, found = claims.stored("mine", files, store, "nano")
@@ -559,8 +565,8 @@ def test_what_has_no_value_is_nothing_to_judge_and_what_is_not_there_is_not_run(
     monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
     found = claims.findings(made, Store(tmp_path), "nano", found=object())
     judged = {each.claim.metric: (each.verdict, each.words) for each in found}
-    assert judged["recovered"] == ("nothing to judge", "it changed no answer")
-    assert judged["largest"] == ("not run", "no such cell")
+    assert judged["recovered"] == (Verdict.NOTHING_TO_JUDGE, "it changed no answer")
+    assert judged["largest"] == (Verdict.NOT_RUN, "no such cell")
     assert "NOTHING TO JUDGE " in "\n".join(claims.text("saturation-every", made, found))
 
 
@@ -585,7 +591,7 @@ def test_a_verdict_that_stands_the_most_luck_is_told_with_it(tmp_path, monkeypat
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: most)
     found = claims.findings(made, Store(tmp_path), "nano", found=object())
     told = next(each for each in found if each.claim.metric == "recovered")
-    assert (told.verdict, told.these_prompts) == ("supported", not stands)
+    assert (told.verdict, told.these_prompts) == (Verdict.SUPPORTED, not stands)
     assert ("these prompts" in told.words) is not stands
     alone = 0.0573 / 2  # Student's half width of the seeds at 99 %
     half = math.hypot(alone * 2, 2.5758 * 2 * most) if stands else alone * 2
@@ -620,10 +626,10 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
     monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: math.nan)
     told = judged(0, 1, 2, 3, 4)
-    assert (told.verdict, told.seeds, told.suggested_by) == ("no difference", (1, 3, 4), (0, 2))
+    assert (told.verdict, told.seeds, told.suggested_by) == (Verdict.NO_DIFFERENCE, (1, 3, 4), (0, 2))
     assert told.words.endswith("suggested by seeds 0, 2, left out")
     alone = judged(0, 2)
-    assert (alone.verdict, alone.words) == ("not run", "suggested by seeds 0, 2, left out")
+    assert (alone.verdict, alone.words) == (Verdict.NOT_RUN, "suggested by seeds 0, 2, left out")
     elsewhere = judged(0, 1, 2, 3, 4, preset="lite2")
     assert (elsewhere.seeds, elsewhere.suggested_by) == ((0, 1, 2, 3, 4), ())
 
@@ -651,15 +657,15 @@ def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monk
 
     monkeypatch.setattr(Saturation, "value", value)
     first = judged([0, 1, 2, 3])
-    assert (first.verdict, first.seeds, first.passed) == ("supported", (0, 2, 3), (1,))
+    assert (first.verdict, first.seeds, first.passed) == (Verdict.SUPPORTED, (0, 2, 3), (1,))
     unknown = "not known whether 'softmax' learned the task: not tested"
     assert first.words.endswith(f"seeds 0, 2, 3, these prompts; {unknown}; nothing to judge in seed 1")
     later = judged([0, 1, 2, 3, 4, 5, 6, 7])
-    assert (later.verdict, later.seeds, later.passed) == ("supported", (0, 2, 3), (1,))
+    assert (later.verdict, later.seeds, later.passed) == (Verdict.SUPPORTED, (0, 2, 3), (1,))
     few = judged([0, 1, 4, 5])
-    assert (few.verdict, few.words) == ("nothing to judge", "it changed no answer")
+    assert (few.verdict, few.words) == (Verdict.NOTHING_TO_JUDGE, "it changed no answer")
     healed[5] = healed.pop(3)
     half = judged([0, 1, 2, 3, 4, 5])  # three seeds before the verdict tell nothing, three tell something
-    assert (half.verdict, half.words) == ("nothing to judge", "it changed no answer")
+    assert (half.verdict, half.words) == (Verdict.NOTHING_TO_JUDGE, "it changed no answer")
     most = judged([0, 1, 2, 4, 5])
-    assert (most.verdict, most.seeds, most.passed) == ("supported", (0, 2, 5), (1, 4))
+    assert (most.verdict, most.seeds, most.passed) == (Verdict.SUPPORTED, (0, 2, 5), (1, 4))

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from icl_lab.comparison.statistics import evaluation_interval, resampled
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.papers import claims, cost, experiment, gate, quantities
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim, Quantity
@@ -66,10 +67,10 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     about.right.cells["sigma_f"] = [40.0]
     made = replace(finished.experiment, claims=[about])
     found = claims.findings(made, finished.store, "smoke")[0]
-    assert (found.verdict, found.seeds) == ("supported", (2, 0, 1))
+    assert (found.verdict, found.seeds) == (Verdict.SUPPORTED, (2, 0, 1))
     finished.errors["softmax"][1] = 1.9
     found = claims.findings(made, finished.store, "smoke")[0]
-    assert (found.verdict, found.seeds) == ("not learned", (2, 0, 1, 4, 5))
+    assert (found.verdict, found.seeds) == (Verdict.NOT_LEARNED, (2, 0, 1, 4, 5))
 
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.papers import experiment, ledger
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.schema import Claim, Quantity
@@ -36,7 +37,7 @@ def test_false_discovery_rates_are_over_what_is_judged():
         [
             Entry("one", "p", "lite", found(*CLEAR)),
             Entry("two", "p", "lite", found(*WIDE, statement="t")),
-            Entry("three", "p", "lite", Finding(claim("u"), "not run")),
+            Entry("three", "p", "lite", Finding(claim("u"), Verdict.NOT_RUN)),
             Entry("four", "p", "lite", found(0.5, statement="v")),  # one seed
         ]
     )
@@ -58,14 +59,17 @@ def test_the_scale_with_most_seeds_is_shown_and_of_equals_the_larger():
     assert ledger.strongest([few, many]) == [many]
     large = Entry("one", "p", "lite2", found(*CLEAR))
     assert ledger.strongest([large, few]) == [large]
-    never = Entry("one", "p", "", Finding(claim(), "not run"))
+    never = Entry("one", "p", "", Finding(claim(), Verdict.NOT_RUN))
     assert ledger.strongest([never, few]) == [few]
     other = Entry("one", "p", "lite", found(*CLEAR, statement="t"))
     assert ledger.strongest([few, other]) == [few, other]
 
 
 def test_the_table_says_all_and_the_csv_holds_every_number():
-    entries = [Entry("one", "p", "lite", found(*CLEAR), q=0.001), Entry("one", "p", "", Finding(claim("u"), "not run"))]
+    entries = [
+        Entry("one", "p", "lite", found(*CLEAR), q=0.001),
+        Entry("one", "p", "", Finding(claim("u"), Verdict.NOT_RUN)),
+    ]
     assert ledger.tally(entries) == "2 claims: 1 supported, 1 not run"
     twice = [*entries, Entry("one", "p", "nano", found(*WIDE))]
     assert ledger.tally(twice) == "2 claims, judged 3 times, once a scale: 1 supported, 1 not run, 1 inconclusive"
@@ -116,4 +120,4 @@ def test_without_results_every_claim_stands_once_as_not_run(tmp_path):
     entries = ledger.everywhere(FILES, Store(tmp_path))
     claims = [text.statement for name in experiment.names(FILES) for text in experiment.load(name, FILES).claims]
     assert [entry.finding.claim.statement for entry in entries] == claims
-    assert {entry.finding.verdict for entry in entries} == {"not run"}
+    assert {entry.finding.verdict for entry in entries} == {Verdict.NOT_RUN}

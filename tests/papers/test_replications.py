@@ -2,6 +2,7 @@
 
 import pytest
 
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.papers import replications
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.schema import Claim, Quantity
@@ -24,7 +25,10 @@ ENTRIES = [
     entry("nothing came", *CLEAR),
     entry("open", -1.0, 1.0, 0.3),
     Entry(
-        "one", "p", "", Finding(Claim(statement="not run", where="w", left=SIDE, is_="below", right=SIDE), "not run")
+        "one",
+        "p",
+        "",
+        Finding(Claim(statement="not run", where="w", left=SIDE, is_="below", right=SIDE), Verdict.NOT_RUN),
     ),
 ]
 

@@ -116,6 +116,7 @@ def claims(preset: str, results: Path, files: Path, record: bool) -> None:
 
     Verdicts of the repository's runs are read from results/claims.csv; others are judged now.
     """
+    from icl_lab.comparison.verdict import Verdict
     from icl_lab.evidence.layer import Layer
     from icl_lab.files import write
     from icl_lab.papers import claims, cost, experiment
@@ -143,7 +144,7 @@ def claims(preset: str, results: Path, files: Path, record: bool) -> None:
         tally.update(verdicts)
     told = ", ".join(f"{count} {verdict}" for verdict, count in tally.most_common())
     out(f"{tally.total()} claims at {preset}: {told}.")
-    if tally["not run"] and (others := [each for each in PRESETS if each != preset and store.has(each)]):
+    if tally[Verdict.NOT_RUN] and (others := [each for each in PRESETS if each != preset and store.has(each)]):
         out(f"There are runs at {listed(others)} too; next: {then('claims', {'--preset': [others[0]]})}")
 
 
