@@ -17,7 +17,7 @@ from icl_lab.comparison.verdict import Replicated, Verdict
 LEAST = min(SPENT)  # fewer seeds say nothing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Replication:
     """The effect over the later seeds alone, with its 95 % interval, and what it says of the verdict."""
 
@@ -44,9 +44,9 @@ def replicate(
     low, high = right_for(relation, decision.verdict, decision.effect.effect, margin)
     later = difference(left[decision.seeds :], right[decision.seeds :], decision.effect.scale, resolution)
     if low < later.effect < high:
-        return Replication(later, Replicated.BORNE_OUT)
+        return Replication(effect=later, says=Replicated.BORNE_OUT)
     against = later.high <= low or later.low >= high
-    return Replication(later, Replicated.SPOKEN_AGAINST if against else Replicated.NOT_BORNE_OUT)
+    return Replication(effect=later, says=Replicated.SPOKEN_AGAINST if against else Replicated.NOT_BORNE_OUT)
 
 
 def right_for(relation: Relation, verdict: Verdict, effect: float, margin: float) -> tuple[float, float]:

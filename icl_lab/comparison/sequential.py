@@ -43,7 +43,7 @@ LEAST = 1e-12  # p values are not told below
 MOST = 0.499  # and not above: there the intervals of two one-sided tests have no width
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """Decision of a sequential test: the verdict, and the effect with its interval at the look that it rests on."""
 
@@ -117,9 +117,8 @@ def decide(
     allowed = looks(len(left))
     if not allowed:
         found = paired(right, left, scale)
-        return Decision(
-            Verdict.INCONCLUSIVE, found if len(left) == 1 else _widened(found, noise(len(left))), 0.95, math.nan
-        )
+        effect = found if len(left) == 1 else _widened(found, noise(len(left)))
+        return Decision(verdict=Verdict.INCONCLUSIVE, effect=effect, confidence=0.95, p=math.nan)
     valid = 1.0
     verdict = Verdict.INCONCLUSIVE
     for seeds, error in allowed:
@@ -131,7 +130,8 @@ def decide(
         if verdict.decided:
             break
     low, high = effect.interval(1 - error)
-    return Decision(verdict, replace(effect, low=low, high=high), 1 - error, max(LEAST, valid))
+    effect = replace(effect, low=low, high=high)
+    return Decision(verdict=verdict, effect=effect, confidence=1 - error, p=max(LEAST, valid))
 
 
 def difference(left: Sequence[float], right: Sequence[float], scale: Scale, resolution: float = 0.0) -> Effect:

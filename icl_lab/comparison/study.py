@@ -272,8 +272,18 @@ def broken(a: Sequence[float], b: Sequence[float], scale: Scale) -> Effect:
     lost = [sum(not math.isfinite(value) for value in side) for side in (a, b)]
     effect = math.nan if lost[0] == lost[1] else math.copysign(math.inf, lost[1] - lost[0])
     wins = sum((x > y) + (x == y) / 2 for x, y in zip(a, b, strict=True)) / len(a)
-    nan = math.nan
-    return Effect(scale, len(a), effect, nan, nan, nan, wins, nan, nan, (NOT_FINITE,))
+    return Effect(
+        scale=scale,
+        seeds=len(a),
+        effect=effect,
+        low=math.nan,
+        high=math.nan,
+        middle=math.nan,
+        wins=wins,
+        p_t=math.nan,
+        p_flip=math.nan,
+        notes=(NOT_FINITE,),
+    )
 
 
 def compare(study: Study) -> list[dict[str, Any]]:

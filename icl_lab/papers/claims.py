@@ -99,29 +99,28 @@ def _judged(finished: Finished, claim: Claim, source: Source, scale: Scale, cost
     """
     silent = next(iter(source.silent.values()), "")
     if not source.seeds:
-        return Finding(
-            claim, Verdict.NOTHING_TO_JUDGE if silent else Verdict.NOT_RUN, note=silent or finished.lacking(claim)
-        )
+        verdict = Verdict.NOTHING_TO_JUDGE if silent else Verdict.NOT_RUN
+        return Finding(claim=claim, verdict=verdict, note=silent or finished.lacking(claim))
     try:
         left, right = _values(source, claim, source.seeds, scale)
     except Undefined as reason:
-        return Finding(claim, Verdict.NOTHING_TO_JUDGE, note=str(reason.args[0]))
+        return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=str(reason.args[0]))
     except KeyError as reason:  # the preset's test grid has no such cell
-        return Finding(claim, Verdict.NOT_RUN, note=str(reason.args[0]))
+        return Finding(claim=claim, verdict=Verdict.NOT_RUN, note=str(reason.args[0]))
     lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
     judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
-    verdict = judge(source.noise, source.resolution, lacks, hours)
-    these = _without_luck(verdict) and asks
-    if these and verdict.verdict.decided:
+    found = judge(source.noise, source.resolution, lacks, hours)
+    these = _without_luck(found) and asks
+    if these and found.verdict.decided:
         bounded = judge(source.bound, source.resolution, lacks, hours)
-        if bounded.verdict == verdict.verdict and not _without_luck(bounded):
-            verdict, these = bounded, False
-    last = verdict.seeds[-1] if verdict.verdict.decided else math.inf
+        if bounded.verdict == found.verdict and not _without_luck(bounded):
+            found, these = bounded, False
+    last = found.seeds[-1] if found.verdict.decided else math.inf
     passed = tuple(seed for seed in source.silent if seed < last)
-    if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
-        return Finding(claim, Verdict.NOTHING_TO_JUDGE, note=silent)
-    failed = gate.failed(finished, claim, verdict.seeds)
-    return replace(verdict, failed=failed, passed=passed, these_prompts=these)
+    if len(passed) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
+        return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=silent)
+    failed = gate.failed(finished, claim, found.seeds)
+    return replace(found, failed=failed, passed=passed, these_prompts=these)
 
 
 def _without_luck(finding: Finding) -> bool:

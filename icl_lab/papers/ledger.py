@@ -27,7 +27,7 @@ LATER = ("later_effect", "later_low", "later_high", "later_seeds", "later")
 ERRORS = ("seeds_error", "prompts_error_below", "prompts_error_above", "chance")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One claim at one scale. ``q`` is the false discovery rate at which it is still among the discoveries there."""
 
@@ -53,7 +53,7 @@ def at(files: Path, store: Store, preset: str) -> list[Entry]:
     entries, costs = list[Entry](), cost.Costs(store, preset)
     for name in experiment.names(files):
         made, _, found = claims.stored(name, files, store, preset, costs)
-        entries += [Entry(name, made.paper, preset, finding) for finding in found]
+        entries += [Entry(experiment=name, paper=made.paper, preset=preset, finding=finding) for finding in found]
     return among(entries)
 
 
@@ -80,7 +80,8 @@ def everywhere(files: Path, store: Store) -> list[Entry]:
         for claim in made.claims:
             there = found.get((name, claim.statement), [])
             run = [entry for entry in there if entry.finding.verdict is not Verdict.NOT_RUN]
-            rows += run or [Entry(name, made.paper, "", Finding(claim, Verdict.NOT_RUN))]
+            never = Finding(claim=claim, verdict=Verdict.NOT_RUN)
+            rows += run or [Entry(experiment=name, paper=made.paper, preset="", finding=never)]
     return rows
 
 

@@ -31,7 +31,7 @@ CONFIDENCE = 0.95  # of what hangs on the prompts
 PART = 4  # of the prompts of an analysis, one in so many is counted at the least
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """Source of a claim's two sides: the training seeds that both have, their values, the variance over prompts.
 
@@ -103,9 +103,10 @@ def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = (
     noise = _luck(on_resamples, sides, seeds, others, scale(experiment, claim))
     bound = _most_luck(prompts_error, sides, seeds, scale(experiment, claim))
     if scale(experiment, claim) == "log-ratio" or not seeds:
-        return Source(read, seeds, noise, bound, suggested_by=others)
+        return Source(read=read, seeds=seeds, noise=noise, bound=bound, suggested_by=others)
     counts = finished.measured(claim.left.of, seeds[0])[0].frame["count"]
-    return Source(read, seeds, noise, bound, 1 / float(counts.max()), suggested_by=others)
+    step = 1 / float(counts.max())
+    return Source(read=read, seeds=seeds, noise=noise, bound=bound, resolution=step, suggested_by=others)
 
 
 def _apart(seeds: Sequence[int], suggested_by: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -158,7 +159,11 @@ def _most_luck(
     def bound(count: int) -> Evaluation | None:
         most = fmean(map(error, seeds[:count]))
         half = float(ndtri((1 + CONFIDENCE) / 2)) * most
-        return None if math.isnan(half) else Evaluation(scale, 0.0, -half, half, CONFIDENCE)
+        return (
+            None
+            if math.isnan(half)
+            else Evaluation(scale=scale, effect=0.0, low=-half, high=half, confidence=CONFIDENCE)
+        )
 
     return bound
 
@@ -202,7 +207,15 @@ def from_analysis(
 
     sides = claim.left, claim.right
     noise, bound = _luck(on_resamples, sides, told, others, scale), _most_luck(prompts_error, sides, told, scale)
-    return Source(read, told, noise, bound, resolution, silent, others)
+    return Source(
+        read=read,
+        seeds=told,
+        noise=noise,
+        bound=bound,
+        resolution=resolution,
+        silent=silent,
+        suggested_by=others,
+    )
 
 
 def stored(analysis: Analysis, folder: Path) -> Any:

@@ -38,7 +38,7 @@ RULE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """Finding on a claim at one scale: the verdict, the look that it rests on, and what more would decide it."""
 
@@ -153,7 +153,8 @@ def judge(
         told = "; ".join(f"{of}: {span(which)}" for of, which in lost if which)
         lacks = unlearned(len(seeds))
         why = lacks or f"answers that are no finite numbers ({told})"
-        return Finding(claim, Verdict.NOT_LEARNED if lacks else Verdict.INCONCLUSIVE, seeds=tuple(seeds), note=why)
+        verdict = Verdict.NOT_LEARNED if lacks else Verdict.INCONCLUSIVE
+        return Finding(claim=claim, verdict=verdict, seeds=tuple(seeds), note=why)
     margin = margin_of(claim, scale)
     decision = sequential.decide(
         claim.is_, left, right, scale, margin, noise, resolution, lambda count: not unlearned(count)
@@ -164,7 +165,17 @@ def judge(
     verdict = Verdict.NOT_LEARNED if lacks else alone
     later = replication.replicate(claim.is_, margin, decision, left, right, resolution)
     after = tuple(seeds[decision.seeds :]) if later is not None else ()
-    return Finding(claim, verdict, decision, used, lacks, margin, hours, later=later, later_seeds=after)
+    return Finding(
+        claim=claim,
+        verdict=verdict,
+        decision=decision,
+        seeds=used,
+        note=lacks,
+        margin=margin,
+        hours=hours,
+        later=later,
+        later_seeds=after,
+    )
 
 
 def margin_of(claim: Claim, scale: Scale) -> float:

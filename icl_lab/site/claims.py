@@ -218,7 +218,9 @@ def judged(store: Store, files: Path, told: Told = lambda *_: None, grids: Grids
                 rows: Sequence[Row] = known.get((name, preset), [])
                 if not (rows and record.current(name, fitting, store, preset, rows)):
                     fitting, _, new = claims.stored(name, files, store, preset, costs[preset])
-                    rows = record.judged(Entry(name, made.paper, preset, each) for each in new)
+                    rows = record.judged(
+                        Entry(experiment=name, paper=made.paper, preset=preset, finding=each) for each in new
+                    )
                 if any(row["verdict"] != Verdict.NOT_RUN for row in rows):
                     here, compared = _with_values(name, fitting, store, preset, rows, grids)
                     found, beside = found + here, beside + compared

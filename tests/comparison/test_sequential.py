@@ -100,7 +100,7 @@ def test_seeds_between_two_looks_wait_for_the_next():
 
 def test_the_luck_of_prompts_keeps_a_look_open():
     left = [1.0, 1.2, 1.1]
-    luck = Evaluation("difference", 1.1, 0.0, 2.2)
+    luck = Evaluation(scale="difference", effect=1.1, low=0.0, high=2.2)
     wide = decide("above", left, [0.0] * 3, "difference", M, lambda seeds: luck)
     assert wide.verdict == Verdict.INCONCLUSIVE
     half = math.hypot(9.925 * 0.1 / math.sqrt(3), 1.1 * 2.5758 / 1.95996)

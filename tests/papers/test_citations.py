@@ -10,10 +10,13 @@ from icl_lab.papers.verdicts import Finding
 
 SIDE = Quantity("a")
 ENTRY = Entry(
-    "ssa-table1",
-    "p",
-    "lite",
-    Finding(Claim(statement="SSA errs less", where="w", left=SIDE, is_="below", right=SIDE), Verdict.NO_DIFFERENCE),
+    experiment="ssa-table1",
+    paper="p",
+    preset="lite",
+    finding=Finding(
+        claim=Claim(statement="SSA errs less", where="w", left=SIDE, is_="below", right=SIDE),
+        verdict=Verdict.NO_DIFFERENCE,
+    ),
 )
 
 

@@ -59,7 +59,8 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     finished.errors["softmax"] += [0.1, 1.9, 1.9]
     errors = {2: 9.0, 0: 10.0, 1: 11.0, 4: 10.0, 5: 10.0}
     source = quantities.Source(
-        lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0), [*errors]
+        read=lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0),
+        seeds=[*errors],
     )
     monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
     monkeypatch.setattr(claims, "Finished", lambda *given: finished)

@@ -17,7 +17,7 @@ FILES = Path(__file__).parents[2] / "experiments"
 def entries():
     """Every claim, of which nothing was run."""
     return [
-        Entry(name, made.paper, "", Finding(claim, Verdict.NOT_RUN))
+        Entry(experiment=name, paper=made.paper, preset="", finding=Finding(claim=claim, verdict=Verdict.NOT_RUN))
         for name in experiment.names(FILES)
         for made in [experiment.load(name, FILES)]
         for claim in made.claims

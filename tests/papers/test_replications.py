@@ -13,7 +13,12 @@ SIDE = Quantity("a", {"sigma_f": [1.0]})
 
 def entry(statement, *left, is_="below"):
     claim = Claim(statement=statement, where="w", left=SIDE, is_=is_, right=SIDE)
-    return Entry("one", "p", "nano", judge(claim, range(len(left)), left, [0.0] * len(left), "difference"))
+    return Entry(
+        experiment="one",
+        paper="p",
+        preset="nano",
+        finding=judge(claim, range(len(left)), left, [0.0] * len(left), "difference"),
+    )
 
 
 CLEAR = (-1.0, -1.01, -0.99)
@@ -25,10 +30,12 @@ ENTRIES = [
     entry("nothing came", *CLEAR),
     entry("open", -1.0, 1.0, 0.3),
     Entry(
-        "one",
-        "p",
-        "",
-        Finding(Claim(statement="not run", where="w", left=SIDE, is_="below", right=SIDE), Verdict.NOT_RUN),
+        experiment="one",
+        paper="p",
+        preset="",
+        finding=Finding(
+            claim=Claim(statement="not run", where="w", left=SIDE, is_="below", right=SIDE), verdict=Verdict.NOT_RUN
+        ),
     ),
 ]
 

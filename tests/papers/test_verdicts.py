@@ -104,7 +104,7 @@ def test_a_claim_that_hangs_on_its_test_prompts_says_so():
     left = [math.exp(0.45), math.exp(0.5), math.exp(0.55)]
 
     def found(error):
-        luck = Evaluation("log-ratio", 0.5, 0.5 - 1.96 * error, 0.5 + 1.96 * error)
+        luck = Evaluation(scale="log-ratio", effect=0.5, low=0.5 - 1.96 * error, high=0.5 + 1.96 * error)
         return judge(claim("above"), range(3), left, [1.0] * 3, "log-ratio", lambda seeds: luck, hours=0.5)
 
     assert found(0.0).verdict == Verdict.SUPPORTED
