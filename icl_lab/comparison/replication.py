@@ -37,7 +37,7 @@ def replicate(
 
     Arguments are those of ``sequential.decide``. With (low, high) the effects for which the verdict is right: borne
     out, the later mean lies within; spoken against, the whole 95 % interval lies outside; else not borne out. Test
-    prompts are the same for all seeds: their luck is no part of this interval.
+    prompts are the same for all seeds: their variance is no part of this interval.
     """
     if not decision.verdict.decided or len(left) - decision.seeds < LEAST:
         return None

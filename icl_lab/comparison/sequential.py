@@ -78,8 +78,8 @@ def outcome(relation: Relation, margin: float, interval: Interval, error: float)
     not below: supported l' > -m, contradicted h < -m
     Source: two one-sided tests, Schuirmann 1987, J. Pharmacokinet. Biopharm. 15
     """
-    told = shown(relation, margin, *(np.array(interval(1 - share)) for share in (error, 2 * error)))
-    return next((name for name, holds in zip(DECIDING, told, strict=True) if holds), Verdict.INCONCLUSIVE)
+    holding = shown(relation, margin, *(np.array(interval(1 - share)) for share in (error, 2 * error)))
+    return next((name for name, holds in zip(DECIDING, holding, strict=True) if holds), Verdict.INCONCLUSIVE)
 
 
 def shown(relation: Relation, margin: float, wide: Array, inner: Array) -> NDArray[np.bool_]:
@@ -220,9 +220,9 @@ def decides(
     return np.asarray(shown(relation, margin, wide, inner).any(axis=0))
 
 
-def _widened(effect: Effect, luck: Evaluation | None) -> Effect:
-    """The effect with the luck of its prompts, where that is known."""
-    return effect if luck is None else effect.widened(luck)
+def _widened(effect: Effect, noise: Evaluation | None) -> Effect:
+    """The effect widened by the variance over its prompts, where that is known."""
+    return effect if noise is None else effect.widened(noise)
 
 
 def _p(relation: Relation, margin: float, interval: Interval) -> float:

@@ -102,7 +102,7 @@ class Effect:
     def widened(self, noise: "Evaluation") -> "Effect":
         """Adds the evaluation noise: half widths in quadrature, each side by itself (Zou & Donner 2008).
 
-        For seeds that were all tested on the same prompts, whose luck the spread over seeds cannot show: in simulated
+        For seeds that were all tested on the same prompts, whose noise the spread over seeds cannot show: in simulated
         studies with 64 prompts and 3 to 10 seeds the seeds alone held the truth in 61 to 89 %, widened in 93 to 97 %.
         ``p`` follows; ``p_t`` and ``p_flip`` stay those of the seeds on these prompts.
         """

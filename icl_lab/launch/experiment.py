@@ -69,8 +69,8 @@ class Step:
 def next_step(finished: Finished, findings: Sequence[Finding]) -> Step | None:
     """Return what brings the open claims with the fewest seeds to their next look; None where no look is left.
 
-    A claim that 64 seeds decide with a chance below ``LIKELY``, because the effect or the luck of the test prompts is
-    in the way, is left. Seeds that were passed over, or that led to the claim, count for no look.
+    A claim that 64 seeds decide with a chance below ``LIKELY``, because the effect or the test prompts stand
+    in the way, is left. Skipped and exploratory seeds count for no look.
     """
     looks = list[tuple[int, Claim]]()
     for found in findings:
@@ -78,7 +78,7 @@ def next_step(finished: Finished, findings: Sequence[Finding]) -> Step | None:
         hopeless = len(found.seeds) >= FIRST and found.chance < LIKELY
         # A note says why there is no number, for instance because the test grid has no such cell.
         if found.verdict.open and not found.note and after is not None and not hopeless:
-            looks.append((after + len(found.passed) + len(found.suggested_by), found.claim))
+            looks.append((after + len(found.skipped_seeds) + len(found.exploratory_seeds), found.claim))
     if not looks:
         return None
     seeds = min(look for look, _ in looks)

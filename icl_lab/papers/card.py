@@ -14,11 +14,11 @@ def card(name: str, experiment: Experiment, store: Store) -> list[str]:
         return [*lines, "    trains nothing: rules are asked without a model"]
     for preset in PRESETS:
         try:
-            finished, there, operations = state(experiment, store, preset)
+            finished, count, operations = state(experiment, store, preset)
         except BadValue as reason:  # not every variant fits every size
             lines.append(f"    {preset:6} not at this size: {reason}")
             continue
-        lines.append(f"    {preset:6} {finished} of {there} runs finished, {operations:.0e} operations a seed of all")
+        lines.append(f"    {preset:6} {finished} of {count} runs finished, {operations:.0e} operations a seed of all")
     return lines
 
 

@@ -51,40 +51,39 @@ def findings(
     """
     analysis, costs = experiment.question(), costs or cost.Costs(store, preset)
     judged, finished = [], Finished(experiment, store, preset, settings)
-    kept = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
+    studies = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
     for claim in experiment.claims:
-        scale, place = quantities.scale(experiment, claim), kept.place(claim)
-        led = claim.suggested_by.get(preset, ())
-        there = kept.found(analysis, place) if analysis is not None and found is None else found
-        asks, source = _source(finished, analysis, claim, there, led)
+        scale, place = quantities.scale(experiment, claim), studies.place(claim)
+        answers = studies.found(analysis, place) if analysis is not None and found is None else found
+        prompted, source = _source(finished, analysis, claim, answers, claim.suggested_by.get(preset, ()))
         about = tuple(finished.tested(name) for name in finished.variants_for([claim]))
-        verdict = _judged(finished, claim, source, scale, costs, asks)
-        judged.append(replace(verdict, about=about, study=place, suggested_by=tuple(source.suggested_by)))
+        verdict = _judged(finished, claim, source, scale, costs, prompted)
+        judged.append(replace(verdict, about=about, study=place, exploratory_seeds=tuple(source.exploratory_seeds)))
     return judged
 
 
 def sides(
-    finished: Finished, claim: Claim, seeds: Sequence[int], kept: folders.Studies, place: Path | None
+    finished: Finished, claim: Claim, seeds: Sequence[int], studies: folders.Studies, place: Path | None
 ) -> tuple[list[float], list[float]]:
     """Returns both sides of a claim, one number a training seed, as a verdict about these seeds was judged from them.
 
-    What an analysis found is read from ``place``, one of the folders of ``kept``. Raises ``KeyError`` where a number
+    What an analysis found is read from ``place``, one of the folders of ``studies``. Raises ``KeyError`` where a number
     is not stored.
     """
     analysis = finished.experiment.question()
-    found = None if analysis is None else kept.found(analysis, place)
+    found = None if analysis is None else studies.found(analysis, place)
     _, source = _source(finished, analysis, claim, found, ())
     return _values(source, claim, seeds, quantities.scale(finished.experiment, claim))
 
 
 def _source(
-    finished: Finished, analysis: Analysis | None, claim: Claim, found: Any, led: Sequence[int]
+    finished: Finished, analysis: Analysis | None, claim: Claim, found: Any, exploratory: Sequence[int]
 ) -> tuple[bool, Source]:
-    """Whether models are asked prompts, and where both sides of a claim are read; ``led`` are seeds to leave out."""
+    """True if models are asked prompts, and the source of both sides; ``exploratory`` seeds are left out."""
     if analysis is None:
-        return True, quantities.from_grids(finished, claim, led)
+        return True, quantities.from_grids(finished, claim, exploratory)
     prompts, scale = _prompts(analysis, finished, claim), quantities.scale(finished.experiment, claim)
-    return prompts > 0, quantities.from_analysis(analysis, found, claim, scale, prompts, led)
+    return prompts > 0, quantities.from_analysis(analysis, found, claim, scale, prompts, exploratory)
 
 
 def _values(source: Source, claim: Claim, seeds: Sequence[int], scale: Scale) -> tuple[list[float], list[float]]:
@@ -92,15 +91,17 @@ def _values(source: Source, claim: Claim, seeds: Sequence[int], scale: Scale) ->
     return ([math.exp(v) for v in left], [math.exp(v) for v in right]) if scale == "log-ratio" else (left, right)
 
 
-def _judged(finished: Finished, claim: Claim, source: Source, scale: Scale, costs: cost.Costs, asks: bool) -> Finding:
+def _judged(
+    finished: Finished, claim: Claim, source: Source, scale: Scale, costs: cost.Costs, prompted: bool
+) -> Finding:
     """Judges a claim from both sides of it as they are read.
 
-    ``asks`` says whether models are asked prompts at all, so that the luck of these has to be in the interval.
+    ``prompted``: the values are of models that were asked test prompts, whose variance has to be in the interval.
     """
-    silent = next(iter(source.silent.values()), "")
+    undefined = next(iter(source.undefined.values()), "")
     if not source.seeds:
-        verdict = Verdict.NOTHING_TO_JUDGE if silent else Verdict.NOT_RUN
-        return Finding(claim=claim, verdict=verdict, note=silent or finished.lacking(claim))
+        verdict = Verdict.NOTHING_TO_JUDGE if undefined else Verdict.NOT_RUN
+        return Finding(claim=claim, verdict=verdict, note=undefined or finished.lacking(claim))
     try:
         left, right = _values(source, claim, source.seeds, scale)
     except Undefined as reason:
@@ -110,21 +111,21 @@ def _judged(finished: Finished, claim: Claim, source: Source, scale: Scale, cost
     lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
     judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
     found = judge(source.noise, source.resolution, lacks, hours)
-    these = _without_luck(found) and asks
-    if these and found.verdict.decided:
+    these_prompts = prompted and lacks_prompt_variance(found)
+    if these_prompts and found.verdict.decided:
         bounded = judge(source.bound, source.resolution, lacks, hours)
-        if bounded.verdict == found.verdict and not _without_luck(bounded):
-            found, these = bounded, False
+        if bounded.verdict == found.verdict and not lacks_prompt_variance(bounded):
+            found, these_prompts = bounded, False
     last = found.seeds[-1] if found.verdict.decided else math.inf
-    passed = tuple(seed for seed in source.silent if seed < last)
-    if len(passed) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
-        return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=silent)
+    skipped = tuple(seed for seed in source.undefined if seed < last)
+    if len(skipped) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
+        return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=undefined)
     failed = gate.failed(finished, claim, found.seeds)
-    return replace(found, failed=failed, passed=passed, these_prompts=these)
+    return replace(found, failed=failed, skipped_seeds=skipped, these_prompts=these_prompts)
 
 
-def _without_luck(finding: Finding) -> bool:
-    """True if there is an interval that leaves out the luck of the prompts."""
+def lacks_prompt_variance(finding: Finding) -> bool:
+    """True if there is an interval that leaves out what the test prompts add."""
     effect = finding.found
     return effect is not None and not math.isnan(effect.low) and math.isnan(effect.prompts_error[0])
 
@@ -159,8 +160,8 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
 
     And which of it answers another question than is asked now, so that no claim is read from it.
     """
-    kept = {place: study_folder.read(place) for place in folders.of(name, store, preset)}
-    known = {place: study for place, study in kept.items() if study is not None}
+    places = folders.of(name, store, preset)
+    known = {place: study for place in places if (study := study_folder.read(place)) is not None}
     said = [
         f"{place} was made from another version of {name}.toml (sha256 {study.source[:8]})."
         for place, study in known.items()
@@ -171,8 +172,8 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
     now = folders.prepared(Finished(experiment, store, preset), analysis)
     for place, study in known.items():
         if other := folders.asked_otherwise(study, now):
-            told = ", ".join(f"{option}={write(there)} (now {write(here)})" for option, (there, here) in other.items())
-            said.append(f"{place} was asked with {told}: no claim is read from it.")
+            options = ", ".join(f"{name}={write(old)} (now {write(new)})" for name, (old, new) in other.items())
+            said.append(f"{place} was asked with {options}: no claim is read from it.")
     return said
 
 

@@ -59,10 +59,10 @@ def only(made: Experiment, wanted: Collection[str]) -> Experiment:
 
 def _without(made: Experiment, names: Collection[str]) -> Experiment:
     """The experiment without variants of these names, and without the claims about them."""
-    kept = [variant for variant in made.variants if variant.name not in names]
+    remaining = [variant for variant in made.variants if variant.name not in names]
     of = [{side.of.removeprefix(PRINTED) for side in (claim.left, claim.right)} for claim in made.claims]
     claims = [claim for claim, sides in zip(made.claims, of, strict=True) if sides.isdisjoint(names)]
-    return msgspec.structs.replace(made, variants=kept, claims=claims)
+    return msgspec.structs.replace(made, variants=remaining, claims=claims)
 
 
 def names(folder: Path) -> list[str]:

@@ -27,7 +27,7 @@ class Finished:
         self.specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
         self.task = tasks.build(experiment.task)
         self._read: dict[tuple[str, int, str], tuple[Grid, Errors | None]] = {}
-        self._homes: dict[tuple[str, int], dict[str, float]] = {}
+        self._in_distribution: dict[tuple[str, int], dict[str, float]] = {}
 
     def variant(self, of: str) -> Variant:
         """Returns the variant of that name, or whose printed row is named.
@@ -106,7 +106,7 @@ class Finished:
         """Returns the labels that stand beside those of the task's own axes."""
         return self.prompted[of].fixed if of.startswith(PROMPTED) else {}
 
-    def at_home(self, of: str, seed: int) -> Mapping[str, float]:
+    def errors_in_distribution(self, of: str, seed: int) -> Mapping[str, float]:
         """Returns the errors in training conditions of a trained model, with its own rule, and of the references.
 
         A model that a claim reads with another position code is asked with that of its training, where it was tested
@@ -115,13 +115,13 @@ class Finished:
         """
         run = self.tested_by(of, seed)
         key = (run.spec.hash, seed)
-        if key not in self._homes and run.finished:
+        if key not in self._in_distribution and run.finished:
             grid = self._measured(run.spec, seed, "")[0]
             known = not summary.left_out(grid, self.task, run.spec)
-            self._homes[key] = summary.at_home([grid], self.task, run.spec) if known else {}
-        return self._homes.get(key, {})
+            self._in_distribution[key] = summary.at_home([grid], self.task, run.spec) if known else {}
+        return self._in_distribution.get(key, {})
 
-    def untold(self, of: str, seeds: Iterable[int]) -> str:
+    def why_unknown(self, of: str, seeds: Iterable[int]) -> str:
         """Returns why no model of these seeds tells what it errs in training conditions, in words; nothing if it does.
 
         As a grid of theirs says: no seed has one, or which training conditions the first leaves out.

@@ -48,8 +48,8 @@ def parts(folder_name: str) -> tuple[str, str] | None:
 
 def fullest(experiment_name: str, store: Store, preset: str) -> Path:
     """Returns the folder of most runs; the version of the analysis (``Analysis.version``) counts before."""
-    there = of(experiment_name, store, preset)
-    return max(there, key=lambda place: _extent(study_folder.read(place)))
+    folders = of(experiment_name, store, preset)
+    return max(folders, key=lambda place: _extent(study_folder.read(place)))
 
 
 def _extent(study: StudyRecord | None) -> tuple[int, int]:
@@ -58,19 +58,19 @@ def _extent(study: StudyRecord | None) -> tuple[int, int]:
 
 
 def asked_otherwise(study: StudyRecord, analysis: Analysis) -> dict[str, tuple[Any, Any]]:
-    """Returns the options of a stored study that are others in the (prepared) analysis: the values there and here.
+    """Returns the options of a stored study that are others in the (prepared) analysis: the values stored and here.
 
     How many prompts are drawn is none of them: that changes how sure an answer is, not what is asked.
     """
     fields = dataclasses.fields(analysis)  # type: ignore[arg-type]
     here: dict[str, Any] = {field.name: getattr(analysis, field.name) for field in fields}
-    there = {field.name: field.default for field in fields if field.metadata.get("later")} | study.options
+    stored = {field.name: field.default for field in fields if field.metadata.get("later")} | study.options
     counts = {field.name for field in fields if "prompts" in (field.name, *field.metadata.get("names", ()))}
     plain = json.loads(json.dumps(here, default=list))  # as a record holds them
     return {
-        name: (there[name], value)
+        name: (stored[name], value)
         for name, value in plain.items()
-        if name in there and name not in counts and there[name] != value
+        if name in stored and name not in counts and stored[name] != value
     }
 
 

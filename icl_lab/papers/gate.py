@@ -37,17 +37,17 @@ def failed(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     The median says nothing about them, and an effect over seeds of which some have learned is one of two kinds mixed.
     Where no model was tested in training conditions it is not known, and said.
     """
-    told: list[str] = []
+    counts: list[str] = []
     unknown: dict[str, list[str]] = {}  # why -> which sides
     for of in dict.fromkeys(side.of for side in (claim.left, claim.right)):
         if finished.experiment.variant(of) is None:
             continue
         shares = _shares(finished, of, seeds)
         if lost := sum(not share < GATE for share in shares):
-            told.append(f"{lost} of {len(shares)} of {of}")
+            counts.append(f"{lost} of {len(shares)} of {of}")
         if not shares and not claim.ungated and (reason := _unknown(finished, of, seeds)):
             unknown.setdefault(reason, []).append(of)
-    counted = [f"tested models that have not learned: {', '.join(told)}"] if told else []
+    counted = [f"tested models that have not learned: {', '.join(counts)}"] if counts else []
     named = {why: " and ".join(f"'{of}'" for of in sides) for why, sides in unknown.items()}
     unsure = [f"not known whether {sides} learned the task: {why}" for why, sides in named.items()]
     return "; ".join(counted + unsure)
@@ -67,17 +67,17 @@ def _unknown(finished: Finished, of: str, seeds: Sequence[int]) -> str:
     """Why it is not known of any of these seeds; empty where it is, and where a task has nothing to tell it by."""
     question = finished.experiment.question()
     trained = question is None or question.trains
-    return finished.untold(of, seeds) if seeds and trained and finished.task.trivial else ""
+    return finished.why_unknown(of, seeds) if seeds and trained and finished.task.trivial else ""
 
 
 def _shares(finished: Finished, of: str, seeds: Sequence[int]) -> list[float]:
-    """The share of each of these seeds that tells one."""
+    """Normalised training error per seed; seeds without a grid are skipped."""
     return [share for seed in seeds if (share := _share(finished, of, seed)) is not None]
 
 
 def _share(finished: Finished, of: str, seed: int) -> float | None:
     """Normalised training error: 0 is the best reference, 1 the best trivial one; None unknown."""
-    values, task = finished.at_home(of, seed), finished.task
+    values, task = finished.errors_in_distribution(of, seed), finished.task
     if not values:
         return None
     trivial = [values[f"reference:{name}"] for name in task.trivial if f"reference:{name}" in values]

@@ -78,8 +78,8 @@ def everywhere(files: Path, store: Store) -> list[Entry]:
     for name in experiment.names(files):
         made = experiment.load(name, files)
         for claim in made.claims:
-            there = found.get((name, claim.statement), [])
-            run = [entry for entry in there if entry.finding.verdict is not Verdict.NOT_RUN]
+            judged = found.get((name, claim.statement), [])
+            run = [entry for entry in judged if entry.finding.verdict is not Verdict.NOT_RUN]
             never = Finding(claim=claim, verdict=Verdict.NOT_RUN)
             rows += run or [Entry(experiment=name, paper=made.paper, preset="", finding=never)]
     return rows
@@ -136,11 +136,11 @@ def table_csv(entries: Sequence[Entry]) -> str:
             errors = [c.seeds_error, *c.prompts_error, f.chance if f.verdict is Verdict.INCONCLUSIVE else ""]
         seeds = " ".join(map(str, f.seeds))
         row = [e.experiment, e.preset, f.claim.statement, f.claim.is_, f.margin, f.verdict, *numbers, e.q, seeds]
-        after: list[object] = [""] * len(LATER)
-        if f.later is not None:
-            c = f.later.effect
-            after = [c.effect, c.low, c.high, " ".join(map(str, f.later_seeds)), f.later.says]
-        writer.writerow([*row, f.outlook, *after, *errors, f.study.name if f.study else ""])
+        later: list[object] = [""] * len(LATER)
+        if f.replication is not None:
+            c = f.replication.effect
+            later = [c.effect, c.low, c.high, " ".join(map(str, f.replication_seeds)), f.replication.says]
+        writer.writerow([*row, f.outlook, *later, *errors, f.study.name if f.study else ""])
     return text.getvalue()
 
 

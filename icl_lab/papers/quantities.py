@@ -35,7 +35,8 @@ PART = 4  # of the prompts of an analysis, one in so many is counted at the leas
 class Source:
     """Source of a claim's two sides: the training seeds that both have, their values, the variance over prompts.
 
-    ``silent`` are seeds in which a side has no value, and why, and ``suggested_by`` seeds that led to the claim: they
+    ``undefined`` are seeds in which a side has no value, and why, ``exploratory_seeds`` those whose results suggested
+    the claim: they
     are none of ``seeds``.
 
     ``noise`` returns how far left - right, over the first so many seeds, hangs on the test prompts; None where what
@@ -47,8 +48,8 @@ class Source:
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
     bound: Callable[[int], Evaluation | None] = lambda seeds: None
     resolution: float = 0.0  # of a rate: one prompt in those of a cell
-    silent: Mapping[int, str] = field(default_factory=dict)
-    suggested_by: Sequence[int] = ()
+    undefined: Mapping[int, str] = field(default_factory=dict)
+    exploratory_seeds: Sequence[int] = ()
 
 
 def scale(experiment: Experiment, claim: Claim) -> Scale:
@@ -59,14 +60,14 @@ def scale(experiment: Experiment, claim: Claim) -> Scale:
     return analysis.scale_of(task, claim.metric)
 
 
-def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = ()) -> Source:
+def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()) -> Source:
     """Reads the two sides of a claim from the grids of finished runs; no seeds where nothing is there.
 
-    Those that it was ``suggested_by`` are left out.
+    The ``exploratory`` seeds, whose results suggested it, are left out.
     """
     sides, task, experiment = (claim.left, claim.right), finished.task, finished.experiment
     training = summary.training_cell(task, finished.spec(claim.left.of))
-    seeds, others = _apart(finished.seeds_of_both(claim), suggested_by)
+    seeds, exploratory = _apart(finished.seeds_of_both(claim), exploratory)
 
     def measured(side: Quantity, metric: str, seed: int, column: str = "value") -> list[float]:
         if side.of.startswith(PROMPTED):
@@ -80,8 +81,8 @@ def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = (
         return grid.values_at(cells, column)
 
     def read(side: Quantity, metric: str, seed: int) -> float:
-        told = printed.numbers(experiment, side) if side.of.startswith(PRINTED) else measured(side, metric, seed)
-        return _mean(told, task.log_scale)
+        values = printed.numbers(experiment, side) if side.of.startswith(PRINTED) else measured(side, metric, seed)
+        return _mean(values, task.log_scale)
 
     def prompts_error(side: Quantity, seed: int) -> float:
         if side.of.startswith(PRINTED):
@@ -94,38 +95,38 @@ def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = (
         if cells is None:
             return None
         reference = side.of.startswith("reference:")
-        kept = finished.errors_of_reference(side.of, cells) if reference else finished.errors(side.of, seed)
-        if kept is None:
+        errors = finished.errors_of_reference(side.of, cells) if reference else finished.errors(side.of, seed)
+        if errors is None:
             return None
-        means = resampled(np.stack([kept.at(cell).numpy() for cell in cells]), seed=0)
+        means = resampled(np.stack([errors.at(cell).numpy() for cell in cells]), seed=0)
         return np.asarray((np.log(means) if task.log_scale else means).mean(axis=1))
 
-    noise = _luck(on_resamples, sides, seeds, others, scale(experiment, claim))
-    bound = _most_luck(prompts_error, sides, seeds, scale(experiment, claim))
+    noise = _prompt_variance(on_resamples, sides, seeds, exploratory, scale(experiment, claim))
+    bound = _prompt_variance_bound(prompts_error, sides, seeds, scale(experiment, claim))
     if scale(experiment, claim) == "log-ratio" or not seeds:
-        return Source(read=read, seeds=seeds, noise=noise, bound=bound, suggested_by=others)
+        return Source(read=read, seeds=seeds, noise=noise, bound=bound, exploratory_seeds=exploratory)
     counts = finished.measured(claim.left.of, seeds[0])[0].frame["count"]
     step = 1 / float(counts.max())
-    return Source(read=read, seeds=seeds, noise=noise, bound=bound, resolution=step, suggested_by=others)
+    return Source(read=read, seeds=seeds, noise=noise, bound=bound, resolution=step, exploratory_seeds=exploratory)
 
 
-def _apart(seeds: Sequence[int], suggested_by: Sequence[int]) -> tuple[list[int], list[int]]:
+def _apart(seeds: Sequence[int], exploratory: Sequence[int]) -> tuple[list[int], list[int]]:
     """Parts seeds into those that judge a claim and those that led to it."""
-    return [seed for seed in seeds if seed not in suggested_by], [seed for seed in seeds if seed in suggested_by]
+    return [seed for seed in seeds if seed not in exploratory], [seed for seed in seeds if seed in exploratory]
 
 
-def _luck(
+def _prompt_variance(
     on_resamples: Callable[[Quantity, int], Array | None],
     sides: Sequence[Quantity],
     seeds: Sequence[int],
-    others: Sequence[int],
+    exploratory: Sequence[int],
     scale: Scale,
 ) -> Callable[[int], Evaluation | None]:
     """Standard error over prompts of left - right over the first so many seeds, from values on resamples.
 
     ``on_resamples`` returns them for a side and a seed, (1 + resamples), the same resamples for all; None where they
-    are not kept. Seeds of which they are stand for those of which they are not, a later one, or one of the ``others``
-    that led to the claim, for a look without any: the fewer they are, the more of the luck of single models is in it,
+    are not kept. Seeds of which they are stand for those of which they are not, a later one, or an exploratory
+    one, for a look without any: the fewer they are, the more it varies with single models,
     which makes it wider.
     """
 
@@ -135,15 +136,15 @@ def _luck(
         return None if left is None or right is None else left - right
 
     def noise(count: int) -> Evaluation | None:
-        told = [drawn for seed in seeds[:count] if (drawn := gap(seed)) is not None]
-        instead = (drawn for seed in (*seeds[count:], *others) if (drawn := gap(seed)) is not None)
-        told = told or list(islice(instead, 1))
-        return evaluation(np.mean(told, axis=0), scale) if told else None
+        gaps = [drawn for seed in seeds[:count] if (drawn := gap(seed)) is not None]
+        instead = (drawn for seed in (*seeds[count:], *exploratory) if (drawn := gap(seed)) is not None)
+        gaps = gaps or list(islice(instead, 1))
+        return evaluation(np.mean(gaps, axis=0), scale) if gaps else None
 
     return noise
 
 
-def _most_luck(
+def _prompt_variance_bound(
     prompts_error: Callable[[Quantity, int], float], sides: Sequence[Quantity], seeds: Sequence[int], scale: Scale
 ) -> Callable[[int], Evaluation | None]:
     """Bound of the standard error over prompts of left - right, where errors of single prompts are not kept.
@@ -169,11 +170,11 @@ def _most_luck(
 
 
 def from_analysis(
-    analysis: Analysis, found: Any, claim: Claim, scale: Scale, prompts: int, suggested_by: Sequence[int] = ()
+    analysis: Analysis, found: Any, claim: Claim, scale: Scale, prompts: int, exploratory: Sequence[int] = ()
 ) -> Source:
     """Reads both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
 
-    Seeds that it was ``suggested_by`` are left out.
+    The ``exploratory`` seeds, whose results suggested it, are left out.
 
     What is the same in every seed is a rate, known to one prompt of those that it was measured on and not better. These
     may be a part of the analysis's prompts, and are taken to be a quarter. What differs is told by its differences.
@@ -186,16 +187,16 @@ def from_analysis(
             known[key] = analysis.value(found, side.of, side.cells, metric, seed)
         return known[key]
 
-    seeds, others = _apart([] if found is None else analysis.seeds(found), suggested_by)
-    gaps, silent = set[float](), dict[int, str]()
+    seeds, exploratory = _apart([] if found is None else analysis.seeds(found), exploratory)
+    gaps, undefined = set[float](), dict[int, str]()
     for seed in seeds:
         try:
             gaps.add(read(claim.left, claim.metric, seed) - read(claim.right, claim.metric, seed))
         except Undefined as reason:
-            silent[seed] = str(reason.args[0])
+            undefined[seed] = str(reason.args[0])
         except KeyError:  # what was found has no such cell, which is said where it is read
             break
-    told = [seed for seed in seeds if seed not in silent]
+    defined = [seed for seed in seeds if seed not in undefined]
 
     def on_resamples(side: Quantity, seed: int) -> Array | None:
         return analysis.on_resamples(found, side.of, side.cells, claim.metric, seed)
@@ -206,15 +207,18 @@ def from_analysis(
         return analysis.prompts_error(found, side.of, side.cells, claim.metric, seed)
 
     sides = claim.left, claim.right
-    noise, bound = _luck(on_resamples, sides, told, others, scale), _most_luck(prompts_error, sides, told, scale)
+    noise, bound = (
+        _prompt_variance(on_resamples, sides, defined, exploratory, scale),
+        _prompt_variance_bound(prompts_error, sides, defined, scale),
+    )
     return Source(
         read=read,
-        seeds=told,
+        seeds=defined,
         noise=noise,
         bound=bound,
         resolution=resolution,
-        silent=silent,
-        suggested_by=others,
+        undefined=undefined,
+        exploratory_seeds=exploratory,
     )
 
 

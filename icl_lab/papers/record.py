@@ -78,9 +78,9 @@ def text(name: str, experiment: Experiment, rows: Sequence[Row]) -> list[str]:
 
 def judged(entries: Iterable[Entry]) -> list[dict[str, str]]:
     """Returns entries as rows of the record, without the checksum of what they were judged from."""
-    kept = list(entries)
-    rows = list(csv.DictReader(io.StringIO(ledger.table_csv(kept))))
-    for row, entry in zip(rows, kept, strict=True):
+    judged_entries = list(entries)
+    rows = list(csv.DictReader(io.StringIO(ledger.table_csv(judged_entries))))
+    for row, entry in zip(rows, judged_entries, strict=True):
         specs = " ".join(f"{spec}->{swap}" if swap else spec for spec, swap in entry.finding.about)
         row |= {"words": entry.finding.words, "specs": specs}
     return rows

@@ -75,8 +75,8 @@ def destination(experiment_name: str, store: Store, preset: str, study: StudyRec
     """
     usual = folders.usual(experiment_name, store, preset)
     places = sorted(usual.parent.glob(folders.others(usual)))
-    kept = None if usual.exists() else study_folder.read(store.study(usual))
-    if kept is None or {member.label for member in kept.runs} <= {member.label for member in study.runs}:
+    present = None if usual.exists() else study_folder.read(store.study(usual))
+    if present is None or {member.label for member in present.runs} <= {member.label for member in study.runs}:
         places.insert(0, usual)
     own = usual.with_name(f"{usual.name}-{study.hash}")
     return next((place for place in places if study_folder.free(place, study)), own)
@@ -171,14 +171,14 @@ def rebuild(
     return publishing.written(place)
 
 
-def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -> Sequence[str]:
+def redraw(known: StudyRecord, source: Path, lab: Lab, place: Path, files: Path) -> Sequence[str]:
     """Judges the claims of an experiment's analysis anew, draws its figures and writes its page, in ``place``.
 
-    From the numbers that its folder ``kept`` holds; no model is asked. Returns the names of the files. Raises
+    From the numbers that its folder ``source`` holds; no model is asked. Returns the names of the files. Raises
     ``BadValue`` where the experiment's file has changed since, or where numbers are not kept.
     """
-    study_folder.verify(kept, pictures=False)
-    refused = BadValue(f"{kept} cannot be drawn from what it holds; repeat its command: {known.command}")
+    study_folder.verify(source, pictures=False)
+    refused = BadValue(f"{source} cannot be drawn from what it holds; repeat its command: {known.command}")
     named = [name for name in experiments.names(files) if experiments.load(name, files).sha256 == known.source]
     if not named:
         raise refused
@@ -189,7 +189,7 @@ def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -
     if analysis is None or record(made, order, members, known.command).hash != known.hash:
         raise refused
     analysis = asking.checked(analysis, members)
-    found = analysis.again(kept, {label: runs[0].spec for label, runs in members.items()})
+    found = analysis.again(source, {label: runs[0].spec for label, runs in members.items()})
     if found is None:
         raise refused
     _publish_analysis(known, made, order, analysis, found, members, lab, place)

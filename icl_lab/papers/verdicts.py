@@ -51,10 +51,10 @@ class Finding:
     hours: float = math.nan  # of training, for one more seed of both sides
     failed: str = ""  # how many of these seeds have not learned their task
     these_prompts: bool = False  # the interval is about seeds alone: what single prompts add is not kept
-    passed: tuple[int, ...] = ()  # seeds passed over: what the claim is about did not occur in them
-    suggested_by: tuple[int, ...] = ()  # seeds that are there and led to the claim, so that they do not judge it
-    later: Replication | None = None  # what seeds say that came after the verdict; None where there are not enough
-    later_seeds: tuple[int, ...] = ()
+    skipped_seeds: tuple[int, ...] = ()  # what the claim is about did not occur in them
+    exploratory_seeds: tuple[int, ...] = ()  # finished, but their results suggested the claim: they do not judge it
+    replication: Replication | None = None  # over the seeds after the verdict; None where they are too few
+    replication_seeds: tuple[int, ...] = ()
     about: tuple[tuple[str, str], ...] = ()  # the hashes of the trainings that it hangs on, each with the rule put in
     study: Path | None = None  # the folder of the analysis that it is read from; None where grids of runs tell
 
@@ -71,15 +71,16 @@ class Finding:
     @property
     def words(self) -> str:
         """The effect with its interval, a ratio or a difference, and the seeds."""
-        led = f"suggested by {span(self.suggested_by)}, left out" if self.suggested_by else ""
+        exploratory = f"suggested by {span(self.exploratory_seeds)}, left out" if self.exploratory_seeds else ""
         if self.found is None:
-            return "; ".join(filter(None, (self.note, led)))
-        told = effect_words(self.found, self.seeds) + ", these prompts" * self.these_prompts
-        passed = f"nothing to judge in {span(self.passed)}" if self.passed else ""
-        again = ""
-        if self.later is not None and self.later.says is not Replicated.BORNE_OUT:
-            again = f"{self.later.says} by later seeds: {effect_words(self.later.effect, self.later_seeds)}"
-        return "; ".join(filter(None, (told, self.note, self.failed, led, passed, again)))
+            return "; ".join(filter(None, (self.note, exploratory)))
+        effect = effect_words(self.found, self.seeds) + ", these prompts" * self.these_prompts
+        skipped = f"nothing to judge in {span(self.skipped_seeds)}" if self.skipped_seeds else ""
+        replication = ""
+        if self.replication is not None and self.replication.says is not Replicated.BORNE_OUT:
+            later = effect_words(self.replication.effect, self.replication_seeds)
+            replication = f"{self.replication.says} by later seeds: {later}"
+        return "; ".join(filter(None, (effect, self.note, self.failed, exploratory, skipped, replication)))
 
     @property
     def more(self) -> int | None:
@@ -93,9 +94,8 @@ class Finding:
         if self.decision is None or self.verdict is not Verdict.INCONCLUSIVE:
             return 0.0
         effect, have = self.decision.effect, len(self.seeds)
-        luck = effect.prompts_error
         return sequential.chance_to_decide(
-            self.claim.is_, effect.effect, self.decision.deviation, self.margin, have, luck
+            self.claim.is_, effect.effect, self.decision.deviation, self.margin, have, effect.prompts_error
         )
 
     @property
@@ -120,8 +120,8 @@ class Finding:
         if self.decision is None or self.verdict is not Verdict.INCONCLUSIVE or math.isnan(self.decision.deviation):
             return None
         relation, effect, spread = self.claim.is_, self.decision.effect, self.decision.deviation
-        luck = (0.0, 0.0) if all_prompts else effect.prompts_error
-        return sequential.seeds_to_decide(relation, effect.effect, spread, self.margin, beyond, luck)
+        prompts_error = (0.0, 0.0) if all_prompts else effect.prompts_error
+        return sequential.seeds_to_decide(relation, effect.effect, spread, self.margin, beyond, prompts_error)
 
 
 def _more(seeds: int) -> str:
@@ -149,10 +149,10 @@ def judge(
         (side.of, [seed for seed, value in zip(seeds, values, strict=True) if not math.isfinite(value)])
         for side, values in ((claim.left, left), (claim.right, right))
     ]
-    if any(which for _, which in lost):
-        told = "; ".join(f"{of}: {span(which)}" for of, which in lost if which)
+    if any(lost_seeds for _, lost_seeds in lost):
+        which = "; ".join(f"{of}: {span(lost_seeds)}" for of, lost_seeds in lost if lost_seeds)
         lacks = unlearned(len(seeds))
-        why = lacks or f"answers that are no finite numbers ({told})"
+        why = lacks or f"answers that are no finite numbers ({which})"
         verdict = Verdict.NOT_LEARNED if lacks else Verdict.INCONCLUSIVE
         return Finding(claim=claim, verdict=verdict, seeds=tuple(seeds), note=why)
     margin = margin_of(claim, scale)
@@ -163,8 +163,7 @@ def judge(
     lacks = "" if decision.verdict.decided else unlearned(decision.seeds)
     alone = Verdict.ONE_SEED if len(seeds) == 1 else decision.verdict
     verdict = Verdict.NOT_LEARNED if lacks else alone
-    later = replication.replicate(claim.is_, margin, decision, left, right, resolution)
-    after = tuple(seeds[decision.seeds :]) if later is not None else ()
+    repeated = replication.replicate(claim.is_, margin, decision, left, right, resolution)
     return Finding(
         claim=claim,
         verdict=verdict,
@@ -173,8 +172,8 @@ def judge(
         note=lacks,
         margin=margin,
         hours=hours,
-        later=later,
-        later_seeds=after,
+        replication=repeated,
+        replication_seeds=tuple(seeds[decision.seeds :]) if repeated is not None else (),
     )
 
 

@@ -240,7 +240,7 @@ def _with_values(
     finished, analysis = _Read(made, store, preset), made.question()
     finished.grids = grids
     places = folders.of(name, store, preset) if analysis is not None else []
-    kept = folders.Studies(finished, analysis, places)
+    studied = folders.Studies(finished, analysis, places)
     found = []
     for claim, row in zip(made.claims, rows, strict=True):
         if row["verdict"] == Verdict.NOT_RUN:
@@ -248,7 +248,7 @@ def _with_values(
         entry = Judged(name, made, preset, claim, row)
         if entry.seeds and entry.told:
             place = next((place for place in places if place.name == row["study"]), None)
-            left, right = claims.sides(finished, claim, entry.seeds, kept, place)
+            left, right = claims.sides(finished, claim, entry.seeds, studied, place)
             entry = replace(entry, left=left, right=right)
         found.append(entry)
     compared = comparisons.against_baseline(name, finished, preset) if analysis is None else None

@@ -98,10 +98,10 @@ def test_seeds_between_two_looks_wait_for_the_next():
     assert decide("above", left[:2], [0.0] * 2, "difference", M).verdict == Verdict.INCONCLUSIVE
 
 
-def test_the_luck_of_prompts_keeps_a_look_open():
+def test_prompt_variance_keeps_a_look_open():
     left = [1.0, 1.2, 1.1]
-    luck = Evaluation(scale="difference", effect=1.1, low=0.0, high=2.2)
-    wide = decide("above", left, [0.0] * 3, "difference", M, lambda seeds: luck)
+    noise = Evaluation(scale="difference", effect=1.1, low=0.0, high=2.2)
+    wide = decide("above", left, [0.0] * 3, "difference", M, lambda seeds: noise)
     assert wide.verdict == Verdict.INCONCLUSIVE
     half = math.hypot(9.925 * 0.1 / math.sqrt(3), 1.1 * 2.5758 / 1.95996)
     assert wide.effect.high - 1.1 == pytest.approx(half, rel=1e-3)
@@ -131,7 +131,7 @@ def test_a_plan_says_the_look_at_which_effect_and_spread_would_decide():
     assert seeds_to_decide("below", 0.0, 0.1, M, 3) == 5  # no difference
 
 
-def test_a_plan_counts_the_luck_of_the_test_prompts_which_no_seed_makes_smaller():
+def test_a_plan_counts_prompt_variance_which_no_seed_makes_smaller():
     """Effect 1, deviation 1, 16 seeds (99.5 %): 0.815 of seeds and 2.81 x 0.2 of prompts make hypot 0.99."""
     assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.2, 0.0)) == 16
     assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.25, 0.0)) == 24
@@ -218,7 +218,7 @@ def test_how_often_a_verdict_is_wrong_is_told(name):
     assert f" {words}" in sequential.RISK
 
 
-def drawn(relation, seen, luck, futures=20_000):
+def drawn(relation, seen, noise, futures=20_000):
     """The share of futures, drawn seed by seed, that a look decides by 24 seeds."""
     rng = np.random.default_rng(1)
     have, deviation = len(seen), np.std(seen, ddof=1)
@@ -230,14 +230,14 @@ def drawn(relation, seen, luck, futures=20_000):
         now, intervals = whole[:, :look], []
         for tail in (SPENT[look] * ERROR / 2, SPENT[look] * ERROR):  # on each side, of the wide and the inner interval
             seeds = stdtrit(look - 1, 1 - tail) * now.std(axis=1, ddof=1) / math.sqrt(look)
-            half = np.hypot(seeds, ndtri(1 - tail) * luck)
+            half = np.hypot(seeds, ndtri(1 - tail) * noise)
             intervals.append(np.stack([now.mean(axis=1) - half, now.mean(axis=1) + half]))
         decided |= shown(relation, 0.05, *intervals).any(axis=0)
     return decided.mean()
 
 
 @pytest.mark.parametrize(
-    ("relation", "seen", "luck"),
+    ("relation", "seen", "noise"),
     [
         ("below", [-0.2, 0.0, 0.1], 0.0),
         ("above", [-0.1, 0.3, 0.5, -0.2, 0.6], 0.05),
@@ -245,19 +245,19 @@ def drawn(relation, seen, luck, futures=20_000):
         ("not above", [0.0, 0.06, 0.01], 0.01),
     ],
 )
-def test_the_chance_is_that_of_futures_drawn_seed_by_seed(relation, seen, luck, monkeypatch):
+def test_the_chance_is_that_of_futures_drawn_seed_by_seed(relation, seen, noise, monkeypatch):
     monkeypatch.setattr(sequential, "FUTURES", 20_000)
     told = chance_to_decide(
-        relation, float(np.mean(seen)), float(np.std(seen, ddof=1)), 0.05, len(seen), (luck, luck), until=24
+        relation, float(np.mean(seen)), float(np.std(seen, ddof=1)), 0.05, len(seen), (noise, noise), until=24
     )
-    chance = drawn(relation, seen, luck)
+    chance = drawn(relation, seen, noise)
     assert 0.1 < chance < 0.9
     assert told == pytest.approx(chance, abs=0.015)  # three standard errors of either
 
 
 def test_what_is_certain_and_what_is_in_vain():
     assert chance_to_decide("below", 0.0, 1e-9, 0.05, 3) == 1  # no difference, at the look after five
-    assert chance_to_decide("below", 0.05, 1e-9, 0.05, 3, (0.05, 0.05)) == 0  # the luck of the prompts stays
+    assert chance_to_decide("below", 0.05, 1e-9, 0.05, 3, (0.05, 0.05)) == 0  # the noise of the prompts stays
     assert chance_to_decide("below", 0.0, 1.0, 0.05, 64) == 0
     assert chance_to_decide("below", 0.0, math.nan, 0.05, 1) == 0
 
@@ -265,5 +265,5 @@ def test_what_is_certain_and_what_is_in_vain():
 def test_the_same_claim_has_the_same_futures_and_fewer_seeds_leave_more_open():
     few, many = (chance_to_decide("above", 0.1, 1.0, 0.05, have) for have in (3, 24))
     assert few == chance_to_decide("above", 0.1, 1.0, 0.05, 3) > 0.3 > 0.1 > many
-    told, blind = (chance_to_decide("above", 0.1, 1.0, 0.05, 3, luck) for luck in ((0.0, 0.0), (math.nan, math.nan)))
+    told, blind = (chance_to_decide("above", 0.1, 1.0, 0.05, 3, noise) for noise in ((0.0, 0.0), (math.nan, math.nan)))
     assert told == blind

@@ -221,9 +221,9 @@ def test_shared_prompts_cancel() -> None:
 
 
 def test_seeds_share_their_prompts() -> None:
-    # Two seeds with opposite luck on each prompt: their mean does not hang on the prompts at all.
-    luck = np.random.default_rng(5).normal(size=50)
-    found = st.evaluation_interval(np.zeros((2, 50)), np.stack((1 + luck, 1 - luck)), seed=0, scale="difference")
+    # Two seeds with opposite noise on each prompt: their mean does not hang on the prompts at all.
+    noise = np.random.default_rng(5).normal(size=50)
+    found = st.evaluation_interval(np.zeros((2, 50)), np.stack((1 + noise, 1 - noise)), seed=0, scale="difference")
     assert (found.low, found.high) == pytest.approx((1, 1))
 
 

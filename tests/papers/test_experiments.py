@@ -298,7 +298,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     )
     ratio = ((high[0] / low[0]) * (high[1] / low[1])) ** 0.5
     assert found[0].found.ratio[0] == pytest.approx(ratio)
-    # The luck of the prompts is in the interval, that of a reference too, whose errors are measured anew.
+    # The variance over prompts is in the interval, that of a reference too, whose errors are measured anew.
     finished = Finished(made, lab.store, "smoke")
     grid, exact, cell = groups["softmax"][0].grid(), "reference:least-squares", {"sigma_x": 1, "sigma_f": 2}
     means = finished.errors_of_reference(exact, [cell | {"length": 5}]).means()
@@ -581,8 +581,8 @@ def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("most", "stands"), [(0.01, True), (1.0, False), (math.nan, False)])
-def test_a_verdict_that_stands_the_most_luck_is_told_with_it(tmp_path, monkeypatch, most, stands):
-    """Three seeds recover 0.50 to 0.52: that stands luck of 0.01 and not of 1; prompts are named where it does not."""
+def test_a_verdict_that_stands_the_most_prompt_variance_is_told_with_it(tmp_path, monkeypatch, most, stands):
+    """Three seeds recover 0.50 to 0.52: that stands noise of 0.01 and not of 1; prompts are named where it does not."""
     made = experiment.load("saturation-every", FOLDER)
     values = {"softmax": (0.50, 0.51, 0.52)}
     monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
@@ -626,12 +626,12 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
     monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: math.nan)
     told = judged(0, 1, 2, 3, 4)
-    assert (told.verdict, told.seeds, told.suggested_by) == (Verdict.NO_DIFFERENCE, (1, 3, 4), (0, 2))
+    assert (told.verdict, told.seeds, told.exploratory_seeds) == (Verdict.NO_DIFFERENCE, (1, 3, 4), (0, 2))
     assert told.words.endswith("suggested by seeds 0, 2, left out")
     alone = judged(0, 2)
     assert (alone.verdict, alone.words) == (Verdict.NOT_RUN, "suggested by seeds 0, 2, left out")
     elsewhere = judged(0, 1, 2, 3, 4, preset="lite2")
-    assert (elsewhere.seeds, elsewhere.suggested_by) == ((0, 1, 2, 3, 4), ())
+    assert (elsewhere.seeds, elsewhere.exploratory_seeds) == ((0, 1, 2, 3, 4), ())
 
 
 def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monkeypatch, tmp_path):
@@ -657,15 +657,15 @@ def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monk
 
     monkeypatch.setattr(Saturation, "value", value)
     first = judged([0, 1, 2, 3])
-    assert (first.verdict, first.seeds, first.passed) == (Verdict.SUPPORTED, (0, 2, 3), (1,))
+    assert (first.verdict, first.seeds, first.skipped_seeds) == (Verdict.SUPPORTED, (0, 2, 3), (1,))
     unknown = "not known whether 'softmax' learned the task: not tested"
     assert first.words.endswith(f"seeds 0, 2, 3, these prompts; {unknown}; nothing to judge in seed 1")
     later = judged([0, 1, 2, 3, 4, 5, 6, 7])
-    assert (later.verdict, later.seeds, later.passed) == (Verdict.SUPPORTED, (0, 2, 3), (1,))
+    assert (later.verdict, later.seeds, later.skipped_seeds) == (Verdict.SUPPORTED, (0, 2, 3), (1,))
     few = judged([0, 1, 4, 5])
     assert (few.verdict, few.words) == (Verdict.NOTHING_TO_JUDGE, "it changed no answer")
     healed[5] = healed.pop(3)
     half = judged([0, 1, 2, 3, 4, 5])  # three seeds before the verdict tell nothing, three tell something
     assert (half.verdict, half.words) == (Verdict.NOTHING_TO_JUDGE, "it changed no answer")
     most = judged([0, 1, 2, 4, 5])
-    assert (most.verdict, most.seeds, most.passed) == (Verdict.SUPPORTED, (0, 2, 5), (1, 4))
+    assert (most.verdict, most.seeds, most.skipped_seeds) == (Verdict.SUPPORTED, (0, 2, 5), (1, 4))

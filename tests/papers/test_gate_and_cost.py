@@ -25,10 +25,10 @@ def finished(tmp_path, monkeypatch):
     made = Finished(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
     made.errors = {"softmax": [0.1, 0.1, 1.9], "wide": [0.6, 0.6, 0.1]}
 
-    def at_home(of, seed):
+    def errors_in_distribution(of, seed):
         return {made.spec(of).attn: made.errors[of][seed], "reference:zero": 2.0}
 
-    monkeypatch.setattr(made, "at_home", at_home)
+    monkeypatch.setattr(made, "errors_in_distribution", errors_in_distribution)
     return made
 
 
@@ -76,8 +76,8 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
     """1.6 where the best reference has 1.5 and the trivial one 2: a fifth of the way, though 0.8 of the loss."""
-    plain = finished.at_home
-    monkeypatch.setattr(finished, "at_home", lambda of, seed: {**plain(of, seed), "reference:best": 1.5})
+    plain = finished.errors_in_distribution
+    monkeypatch.setattr(finished, "errors_in_distribution", lambda of, seed: {**plain(of, seed), "reference:best": 1.5})
     finished.errors.update(softmax=[1.6, 1.6, 1.6], wide=[1.7, 1.7, 1.7])
     assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
     assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
@@ -93,7 +93,7 @@ def test_heads_on_needles_are_judged_of_models_that_find_them_in_training(monkey
     files = Path(__file__).parents[2] / "experiments"
     made = Finished(experiment.load("ssmax-figure7", files), Store(tmp_path), "nano")
     errors = {"softmax": 0.0, "ssmax": 0.9}
-    monkeypatch.setattr(made, "at_home", lambda of, seed: {of: errors[of], "reference:chance": 0.9})
+    monkeypatch.setattr(made, "errors_in_distribution", lambda of, seed: {of: errors[of], "reference:chance": 0.9})
     (about,) = made.experiment.claims
     assert gate.unlearned(made, about, [0, 1, 2]).startswith("ssmax has not learned its task")
     errors["ssmax"] = 0.1
@@ -106,7 +106,7 @@ def test_heads_on_needles_are_judged_of_models_that_find_them_in_training(monkey
 
 def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     monkeypatch.undo()
-    assert finished.at_home("softmax", 0) == {}
+    assert finished.errors_in_distribution("softmax", 0) == {}
     far = claim("softmax", "reference:zero", 10.0)
     assert gate.unlearned(finished, far, [0, 1, 2]) == ""
     told = "not known whether 'softmax' learned the task: not tested"
@@ -138,7 +138,7 @@ def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(fin
     finished.specs["softmax"] = shifted = tiny("linear", "softmax", "train.shift.sigma_x=3", "test.axes.sigma_x=1,10")
     finished.store = lab.store
     sweep(shifted, 0, lab)
-    assert finished.at_home("softmax", 0) == {}
+    assert finished.errors_in_distribution("softmax", 0) == {}
     far = claim("softmax", "softmax", 10.0)
     assert gate.unlearned(finished, far, [0]) == ""
     told = "not known whether 'softmax' learned the task: trained at sigma_x=3, tested at 1, 10"
@@ -153,10 +153,10 @@ def test_what_was_learned_is_asked_with_the_position_code_of_training(finished, 
     finished.store = lab.store
     cell = {"attn": "softmax", "metric": "mse-code", "sigma_x": 1, "sigma_f": 1, "length": 12}
     far = sweep(raised, 0, lab).at(**cell)
-    assert finished.at_home("softmax", 0)["softmax"] == far  # all that is known
+    assert finished.errors_in_distribution("softmax", 0)["softmax"] == far  # all that is known
     near = sweep(plain, 0, lab).at(**cell)
     assert near != far
-    assert finished.at_home("softmax", 0)["softmax"] == near
+    assert finished.errors_in_distribution("softmax", 0)["softmax"] == near
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def test_rates_that_are_the_same_in_every_seed_are_known_to_a_prompt(left, scale
 
 @pytest.mark.parametrize("scale", ["difference", "log-ratio"])
 def test_what_analyses_find_hangs_on_their_prompts_as_errors_of_grids_do(scale):
-    """Where they can be resampled, the luck is that of a paired bootstrap over the prompts."""
+    """Where they can be resampled, the noise is that of a paired bootstrap over the prompts."""
     claim = Claim(statement="s", where="w", left=Quantity("a"), is_="below", right=Quantity("b"))
     parts = np.random.default_rng(0).exponential(size=(2, 3, 40))
     means = resampled(parts, seed=0)
@@ -304,26 +304,26 @@ def test_what_analyses_find_hangs_on_their_prompts_as_errors_of_grids_do(scale):
     kept = {(of, seed): drawn[:, side, seed] for side, of in enumerate("ab") for seed in range(3)}
     told = Told({of: parts[side].mean(1) for side, of in enumerate("ab")}, kept)
 
-    def luck(seeds):
+    def noise(seeds):
         return quantities.from_analysis(told, object(), claim, scale, 40).noise(seeds)
 
     left, right = parts
     for seeds in (2, 3):
         by_hand = evaluation_interval(right[:seeds], left[:seeds], seed=0, scale=scale)
         ends = by_hand.effect, by_hand.low, by_hand.high
-        assert (luck(seeds).effect, luck(seeds).low, luck(seeds).high) == pytest.approx(ends)
-    of_two = luck(2)
+        assert (noise(seeds).effect, noise(seeds).low, noise(seeds).high) == pytest.approx(ends)
+    of_two = noise(2)
     del kept["b", 2]  # of a seed from before they were kept
-    assert luck(3) == of_two
+    assert noise(3) == of_two
     kept["b", 2] = drawn[:, 1, 2]
     del kept["a", 0], kept["b", 1]
-    assert luck(1) == luck(2) == luck(3)  # a later seed tells it where the look has none that does
-    assert luck(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
-    led = quantities.from_analysis(told, object(), claim, scale, 40, suggested_by=[2])  # and one that led to the claim
-    assert (led.seeds, led.suggested_by) == ([0, 1], [2])
-    assert led.noise(2) == luck(3)
+    assert noise(1) == noise(2) == noise(3)  # a later seed tells it where the look has none that does
+    assert noise(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
+    led = quantities.from_analysis(told, object(), claim, scale, 40, exploratory=[2])  # and one that led to the claim
+    assert (led.seeds, led.exploratory_seeds) == ([0, 1], [2])
+    assert led.noise(2) == noise(3)
     kept.clear()
-    assert luck(3) is None
+    assert noise(3) is None
     most = quantities.from_analysis(told, object(), claim, scale, 40).bound
     assert most(2).high == -most(2).low == pytest.approx(1.959964 * (0.3 + 0.5) / 2)  # both sides, mean over seeds
     assert most(3) is None  # of the third seed one side is not told

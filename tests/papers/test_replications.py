@@ -49,9 +49,9 @@ def test_the_summary_counts_verdicts_with_later_seeds():
 
 
 def test_shares_are_those_of_verdicts_that_are_a_difference():
-    assert replications.kept(ENTRIES) == [pytest.approx(share) for share in (0.5, 0.9, -0.6)]
+    assert replications.effect_shares(ENTRIES) == [pytest.approx(share) for share in (0.5, 0.9, -0.6)]
     equal = entry("equal", 0.0, 0.001, -0.001, 0.01, 0.0, 0.0, is_="equal")
-    assert replications.kept([equal]) == []
+    assert replications.effect_shares([equal]) == []
 
 
 def test_the_table_counts_by_looks_and_names_what_is_not_borne_out():

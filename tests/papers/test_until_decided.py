@@ -89,13 +89,13 @@ def test_three_seeds_that_would_never_decide_leave_a_chance(finished):
 def test_seeds_that_led_to_a_claim_or_were_passed_over_do_not_count_for_its_looks(finished, monkeypatch):
     """Five seeds of which two led to it are a first look; the next, at five, needs seven."""
     rise = finished.experiment.claims[0]
-    unsure = dataclasses.replace(found(rise, 0.11, 5.0, -4.7), suggested_by=(0, 3))
+    unsure = dataclasses.replace(found(rise, 0.11, 5.0, -4.7), exploratory_seeds=(0, 3))
     assert next_step(finished, [unsure]).seeds == 7
-    assert next_step(finished, [Finding(claim=rise, verdict=Verdict.NOT_RUN, suggested_by=(0, 3))]).seeds == 5
-    assert next_step(finished, [dataclasses.replace(found(rise, 0.1, 0.6, 1.1), passed=(1,))]).seeds == 6
+    assert next_step(finished, [Finding(claim=rise, verdict=Verdict.NOT_RUN, exploratory_seeds=(0, 3))]).seeds == 5
+    assert next_step(finished, [dataclasses.replace(found(rise, 0.1, 0.6, 1.1), skipped_seeds=(1,))]).seeds == 6
     monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2, 3})
     read = quantities.from_grids(finished, rise, [0, 3, 9])
-    assert (read.seeds, read.suggested_by) == ([1, 2], [0, 3])
+    assert (read.seeds, read.exploratory_seeds) == ([1, 2], [0, 3])
 
 
 def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished):

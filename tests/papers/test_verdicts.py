@@ -104,8 +104,8 @@ def test_a_claim_that_hangs_on_its_test_prompts_says_so():
     left = [math.exp(0.45), math.exp(0.5), math.exp(0.55)]
 
     def found(error):
-        luck = Evaluation(scale="log-ratio", effect=0.5, low=0.5 - 1.96 * error, high=0.5 + 1.96 * error)
-        return judge(claim("above"), range(3), left, [1.0] * 3, "log-ratio", lambda seeds: luck, hours=0.5)
+        noise = Evaluation(scale="log-ratio", effect=0.5, low=0.5 - 1.96 * error, high=0.5 + 1.96 * error)
+        return judge(claim("above"), range(3), left, [1.0] * 3, "log-ratio", lambda seeds: noise, hours=0.5)
 
     assert found(0.0).verdict == Verdict.SUPPORTED
     assert (found(0.18).verdict, found(0.18).more) == (Verdict.INCONCLUSIVE, 2)
@@ -143,7 +143,7 @@ def test_a_seed_without_finite_answers_is_not_left_out(scale, bad):
 def test_later_seeds_that_do_not_bear_a_verdict_out_are_told_beside_it():
     clear, even = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
     borne = verdict("below", [*clear, 1.0, 1.2, 1.1], [*even, 2.0, 2.0, 2.0])
-    assert borne.later.says == Replicated.BORNE_OUT
+    assert borne.replication.says == Replicated.BORNE_OUT
     assert borne.words.endswith("], seeds 0 to 2")
     against = verdict("below", [*clear, 4.0, 4.1, 4.2], [*even, 2.0, 2.0, 2.0])
     assert against.verdict == Verdict.SUPPORTED  # the first look that decides
@@ -151,4 +151,4 @@ def test_later_seeds_that_do_not_bear_a_verdict_out_are_told_beside_it():
     assert against.words.endswith("], seeds 3 to 5")
     unclear = verdict("below", [*clear, 2.0, 1.0, 6.0], [*even, 2.0, 2.0, 2.0])
     assert "; not borne out by later seeds: ratio 1.14 [" in unclear.words
-    assert verdict("below", clear, even).later is None
+    assert verdict("below", clear, even).replication is None
