@@ -5,16 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from icl_lab.analyses.frame import Analysis
-from icl_lab.comparison.statistics import Scale
 from icl_lab.comparison.verdict import Verdict
 from icl_lab.errors import Undefined
 from icl_lab.option_values import write
-from icl_lab.papers import cost, folders, gate, quantities, verdicts
+from icl_lab.papers import cost, folders, quantities, verdicts
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers.finished import Finished
+from icl_lab.papers.finished import Finished, unlearned, unlearned_counts
+from icl_lab.papers.folders import Answers
 from icl_lab.papers.quantities import Source
 from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import Finding
@@ -36,12 +34,9 @@ def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset
 
 
 def findings(
-    experiment: Experiment,
-    store: Store,
-    preset: str,
+    finished: Finished,
     places: Sequence[Path] = (),
-    settings: Sequence[str] = (),
-    found: Any = None,
+    found: Answers | None = None,
     costs: cost.Costs | None = None,
 ) -> list[Finding]:
     """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing.
@@ -49,69 +44,35 @@ def findings(
     What an analysis found is read, for each claim, from that of the folders ``places`` which has most seeds of its
     sides, unless it is at hand as ``found``. Who asks of many experiments hands on what it knows of their ``costs``.
     """
-    analysis, costs = experiment.question(), costs or cost.Costs(store, preset)
-    judged, finished = [], Finished(experiment, store, preset, settings)
+    analysis, costs = finished.experiment.question(), costs or cost.Costs(finished.store, finished.preset)
     studies = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
-    for claim in experiment.claims:
-        scale, place = quantities.scale(experiment, claim), studies.place(claim)
-        answers = studies.found(analysis, place) if analysis is not None and found is None else found
-        prompted, source = _source(finished, analysis, claim, answers, claim.suggested_by.get(preset, ()))
+    judged = []
+    for claim in finished.experiment.claims:
+        place = studies.place(claim)
+        answers = studies.read(place) if found is None else found
+        source = quantities.source(finished, claim, answers, claim.suggested_by.get(finished.preset, ()))
         about = tuple(finished.tested(name) for name in finished.variants_for([claim]))
-        verdict = _judged(finished, claim, source, scale, costs, prompted)
-        judged.append(replace(verdict, about=about, study=place, exploratory_seeds=tuple(source.exploratory_seeds)))
+        finding = _judged(finished, claim, source, costs)
+        judged.append(replace(finding, about=about, study=place, exploratory_seeds=tuple(source.exploratory_seeds)))
     return judged
 
 
-def sides(
-    finished: Finished, claim: Claim, seeds: Sequence[int], studies: folders.Studies, place: Path | None
-) -> tuple[list[float], list[float]]:
-    """Returns both sides of a claim, one number a training seed, as a verdict about these seeds was judged from them.
-
-    What an analysis found is read from ``place``, one of the folders of ``studies``. Raises ``KeyError`` where a number
-    is not stored.
-    """
-    analysis = finished.experiment.question()
-    found = None if analysis is None else studies.found(analysis, place)
-    _, source = _source(finished, analysis, claim, found, ())
-    return _values(source, claim, seeds, quantities.scale(finished.experiment, claim))
-
-
-def _source(
-    finished: Finished, analysis: Analysis | None, claim: Claim, found: Any, exploratory: Sequence[int]
-) -> tuple[bool, Source]:
-    """True if models are asked prompts, and the source of both sides; ``exploratory`` seeds are left out."""
-    if analysis is None:
-        return True, quantities.from_grids(finished, claim, exploratory)
-    prompts, scale = _prompts(analysis, finished, claim), quantities.scale(finished.experiment, claim)
-    return prompts > 0, quantities.from_analysis(analysis, found, claim, scale, prompts, exploratory)
-
-
-def _values(source: Source, claim: Claim, seeds: Sequence[int], scale: Scale) -> tuple[list[float], list[float]]:
-    left, right = ([source.read(side, claim.metric, seed) for seed in seeds] for side in (claim.left, claim.right))
-    return ([math.exp(v) for v in left], [math.exp(v) for v in right]) if scale == "log-ratio" else (left, right)
-
-
-def _judged(
-    finished: Finished, claim: Claim, source: Source, scale: Scale, costs: cost.Costs, prompted: bool
-) -> Finding:
-    """Judges a claim from both sides of it as they are read.
-
-    ``prompted``: the values are of models that were asked test prompts, whose variance has to be in the interval.
-    """
+def _judged(finished: Finished, claim: Claim, source: Source, costs: cost.Costs) -> Finding:
+    """Judges a claim from both sides of it as they are read."""
     undefined = next(iter(source.undefined.values()), "")
     if not source.seeds:
         verdict = Verdict.NOTHING_TO_JUDGE if undefined else Verdict.NOT_RUN
         return Finding(claim=claim, verdict=verdict, note=undefined or finished.lacking(claim))
     try:
-        left, right = _values(source, claim, source.seeds, scale)
+        left, right = source.values(claim, source.seeds)
     except Undefined as reason:
         return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=str(reason.args[0]))
     except KeyError as reason:  # the preset's test grid has no such cell
         return Finding(claim=claim, verdict=Verdict.NOT_RUN, note=str(reason.args[0]))
     lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
-    judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
+    judge = partial(verdicts.judge, claim, source.seeds, left, right, source.scale)
     found = judge(source.noise, source.resolution, lacks, hours)
-    these_prompts = prompted and lacks_prompt_variance(found)
+    these_prompts = source.prompted and lacks_prompt_variance(found)
     if these_prompts and found.verdict.decided:
         bounded = judge(source.bound, source.resolution, lacks, hours)
         if bounded.verdict == found.verdict and not lacks_prompt_variance(bounded):
@@ -120,7 +81,7 @@ def _judged(
     skipped = tuple(seed for seed in source.undefined if seed < last)
     if len(skipped) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
         return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=undefined)
-    failed = gate.failed(finished, claim, found.seeds)
+    failed = unlearned_counts(finished, claim, found.seeds)
     return replace(found, failed=failed, skipped_seeds=skipped, these_prompts=these_prompts)
 
 
@@ -130,14 +91,9 @@ def lacks_prompt_variance(finding: Finding) -> bool:
     return effect is not None and not math.isnan(effect.low) and math.isnan(effect.prompts_error[0])
 
 
-def _prompts(analysis: Analysis, finished: Finished, claim: Claim) -> int:
-    """Number of prompts that a model is asked, at the least of the sets that are drawn; 0 where it is asked none."""
-    return min((count for count, _ in analysis.asks(finished.spec(claim.left.of))), default=0)
-
-
 def _unlearned(finished: Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:
     """Which side of a claim has not learned its task in the first so many of the seeds."""
-    return gate.unlearned(finished, claim, seeds[:count])
+    return unlearned(finished, claim, seeds[:count])
 
 
 def stored(
@@ -151,7 +107,7 @@ def stored(
     asked = judged_at(name, made, store, preset)
     if asked != preset:
         return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
-    found = findings(made, store, preset, folders.of(name, store, preset), costs=costs)
+    found = findings(Finished(made, store, preset), folders.of(name, store, preset), costs=costs)
     return made, [*left_out, *remarks(name, made, store, preset)], found
 
 

@@ -1,13 +1,12 @@
 """The numbers that claims are about: read from the grids of finished runs, or from what an analysis found."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,15 +16,19 @@ from icl_lab import tasks
 from icl_lab.analyses.frame import Analysis
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Evaluation, Scale, evaluation, resampled
-from icl_lab.errors import Undefined
+from icl_lab.errors import BadValue, Undefined
 from icl_lab.grid import mean_error, model_name
+from icl_lab.papers import experiment as experiments
 from icl_lab.papers import printed
-from icl_lab.papers.cells import combinations
-from icl_lab.papers.claimed import cells_of
 from icl_lab.papers.finished import Finished
+from icl_lab.papers.folders import Answers
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
-from icl_lab.runs import study_folder, summary
+from icl_lab.runs import summary
+from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks.base import Task
 
+Cells = list[dict[str, float]]
+Claimed = Mapping[tuple[str, str], Cells]  # hash of a specification, the rule put in for its test -> labels of cells
 Read = Callable[[Quantity, str, int], float]  # a quantity, a metric (or ""), a seed -> the value, or its mean logarithm
 CONFIDENCE = 0.95  # of what hangs on the prompts
 PART = 4  # of the prompts of an analysis, one in so many is counted at the least
@@ -45,11 +48,20 @@ class Source:
 
     read: Read
     seeds: list[int]
+    scale: Scale
+    prompted: bool = True  # models were asked test prompts, whose variance has to be in the interval
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
     bound: Callable[[int], Evaluation | None] = lambda seeds: None
     resolution: float = 0.0  # of a rate: one prompt in those of a cell
     undefined: Mapping[int, str] = field(default_factory=dict)
     exploratory_seeds: Sequence[int] = ()
+
+    def values(self, claim: Claim, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Returns both sides of a claim, one number a seed; raises ``KeyError`` where a number is not stored."""
+        left, right = ([self.read(side, claim.metric, seed) for seed in seeds] for side in (claim.left, claim.right))
+        if self.scale == "difference":
+            return left, right
+        return [math.exp(value) for value in left], [math.exp(value) for value in right]
 
 
 def scale(experiment: Experiment, claim: Claim) -> Scale:
@@ -58,6 +70,19 @@ def scale(experiment: Experiment, claim: Claim) -> Scale:
     if analysis is None:
         return "log-ratio" if task.log_scale else "difference"
     return analysis.scale_of(task, claim.metric)
+
+
+def source(finished: Finished, claim: Claim, found: Answers | None, exploratory: Sequence[int] = ()) -> Source:
+    """Returns where both sides of a claim are read: in grids, or in what its analysis ``found``.
+
+    The ``exploratory`` seeds, whose results suggested it, are left out.
+    """
+    analysis = finished.experiment.question()
+    if analysis is None:
+        return from_grids(finished, claim, exploratory)
+    # Of several sets of prompts the smallest counts; 0 where models are asked none.
+    prompts = min((count for count, _ in analysis.asks(finished.spec(claim.left.of))), default=0)
+    return from_analysis(analysis, found, claim, scale(finished.experiment, claim), prompts, exploratory)
 
 
 def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()) -> Source:
@@ -101,13 +126,22 @@ def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()
         means = resampled(np.stack([errors.at(cell).numpy() for cell in cells]), seed=0)
         return np.asarray((np.log(means) if task.log_scale else means).mean(axis=1))
 
-    noise = _prompt_variance(on_resamples, sides, seeds, exploratory, scale(experiment, claim))
-    bound = _prompt_variance_bound(prompts_error, sides, seeds, scale(experiment, claim))
-    if scale(experiment, claim) == "log-ratio" or not seeds:
-        return Source(read=read, seeds=seeds, noise=noise, bound=bound, exploratory_seeds=exploratory)
+    compared = scale(experiment, claim)
+    noise = _prompt_variance(on_resamples, sides, seeds, exploratory, compared)
+    bound = _prompt_variance_bound(prompts_error, sides, seeds, compared)
+    if compared == "log-ratio" or not seeds:
+        return Source(read=read, seeds=seeds, scale=compared, noise=noise, bound=bound, exploratory_seeds=exploratory)
     counts = finished.measured(claim.left.of, seeds[0])[0].frame["count"]
     step = 1 / float(counts.max())
-    return Source(read=read, seeds=seeds, noise=noise, bound=bound, resolution=step, exploratory_seeds=exploratory)
+    return Source(
+        read=read,
+        seeds=seeds,
+        scale=compared,
+        noise=noise,
+        bound=bound,
+        resolution=step,
+        exploratory_seeds=exploratory,
+    )
 
 
 def _apart(seeds: Sequence[int], exploratory: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -170,7 +204,7 @@ def _prompt_variance_bound(
 
 
 def from_analysis(
-    analysis: Analysis, found: Any, claim: Claim, scale: Scale, prompts: int, exploratory: Sequence[int] = ()
+    analysis: Analysis, found: Answers | None, claim: Claim, scale: Scale, prompts: int, exploratory: Sequence[int] = ()
 ) -> Source:
     """Reads both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
 
@@ -214,6 +248,8 @@ def from_analysis(
     return Source(
         read=read,
         seeds=defined,
+        scale=scale,
+        prompted=prompts > 0,
         noise=noise,
         bound=bound,
         resolution=resolution,
@@ -222,18 +258,53 @@ def from_analysis(
     )
 
 
-def stored(analysis: Analysis, folder: Path) -> Any:
-    """Returns what an analysis found, as it is kept in its folder; None where nothing is there.
-
-    Raises ``RunFailed`` where a file of the folder is damaged or was edited.
-    """
-    if not folder.exists():
-        return None
-    study_folder.verify(folder, pictures=False)
-    return analysis.read(folder)
-
-
 def _mean(values: Sequence[float], decades: bool) -> float:
     if decades and min(values) <= 0:  # printed with too few digits
         raise Undefined("a number of 0 has no logarithm, so that no ratio can be taken")
     return fmean(math.log(value) for value in values) if decades else fmean(values)
+
+
+def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, float]) -> list[dict[str, float]]:
+    """Returns every combination of the named values, all other axes as in training."""
+    found = [dict(training)]
+    for axis, values in cells.items():
+        found = [{**cell, axis: value} for cell in found for value in values]
+    return found
+
+
+def cells_of(claim: Claim, side: Quantity, spec: RunSpec, task: Task, fixed: Mapping[str, float]) -> Cells | None:
+    """Labels of the cells of a side whose single prompts an interval needs; None where these are not kept or told.
+
+    ``spec`` is that of the left side, whose training conditions fill in the axes that the claim leaves out. Errors of
+    single prompts are kept of the headline only.
+    """
+    if claim.metric not in ("", task.headline) or side.of.startswith(PRINTED):
+        return None
+    return combinations(side.cells, task.pinned({**summary.training_cell(task, spec), **fixed}))
+
+
+def claimed(files: Path, presets: Iterable[str]) -> Claimed:
+    """Returns, for each variant of the experiments of a folder at these presets, the cells that claims read."""
+    found = dict[tuple[str, str], Cells]()
+    for preset in presets:
+        for name in experiments.names(files):
+            _collect(experiments.load(name, files), preset, found)
+    return found
+
+
+def _collect(experiment: Experiment, preset: str, found: dict[tuple[str, str], Cells]) -> None:
+    if experiment.question() is not None:
+        return
+    task = tasks.build(experiment.task)
+    for claim in experiment.claims:
+        first = experiment.variant(claim.left.of.removeprefix(PRINTED)) or experiment.variant(experiment.baseline)
+        for side in (claim.left, claim.right):
+            variant = experiment.variant(side.of)
+            if first is None or variant is None or side.of.startswith(PROMPTED):
+                continue
+            try:
+                spec, left = (experiment.spec(each, preset) for each in (variant, first))
+            except BadValue:  # a variant that does not fit the preset
+                continue
+            cells = cells_of(claim, side, left, task, {})
+            found.setdefault((spec.hash, variant.tested_with), []).extend(cells or [])

@@ -13,10 +13,9 @@ from pathlib import Path
 from icl_lab.comparison.verdict import Verdict
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid
-from icl_lab.papers import claims, cost, folders, headlines, ledger, record, verdicts
+from icl_lab.papers import cost, folders, headlines, ledger, quantities, record, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
-from icl_lab.papers.ledger import Entry
 from icl_lab.papers.record import Row
 from icl_lab.papers.schema import Claim, Experiment, Quantity
 from icl_lab.runs.presets import PRESETS
@@ -214,13 +213,7 @@ def judged(store: Store, files: Path, told: Told = lambda *_: None, grids: Grids
         for number, name in enumerate(names, 1):
             made = experiments.load(name, files)
             for preset in there if made.claims else ():
-                fitting, _ = experiments.fitting(made, preset)
-                rows: Sequence[Row] = known.get((name, preset), [])
-                if not (rows and record.current(name, fitting, store, preset, rows)):
-                    fitting, _, new = claims.stored(name, files, store, preset, costs[preset])
-                    rows = record.judged(
-                        Entry(experiment=name, paper=made.paper, preset=preset, finding=each) for each in new
-                    )
+                fitting, _, rows = record.rows(name, files, store, preset, known, costs[preset])
                 if any(row["verdict"] != Verdict.NOT_RUN for row in rows):
                     here, compared = _with_values(name, fitting, store, preset, rows, grids)
                     found, beside = found + here, beside + compared
@@ -248,7 +241,8 @@ def _with_values(
         entry = Judged(name, made, preset, claim, row)
         if entry.seeds and entry.told:
             place = next((place for place in places if place.name == row["study"]), None)
-            left, right = claims.sides(finished, claim, entry.seeds, studied, place)
+            source = quantities.source(finished, claim, studied.read(place))
+            left, right = source.values(claim, entry.seeds)
             entry = replace(entry, left=left, right=right)
         found.append(entry)
     compared = comparisons.against_baseline(name, finished, preset) if analysis is None else None

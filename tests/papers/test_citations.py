@@ -3,7 +3,7 @@
 import pytest
 
 from icl_lab.comparison.verdict import Verdict
-from icl_lab.papers import citations
+from icl_lab.papers import ledger
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import Finding
@@ -30,5 +30,5 @@ ENTRY = Entry(
     ],
 )
 def test_a_verdict_that_changed_is_found(cited, complaint):
-    found = list(citations.stale(f"It does not.\n<!-- cites {cited} -->\nMore words.", [ENTRY]))
+    found = list(ledger.stale_citations(f"It does not.\n<!-- cites {cited} -->\nMore words.", [ENTRY]))
     assert (len(found) == 1 and complaint in found[0]) if complaint else found == []

@@ -22,10 +22,9 @@ from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
 from icl_lab.papers import claims, experiment, folders, ledger, printed, study
-from icl_lab.papers.card import state
-from icl_lab.papers.cells import combinations
+from icl_lab.papers.experiment import state
 from icl_lab.papers.finished import Finished
-from icl_lab.papers.quantities import from_grids
+from icl_lab.papers.quantities import combinations, from_grids
 from icl_lab.papers.schema import Quantity
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
@@ -279,12 +278,12 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     made = experiment.load("small", small)
     groups = study.groups(made, lab.store, "smoke", 2, [])
     place = folders.fullest("small", lab.store, "smoke")
-    assert [f.verdict for f in claims.findings(made, lab.store, "smoke", [place])] == [Verdict.NOT_RUN] * 3
+    assert [f.verdict for f in claims.findings(Finished(made, lab.store, "smoke"), [place])] == [Verdict.NOT_RUN] * 3
     assert state(made, lab.store, "smoke")[:2] == (0, 2)
     for runs in groups.values():
         for run in runs:
             sweep(run.spec, run.seed, lab)
-    found = claims.findings(made, lab.store, "smoke", [place])
+    found = claims.findings(Finished(made, lab.store, "smoke"), [place])
     assert [f.verdict for f in found] == [Verdict.NOT_LEARNED, Verdict.NOT_LEARNED, Verdict.NOT_RUN]  # sixty steps
     assert "no cell has sigma_f=7" in found[2].words
     assert {finding.study for finding in found} == {None}  # runs tell
@@ -309,7 +308,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     assert from_grids(finished, made.claims[1]).noise(2).effect == pytest.approx(found[1].found.effect)
     assert not any(each.these_prompts for each in found)
     other = msgspec.structs.replace(made.claims[0], metric="nmse-code")
-    (told,) = claims.findings(msgspec.structs.replace(made, claims=[other]), lab.store, "smoke")
+    (told,) = claims.findings(Finished(msgspec.structs.replace(made, claims=[other]), lab.store, "smoke"))
     assert ", these prompts" in told.words  # what single prompts add is kept of the headline only
     most = from_grids(finished, other).bound(2)
     sides = [
@@ -349,21 +348,21 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     # It can be claimed about, from where it is stored.
     (small / "asked.toml").write_text(SMALL + ASKED)
     asked = experiment.load("asked", small)
-    (finding,) = claims.findings(asked, lab.store, "smoke", [place])[-1:]
+    (finding,) = claims.findings(Finished(asked, lab.store, "smoke"), [place])[-1:]
     assert finding.found.seeds == 2
     own = [groups["softmax"][seed].grid().at(**CELL) for seed in (0, 1)]
     assert finding.found.ratio[0] == pytest.approx(30 / (own[0] * own[1]) ** 0.5)
     source = from_grids(Finished(asked, lab.store, "smoke"), asked.claims[-1])
     assert source.noise(2) is not None
     shutil.rmtree(folder)
-    lacks = claims.findings(asked, lab.store, "smoke", [place])[-1]
+    lacks = claims.findings(Finished(asked, lab.store, "smoke"), [place])[-1]
     assert lacks.verdict == Verdict.NOT_RUN
     assert "no study of prompted:big is stored here" in lacks.words
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
     sweep(run.spec, 2, lab)
-    assert claims.findings(made, lab.store, "smoke", [place])[1].found.seeds == 2
-    assert claims.findings(made, lab.store, "smoke", [place])[0].found.seeds == 3
+    assert claims.findings(Finished(made, lab.store, "smoke"), [place])[1].found.seeds == 2
+    assert claims.findings(Finished(made, lab.store, "smoke"), [place])[0].found.seeds == 3
 
 
 def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
@@ -381,7 +380,7 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     who = {"task": "linear", "preset": "lite", "spec": "0"}
     tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
     study_folder.publish(StudyRecord("deviant", {}, []), place, tables, {})
-    found = claims.findings(made, Store(tmp_path), "lite", [place])
+    found = claims.findings(Finished(made, Store(tmp_path), "lite"), [place])
     assert [f.verdict for f in found] == [
         Verdict.SUPPORTED,
         Verdict.CONTRADICTED,
@@ -390,7 +389,7 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     ]
     assert found[2].found.effect == pytest.approx(0.67, abs=0.05)
     assert {finding.study for finding in found} == {place}
-    assert {f.study for f in claims.findings(made, Store(tmp_path), "lite", [tmp_path / "nothing"])} == {None}
+    assert {f.study for f in claims.findings(Finished(made, Store(tmp_path), "lite"), [tmp_path / "nothing"])} == {None}
     # More prompts are the same question, another position is none: nothing is read from what answers that.
     store, analysis = Store(tmp_path / "kept"), made.question()
     usual = folders.usual("ssa-table5", store, "lite")
@@ -563,7 +562,7 @@ def test_what_has_no_value_is_nothing_to_judge_and_what_is_not_there_is_not_run(
 
     monkeypatch.setattr(Saturation, "value", value)
     monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
-    found = claims.findings(made, Store(tmp_path), "nano", found=object())
+    found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
     judged = {each.claim.metric: (each.verdict, each.words) for each in found}
     assert judged["recovered"] == (Verdict.NOTHING_TO_JUDGE, "it changed no answer")
     assert judged["largest"] == (Verdict.NOT_RUN, "no such cell")
@@ -575,7 +574,7 @@ def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatc
     made = experiment.load("ssmax-figure4", FOLDER)
     monkeypatch.setattr(Learning, "seeds", lambda self, found: [0, 1, 2])
     monkeypatch.setattr(Learning, "value", lambda self, found, of, cells, metric, seed: len(of) + 0.1 * seed * len(of))
-    found = claims.findings(made, Store(tmp_path), "nano", found=object())
+    found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
     assert len(found) == len(made.claims)
     assert all("seeds 0 to 2" in each.words and "these prompts" not in each.words for each in found)
 
@@ -589,7 +588,7 @@ def test_a_verdict_that_stands_the_most_prompt_variance_is_told_with_it(tmp_path
     monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: values.get(of, (0, 0, 0))[_[2]])
     monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: most)
-    found = claims.findings(made, Store(tmp_path), "nano", found=object())
+    found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
     told = next(each for each in found if each.claim.metric == "recovered")
     assert (told.verdict, told.these_prompts) == (Verdict.SUPPORTED, not stands)
     assert ("these prompts" in told.words) is not stands
@@ -604,7 +603,7 @@ def test_trials_that_end_alike_in_every_seed_are_known_to_one_of_them(tmp_path, 
     monkeypatch.setattr(Needle, "seeds", lambda self, found: [0, 1, 2])
     monkeypatch.setattr(Needle, "value", lambda self, found, of, cells, metric, seed: 1.0)
     monkeypatch.setattr(Needle, "on_resamples", lambda self, found, of, cells, metric, seed: None)
-    found = claims.findings(made, Store(tmp_path), "nano", found=object())
+    found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
     told = next(each.found for each in found if each.claim.metric == "found")
     assert told.seeds_error == pytest.approx(4 / 400 / math.sqrt(3))
 
@@ -619,7 +618,7 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
 
     def judged(*seeds, preset="nano"):
         monkeypatch.setattr(Saturation, "seeds", lambda self, found: list(seeds))
-        found = claims.findings(made, Store(tmp_path), preset, found=object())
+        found = claims.findings(Finished(made, Store(tmp_path), preset), found=object())
         return next(each for each in found if each.claim.suggested_by)
 
     monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: drawn[_[2]] if of == "softmax" else 0.0)
@@ -652,7 +651,7 @@ def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monk
 
     def judged(seeds):
         monkeypatch.setattr(Saturation, "seeds", lambda self, found: seeds)
-        found = claims.findings(made, Store(tmp_path), "nano", found=object())
+        found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
         return next(each for each in found if each.claim.metric == "recovered")
 
     monkeypatch.setattr(Saturation, "value", value)

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from icl_lab.comparison.statistics import evaluation_interval, resampled
 from icl_lab.comparison.verdict import Verdict
-from icl_lab.papers import claims, cost, experiment, gate, quantities
-from icl_lab.papers.finished import Finished
+from icl_lab.papers import claims, cost, experiment, quantities
+from icl_lab.papers.finished import Finished, unlearned, unlearned_counts
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.pipeline import sweep
 from icl_lab.runs import size
@@ -38,20 +38,21 @@ def claim(left, right, sigma, **fields):
 
 
 def test_models_that_err_a_quarter_as_much_as_a_trivial_answer_are_not_judged_far_out(finished):
-    told = gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2])
+    told = unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2])
     assert told.startswith("wide has not learned its task: in training conditions it errs 0.3 times as much")
-    assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""  # the median seed has learned
-    assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [2]) != ""
-    assert gate.unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
+    assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""  # the median seed has learned
+    assert unlearned(finished, claim("softmax", "softmax", 10.0), [2]) != ""
+    assert unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
 
 
 def test_seeds_that_have_not_learned_are_counted_beside_any_verdict(finished):
     told = "tested models that have not learned: "
-    assert gate.failed(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == told + "1 of 3 of softmax, 2 of 3 of wide"
-    assert gate.failed(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == told + "1 of 3 of softmax"
-    assert gate.failed(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
+    both = unlearned_counts(finished, claim("softmax", "wide", 1.0), [0, 1, 2])
+    assert both == told + "1 of 3 of softmax, 2 of 3 of wide"
+    assert unlearned_counts(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == told + "1 of 3 of softmax"
+    assert unlearned_counts(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
     finished.errors["softmax"][1] = math.nan
-    assert gate.failed(finished, claim("softmax", "softmax", 1.0), [0, 1]) == told + "1 of 2 of softmax"
+    assert unlearned_counts(finished, claim("softmax", "softmax", 1.0), [0, 1]) == told + "1 of 2 of softmax"
 
 
 def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
@@ -61,16 +62,16 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     source = quantities.Source(
         read=lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0),
         seeds=[*errors],
+        scale="log-ratio",
     )
     monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
-    monkeypatch.setattr(claims, "Finished", lambda *given: finished)
     about = claim("softmax", "softmax", 10.0)
     about.right.cells["sigma_f"] = [40.0]
-    made = replace(finished.experiment, claims=[about])
-    found = claims.findings(made, finished.store, "smoke")[0]
+    finished.experiment = replace(finished.experiment, claims=[about])
+    found = claims.findings(finished)[0]
     assert (found.verdict, found.seeds) == (Verdict.SUPPORTED, (2, 0, 1))
     finished.errors["softmax"][1] = 1.9
-    found = claims.findings(made, finished.store, "smoke")[0]
+    found = claims.findings(finished)[0]
     assert (found.verdict, found.seeds) == (Verdict.NOT_LEARNED, (2, 0, 1, 4, 5))
 
 
@@ -79,13 +80,13 @@ def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkey
     plain = finished.errors_in_distribution
     monkeypatch.setattr(finished, "errors_in_distribution", lambda of, seed: {**plain(of, seed), "reference:best": 1.5})
     finished.errors.update(softmax=[1.6, 1.6, 1.6], wide=[1.7, 1.7, 1.7])
-    assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
-    assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
+    assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
+    assert unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
 
 
 def test_training_conditions_are_judged_always_and_a_claim_may_say_why_it_is(finished):
-    assert gate.unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
-    assert gate.unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
+    assert unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
+    assert unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
 
 
 def test_heads_on_needles_are_judged_of_models_that_find_them_in_training(monkeypatch, tmp_path):
@@ -95,42 +96,42 @@ def test_heads_on_needles_are_judged_of_models_that_find_them_in_training(monkey
     errors = {"softmax": 0.0, "ssmax": 0.9}
     monkeypatch.setattr(made, "errors_in_distribution", lambda of, seed: {of: errors[of], "reference:chance": 0.9})
     (about,) = made.experiment.claims
-    assert gate.unlearned(made, about, [0, 1, 2]).startswith("ssmax has not learned its task")
+    assert unlearned(made, about, [0, 1, 2]).startswith("ssmax has not learned its task")
     errors["ssmax"] = 0.1
-    assert gate.unlearned(made, about, [0, 1, 2]) == ""
+    assert unlearned(made, about, [0, 1, 2]) == ""
     errors["ssmax"] = 0.9
     within = made.specs["softmax"].train.longest
     made.experiment = replace(made.experiment, options={"length": within})
-    assert gate.unlearned(made, about, [0, 1, 2]) == ""
+    assert unlearned(made, about, [0, 1, 2]) == ""
 
 
 def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     monkeypatch.undo()
     assert finished.errors_in_distribution("softmax", 0) == {}
     far = claim("softmax", "reference:zero", 10.0)
-    assert gate.unlearned(finished, far, [0, 1, 2]) == ""
+    assert unlearned(finished, far, [0, 1, 2]) == ""
     told = "not known whether 'softmax' learned the task: not tested"
-    assert gate.failed(finished, far, [0, 1, 2]) == told
-    assert gate.failed(finished, claim("softmax", "wide", 10.0), [0]) == told.replace(
+    assert unlearned_counts(finished, far, [0, 1, 2]) == told
+    assert unlearned_counts(finished, claim("softmax", "wide", 10.0), [0]) == told.replace(
         "'softmax'", "'softmax' and 'wide'"
     )
-    assert gate.failed(finished, far, []) == ""
-    assert gate.failed(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
+    assert unlearned_counts(finished, far, []) == ""
+    assert unlearned_counts(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
 
 
 def test_of_a_task_without_trivial_answers_it_is_not_asked_what_was_learned(finished, monkeypatch):
     """No test would tell."""
     monkeypatch.undo()
     far = claim("softmax", "wide", 10.0)
-    assert gate.failed(finished, far, [0]) != ""
+    assert unlearned_counts(finished, far, [0]) != ""
     monkeypatch.setattr(type(finished.task), "trivial", ())
-    assert gate.failed(finished, far, [0]) == ""
+    assert unlearned_counts(finished, far, [0]) == ""
 
 
 def test_rules_that_are_asked_without_a_model_have_nothing_to_learn(tmp_path):
     files = Path(__file__).parents[2] / "experiments"
     made = Finished(experiment.load("theory", files), Store(tmp_path), "lite")
-    assert gate.failed(made, made.experiment.claims[0], [0, 1, 2]) == ""
+    assert unlearned_counts(made, made.experiment.claims[0], [0, 1, 2]) == ""
 
 
 def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(finished, monkeypatch, tiny, lab):
@@ -140,9 +141,9 @@ def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(fin
     sweep(shifted, 0, lab)
     assert finished.errors_in_distribution("softmax", 0) == {}
     far = claim("softmax", "softmax", 10.0)
-    assert gate.unlearned(finished, far, [0]) == ""
+    assert unlearned(finished, far, [0]) == ""
     told = "not known whether 'softmax' learned the task: trained at sigma_x=3, tested at 1, 10"
-    assert gate.failed(finished, far, [0]) == told
+    assert unlearned_counts(finished, far, [0]) == told
 
 
 def test_what_was_learned_is_asked_with_the_position_code_of_training(finished, monkeypatch, tiny, lab):
