@@ -87,7 +87,8 @@ def stored(analysis: Analysis, folder: Path) -> Answers | None:
     if not folder.exists():
         return None
     study_folder.verify(folder, pictures=False)
-    return analysis.read(folder)
+    found: Answers | None = analysis.read(folder)
+    return found
 
 
 class Studies:

@@ -80,7 +80,7 @@ def text(name: str, experiment: Experiment, rows: Sequence[Row]) -> list[str]:
 def rows(
     name: str, files: Path, store: Store, preset: str, recorded: Recorded, costs: cost.Costs
 ) -> tuple[Experiment, list[str], Sequence[Row]]:
-    """Returns an experiment as it fits a preset, remarks, and its verdicts: the record's if current, else judged now."""
+    """Returns an experiment as it fits a preset, remarks, and its verdicts: the record's, or judged now."""
     made, left_out = experiments.fitting(experiments.load(name, files), preset)
     known = recorded.get((name, preset), [])
     if known and current(name, made, store, preset, known):
