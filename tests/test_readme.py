@@ -15,7 +15,7 @@ from icl_lab.cli.commands.analyses import Deferred
 from icl_lab.cli.imports import named
 from icl_lab.cli.main import cli
 from icl_lab.cli.variables import options
-from icl_lab.papers import citations
+from icl_lab.papers import ledger
 from icl_lab.runs.spec import resolve
 
 ROOT = Path(__file__).parent.parent
@@ -108,13 +108,13 @@ def test_the_readme_shows_the_head_of_the_findings():
         1
     ].splitlines()
     assert 5 <= len(lines) <= 14
-    assert "\n".join(lines[1:]) in citations.CITES.sub("", FINDINGS.read_text()).replace("\n\n\n", "\n\n")
+    assert "\n".join(lines[1:]) in ledger.CITES.sub("", FINDINGS.read_text()).replace("\n\n\n", "\n\n")
 
 
 def test_paragraphs_of_the_findings_cite_verdicts_that_hold():
     text = FINDINGS.read_text()
-    assert len(citations.CITES.findall(text)) >= 10
-    assert list(citations.stale(text, index.ledger_of(FINDINGS.parents[1]))) == []
+    assert len(ledger.CITES.findall(text)) >= 10
+    assert list(ledger.stale_citations(text, index.ledger_of(FINDINGS.parents[1]))) == []
 
 
 @every_page

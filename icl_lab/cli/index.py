@@ -13,7 +13,7 @@ from icl_lab.errors import UnknownName
 from icl_lab.evidence.layer import Layer
 from icl_lab.model import positions
 from icl_lab.normalizers.base import Normalizer
-from icl_lab.papers import arms, experiment, headlines, ledger, replications
+from icl_lab.papers import arms, experiment, headlines, ledger
 from icl_lab.papers.ledger import Entry
 from icl_lab.registry import Registry
 from icl_lab.runs.presets import PRESETS
@@ -169,7 +169,7 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "findings": lambda root: _head_of_findings(root),
     "arms": lambda root: arms.table(root / "experiments", _committed(root)),
     "headlines": lambda root: headlines.table(ledger_of(root), "../experiments"),
-    "replications": lambda root: replications.table(ledger_of(root)),
+    "replications": lambda root: ledger.replication_table(ledger_of(root)),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},
     "claims": lambda root: [f"{ledger.tally(ledger_of(root))}.", "", *ledger.table(ledger_of(root))],
 }

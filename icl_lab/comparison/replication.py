@@ -9,22 +9,20 @@ are far from normal are decided too soon.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from icl_lab.comparison.sequential import SPENT, Decision, Outcome, Relation, difference
+from icl_lab.comparison.sequential import SPENT, Decision, Relation, difference
 from icl_lab.comparison.statistics import Effect
-
-Says = Literal["borne out", "not borne out", "spoken against"]
+from icl_lab.comparison.verdict import Replicated, Verdict
 
 LEAST = min(SPENT)  # fewer seeds say nothing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Replication:
     """The effect over the later seeds alone, with its 95 % interval, and what it says of the verdict."""
 
     effect: Effect  # left against right, as in the decision
-    says: Says
+    says: Replicated
 
 
 def replicate(
@@ -39,27 +37,28 @@ def replicate(
 
     Arguments are those of ``sequential.decide``. With (low, high) the effects for which the verdict is right: borne
     out, the later mean lies within; spoken against, the whole 95 % interval lies outside; else not borne out. Test
-    prompts are the same for all seeds: their luck is no part of this interval.
+    prompts are the same for all seeds: their variance is no part of this interval.
     """
-    if decision.verdict == "inconclusive" or len(left) - decision.seeds < LEAST:
+    if not decision.verdict.decided or len(left) - decision.seeds < LEAST:
         return None
     low, high = right_for(relation, decision.verdict, decision.effect.effect, margin)
     later = difference(left[decision.seeds :], right[decision.seeds :], decision.effect.scale, resolution)
     if low < later.effect < high:
-        return Replication(later, "borne out")
-    return Replication(later, "spoken against" if later.high <= low or later.low >= high else "not borne out")
+        return Replication(effect=later, says=Replicated.BORNE_OUT)
+    against = later.high <= low or later.low >= high
+    return Replication(effect=later, says=Replicated.SPOKEN_AGAINST if against else Replicated.NOT_BORNE_OUT)
 
 
-def right_for(relation: Relation, verdict: Outcome, effect: float, margin: float) -> tuple[float, float]:
+def right_for(relation: Relation, verdict: Verdict, effect: float, margin: float) -> tuple[float, float]:
     """Returns between which two effects (left - right, or its log ratio) a verdict is right.
 
     ``effect`` is the one that was seen: it tells on which side a claim of equality was contradicted.
     """
-    if verdict == "no difference" or (relation == "equal" and verdict == "supported"):
+    if verdict is Verdict.NO_DIFFERENCE or (relation == "equal" and verdict is Verdict.SUPPORTED):
         return -margin, margin
     if relation == "equal":
         return (margin, math.inf) if effect > 0 else (-math.inf, -margin)
     # Of "not below" the verdicts part at the margin below, of "not above" at that above, of the others at 0.
     border = {"not below": -margin, "not above": margin}.get(relation, 0.0)
-    upwards = (relation in ("above", "not below")) == (verdict == "supported")
+    upwards = (relation in ("above", "not below")) == (verdict is Verdict.SUPPORTED)
     return (border, math.inf) if upwards else (-math.inf, border)

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Effect, Evaluation, Scale, paired
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.comparison.widening import half_width
 from icl_lab.registry import require
 
 Relation = Literal["below", "above", "equal", "not below", "not above"]
-Outcome = Literal["supported", "contradicted", "no difference", "inconclusive"]
-OUTCOMES: tuple[Outcome, ...] = ("supported", "contradicted", "no difference")  # that decide, the first that holds
+DECIDING = (Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.NO_DIFFERENCE)  # the first that holds is the outcome
 Interval = Callable[[float], tuple[float, float]]  # a confidence -> the ends of the interval
 
 ERROR = 0.05  # chance of a wrong verdict over all looks together
@@ -43,11 +43,11 @@ LEAST = 1e-12  # p values are not told below
 MOST = 0.499  # and not above: there the intervals of two one-sided tests have no width
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """Decision of a sequential test: the verdict, and the effect with its interval at the look that it rests on."""
 
-    verdict: Outcome
+    verdict: Verdict
     effect: Effect  # left against right: below 0 where left is smaller
     confidence: float  # of its interval
     p: float  # that all looks are as clear by chance: valid whenever it is read; NaN before the first look
@@ -68,7 +68,7 @@ def looks(seeds: int) -> list[tuple[int, float]]:
     return [(count, share * ERROR) for count, share in SPENT.items() if count <= seeds]
 
 
-def outcome(relation: Relation, margin: float, interval: Interval, error: float) -> Outcome:
+def outcome(relation: Relation, margin: float, interval: Interval, error: float) -> Verdict:
     """Outcome of one look at "left is below right" (above, equal to, not below, not above), at this error.
 
     Formula, with the intervals [l, h] of confidence 1 - error and [l', h'] of 1 - 2 error around left - right, and the
@@ -78,12 +78,12 @@ def outcome(relation: Relation, margin: float, interval: Interval, error: float)
     not below: supported l' > -m, contradicted h < -m
     Source: two one-sided tests, Schuirmann 1987, J. Pharmacokinet. Biopharm. 15
     """
-    told = shown(relation, margin, *(np.array(interval(1 - share)) for share in (error, 2 * error)))
-    return next((name for name, holds in zip(OUTCOMES, told, strict=True) if holds), "inconclusive")
+    holding = shown(relation, margin, *(np.array(interval(1 - share)) for share in (error, 2 * error)))
+    return next((name for name, holds in zip(DECIDING, holding, strict=True) if holds), Verdict.INCONCLUSIVE)
 
 
 def shown(relation: Relation, margin: float, wide: Array, inner: Array) -> NDArray[np.bool_]:
-    """True if intervals (2 ..), the wide and the inner one of ``outcome``, show one of ``OUTCOMES``, (outcomes ..)."""
+    """True if intervals (2 ..), the wide and the inner one of ``outcome``, show one of ``DECIDING``, (verdicts ..)."""
     require(margin > 0, "the margin of what counts as no difference must be above 0", margin)
     if relation in MIRROR:
         return shown(MIRROR[relation], margin, -wide[::-1], -inner[::-1])  # of right - left
@@ -117,19 +117,21 @@ def decide(
     allowed = looks(len(left))
     if not allowed:
         found = paired(right, left, scale)
-        return Decision("inconclusive", found if len(left) == 1 else _widened(found, noise(len(left))), 0.95, math.nan)
+        effect = found if len(left) == 1 else _widened(found, noise(len(left)))
+        return Decision(verdict=Verdict.INCONCLUSIVE, effect=effect, confidence=0.95, p=math.nan)
     valid = 1.0
-    verdict: Outcome = "inconclusive"
+    verdict = Verdict.INCONCLUSIVE
     for seeds, error in allowed:
         effect = _widened(difference(left[:seeds], right[:seeds], scale, resolution), noise(seeds))
         if not may_decide(seeds):
             continue
         valid = min(valid, _p(relation, margin, effect.interval) * ERROR / error)
         verdict = outcome(relation, margin, effect.interval, error)
-        if verdict != "inconclusive":
+        if verdict.decided:
             break
     low, high = effect.interval(1 - error)
-    return Decision(verdict, replace(effect, low=low, high=high), 1 - error, max(LEAST, valid))
+    effect = replace(effect, low=low, high=high)
+    return Decision(verdict=verdict, effect=effect, confidence=1 - error, p=max(LEAST, valid))
 
 
 def difference(left: Sequence[float], right: Sequence[float], scale: Scale, resolution: float = 0.0) -> Effect:
@@ -218,18 +220,18 @@ def decides(
     return np.asarray(shown(relation, margin, wide, inner).any(axis=0))
 
 
-def _widened(effect: Effect, luck: Evaluation | None) -> Effect:
-    """The effect with the luck of its prompts, where that is known."""
-    return effect if luck is None else effect.widened(luck)
+def _widened(effect: Effect, noise: Evaluation | None) -> Effect:
+    """The effect widened by the variance over its prompts, where that is known."""
+    return effect if noise is None else effect.widened(noise)
 
 
 def _p(relation: Relation, margin: float, interval: Interval) -> float:
     """The smallest error at which this look decides: what its p value is, for intervals of any kind."""
     low, high = math.log(LEAST), math.log(MOST)
-    if outcome(relation, margin, interval, math.exp(high)) == "inconclusive":
+    if not outcome(relation, margin, interval, math.exp(high)).decided:
         return 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        decided = outcome(relation, margin, interval, math.exp(middle)) != "inconclusive"
+        decided = outcome(relation, margin, interval, math.exp(middle)).decided
         low, high = (low, middle) if decided else (middle, high)
     return math.exp(high)

@@ -39,7 +39,7 @@ COVERAGE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Effect:
     """b against a over the training seeds that both ran; what cannot be computed is NaN, its reason in ``notes``.
 
@@ -102,7 +102,7 @@ class Effect:
     def widened(self, noise: "Evaluation") -> "Effect":
         """Adds the evaluation noise: half widths in quadrature, each side by itself (Zou & Donner 2008).
 
-        For seeds that were all tested on the same prompts, whose luck the spread over seeds cannot show: in simulated
+        For seeds that were all tested on the same prompts, whose noise the spread over seeds cannot show: in simulated
         studies with 64 prompts and 3 to 10 seeds the seeds alone held the truth in 61 to 89 %, widened in 93 to 97 %.
         ``p`` follows; ``p_t`` and ``p_flip`` stay those of the seeds on these prompts.
         """
@@ -118,7 +118,7 @@ class Effect:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """The effect on these trained models, and how far it hangs on the prompts that were drawn."""
 
@@ -174,9 +174,9 @@ def paired(a: ArrayLike, b: ArrayLike, scale: Scale = "log-ratio", confidence: f
     if seeds < FLIP_SEEDS:
         notes.append(FEW_SEEDS)
     return Effect(
-        scale,
-        seeds,
-        effect,
+        scale=scale,
+        seeds=seeds,
+        effect=effect,
         low=effect - half,
         high=effect + half,
         middle=interquartile_mean(d),
@@ -239,7 +239,7 @@ def draws(seed: int, prompts: int, resamples: int = RESAMPLES) -> Array:
 def evaluation(effects: Array, scale: Scale, confidence: float = 0.95) -> Evaluation:
     """The effect (first) and its percentile interval over the resamples (the rest)."""
     low, high = np.quantile(effects[1:], [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Evaluation(scale, float(effects[0]), float(low), float(high), confidence)
+    return Evaluation(scale=scale, effect=float(effects[0]), low=float(low), high=float(high), confidence=confidence)
 
 
 def sign_flip(differences: ArrayLike, seed: int = 0) -> float:

@@ -40,7 +40,7 @@ class Study:
 
     ``grids`` holds one grid a seed for each rule, references included in each (they are the same in all, because every
     run meets the same prompts). ``training`` is the cell of training. ``errors`` holds what each prompt adds, one a
-    seed for each rule, where all runs have kept it: intervals then include the luck of the prompts. ``outside`` are
+    seed for each rule, where all runs have kept it: intervals then include the variance over prompts. ``outside`` are
     models that were not trained here, such as prompted ones.
     """
 
@@ -157,7 +157,7 @@ class Study:
         return found
 
     def versus(self, rule: str, other: str, cell: Labels) -> Effect:
-        """Compares a rule with another in a cell: paired over seeds, widened by the luck of the prompts where known."""
+        """Compares two rules in a cell: paired over seeds, widened by the variance over prompts where known."""
         values = self.values(other, cell), self.values(rule, cell)
         if not np.isfinite(values).all():
             return broken(*values, self.scale)
@@ -206,11 +206,11 @@ class Study:
     def _widened(self, found: Effect, rule: str, other: str, cells: Sequence[Labels]) -> Effect:
         """Adds what hangs on the prompts, for one cell or for the summary of a line of cells."""
         # Intervals that include the prompts for some rules and not for others could not be compared.
-        if not self.errors or not all(kept.keeps(cells) for errors in self.errors.values() for kept in errors):
+        if not self.errors or not all(errors.keeps(cells) for each in self.errors.values() for errors in each):
             return found
         # Rules that were tested on the same prompts share each resample; on another number of prompts they cannot.
         theirs, ours = (
-            resampled([[kept.at(cell).numpy() for kept in self.errors[name]] for cell in cells], seed=0)
+            resampled([[errors.at(cell).numpy() for errors in self.errors[name]] for cell in cells], seed=0)
             for name in (other, rule)
         )  # each (resamples, cells, seeds)
         if self.scale == "log-ratio":
@@ -272,8 +272,18 @@ def broken(a: Sequence[float], b: Sequence[float], scale: Scale) -> Effect:
     lost = [sum(not math.isfinite(value) for value in side) for side in (a, b)]
     effect = math.nan if lost[0] == lost[1] else math.copysign(math.inf, lost[1] - lost[0])
     wins = sum((x > y) + (x == y) / 2 for x, y in zip(a, b, strict=True)) / len(a)
-    nan = math.nan
-    return Effect(scale, len(a), effect, nan, nan, nan, wins, nan, nan, (NOT_FINITE,))
+    return Effect(
+        scale=scale,
+        seeds=len(a),
+        effect=effect,
+        low=math.nan,
+        high=math.nan,
+        middle=math.nan,
+        wins=wins,
+        p_t=math.nan,
+        p_flip=math.nan,
+        notes=(NOT_FINITE,),
+    )
 
 
 def compare(study: Study) -> list[dict[str, Any]]:

@@ -14,12 +14,11 @@ from icl_lab.papers import claims, study
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim, Experiment
-from icl_lab.papers.verdicts import DECIDED, LIKELY, Finding
+from icl_lab.papers.verdicts import LIKELY, Finding
 
 if TYPE_CHECKING:
     from icl_lab.runs.session import Lab
 
-OPEN = ("inconclusive", "one seed", "not run")
 FIRST = min(SPENT)  # seeds of the first look
 
 
@@ -70,16 +69,16 @@ class Step:
 def next_step(finished: Finished, findings: Sequence[Finding]) -> Step | None:
     """Return what brings the open claims with the fewest seeds to their next look; None where no look is left.
 
-    A claim that 64 seeds decide with a chance below ``LIKELY``, because the effect or the luck of the test prompts is
-    in the way, is left. Seeds that were passed over, or that led to the claim, count for no look.
+    A claim that 64 seeds decide with a chance below ``LIKELY``, because the effect or the test prompts stand
+    in the way, is left. Skipped and exploratory seeds count for no look.
     """
     looks = list[tuple[int, Claim]]()
     for found in findings:
         after = next((look for look in SPENT if look > len(found.seeds)), None)
         hopeless = len(found.seeds) >= FIRST and found.chance < LIKELY
         # A note says why there is no number, for instance because the test grid has no such cell.
-        if found.verdict in OPEN and not found.note and after is not None and not hopeless:
-            looks.append((after + len(found.passed) + len(found.suggested_by), found.claim))
+        if found.verdict.open and not found.note and after is not None and not hopeless:
+            looks.append((after + len(found.skipped_seeds) + len(found.exploratory_seeds), found.claim))
     if not looks:
         return None
     seeds = min(look for look, _ in looks)
@@ -115,7 +114,7 @@ class UntilDecided:
     def take(self, step: Step, lab: "Lab", finish: Finish) -> list[Finding]:
         """Do the runs of a step, ask its analysis, and judge; returns the claims that are decided since."""
         self._taken.add(step)
-        before = {finding.claim.statement for finding in self.findings if finding.verdict in DECIDED}
+        before = {finding.claim.statement for finding in self.findings if finding.verdict.decided}
         made = experiments.only(self.whole, step.variants)
         if made.question() is not None:  # claims are read from its study
             lab = replace(lab, command=self._command(step))
@@ -124,7 +123,7 @@ class UntilDecided:
             groups = study.groups(made, lab.store, self.preset, step.seeds, ())
             finish([run for name in step.variants for run in groups[name]], True)
         self.look()
-        return [each for each in self.findings if each.verdict in DECIDED and each.claim.statement not in before]
+        return [each for each in self.findings if each.verdict.decided and each.claim.statement not in before]
 
     def told(self, step: Step) -> str:
         """Say what a step will do."""
@@ -133,7 +132,7 @@ class UntilDecided:
 
     def summary(self) -> str:
         """Say how many claims are decided."""
-        decided = sum(finding.verdict in DECIDED for finding in self.findings)
+        decided = sum(finding.verdict.decided for finding in self.findings)
         return f"{decided} of {len(self.findings)} claims decided at {self.preset}"
 
     def text(self) -> str:

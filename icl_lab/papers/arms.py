@@ -8,7 +8,7 @@ from statistics import fmean
 from icl_lab import markdown as md
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers import folders, quantities
+from icl_lab.papers import folders
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Experiment
 from icl_lab.runs.measure import FLOOR
@@ -91,7 +91,7 @@ def _reached(files: Path, store: Store, preset: str) -> dict[str, list[float]]:
     """B/C of each variant, one a seed, from the study of the boundary analysis, where there is one."""
     made, shares = experiments.load(BOUNDS, files), dict[str, list[float]]()
     question = made.question()
-    found = quantities.stored(question, folders.fullest(BOUNDS, store, preset)) if question is not None else None
+    found = folders.stored(question, folders.fullest(BOUNDS, store, preset)) if question is not None else None
     if question is None or found is None:
         return {}
     for variant in made.variants:

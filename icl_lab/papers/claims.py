@@ -5,18 +5,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from icl_lab.analyses.frame import Analysis
-from icl_lab.comparison.statistics import Scale
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.errors import Undefined
 from icl_lab.option_values import write
-from icl_lab.papers import cost, folders, gate, quantities, verdicts
+from icl_lab.papers import cost, folders, quantities, verdicts
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers.finished import Finished
+from icl_lab.papers.finished import Finished, unlearned, unlearned_counts
+from icl_lab.papers.folders import Answers
 from icl_lab.papers.quantities import Source
 from icl_lab.papers.schema import Claim, Experiment
-from icl_lab.papers.verdicts import DECIDED, Finding
+from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -35,12 +34,9 @@ def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset
 
 
 def findings(
-    experiment: Experiment,
-    store: Store,
-    preset: str,
+    finished: Finished,
     places: Sequence[Path] = (),
-    settings: Sequence[str] = (),
-    found: Any = None,
+    found: Answers | None = None,
     costs: cost.Costs | None = None,
 ) -> list[Finding]:
     """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing.
@@ -48,93 +44,56 @@ def findings(
     What an analysis found is read, for each claim, from that of the folders ``places`` which has most seeds of its
     sides, unless it is at hand as ``found``. Who asks of many experiments hands on what it knows of their ``costs``.
     """
-    analysis, costs = experiment.question(), costs or cost.Costs(store, preset)
-    judged, finished = [], Finished(experiment, store, preset, settings)
-    kept = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
-    for claim in experiment.claims:
-        scale, place = quantities.scale(experiment, claim), kept.place(claim)
-        led = claim.suggested_by.get(preset, ())
-        there = kept.found(analysis, place) if analysis is not None and found is None else found
-        asks, source = _source(finished, analysis, claim, there, led)
+    analysis, costs = finished.experiment.question(), costs or cost.Costs(finished.store, finished.preset)
+    studies = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
+    judged = []
+    for claim in finished.experiment.claims:
+        place = studies.place(claim)
+        answers = studies.read(place) if found is None else found
+        source = quantities.source(finished, claim, answers, claim.suggested_by.get(finished.preset, ()))
         about = tuple(finished.tested(name) for name in finished.variants_for([claim]))
-        verdict = _judged(finished, claim, source, scale, costs, asks)
-        judged.append(replace(verdict, about=about, study=place, suggested_by=tuple(source.suggested_by)))
+        finding = _judged(finished, claim, source, costs)
+        judged.append(replace(finding, about=about, study=place, exploratory_seeds=tuple(source.exploratory_seeds)))
     return judged
 
 
-def sides(
-    finished: Finished, claim: Claim, seeds: Sequence[int], kept: folders.Studies, place: Path | None
-) -> tuple[list[float], list[float]]:
-    """Returns both sides of a claim, one number a training seed, as a verdict about these seeds was judged from them.
-
-    What an analysis found is read from ``place``, one of the folders of ``kept``. Raises ``KeyError`` where a number
-    is not stored.
-    """
-    analysis = finished.experiment.question()
-    found = None if analysis is None else kept.found(analysis, place)
-    _, source = _source(finished, analysis, claim, found, ())
-    return _values(source, claim, seeds, quantities.scale(finished.experiment, claim))
-
-
-def _source(
-    finished: Finished, analysis: Analysis | None, claim: Claim, found: Any, led: Sequence[int]
-) -> tuple[bool, Source]:
-    """True if models are asked prompts, and where both sides of a claim are read; ``led`` are seeds to leave out."""
-    if analysis is None:
-        return True, quantities.from_grids(finished, claim, led)
-    prompts, scale = _prompts(analysis, finished, claim), quantities.scale(finished.experiment, claim)
-    return prompts > 0, quantities.from_analysis(analysis, found, claim, scale, prompts, led)
-
-
-def _values(source: Source, claim: Claim, seeds: Sequence[int], scale: Scale) -> tuple[list[float], list[float]]:
-    left, right = ([source.read(side, claim.metric, seed) for seed in seeds] for side in (claim.left, claim.right))
-    return ([math.exp(v) for v in left], [math.exp(v) for v in right]) if scale == "log-ratio" else (left, right)
-
-
-def _judged(finished: Finished, claim: Claim, source: Source, scale: Scale, costs: cost.Costs, asks: bool) -> Finding:
-    """Judges a claim from both sides of it as they are read.
-
-    ``asks`` says whether models are asked prompts at all, so that the luck of these has to be in the interval.
-    """
-    silent = next(iter(source.silent.values()), "")
+def _judged(finished: Finished, claim: Claim, source: Source, costs: cost.Costs) -> Finding:
+    """Judges a claim from both sides of it as they are read."""
+    undefined = next(iter(source.undefined.values()), "")
     if not source.seeds:
-        return Finding(claim, "nothing to judge" if silent else "not run", note=silent or finished.lacking(claim))
+        verdict = Verdict.NOTHING_TO_JUDGE if undefined else Verdict.NOT_RUN
+        return Finding(claim=claim, verdict=verdict, note=undefined or finished.lacking(claim))
     try:
-        left, right = _values(source, claim, source.seeds, scale)
+        left, right = source.values(claim, source.seeds)
     except Undefined as reason:
-        return Finding(claim, "nothing to judge", note=str(reason.args[0]))
+        return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=str(reason.args[0]))
     except KeyError as reason:  # the preset's test grid has no such cell
-        return Finding(claim, "not run", note=str(reason.args[0]))
+        return Finding(claim=claim, verdict=Verdict.NOT_RUN, note=str(reason.args[0]))
     lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
-    judge = partial(verdicts.judge, claim, source.seeds, left, right, scale)
-    verdict = judge(source.noise, source.resolution, lacks, hours)
-    these = _without_luck(verdict) and asks
-    if these and verdict.verdict in DECIDED:
+    judge = partial(verdicts.judge, claim, source.seeds, left, right, source.scale)
+    found = judge(source.noise, source.resolution, lacks, hours)
+    these_prompts = source.prompted and lacks_prompt_variance(found)
+    if these_prompts and found.verdict.decided:
         bounded = judge(source.bound, source.resolution, lacks, hours)
-        if bounded.verdict == verdict.verdict and not _without_luck(bounded):
-            verdict, these = bounded, False
-    last = verdict.seeds[-1] if verdict.verdict in DECIDED else math.inf
-    passed = tuple(seed for seed in source.silent if seed < last)
-    if len(passed) >= len(verdict.seeds):  # what was seen in few of many is no answer to the claim
-        return Finding(claim, "nothing to judge", note=silent)
-    failed = gate.failed(finished, claim, verdict.seeds)
-    return replace(verdict, failed=failed, passed=passed, these_prompts=these)
+        if bounded.verdict == found.verdict and not lacks_prompt_variance(bounded):
+            found, these_prompts = bounded, False
+    last = found.seeds[-1] if found.verdict.decided else math.inf
+    skipped = tuple(seed for seed in source.undefined if seed < last)
+    if len(skipped) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
+        return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=undefined)
+    failed = unlearned_counts(finished, claim, found.seeds)
+    return replace(found, failed=failed, skipped_seeds=skipped, these_prompts=these_prompts)
 
 
-def _without_luck(finding: Finding) -> bool:
-    """True if there is an interval that leaves out the luck of the prompts."""
+def lacks_prompt_variance(finding: Finding) -> bool:
+    """True if there is an interval that leaves out what the test prompts add."""
     effect = finding.found
     return effect is not None and not math.isnan(effect.low) and math.isnan(effect.prompts_error[0])
 
 
-def _prompts(analysis: Analysis, finished: Finished, claim: Claim) -> int:
-    """Number of prompts that a model is asked, at the least of the sets that are drawn; 0 where it is asked none."""
-    return min((count for count, _ in analysis.asks(finished.spec(claim.left.of))), default=0)
-
-
 def _unlearned(finished: Finished, claim: Claim, seeds: Sequence[int], count: int) -> str:
     """Which side of a claim has not learned its task in the first so many of the seeds."""
-    return gate.unlearned(finished, claim, seeds[:count])
+    return unlearned(finished, claim, seeds[:count])
 
 
 def stored(
@@ -148,7 +107,7 @@ def stored(
     asked = judged_at(name, made, store, preset)
     if asked != preset:
         return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
-    found = findings(made, store, preset, folders.of(name, store, preset), costs=costs)
+    found = findings(Finished(made, store, preset), folders.of(name, store, preset), costs=costs)
     return made, [*left_out, *remarks(name, made, store, preset)], found
 
 
@@ -157,8 +116,8 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
 
     And which of it answers another question than is asked now, so that no claim is read from it.
     """
-    kept = {place: study_folder.read(place) for place in folders.of(name, store, preset)}
-    known = {place: study for place, study in kept.items() if study is not None}
+    places = folders.of(name, store, preset)
+    known = {place: study for place in places if (study := study_folder.read(place)) is not None}
     said = [
         f"{place} was made from another version of {name}.toml (sha256 {study.source[:8]})."
         for place, study in known.items()
@@ -169,8 +128,8 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
     now = folders.prepared(Finished(experiment, store, preset), analysis)
     for place, study in known.items():
         if other := folders.asked_otherwise(study, now):
-            told = ", ".join(f"{option}={write(there)} (now {write(here)})" for option, (there, here) in other.items())
-            said.append(f"{place} was asked with {told}: no claim is read from it.")
+            options = ", ".join(f"{name}={write(old)} (now {write(new)})" for name, (old, new) in other.items())
+            said.append(f"{place} was asked with {options}: no claim is read from it.")
     return said
 
 

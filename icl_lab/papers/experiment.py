@@ -1,22 +1,27 @@
 """The experiments of a folder: read by their names and checked, and the part of one that is asked for."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 import icl_lab
 from icl_lab import tasks
+from icl_lab.analyses.frame import SHIFTS, Analysis
 from icl_lab.errors import BadValue, LabError, UnknownName
-from icl_lab.papers import cells, printed
+from icl_lab.papers import printed
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
 from icl_lab.registry import require
+from icl_lab.runs import size
 from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.store import Store
 
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
 BYTES = 1_000_000  # of a file
+MOST = 10_000  # cells of one quantity: whole test grids have some hundreds
 
 
 def place(folder: Path) -> Path:
@@ -59,10 +64,10 @@ def only(made: Experiment, wanted: Collection[str]) -> Experiment:
 
 def _without(made: Experiment, names: Collection[str]) -> Experiment:
     """The experiment without variants of these names, and without the claims about them."""
-    kept = [variant for variant in made.variants if variant.name not in names]
+    remaining = [variant for variant in made.variants if variant.name not in names]
     of = [{side.of.removeprefix(PRINTED) for side in (claim.left, claim.right)} for claim in made.claims]
     claims = [claim for claim, sides in zip(made.claims, of, strict=True) if sides.isdisjoint(names)]
-    return msgspec.structs.replace(made, variants=kept, claims=claims)
+    return msgspec.structs.replace(made, variants=remaining, claims=claims)
 
 
 def names(folder: Path) -> list[str]:
@@ -95,13 +100,13 @@ def load(name: str, folder: Path) -> Experiment:
         raise BadValue(f"{path}: {error}") from None
     known = names_of if question is None else list(question.subjects(names_of))  # what a claim may be about
     require(len(set(names_of)) == len(names_of), f"{path}: each variant has a name of its own", names_of)
-    axes = cells.axes(made.task, question)
+    axes = _axes(made.task, question)
     for claim in made.claims:
         for preset in claim.suggested_by:
             if preset not in PRESETS:
                 raise UnknownName(f"preset of {path.name}", preset, PRESETS)
         for side in (claim.left, claim.right):
-            cells.check(side.cells, axes, f"{path.name}: {claim.statement}")
+            _check_cells(side.cells, axes, f"{path.name}: {claim.statement}")
             if question is None and side.of.startswith(PRINTED):
                 printed.numbers(made, side)  # a number that is not printed is said here
             elif question is None and side.of.startswith(PROMPTED):
@@ -124,3 +129,50 @@ def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> 
     stored, metric = task.metrics_of_references, claim.metric or task.headline
     if experiment.draws == "ours" and metric not in stored:
         raise BadValue(f"{file}: {claim.statement}: grids hold '{side.of}' in {', '.join(stored)}, not in {metric}.")
+
+
+def _axes(task: str, analysis: Analysis | None) -> set[str]:
+    """Returns the axes of the numbers that claims are about: of the test grid, or of what an analysis measures."""
+    shifts = set(tasks.build(task).axes["full"])
+    if analysis is None:
+        return shifts
+    named = {axis for grid in analysis.grids.values() for axis in grid}
+    return named - {SHIFTS} | (shifts if SHIFTS in named else set())
+
+
+def _check_cells(cells: Mapping[str, Sequence[float]], known: set[str], where: str) -> None:
+    """Raises ``UnknownName`` on an axis that is none of ``known``, ``BadValue`` unless values are finite, each once."""
+    for axis, values in cells.items():
+        if axis not in known:
+            raise UnknownName("axis", axis, known, f"({where})")
+        if not values or not all(map(math.isfinite, values)):
+            raise BadValue(f"{where}: the values of {axis} are one or more finite numbers, got {values}.")
+        if len(set(values)) < len(values):
+            raise BadValue(f"{where}: each value of {axis} is named once, got {values}.")
+    if (count := math.prod(map(len, cells.values()))) > MOST:
+        raise BadValue(f"{where}: {count:,} cells are more than the {MOST:,} that a claim may be about.")
+
+
+def card(name: str, experiment: Experiment, store: Store) -> list[str]:
+    """The lines of one experiment for ``list``: what it is, its cost at each preset, and what is finished."""
+    lines, question = [name, f"    {experiment.title}", f"    {experiment.paper}"], experiment.question()
+    if question is not None and not question.trains:
+        return [*lines, "    trains nothing: rules are asked without a model"]
+    for preset in PRESETS:
+        try:
+            finished, count, operations = state(experiment, store, preset)
+        except BadValue as reason:  # not every variant fits every size
+            lines.append(f"    {preset:6} not at this size: {reason}")
+            continue
+        lines.append(f"    {preset:6} {finished} of {count} runs finished, {operations:.0e} operations a seed of all")
+    return lines
+
+
+def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, float]:
+    """Returns how many variants have a finished run, how many there are, and the operations of one seed of all."""
+    finished, operations = 0, 0.0
+    for variant in experiment.variants:
+        spec = experiment.spec(variant, preset)
+        finished += store.run(spec, 0, variant.tested_with).finished
+        operations += size.trained(spec) + size.tested(spec)
+    return finished, len(experiment.variants), operations

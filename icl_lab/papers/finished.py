@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from statistics import median
 
 import msgspec
 from msgspec.structs import replace
@@ -11,23 +12,25 @@ from icl_lab.comparison import outside
 from icl_lab.comparison.outside import Outside
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid
-from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Variant
+from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity, Variant
 from icl_lab.runs import summary
 from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 
+GATE = 0.25  # of the way from the best reference of all to the best that reads no example
+
 
 class Finished:
     """The finished runs of an experiment at one scale, each read once."""
 
     def __init__(self, experiment: Experiment, store: Store, preset: str, settings: Sequence[str] = ()) -> None:
-        self.experiment, self.store = experiment, store
+        self.experiment, self.store, self.preset = experiment, store, preset
         self.specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
         self.task = tasks.build(experiment.task)
         self._read: dict[tuple[str, int, str], tuple[Grid, Errors | None]] = {}
-        self._homes: dict[tuple[str, int], dict[str, float]] = {}
+        self._in_distribution: dict[tuple[str, int], dict[str, float]] = {}
 
     def variant(self, of: str) -> Variant:
         """Returns the variant of that name, or whose printed row is named.
@@ -106,7 +109,7 @@ class Finished:
         """Returns the labels that stand beside those of the task's own axes."""
         return self.prompted[of].fixed if of.startswith(PROMPTED) else {}
 
-    def at_home(self, of: str, seed: int) -> Mapping[str, float]:
+    def errors_in_distribution(self, of: str, seed: int) -> Mapping[str, float]:
         """Returns the errors in training conditions of a trained model, with its own rule, and of the references.
 
         A model that a claim reads with another position code is asked with that of its training, where it was tested
@@ -115,13 +118,13 @@ class Finished:
         """
         run = self.tested_by(of, seed)
         key = (run.spec.hash, seed)
-        if key not in self._homes and run.finished:
+        if key not in self._in_distribution and run.finished:
             grid = self._measured(run.spec, seed, "")[0]
             known = not summary.left_out(grid, self.task, run.spec)
-            self._homes[key] = summary.at_home([grid], self.task, run.spec) if known else {}
-        return self._homes.get(key, {})
+            self._in_distribution[key] = summary.at_home([grid], self.task, run.spec) if known else {}
+        return self._in_distribution.get(key, {})
 
-    def untold(self, of: str, seeds: Iterable[int]) -> str:
+    def why_unknown(self, of: str, seeds: Iterable[int]) -> str:
         """Returns why no model of these seeds tells what it errs in training conditions, in words; nothing if it does.
 
         As a grid of theirs says: no seed has one, or which training conditions the first leaves out.
@@ -156,3 +159,80 @@ def _errors_of_reference(task_choice: str, name: str, test: bytes) -> Errors:
     task = tasks.build(task_choice)
     predict = task.references()[name]
     return measure({name: Subject(predict)}, task, msgspec.json.decode(test, type=TestSpec)).errors
+
+
+def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
+    """Returns which side of a claim has not learned its task, and why; nothing where both have, or none is far out.
+
+    Formula: the median over training seeds of (v - e) / (t - e), in training conditions, is at least ``GATE``; v the
+    error, t that of the best trivial reference, e that of the best of all: 0 where one is exact, and the floor that a
+    loss has where none is. Runs without a grid, or whose grid leaves training conditions out, say nothing.
+    """
+    if claim.ungated:
+        return ""
+    for side in (claim.left, claim.right):
+        if finished.experiment.variant(side.of) is None or not _far(side, finished):
+            continue
+        shares = _shares(finished, side.of, seeds)
+        if shares and median(shares) >= GATE:
+            return (
+                f"{side.of} has not learned its task: in training conditions it errs {median(shares):.2g} times as "
+                "much as the best trivial reference, counted from the best of all"
+            )
+    return ""
+
+
+def unlearned_counts(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
+    """Returns how many tested models of each side have not learned the task, in words; empty where all have.
+
+    The median says nothing about them, and an effect over seeds of which some have learned is one of two kinds mixed.
+    Where no model was tested in training conditions it is not known, and said.
+    """
+    counts: list[str] = []
+    unknown: dict[str, list[str]] = {}  # why -> which sides
+    for of in dict.fromkeys(side.of for side in (claim.left, claim.right)):
+        if finished.experiment.variant(of) is None:
+            continue
+        shares = _shares(finished, of, seeds)
+        if lost := sum(not share < GATE for share in shares):
+            counts.append(f"{lost} of {len(shares)} of {of}")
+        if not shares and not claim.ungated and (reason := _unknown(finished, of, seeds)):
+            unknown.setdefault(reason, []).append(of)
+    counted = [f"tested models that have not learned: {', '.join(counts)}"] if counts else []
+    named = {why: " and ".join(f"'{of}'" for of in sides) for why, sides in unknown.items()}
+    unsure = [f"not known whether {sides} learned the task: {why}" for why, sides in named.items()]
+    return "; ".join(counted + unsure)
+
+
+def _far(side: Quantity, finished: Finished) -> bool:
+    """True if the cells of a side lie outside training conditions; cells of an analysis' own axes do, or all of it."""
+    spec = finished.spec(side.of)
+    here = summary.training_cell(finished.task, spec)
+    if any(axis not in here or value != here[axis] for axis, values in side.cells.items() for value in values):
+        return True
+    asked = finished.experiment.question()
+    return asked is not None and asked.beyond(spec)
+
+
+def _unknown(finished: Finished, of: str, seeds: Sequence[int]) -> str:
+    """Why it is not known of any of these seeds; empty where it is, and where a task has nothing to tell it by."""
+    question = finished.experiment.question()
+    trained = question is None or question.trains
+    return finished.why_unknown(of, seeds) if seeds and trained and finished.task.trivial else ""
+
+
+def _shares(finished: Finished, of: str, seeds: Sequence[int]) -> list[float]:
+    """Normalised training error per seed; seeds without a grid are skipped."""
+    return [share for seed in seeds if (share := _share(finished, of, seed)) is not None]
+
+
+def _share(finished: Finished, of: str, seed: int) -> float | None:
+    """Normalised training error: 0 is the best reference, 1 the best trivial one; None unknown."""
+    values, task = finished.errors_in_distribution(of, seed), finished.task
+    if not values:
+        return None
+    trivial = [values[f"reference:{name}"] for name in task.trivial if f"reference:{name}" in values]
+    others = {name for name in values if name.startswith("reference:")} - {f"reference:{name}" for name in task.trivial}
+    best = min((values[name] for name in others), default=0.0)
+    own = values[finished.spec(of).attn]
+    return (own - best) / (min(trivial) - best) if trivial and min(trivial) > best else None

@@ -9,11 +9,9 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from icl_lab.analyses.frame import Analysis
 from icl_lab.evidence.layer import own_studies
-from icl_lab.papers import quantities
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim
 from icl_lab.runs import study_folder
@@ -21,6 +19,7 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import StudyRecord
 
+Answers = object  # what an analysis found, which nobody but the analysis can read
 HASH = "[0-9a-f]" * 6  # of a study, as a pattern for names of files and as a regular expression
 
 
@@ -48,8 +47,8 @@ def parts(folder_name: str) -> tuple[str, str] | None:
 
 def fullest(experiment_name: str, store: Store, preset: str) -> Path:
     """Returns the folder of most runs; the version of the analysis (``Analysis.version``) counts before."""
-    there = of(experiment_name, store, preset)
-    return max(there, key=lambda place: _extent(study_folder.read(place)))
+    folders = of(experiment_name, store, preset)
+    return max(folders, key=lambda place: _extent(study_folder.read(place)))
 
 
 def _extent(study: StudyRecord | None) -> tuple[int, int]:
@@ -57,20 +56,20 @@ def _extent(study: StudyRecord | None) -> tuple[int, int]:
     return (study.options.get("version", 1), len(study.runs)) if study is not None else (0, 0)
 
 
-def asked_otherwise(study: StudyRecord, analysis: Analysis) -> dict[str, tuple[Any, Any]]:
-    """Returns the options of a stored study that are others in the (prepared) analysis: the values there and here.
+def asked_otherwise(study: StudyRecord, analysis: Analysis) -> dict[str, tuple[object, object]]:
+    """Returns the options of a stored study that are others in the (prepared) analysis: the values stored and here.
 
     How many prompts are drawn is none of them: that changes how sure an answer is, not what is asked.
     """
     fields = dataclasses.fields(analysis)  # type: ignore[arg-type]
-    here: dict[str, Any] = {field.name: getattr(analysis, field.name) for field in fields}
-    there = {field.name: field.default for field in fields if field.metadata.get("later")} | study.options
+    here: dict[str, object] = {field.name: getattr(analysis, field.name) for field in fields}
+    options = {field.name: field.default for field in fields if field.metadata.get("later")} | study.options
     counts = {field.name for field in fields if "prompts" in (field.name, *field.metadata.get("names", ()))}
     plain = json.loads(json.dumps(here, default=list))  # as a record holds them
     return {
-        name: (there[name], value)
+        name: (options[name], value)
         for name, value in plain.items()
-        if name in there and name not in counts and there[name] != value
+        if name in options and name not in counts and options[name] != value
     }
 
 
@@ -80,6 +79,18 @@ def prepared(finished: Finished, analysis: Analysis) -> Analysis:
     return analysis.prepared(runs)
 
 
+def stored(analysis: Analysis, folder: Path) -> Answers | None:
+    """Returns what an analysis found, as it is kept in its folder; None where nothing is there.
+
+    Raises ``RunFailed`` where a file of the folder is damaged or was edited.
+    """
+    if not folder.exists():
+        return None
+    study_folder.verify(folder, pictures=False)
+    found: Answers | None = analysis.read(folder)
+    return found
+
+
 class Studies:
     """Stored results of an analysis: each folder is read once, and a claim from the one that has most of it.
 
@@ -87,7 +98,7 @@ class Studies:
     """
 
     def __init__(self, finished: Finished, analysis: Analysis | None, places: Sequence[Path]) -> None:
-        self._finished = finished
+        self._finished, self._analysis = finished, analysis
         known = {place: study_folder.read(place) for place in places if place.exists()}
         now = None if analysis is None else prepared(finished, analysis)
         self._studies = {
@@ -95,7 +106,7 @@ class Studies:
             for place, study in known.items()
             if study is None or now is None or not asked_otherwise(study, now)
         }
-        self._read: dict[Path, Any] = {}
+        self._read: dict[Path, Answers | None] = {}
 
     def place(self, claim: Claim) -> Path | None:
         """Returns the folder where most seeds of what the claim hangs on were asked; None where there is none.
@@ -105,11 +116,13 @@ class Studies:
         """
         return max(self._studies, key=lambda place: self._extent(self._studies[place], claim), default=None)
 
-    def found(self, analysis: Analysis, place: Path | None) -> Any:
+    def read(self, place: Path | None) -> Answers | None:
         """Returns what was found in one of the folders; None where nothing was, or without a folder."""
-        if place is not None and place not in self._read:
-            self._read[place] = quantities.stored(analysis, place)
-        return None if place is None else self._read[place]
+        if self._analysis is None or place is None:
+            return None
+        if place not in self._read:
+            self._read[place] = stored(self._analysis, place)
+        return self._read[place]
 
     def _extent(self, study: StudyRecord | None, claim: Claim) -> tuple[bool, int, int, bool, int]:
         seeds = len(self._shared(study, claim)) if study is not None else 0

@@ -1,16 +1,20 @@
-"""All claims of all experiments with their verdicts, at each scale at which something was run."""
+"""All claims of all experiments with their verdicts at each scale: tables, replications, texts that cite them."""
 
 import csv
 import io
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from icl_lab import markdown as md
+from icl_lab.comparison.sequential import SPENT
+from icl_lab.comparison.verdict import Replicated, Verdict
 from icl_lab.papers import claims, cost, experiment, verdicts
-from icl_lab.papers.verdicts import Finding
+from icl_lab.papers.verdicts import Finding, effect_words
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
@@ -24,9 +28,12 @@ LATER = ("later_effect", "later_low", "later_high", "later_seeds", "later")
 # Standard errors over training seeds and over test prompts, below and above the effect (NaN: not told), and the chance
 # that 64 seeds decide an open claim.
 ERRORS = ("seeds_error", "prompts_error_below", "prompts_error_above", "chance")
+MANY = 12  # seeds of a look, from which on looks are counted together
+# A comment at a paragraph about a verdict: <!-- cites ssa-table1 | SSA errs less ... | lite | supported -->
+CITES = re.compile(r"<!-- cites ([^|]+?) \| ([^|]+?) \| ([^|]+?) \| ([^|]+?) -->")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One claim at one scale. ``q`` is the false discovery rate at which it is still among the discoveries there."""
 
@@ -39,7 +46,7 @@ class Entry:
     @property
     def said(self) -> str:
         """The verdict, marked where it is one of those that may be false discoveries among so many."""
-        doubtful = self.finding.verdict in verdicts.DECIDED and self.q > RATE
+        doubtful = self.finding.verdict.decided and self.q > RATE
         return f"{self.finding.verdict} (alone)" if doubtful else str(self.finding.verdict)
 
 
@@ -52,7 +59,7 @@ def at(files: Path, store: Store, preset: str) -> list[Entry]:
     entries, costs = list[Entry](), cost.Costs(store, preset)
     for name in experiment.names(files):
         made, _, found = claims.stored(name, files, store, preset, costs)
-        entries += [Entry(name, made.paper, preset, finding) for finding in found]
+        entries += [Entry(experiment=name, paper=made.paper, preset=preset, finding=finding) for finding in found]
     return among(entries)
 
 
@@ -77,9 +84,10 @@ def everywhere(files: Path, store: Store) -> list[Entry]:
     for name in experiment.names(files):
         made = experiment.load(name, files)
         for claim in made.claims:
-            there = found.get((name, claim.statement), [])
-            run = [entry for entry in there if entry.finding.verdict != "not run"]
-            rows += run or [Entry(name, made.paper, "", Finding(claim, "not run"))]
+            judged = found.get((name, claim.statement), [])
+            run = [entry for entry in judged if entry.finding.verdict is not Verdict.NOT_RUN]
+            never = Finding(claim=claim, verdict=Verdict.NOT_RUN)
+            rows += run or [Entry(experiment=name, paper=made.paper, preset="", finding=never)]
     return rows
 
 
@@ -131,14 +139,14 @@ def table_csv(entries: Sequence[Entry]) -> str:
         if f.decision is not None and f.found is not None:
             c = f.found
             numbers = [c.scale, c.effect, c.low, c.high, f.decision.confidence, f.decision.p]
-            errors = [c.seeds_error, *c.prompts_error, f.chance if f.verdict == "inconclusive" else ""]
+            errors = [c.seeds_error, *c.prompts_error, f.chance if f.verdict is Verdict.INCONCLUSIVE else ""]
         seeds = " ".join(map(str, f.seeds))
         row = [e.experiment, e.preset, f.claim.statement, f.claim.is_, f.margin, f.verdict, *numbers, e.q, seeds]
-        after: list[object] = [""] * len(LATER)
-        if f.later is not None:
-            c = f.later.effect
-            after = [c.effect, c.low, c.high, " ".join(map(str, f.later_seeds)), f.later.says]
-        writer.writerow([*row, f.outlook, *after, *errors, f.study.name if f.study else ""])
+        later: list[object] = [""] * len(LATER)
+        if f.replication is not None:
+            c = f.replication.effect
+            later = [c.effect, c.low, c.high, " ".join(map(str, f.replication_seeds)), f.replication.says]
+        writer.writerow([*row, f.outlook, *later, *errors, f.study.name if f.study else ""])
     return text.getvalue()
 
 
@@ -158,5 +166,90 @@ def _cells(entry: Entry, studies: str) -> list[str]:
 
 
 def _p(finding: Finding) -> float:
-    judged = finding.decision is not None and finding.verdict not in ("not learned", "one seed")
-    return finding.decision.p if judged and finding.decision is not None else math.nan
+    return finding.decision.p if finding.decision is not None and finding.verdict.tested else math.nan
+
+
+def replicated(entries: Iterable[Entry]) -> list[Entry]:
+    """Returns the verdicts after which three or more seeds came."""
+    return [entry for entry in entries if entry.finding.replication is not None]
+
+
+def replication_summary(entries: Sequence[Entry]) -> str:
+    """Sentences on replication: verdicts, those with enough later seeds, and what these say."""
+    again, verdicts = replicated(entries), sum(entry.finding.verdict.decided for entry in entries)
+    if not again:
+        return f"After none of {verdicts} verdicts came three or more seeds."
+    counts = _counts(again)
+    found = ", ".join(f"{counts[says]} {says}" for says in Replicated)
+    text = f"After {len(again)} of {verdicts} verdicts came three or more training seeds: {found}."
+    shares = effect_shares(again)
+    if not shares:
+        return text
+    return f"{text} The effect that later seeds show is {median(shares):.2f} times that of the verdict (the median)."
+
+
+def effect_shares(entries: Iterable[Entry]) -> list[float]:
+    """Returns, for verdicts that are a difference from 0, the later effect as a share of the one that was decided on.
+
+    An effect that had to be large to be seen so early shrinks afterwards: shares below 1.
+    """
+    found = []
+    for entry in entries:
+        replication, decision = entry.finding.replication, entry.finding.decision
+        sided = entry.finding.claim.is_ in ("above", "below") and entry.finding.verdict is not Verdict.NO_DIFFERENCE
+        if replication is not None and decision is not None and sided and math.isfinite(replication.effect.effect):
+            found.append(replication.effect.effect / decision.effect.effect)
+    return found
+
+
+def replication_table(entries: Sequence[Entry]) -> list[str]:
+    """Returns the summary, what later seeds say by the look that decided, and each verdict that is not borne out."""
+    again = replicated(entries)
+    lines = [replication_summary(entries), "", *md.head(["verdicts after", *Replicated, "later effect, median share"])]
+    groups = [(f"{look} seeds", [look]) for look in SPENT if look < MANY]
+    groups.append((f"{MANY} seeds or more", [look for look in SPENT if look >= MANY]))
+    for words, looks in groups:
+        group = [entry for entry in again if len(entry.finding.seeds) in looks]
+        counts = _counts(group)
+        shares = effect_shares(group)
+        share = f"{median(shares):.2f} of {len(shares)}" if shares else "—"
+        lines.append(md.row([words, *(str(counts[says]) for says in Replicated), share]))
+    doubtful = [
+        entry
+        for entry in again
+        if entry.finding.replication and entry.finding.replication.says is not Replicated.BORNE_OUT
+    ]
+    if doubtful:
+        lines += ["", *md.head([Replicated.NOT_BORNE_OUT, "scale", "verdict", "at the verdict", "later seeds"])]
+        lines += [_doubt(entry) for entry in doubtful]
+    return lines
+
+
+def _counts(entries: Iterable[Entry]) -> Counter[Replicated]:
+    return Counter(entry.finding.replication.says for entry in entries if entry.finding.replication is not None)
+
+
+def _doubt(entry: Entry) -> str:
+    f = entry.finding
+    assert f.found is not None
+    assert f.replication is not None
+    return md.row(
+        [
+            f"{f.claim.statement} ({md.code(entry.experiment)})",
+            f"`{entry.preset}`",
+            entry.said,
+            effect_words(f.found, f.seeds),
+            effect_words(f.replication.effect, f.replication_seeds),
+        ]
+    )
+
+
+def stale_citations(text: str, entries: Sequence[Entry]) -> Iterator[str]:
+    """Yields a sentence for each verdict that a text cites and that is another one now, or does not exist."""
+    verdicts = {(e.experiment, e.finding.claim.statement, e.preset): e.finding.verdict for e in entries}
+    for name, statement, preset, cited in CITES.findall(text):
+        now = verdicts.get((name, statement, preset))
+        if now is None:
+            yield f"{name} has no claim '{statement}' that was run at {preset}, which a paragraph cites"
+        elif now != cited:
+            yield f"{name}, '{statement}', is {now} at {preset}, and a paragraph cites it as {cited}"

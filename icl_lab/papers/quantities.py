@@ -1,13 +1,12 @@
 """The numbers that claims are about: read from the grids of finished runs, or from what an analysis found."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,25 +16,30 @@ from icl_lab import tasks
 from icl_lab.analyses.frame import Analysis
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Evaluation, Scale, evaluation, resampled
-from icl_lab.errors import Undefined
+from icl_lab.errors import BadValue, Undefined
 from icl_lab.grid import mean_error, model_name
+from icl_lab.papers import experiment as experiments
 from icl_lab.papers import printed
-from icl_lab.papers.cells import combinations
-from icl_lab.papers.claimed import cells_of
 from icl_lab.papers.finished import Finished
+from icl_lab.papers.folders import Answers
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
-from icl_lab.runs import study_folder, summary
+from icl_lab.runs import summary
+from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks.base import Task
 
+Cells = list[dict[str, float]]
+Claimed = Mapping[tuple[str, str], Cells]  # hash of a specification, the rule put in for its test -> labels of cells
 Read = Callable[[Quantity, str, int], float]  # a quantity, a metric (or ""), a seed -> the value, or its mean logarithm
 CONFIDENCE = 0.95  # of what hangs on the prompts
 PART = 4  # of the prompts of an analysis, one in so many is counted at the least
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """Source of a claim's two sides: the training seeds that both have, their values, the variance over prompts.
 
-    ``silent`` are seeds in which a side has no value, and why, and ``suggested_by`` seeds that led to the claim: they
+    ``undefined`` are seeds in which a side has no value, and why, ``exploratory_seeds`` those whose results suggested
+    the claim: they
     are none of ``seeds``.
 
     ``noise`` returns how far left - right, over the first so many seeds, hangs on the test prompts; None where what
@@ -44,11 +48,20 @@ class Source:
 
     read: Read
     seeds: list[int]
+    scale: Scale
+    prompted: bool = True  # models were asked test prompts, whose variance has to be in the interval
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
     bound: Callable[[int], Evaluation | None] = lambda seeds: None
     resolution: float = 0.0  # of a rate: one prompt in those of a cell
-    silent: Mapping[int, str] = field(default_factory=dict)
-    suggested_by: Sequence[int] = ()
+    undefined: Mapping[int, str] = field(default_factory=dict)
+    exploratory_seeds: Sequence[int] = ()
+
+    def values(self, claim: Claim, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Returns both sides of a claim, one number a seed; raises ``KeyError`` where a number is not stored."""
+        left, right = ([self.read(side, claim.metric, seed) for seed in seeds] for side in (claim.left, claim.right))
+        if self.scale == "difference":
+            return left, right
+        return [math.exp(value) for value in left], [math.exp(value) for value in right]
 
 
 def scale(experiment: Experiment, claim: Claim) -> Scale:
@@ -59,14 +72,27 @@ def scale(experiment: Experiment, claim: Claim) -> Scale:
     return analysis.scale_of(task, claim.metric)
 
 
-def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = ()) -> Source:
+def source(finished: Finished, claim: Claim, found: Answers | None, exploratory: Sequence[int] = ()) -> Source:
+    """Returns where both sides of a claim are read: in grids, or in what its analysis ``found``.
+
+    The ``exploratory`` seeds, whose results suggested it, are left out.
+    """
+    analysis = finished.experiment.question()
+    if analysis is None:
+        return from_grids(finished, claim, exploratory)
+    # Of several sets of prompts the smallest counts; 0 where models are asked none.
+    prompts = min((count for count, _ in analysis.asks(finished.spec(claim.left.of))), default=0)
+    return from_analysis(analysis, found, claim, scale(finished.experiment, claim), prompts, exploratory)
+
+
+def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()) -> Source:
     """Reads the two sides of a claim from the grids of finished runs; no seeds where nothing is there.
 
-    Those that it was ``suggested_by`` are left out.
+    The ``exploratory`` seeds, whose results suggested it, are left out.
     """
     sides, task, experiment = (claim.left, claim.right), finished.task, finished.experiment
     training = summary.training_cell(task, finished.spec(claim.left.of))
-    seeds, others = _apart(finished.seeds_of_both(claim), suggested_by)
+    seeds, exploratory = _apart(finished.seeds_of_both(claim), exploratory)
 
     def measured(side: Quantity, metric: str, seed: int, column: str = "value") -> list[float]:
         if side.of.startswith(PROMPTED):
@@ -80,8 +106,8 @@ def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = (
         return grid.values_at(cells, column)
 
     def read(side: Quantity, metric: str, seed: int) -> float:
-        told = printed.numbers(experiment, side) if side.of.startswith(PRINTED) else measured(side, metric, seed)
-        return _mean(told, task.log_scale)
+        values = printed.numbers(experiment, side) if side.of.startswith(PRINTED) else measured(side, metric, seed)
+        return _mean(values, task.log_scale)
 
     def prompts_error(side: Quantity, seed: int) -> float:
         if side.of.startswith(PRINTED):
@@ -94,37 +120,47 @@ def from_grids(finished: Finished, claim: Claim, suggested_by: Sequence[int] = (
         if cells is None:
             return None
         reference = side.of.startswith("reference:")
-        kept = finished.errors_of_reference(side.of, cells) if reference else finished.errors(side.of, seed)
-        if kept is None:
+        errors = finished.errors_of_reference(side.of, cells) if reference else finished.errors(side.of, seed)
+        if errors is None:
             return None
-        means = resampled(np.stack([kept.at(cell).numpy() for cell in cells]), seed=0)
+        means = resampled(np.stack([errors.at(cell).numpy() for cell in cells]), seed=0)
         return np.asarray((np.log(means) if task.log_scale else means).mean(axis=1))
 
-    noise = _luck(on_resamples, sides, seeds, others, scale(experiment, claim))
-    bound = _most_luck(prompts_error, sides, seeds, scale(experiment, claim))
-    if scale(experiment, claim) == "log-ratio" or not seeds:
-        return Source(read, seeds, noise, bound, suggested_by=others)
+    compared = scale(experiment, claim)
+    noise = _prompt_variance(on_resamples, sides, seeds, exploratory, compared)
+    bound = _prompt_variance_bound(prompts_error, sides, seeds, compared)
+    if compared == "log-ratio" or not seeds:
+        return Source(read=read, seeds=seeds, scale=compared, noise=noise, bound=bound, exploratory_seeds=exploratory)
     counts = finished.measured(claim.left.of, seeds[0])[0].frame["count"]
-    return Source(read, seeds, noise, bound, 1 / float(counts.max()), suggested_by=others)
+    step = 1 / float(counts.max())
+    return Source(
+        read=read,
+        seeds=seeds,
+        scale=compared,
+        noise=noise,
+        bound=bound,
+        resolution=step,
+        exploratory_seeds=exploratory,
+    )
 
 
-def _apart(seeds: Sequence[int], suggested_by: Sequence[int]) -> tuple[list[int], list[int]]:
+def _apart(seeds: Sequence[int], exploratory: Sequence[int]) -> tuple[list[int], list[int]]:
     """Parts seeds into those that judge a claim and those that led to it."""
-    return [seed for seed in seeds if seed not in suggested_by], [seed for seed in seeds if seed in suggested_by]
+    return [seed for seed in seeds if seed not in exploratory], [seed for seed in seeds if seed in exploratory]
 
 
-def _luck(
+def _prompt_variance(
     on_resamples: Callable[[Quantity, int], Array | None],
     sides: Sequence[Quantity],
     seeds: Sequence[int],
-    others: Sequence[int],
+    exploratory: Sequence[int],
     scale: Scale,
 ) -> Callable[[int], Evaluation | None]:
     """Standard error over prompts of left - right over the first so many seeds, from values on resamples.
 
     ``on_resamples`` returns them for a side and a seed, (1 + resamples), the same resamples for all; None where they
-    are not kept. Seeds of which they are stand for those of which they are not, a later one, or one of the ``others``
-    that led to the claim, for a look without any: the fewer they are, the more of the luck of single models is in it,
+    are not kept. Seeds of which they are stand for those of which they are not, a later one, or an exploratory
+    one, for a look without any: the fewer they are, the more it varies with single models,
     which makes it wider.
     """
 
@@ -134,15 +170,15 @@ def _luck(
         return None if left is None or right is None else left - right
 
     def noise(count: int) -> Evaluation | None:
-        told = [drawn for seed in seeds[:count] if (drawn := gap(seed)) is not None]
-        instead = (drawn for seed in (*seeds[count:], *others) if (drawn := gap(seed)) is not None)
-        told = told or list(islice(instead, 1))
-        return evaluation(np.mean(told, axis=0), scale) if told else None
+        gaps = [drawn for seed in seeds[:count] if (drawn := gap(seed)) is not None]
+        instead = (drawn for seed in (*seeds[count:], *exploratory) if (drawn := gap(seed)) is not None)
+        gaps = gaps or list(islice(instead, 1))
+        return evaluation(np.mean(gaps, axis=0), scale) if gaps else None
 
     return noise
 
 
-def _most_luck(
+def _prompt_variance_bound(
     prompts_error: Callable[[Quantity, int], float], sides: Sequence[Quantity], seeds: Sequence[int], scale: Scale
 ) -> Callable[[int], Evaluation | None]:
     """Bound of the standard error over prompts of left - right, where errors of single prompts are not kept.
@@ -158,17 +194,21 @@ def _most_luck(
     def bound(count: int) -> Evaluation | None:
         most = fmean(map(error, seeds[:count]))
         half = float(ndtri((1 + CONFIDENCE) / 2)) * most
-        return None if math.isnan(half) else Evaluation(scale, 0.0, -half, half, CONFIDENCE)
+        return (
+            None
+            if math.isnan(half)
+            else Evaluation(scale=scale, effect=0.0, low=-half, high=half, confidence=CONFIDENCE)
+        )
 
     return bound
 
 
 def from_analysis(
-    analysis: Analysis, found: Any, claim: Claim, scale: Scale, prompts: int, suggested_by: Sequence[int] = ()
+    analysis: Analysis, found: Answers | None, claim: Claim, scale: Scale, prompts: int, exploratory: Sequence[int] = ()
 ) -> Source:
     """Reads both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
 
-    Seeds that it was ``suggested_by`` are left out.
+    The ``exploratory`` seeds, whose results suggested it, are left out.
 
     What is the same in every seed is a rate, known to one prompt of those that it was measured on and not better. These
     may be a part of the analysis's prompts, and are taken to be a quarter. What differs is told by its differences.
@@ -181,16 +221,16 @@ def from_analysis(
             known[key] = analysis.value(found, side.of, side.cells, metric, seed)
         return known[key]
 
-    seeds, others = _apart([] if found is None else analysis.seeds(found), suggested_by)
-    gaps, silent = set[float](), dict[int, str]()
+    seeds, exploratory = _apart([] if found is None else analysis.seeds(found), exploratory)
+    gaps, undefined = set[float](), dict[int, str]()
     for seed in seeds:
         try:
             gaps.add(read(claim.left, claim.metric, seed) - read(claim.right, claim.metric, seed))
         except Undefined as reason:
-            silent[seed] = str(reason.args[0])
+            undefined[seed] = str(reason.args[0])
         except KeyError:  # what was found has no such cell, which is said where it is read
             break
-    told = [seed for seed in seeds if seed not in silent]
+    defined = [seed for seed in seeds if seed not in undefined]
 
     def on_resamples(side: Quantity, seed: int) -> Array | None:
         return analysis.on_resamples(found, side.of, side.cells, claim.metric, seed)
@@ -201,22 +241,70 @@ def from_analysis(
         return analysis.prompts_error(found, side.of, side.cells, claim.metric, seed)
 
     sides = claim.left, claim.right
-    noise, bound = _luck(on_resamples, sides, told, others, scale), _most_luck(prompts_error, sides, told, scale)
-    return Source(read, told, noise, bound, resolution, silent, others)
-
-
-def stored(analysis: Analysis, folder: Path) -> Any:
-    """Returns what an analysis found, as it is kept in its folder; None where nothing is there.
-
-    Raises ``RunFailed`` where a file of the folder is damaged or was edited.
-    """
-    if not folder.exists():
-        return None
-    study_folder.verify(folder, pictures=False)
-    return analysis.read(folder)
+    noise, bound = (
+        _prompt_variance(on_resamples, sides, defined, exploratory, scale),
+        _prompt_variance_bound(prompts_error, sides, defined, scale),
+    )
+    return Source(
+        read=read,
+        seeds=defined,
+        scale=scale,
+        prompted=prompts > 0,
+        noise=noise,
+        bound=bound,
+        resolution=resolution,
+        undefined=undefined,
+        exploratory_seeds=exploratory,
+    )
 
 
 def _mean(values: Sequence[float], decades: bool) -> float:
     if decades and min(values) <= 0:  # printed with too few digits
         raise Undefined("a number of 0 has no logarithm, so that no ratio can be taken")
     return fmean(math.log(value) for value in values) if decades else fmean(values)
+
+
+def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, float]) -> list[dict[str, float]]:
+    """Returns every combination of the named values, all other axes as in training."""
+    found = [dict(training)]
+    for axis, values in cells.items():
+        found = [{**cell, axis: value} for cell in found for value in values]
+    return found
+
+
+def cells_of(claim: Claim, side: Quantity, spec: RunSpec, task: Task, fixed: Mapping[str, float]) -> Cells | None:
+    """Labels of the cells of a side whose single prompts an interval needs; None where these are not kept or told.
+
+    ``spec`` is that of the left side, whose training conditions fill in the axes that the claim leaves out. Errors of
+    single prompts are kept of the headline only.
+    """
+    if claim.metric not in ("", task.headline) or side.of.startswith(PRINTED):
+        return None
+    return combinations(side.cells, task.pinned({**summary.training_cell(task, spec), **fixed}))
+
+
+def claimed(files: Path, presets: Iterable[str]) -> Claimed:
+    """Returns, for each variant of the experiments of a folder at these presets, the cells that claims read."""
+    found = dict[tuple[str, str], Cells]()
+    for preset in presets:
+        for name in experiments.names(files):
+            _collect(experiments.load(name, files), preset, found)
+    return found
+
+
+def _collect(experiment: Experiment, preset: str, found: dict[tuple[str, str], Cells]) -> None:
+    if experiment.question() is not None:
+        return
+    task = tasks.build(experiment.task)
+    for claim in experiment.claims:
+        first = experiment.variant(claim.left.of.removeprefix(PRINTED)) or experiment.variant(experiment.baseline)
+        for side in (claim.left, claim.right):
+            variant = experiment.variant(side.of)
+            if first is None or variant is None or side.of.startswith(PROMPTED):
+                continue
+            try:
+                spec, left = (experiment.spec(each, preset) for each in (variant, first))
+            except BadValue:  # a variant that does not fit the preset
+                continue
+            cells = cells_of(claim, side, left, task, {})
+            found.setdefault((spec.hash, variant.tested_with), []).extend(cells or [])

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from icl_lab.errors import RunFailed
-from icl_lab.papers import claims, folders, ledger
+from icl_lab.papers import claims, cost, folders, ledger
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.ledger import Entry
@@ -26,6 +26,7 @@ VERSION = 1  # raised when claims are judged otherwise than before from the same
 JUDGED_FROM = "judged_from"
 
 Row = Mapping[str, str]
+Recorded = Mapping[tuple[str, str], Sequence[Row]]  # by experiment and preset
 
 
 def checksum(name: str, experiment: Experiment, store: Store, preset: str) -> str:
@@ -76,11 +77,24 @@ def text(name: str, experiment: Experiment, rows: Sequence[Row]) -> list[str]:
     return claims.lines(name, experiment, verdicts)
 
 
+def rows(
+    name: str, files: Path, store: Store, preset: str, recorded: Recorded, costs: cost.Costs
+) -> tuple[Experiment, list[str], Sequence[Row]]:
+    """Returns an experiment as it fits a preset, remarks, and its verdicts: the record's, or judged now."""
+    made, left_out = experiments.fitting(experiments.load(name, files), preset)
+    known = recorded.get((name, preset), [])
+    if known and current(name, made, store, preset, known):
+        return made, [*left_out, *claims.remarks(name, made, store, preset)], known
+    made, left_out, found = claims.stored(name, files, store, preset, costs)
+    entries = [Entry(experiment=name, paper=made.paper, preset=preset, finding=each) for each in found]
+    return made, left_out, judged(entries)
+
+
 def judged(entries: Iterable[Entry]) -> list[dict[str, str]]:
     """Returns entries as rows of the record, without the checksum of what they were judged from."""
-    kept = list(entries)
-    rows = list(csv.DictReader(io.StringIO(ledger.table_csv(kept))))
-    for row, entry in zip(rows, kept, strict=True):
+    judged_entries = list(entries)
+    rows = list(csv.DictReader(io.StringIO(ledger.table_csv(judged_entries))))
+    for row, entry in zip(rows, judged_entries, strict=True):
         specs = " ".join(f"{spec}->{swap}" if swap else spec for spec, swap in entry.finding.about)
         row |= {"words": entry.finding.words, "specs": specs}
     return rows
@@ -88,18 +102,18 @@ def judged(entries: Iterable[Entry]) -> list[dict[str, str]]:
 
 def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> str:
     """Judges all claims at all scales at which there are runs, and returns the record; trains nothing."""
-    rows = list[dict[str, str]]()
+    table = list[dict[str, str]]()
     for preset in presets:
         if store.has(preset):
             entries = ledger.at(files, store, preset)
             sums = _checksums(entries, files, store, preset)
-            rows += [row | {JUDGED_FROM: sums[row["experiment"]]} for row in judged(entries)]
-    if not rows:
+            table += [row | {JUDGED_FROM: sums[row["experiment"]]} for row in judged(entries)]
+    if not table:
         raise RunFailed(f"no run of an experiment is stored in {store.root} or in the evidence: nothing to record.")
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(table)
     return text.getvalue()
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -123,7 +123,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claims: Annotated[list[Claim], Meta(max_length=500)]
     conditions: str
     analysis: str = COMPARE
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     draws: Literal["ours", "paper"] = "ours"
     set: Settings = []
     printed: Printed | None = None

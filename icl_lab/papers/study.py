@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
+from icl_lab import tasks
 from icl_lab.analyses import asking, earlier, frame
 from icl_lab.analyses import publish as publishing
 from icl_lab.analyses.earlier import Earlier
@@ -15,11 +15,15 @@ from icl_lab.comparison import outside
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.gather import publish as publish_study
 from icl_lab.comparison.outside import Outside
-from icl_lab.comparison.page import markdown_rows
+from icl_lab.comparison.page import Row, Section, Table, markdown_rows
 from icl_lab.errors import BadValue
-from icl_lab.papers import claims, folders, sections
+from icl_lab.figures.base import writer
+from icl_lab.papers import claims, folders, printed, verdicts
 from icl_lab.papers import experiment as experiments
+from icl_lab.papers.finished import Finished
+from icl_lab.papers.folders import Answers
 from icl_lab.papers.schema import Experiment
+from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -75,8 +79,8 @@ def destination(experiment_name: str, store: Store, preset: str, study: StudyRec
     """
     usual = folders.usual(experiment_name, store, preset)
     places = sorted(usual.parent.glob(folders.others(usual)))
-    kept = None if usual.exists() else study_folder.read(store.study(usual))
-    if kept is None or {member.label for member in kept.runs} <= {member.label for member in study.runs}:
+    present = None if usual.exists() else study_folder.read(store.study(usual))
+    if present is None or {member.label for member in present.runs} <= {member.label for member in study.runs}:
         places.insert(0, usual)
     own = usual.with_name(f"{usual.name}-{study.hash}")
     return next((place for place in places if study_folder.free(place, study)), own)
@@ -130,13 +134,13 @@ def publish(
             made = msgspec.structs.replace(made, asked=before.commits(made))
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
     study = gather(members, experiment.baseline, order.beside)
-    judged = claims.findings(experiment, lab.store, order.preset, settings=order.settings)
-    shown = [sections.claims(judged, order.preset)]
+    judged = claims.findings(Finished(experiment, lab.store, order.preset, order.settings))
+    shown = [_claims_section(judged, order.preset)]
     if experiment.printed is not None:
         axis = experiment.printed.axis
         line = study.line(axis)
         ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
-        beside = sections.beside_printed(experiment, ours, order.overlay)
+        beside = _beside_printed(experiment, ours, order.overlay)
         shown = [beside, *shown] if beside else shown
     return publish_study(study, members, place, made, shown)[0]
 
@@ -146,13 +150,13 @@ def _publish_analysis(
     experiment: Experiment,
     order: Order,
     analysis: frame.Analysis,
-    found: Any,
+    found: Answers,
     members: Mapping[str, Sequence[Run]],
     lab: Lab,
     place: Path,
 ) -> str:
-    judged = claims.findings(experiment, lab.store, order.preset, settings=order.settings, found=found)
-    section = sections.claims(judged, order.preset)
+    judged = claims.findings(Finished(experiment, lab.store, order.preset, order.settings), found=found)
+    section = _claims_section(judged, order.preset)
     notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
     ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
     return publishing.publish(made, analysis, found, members, place, "\n".join(ledger))
@@ -171,14 +175,14 @@ def rebuild(
     return publishing.written(place)
 
 
-def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -> Sequence[str]:
+def redraw(known: StudyRecord, source: Path, lab: Lab, place: Path, files: Path) -> Sequence[str]:
     """Judges the claims of an experiment's analysis anew, draws its figures and writes its page, in ``place``.
 
-    From the numbers that its folder ``kept`` holds; no model is asked. Returns the names of the files. Raises
+    From the numbers that its folder ``source`` holds; no model is asked. Returns the names of the files. Raises
     ``BadValue`` where the experiment's file has changed since, or where numbers are not kept.
     """
-    study_folder.verify(kept, pictures=False)
-    refused = BadValue(f"{kept} cannot be drawn from what it holds; repeat its command: {known.command}")
+    study_folder.verify(source, pictures=False)
+    refused = BadValue(f"{source} cannot be drawn from what it holds; repeat its command: {known.command}")
     named = [name for name in experiments.names(files) if experiments.load(name, files).sha256 == known.source]
     if not named:
         raise refused
@@ -189,8 +193,47 @@ def redraw(known: StudyRecord, kept: Path, lab: Lab, place: Path, files: Path) -
     if analysis is None or record(made, order, members, known.command).hash != known.hash:
         raise refused
     analysis = asking.checked(analysis, members)
-    found = analysis.again(kept, {label: runs[0].spec for label, runs in members.items()})
+    found = analysis.again(source, {label: runs[0].spec for label, runs in members.items()})
     if found is None:
         raise refused
     _publish_analysis(known, made, order, analysis, found, members, lab, place)
     return publishing.written(place)
+
+
+def _claims_section(found: Sequence[Finding], preset: str) -> Section:
+    """The claims with their verdicts, for a page or a file."""
+    rows = [
+        Row(
+            [
+                f.claim.statement,
+                f.claim.where,
+                f.claim.published,
+                f.words,
+                f.verdict.upper() if f.found else f.verdict,
+                f.outlook,
+            ]
+        )
+        for f in found
+    ]
+    head = ["claim", "where", "published", f"here, at {preset}", "verdict at this scale", "what would decide it"]
+    note = f"Left over right, as the claim names them, over the training seeds that both have. {verdicts.RULE}"
+    scales = list(dict.fromkeys(f"Published at: {f.claim.scale}." for f in found if f.claim.scale))
+    return Section("Claims", Table(head, rows, words=True), [note, *scales])
+
+
+def _beside_printed(experiment: Experiment, ours: Mapping[str, Mapping[float, float]], overlay: bool) -> Section | None:
+    """Our numbers and the printed ones, row by row; the doubts about the printed ones below."""
+    theirs = printed.rows(experiment, overlay)
+    if not theirs or experiment.printed is None:
+        return None
+    known = {at for cells in ours.values() for at in cells}
+    columns = sorted(known & {at for cells in theirs.values() for at in cells})
+    task = tasks.build(experiment.task)
+    rows, written = [], writer(task.log_scale, task.rates)
+    for name, cells in theirs.items():
+        if name in ours:
+            rows.append(Row([name, "here", *(written(ours[name][at]) for at in columns)]))
+        rows.append(Row([name, "printed", *(cells.get(at, "") for at in columns)], reference=True))
+    head = ["", "", *(f"{experiment.printed.axis} {at:g}" for at in columns)]
+    notes = [experiment.conditions, *printed.doubts(experiment)]
+    return Section("Beside the printed numbers", Table(head, rows), notes)

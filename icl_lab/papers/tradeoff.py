@@ -124,16 +124,16 @@ def robustness(struck: Sequence[Grid], factors: tuple[float, float]) -> dict[str
     Of deviants at the first example whose factor is at least the first and at most the second of ``factors``; factor
     1 is no deviant.
     """
-    kept: dict[tuple[str, int], float] = {}
+    errors: dict[tuple[str, int], float] = {}
     for grid in struck:
         frame = grid.frame
         frame = frame[frame["factor"].between(*factors) & (frame["position"] == 0)]
         for _, part in frame.groupby(["attn", "seed"], sort=False):
             rule, seed = str(part["attn"].iloc[0]), int(part["seed"].iloc[0])
             if not rule.startswith("reference:"):
-                kept[rule, seed] = fmean(map(math.log, part["value"]))
+                errors[rule, seed] = fmean(map(math.log, part["value"]))
     found: dict[str, list[float]] = {}
-    for (rule, _), value in sorted(kept.items(), key=lambda item: item[0][1]):
+    for (rule, _), value in sorted(errors.items(), key=lambda item: item[0][1]):
         found.setdefault(rule, []).append(value)
     return found
 

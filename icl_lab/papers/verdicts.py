@@ -5,30 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 from scipy.stats import false_discovery_control
 
 from icl_lab.comparison import replication, sequential
 from icl_lab.comparison.replication import Replication
-from icl_lab.comparison.sequential import Decision, Outcome
+from icl_lab.comparison.sequential import Decision
 from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
+from icl_lab.comparison.verdict import Replicated, Verdict
 from icl_lab.papers.schema import Claim
 from icl_lab.registry import require
 
-Verdict = Literal[
-    "supported",
-    "contradicted",
-    "no difference",
-    "inconclusive",
-    "one seed",
-    "not learned",
-    "nothing to judge",
-    "not run",
-]
-DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "no difference")
-assert set(get_args(Outcome)) <= set(get_args(Verdict))
 LIKELY = 0.1  # a chance to decide a claim that is worth its seeds
 
 RULE = (
@@ -50,7 +38,7 @@ RULE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """Finding on a claim at one scale: the verdict, the look that it rests on, and what more would decide it."""
 
@@ -63,10 +51,10 @@ class Finding:
     hours: float = math.nan  # of training, for one more seed of both sides
     failed: str = ""  # how many of these seeds have not learned their task
     these_prompts: bool = False  # the interval is about seeds alone: what single prompts add is not kept
-    passed: tuple[int, ...] = ()  # seeds passed over: what the claim is about did not occur in them
-    suggested_by: tuple[int, ...] = ()  # seeds that are there and led to the claim, so that they do not judge it
-    later: Replication | None = None  # what seeds say that came after the verdict; None where there are not enough
-    later_seeds: tuple[int, ...] = ()
+    skipped_seeds: tuple[int, ...] = ()  # what the claim is about did not occur in them
+    exploratory_seeds: tuple[int, ...] = ()  # finished, but their results suggested the claim: they do not judge it
+    replication: Replication | None = None  # over the seeds after the verdict; None where they are too few
+    replication_seeds: tuple[int, ...] = ()
     about: tuple[tuple[str, str], ...] = ()  # the hashes of the trainings that it hangs on, each with the rule put in
     study: Path | None = None  # the folder of the analysis that it is read from; None where grids of runs tell
 
@@ -83,15 +71,16 @@ class Finding:
     @property
     def words(self) -> str:
         """The effect with its interval, a ratio or a difference, and the seeds."""
-        led = f"suggested by {span(self.suggested_by)}, left out" if self.suggested_by else ""
+        exploratory = f"suggested by {span(self.exploratory_seeds)}, left out" if self.exploratory_seeds else ""
         if self.found is None:
-            return "; ".join(filter(None, (self.note, led)))
-        told = effect_words(self.found, self.seeds) + ", these prompts" * self.these_prompts
-        passed = f"nothing to judge in {span(self.passed)}" if self.passed else ""
-        again = ""
-        if self.later is not None and self.later.says != "borne out":
-            again = f"{self.later.says} by later seeds: {effect_words(self.later.effect, self.later_seeds)}"
-        return "; ".join(filter(None, (told, self.note, self.failed, led, passed, again)))
+            return "; ".join(filter(None, (self.note, exploratory)))
+        effect = effect_words(self.found, self.seeds) + ", these prompts" * self.these_prompts
+        skipped = f"nothing to judge in {span(self.skipped_seeds)}" if self.skipped_seeds else ""
+        replication = ""
+        if self.replication is not None and self.replication.says is not Replicated.BORNE_OUT:
+            later = effect_words(self.replication.effect, self.replication_seeds)
+            replication = f"{self.replication.says} by later seeds: {later}"
+        return "; ".join(filter(None, (effect, self.note, self.failed, exploratory, skipped, replication)))
 
     @property
     def more(self) -> int | None:
@@ -102,21 +91,20 @@ class Finding:
     @cached_property
     def chance(self) -> float:
         """The chance that up to 64 seeds decide an open claim."""
-        if self.decision is None or self.verdict != "inconclusive":
+        if self.decision is None or self.verdict is not Verdict.INCONCLUSIVE:
             return 0.0
         effect, have = self.decision.effect, len(self.seeds)
-        luck = effect.prompts_error
         return sequential.chance_to_decide(
-            self.claim.is_, effect.effect, self.decision.deviation, self.margin, have, luck
+            self.claim.is_, effect.effect, self.decision.deviation, self.margin, have, effect.prompts_error
         )
 
     @property
     def outlook(self) -> str:
         """Outlook of an open claim in words: seeds and hours of one core, or more test prompts."""
-        few = self.decision is not None and self.verdict == "inconclusive"
-        if self.verdict == "one seed" or (few and len(self.seeds) < min(sequential.SPENT)):
+        few = self.decision is not None and self.verdict is Verdict.INCONCLUSIVE
+        if self.verdict is Verdict.ONE_SEED or (few and len(self.seeds) < min(sequential.SPENT)):
             return f"{_more(min(sequential.SPENT) - len(self.seeds))} for a first look"
-        if self.verdict != "inconclusive" or self.decision is None:
+        if self.verdict is not Verdict.INCONCLUSIVE or self.decision is None:
             return ""
         if (more := self.more) is not None:
             cost = "" if math.isnan(self.hours) else f", {more * self.hours:.2g} h of one core"
@@ -129,11 +117,11 @@ class Finding:
 
     def _look(self, beyond: int, *, all_prompts: bool = False) -> int | None:
         """The look beyond so many seeds that would decide an open claim, on these test prompts or on all there are."""
-        if self.decision is None or self.verdict != "inconclusive" or math.isnan(self.decision.deviation):
+        if self.decision is None or self.verdict is not Verdict.INCONCLUSIVE or math.isnan(self.decision.deviation):
             return None
         relation, effect, spread = self.claim.is_, self.decision.effect, self.decision.deviation
-        luck = (0.0, 0.0) if all_prompts else effect.prompts_error
-        return sequential.seeds_to_decide(relation, effect.effect, spread, self.margin, beyond, luck)
+        prompts_error = (0.0, 0.0) if all_prompts else effect.prompts_error
+        return sequential.seeds_to_decide(relation, effect.effect, spread, self.margin, beyond, prompts_error)
 
 
 def _more(seeds: int) -> str:
@@ -161,21 +149,32 @@ def judge(
         (side.of, [seed for seed, value in zip(seeds, values, strict=True) if not math.isfinite(value)])
         for side, values in ((claim.left, left), (claim.right, right))
     ]
-    if any(which for _, which in lost):
-        told = "; ".join(f"{of}: {span(which)}" for of, which in lost if which)
+    if any(lost_seeds for _, lost_seeds in lost):
+        which = "; ".join(f"{of}: {span(lost_seeds)}" for of, lost_seeds in lost if lost_seeds)
         lacks = unlearned(len(seeds))
-        why = lacks or f"answers that are no finite numbers ({told})"
-        return Finding(claim, "not learned" if lacks else "inconclusive", seeds=tuple(seeds), note=why)
+        why = lacks or f"answers that are no finite numbers ({which})"
+        verdict = Verdict.NOT_LEARNED if lacks else Verdict.INCONCLUSIVE
+        return Finding(claim=claim, verdict=verdict, seeds=tuple(seeds), note=why)
     margin = margin_of(claim, scale)
     decision = sequential.decide(
         claim.is_, left, right, scale, margin, noise, resolution, lambda count: not unlearned(count)
     )
     used = tuple(seeds[: decision.seeds])
-    lacks = "" if decision.verdict in DECIDED else unlearned(decision.seeds)
-    verdict: Verdict = "not learned" if lacks else "one seed" if len(seeds) == 1 else decision.verdict
-    later = replication.replicate(claim.is_, margin, decision, left, right, resolution)
-    after = tuple(seeds[decision.seeds :]) if later is not None else ()
-    return Finding(claim, verdict, decision, used, lacks, margin, hours, later=later, later_seeds=after)
+    lacks = "" if decision.verdict.decided else unlearned(decision.seeds)
+    alone = Verdict.ONE_SEED if len(seeds) == 1 else decision.verdict
+    verdict = Verdict.NOT_LEARNED if lacks else alone
+    repeated = replication.replicate(claim.is_, margin, decision, left, right, resolution)
+    return Finding(
+        claim=claim,
+        verdict=verdict,
+        decision=decision,
+        seeds=used,
+        note=lacks,
+        margin=margin,
+        hours=hours,
+        replication=repeated,
+        replication_seeds=tuple(seeds[decision.seeds :]) if repeated is not None else (),
+    )
 
 
 def margin_of(claim: Claim, scale: Scale) -> float:

@@ -44,7 +44,7 @@ class Study:
     @property
     def verdict(self) -> str:
         """Summary in one sentence."""
-        from icl_lab.comparison.verdict import sentence
+        from icl_lab.comparison.sentences import sentence
 
         return sentence(self.numbers)
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid
-from icl_lab.papers import claims, cost, folders, headlines, ledger, record, verdicts
+from icl_lab.papers import cost, folders, headlines, ledger, quantities, record, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
-from icl_lab.papers.ledger import Entry
 from icl_lab.papers.record import Row
 from icl_lab.papers.schema import Claim, Experiment, Quantity
 from icl_lab.runs.presets import PRESETS
@@ -27,15 +27,14 @@ from icl_lab.site.specifications import Grids, Told
 
 # In words of one kind each, so that colours are never all that tells verdicts apart.
 TONES = {
-    "supported": "yes",
-    "contradicted": "no",
-    "no difference": "same",
-    "inconclusive": "open",
-    "one seed": "open",
-    "not learned": "open",
-    "nothing to judge": "none",
+    Verdict.SUPPORTED: "yes",
+    Verdict.CONTRADICTED: "no",
+    Verdict.NO_DIFFERENCE: "same",
+    Verdict.INCONCLUSIVE: "open",
+    Verdict.ONE_SEED: "open",
+    Verdict.NOT_LEARNED: "open",
+    Verdict.NOTHING_TO_JUDGE: "none",
 }
-UNDECIDED = ("not learned", "one seed")  # they are no discoveries, and have no false discovery rate
 FEW = 12  # claims that the first page shows where none of the headline ones was tested
 
 
@@ -63,14 +62,14 @@ class Judged:
         return f"experiments/{address(self.experiment)}.html#{self.anchor}"
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """The verdict, as the record names it."""
-        return self.row["verdict"]
+        return Verdict(self.row["verdict"])
 
     @property
     def said(self) -> str:
         """The verdict, marked where it may be a false discovery among so many."""
-        doubtful = self.verdict in verdicts.DECIDED and self.q > ledger.RATE
+        doubtful = self.verdict.decided and self.q > ledger.RATE
         return f"{self.verdict} (alone)" if doubtful else self.verdict
 
     @property
@@ -214,12 +213,8 @@ def judged(store: Store, files: Path, told: Told = lambda *_: None, grids: Grids
         for number, name in enumerate(names, 1):
             made = experiments.load(name, files)
             for preset in there if made.claims else ():
-                fitting, _ = experiments.fitting(made, preset)
-                rows: Sequence[Row] = known.get((name, preset), [])
-                if not (rows and record.current(name, fitting, store, preset, rows)):
-                    fitting, _, new = claims.stored(name, files, store, preset, costs[preset])
-                    rows = record.judged(Entry(name, made.paper, preset, each) for each in new)
-                if any(row["verdict"] != "not run" for row in rows):
+                fitting, _, rows = record.rows(name, files, store, preset, known, costs[preset])
+                if any(row["verdict"] != Verdict.NOT_RUN for row in rows):
                     here, compared = _with_values(name, fitting, store, preset, rows, grids)
                     found, beside = found + here, beside + compared
             told("reading claims", number, len(names), name)
@@ -238,15 +233,16 @@ def _with_values(
     finished, analysis = _Read(made, store, preset), made.question()
     finished.grids = grids
     places = folders.of(name, store, preset) if analysis is not None else []
-    kept = folders.Studies(finished, analysis, places)
+    studied = folders.Studies(finished, analysis, places)
     found = []
     for claim, row in zip(made.claims, rows, strict=True):
-        if row["verdict"] == "not run":
+        if row["verdict"] == Verdict.NOT_RUN:
             continue
         entry = Judged(name, made, preset, claim, row)
         if entry.seeds and entry.told:
             place = next((place for place in places if place.name == row["study"]), None)
-            left, right = claims.sides(finished, claim, entry.seeds, kept, place)
+            source = quantities.source(finished, claim, studied.read(place))
+            left, right = source.values(claim, entry.seeds)
             entry = replace(entry, left=left, right=right)
         found.append(entry)
     compared = comparisons.against_baseline(name, finished, preset) if analysis is None else None
@@ -258,7 +254,7 @@ def _rated(found: Sequence[Judged]) -> list[Judged]:
     rated: dict[tuple[str, str, str], float] = {}
     for preset in {each.preset for each in found}:
         here = [each for each in found if each.preset == preset]
-        p = [math.nan if each.verdict in UNDECIDED else float(each.row["p"] or "nan") for each in here]
+        p = [float(each.row["p"] or "nan") if each.verdict.tested else math.nan for each in here]
         for each, q in zip(here, verdicts.rates(p), strict=True):
             rated[each.experiment, preset, each.claim.statement] = q
     return [replace(each, q=rated[each.experiment, each.preset, each.claim.statement]) for each in found]

@@ -9,6 +9,7 @@ import pytest
 from icl_lab.analyses import prompts
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.comparison import sequential
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.papers import claims, experiment, folders
 from icl_lab.papers.finished import Finished
 from icl_lab.runs.store import Store
@@ -68,7 +69,7 @@ def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, m
     assert trained(tiny) == []
     kept = [line.split(",") for line in (tiny.place / "prompts.csv").read_text().splitlines()[1:]]
     assert {line[4] for line in kept if line[1] == "ssa"} == {"0", "1"}
-    # Of both folders with three seeds claims are read from the one that tells the luck of the prompts.
+    # Of both folders with three seeds claims are read from the one that tells the variance over prompts.
     made, store = experiment.load("tiny", tiny.files), Store(tiny.runs.parent)
     finished = Finished(made, store, "smoke")
     for places in (folders.of("tiny", store, "smoke"), folders.of("tiny", store, "smoke")[::-1]):
@@ -122,7 +123,7 @@ def looked_at(tiny):
 
 
 def test_more_seeds_of_one_variant_stand_in_a_folder_of_their_own_and_its_claims_are_read_there(tiny, monkeypatch):
-    monkeypatch.setattr(sequential, "outcome", lambda *words: "inconclusive")
+    monkeypatch.setattr(sequential, "outcome", lambda *words: Verdict.INCONCLUSIVE)
     tiny("--seeds", "3")
     whole = (tiny.place / "deviant.csv").read_bytes()
     said = tiny("--seeds", "4", "--variant", "softmax")
@@ -149,7 +150,7 @@ def test_until_decided_asks_no_variant_that_no_open_claim_hangs_on(tiny, monkeyp
 
     def stored(*words):
         made, said, (first, second) = judged(*words)
-        return made, said, [first, replace(second, verdict="supported")]  # that of SSA
+        return made, said, [first, replace(second, verdict=Verdict.SUPPORTED)]  # that of SSA
 
     monkeypatch.setattr(claims, "stored", stored)
     tiny("--seeds", "2")

@@ -6,6 +6,7 @@ import pytest
 
 from icl_lab.comparison.replication import replicate, right_for
 from icl_lab.comparison.sequential import decide
+from icl_lab.comparison.verdict import Replicated, Verdict
 
 INF = math.inf
 
@@ -13,19 +14,19 @@ INF = math.inf
 @pytest.mark.parametrize(
     ("relation", "verdict", "effect", "right"),
     [
-        ("below", "supported", -1, (-INF, 0)),
-        ("below", "contradicted", 1, (0, INF)),
-        ("below", "no difference", 0.01, (-0.2, 0.2)),
-        ("above", "supported", 1, (0, INF)),
-        ("above", "contradicted", -1, (-INF, 0)),
-        ("above", "no difference", 0.01, (-0.2, 0.2)),
-        ("equal", "supported", 0.1, (-0.2, 0.2)),
-        ("equal", "contradicted", 1, (0.2, INF)),
-        ("equal", "contradicted", -1, (-INF, -0.2)),
-        ("not below", "supported", -0.1, (-0.2, INF)),
-        ("not below", "contradicted", -1, (-INF, -0.2)),
-        ("not above", "supported", 0.1, (-INF, 0.2)),
-        ("not above", "contradicted", 1, (0.2, INF)),
+        ("below", Verdict.SUPPORTED, -1, (-INF, 0)),
+        ("below", Verdict.CONTRADICTED, 1, (0, INF)),
+        ("below", Verdict.NO_DIFFERENCE, 0.01, (-0.2, 0.2)),
+        ("above", Verdict.SUPPORTED, 1, (0, INF)),
+        ("above", Verdict.CONTRADICTED, -1, (-INF, 0)),
+        ("above", Verdict.NO_DIFFERENCE, 0.01, (-0.2, 0.2)),
+        ("equal", Verdict.SUPPORTED, 0.1, (-0.2, 0.2)),
+        ("equal", Verdict.CONTRADICTED, 1, (0.2, INF)),
+        ("equal", Verdict.CONTRADICTED, -1, (-INF, -0.2)),
+        ("not below", Verdict.SUPPORTED, -0.1, (-0.2, INF)),
+        ("not below", Verdict.CONTRADICTED, -1, (-INF, -0.2)),
+        ("not above", Verdict.SUPPORTED, 0.1, (-INF, 0.2)),
+        ("not above", Verdict.CONTRADICTED, 1, (0.2, INF)),
     ],
 )
 def test_for_which_effects_a_verdict_is_right(relation, verdict, effect, right):
@@ -45,7 +46,7 @@ CLEAR = (-1.0, -1.01, -0.99)
 
 def test_later_seeds_are_a_sample_of_their_own():
     found = after("below", CLEAR, (-0.5, -0.6, -0.4))
-    assert found.says == "borne out"
+    assert found.says == Replicated.BORNE_OUT
     assert found.effect.seeds == 3
     assert found.effect.effect == pytest.approx(-0.5)
     assert found.effect.low == pytest.approx(-0.5 - 4.3027 * 0.1 / math.sqrt(3), abs=1e-4)  # t of 2 degrees of freedom
@@ -54,9 +55,9 @@ def test_later_seeds_are_a_sample_of_their_own():
 @pytest.mark.parametrize(
     ("later", "says"),
     [
-        ((-0.5, 0.1, 0.2), "borne out"),  # the mean is where the verdict says, though nothing is sure
-        ((-0.5, 0.1, 0.7), "not borne out"),
-        ((0.5, 0.6, 0.7), "spoken against"),
+        ((-0.5, 0.1, 0.2), Replicated.BORNE_OUT),  # the mean is where the verdict says, though nothing is sure
+        ((-0.5, 0.1, 0.7), Replicated.NOT_BORNE_OUT),
+        ((0.5, 0.6, 0.7), Replicated.SPOKEN_AGAINST),
     ],
 )
 def test_what_they_say_of_a_difference(later, says):
@@ -66,10 +67,10 @@ def test_what_they_say_of_a_difference(later, says):
 
 def test_what_they_say_of_no_difference():
     near = (0.0, 0.001, -0.001)
-    assert after("below", near, (0.1, 0.12, 0.11)).says == "borne out"
-    assert after("below", near, (0.5, 0.1, 0.3)).says == "not borne out"
-    assert after("equal", near, (0.5, 0.51, 0.49)).says == "spoken against"
-    assert after("equal", near, (-0.5, -0.51, -0.49)).says == "spoken against"
+    assert after("below", near, (0.1, 0.12, 0.11)).says == Replicated.BORNE_OUT
+    assert after("below", near, (0.5, 0.1, 0.3)).says == Replicated.NOT_BORNE_OUT
+    assert after("equal", near, (0.5, 0.51, 0.49)).says == Replicated.SPOKEN_AGAINST
+    assert after("equal", near, (-0.5, -0.51, -0.49)).says == Replicated.SPOKEN_AGAINST
 
 
 def test_without_a_verdict_or_three_later_seeds_nothing_is_said():
@@ -80,7 +81,7 @@ def test_without_a_verdict_or_three_later_seeds_nothing_is_said():
 def test_later_rates_that_are_all_the_same_are_known_to_one_prompt():
     """Without a spread over seeds there is no interval; one step of the rate is the least spread."""
     near = (0.0, 0.0, 0.0)
-    assert after("below", near, (0.5, 0.5, 0.5)).says == "not borne out"
+    assert after("below", near, (0.5, 0.5, 0.5)).says == Replicated.NOT_BORNE_OUT
     stepped = after("below", near, (0.5, 0.5, 0.5), resolution=0.01)
-    assert stepped.says == "spoken against"
+    assert stepped.says == Replicated.SPOKEN_AGAINST
     assert stepped.effect.low == pytest.approx(0.5 - 4.3027 * 0.01 / math.sqrt(3), abs=1e-4)

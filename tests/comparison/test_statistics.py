@@ -221,23 +221,23 @@ def test_shared_prompts_cancel() -> None:
 
 
 def test_seeds_share_their_prompts() -> None:
-    # Two seeds with opposite luck on each prompt: their mean does not hang on the prompts at all.
-    luck = np.random.default_rng(5).normal(size=50)
-    found = st.evaluation_interval(np.zeros((2, 50)), np.stack((1 + luck, 1 - luck)), seed=0, scale="difference")
+    # Two seeds with opposite noise on each prompt: their mean does not hang on the prompts at all.
+    noise = np.random.default_rng(5).normal(size=50)
+    found = st.evaluation_interval(np.zeros((2, 50)), np.stack((1 + noise, 1 - noise)), seed=0, scale="difference")
     assert (found.low, found.high) == pytest.approx((1, 1))
 
 
 def test_widening_adds_in_quadrature_side_by_side() -> None:
     seeds = st.paired([1, 1, 1], [2, 3, 4], "difference")
     half = seeds.high - 2
-    wide = seeds.widened(st.Evaluation("difference", 2.0, 2.0 - 4 * half / 3, 2.0 + 3 * half / 4))
+    wide = seeds.widened(st.Evaluation(scale="difference", effect=2.0, low=2.0 - 4 * half / 3, high=2.0 + 3 * half / 4))
     assert (wide.low, wide.high) == pytest.approx((2 - half * 5 / 3, 2 + half * 5 / 4))
     assert (wide.effect, wide.p_t) == (seeds.effect, seeds.p_t)
-    one = st.paired([2.0], [1.0]).widened(st.Evaluation("log-ratio", -0.7, -0.9, -0.6))
+    one = st.paired([2.0], [1.0]).widened(st.Evaluation(scale="log-ratio", effect=-0.7, low=-0.9, high=-0.6))
     assert (one.low - one.effect, one.high - one.effect) == pytest.approx((-0.2, 0.1))
     assert st.ONE_SEED in one.notes
     with pytest.raises(BadValue, match="on the scale log-ratio, got difference"):
-        st.paired([2.0], [1.0]).widened(st.Evaluation("difference", 0, 0, 0))
+        st.paired([2.0], [1.0]).widened(st.Evaluation(scale="difference", effect=0, low=0, high=0))
 
 
 def test_evaluation_noise_refuses_what_it_cannot_do() -> None:

@@ -54,7 +54,7 @@ def study(errors, seeds=3, baseline="softmax", kept=None):
     return Study(tasks.build("linear"), grids, baseline, training, kept or {})
 
 
-def luck(error, seeds, spread, shared=None, prompts=64):
+def noise(error, seeds, spread, shared=None, prompts=64):
     """Errors of prompts in every cell, whose means are error(sigma_f, seed)."""
     rng = np.random.default_rng(1 if shared else None)
     made = []
@@ -68,10 +68,10 @@ def luck(error, seeds, spread, shared=None, prompts=64):
     return made
 
 
-def test_the_luck_of_the_prompts_widens_an_interval_and_moves_nothing():
+def test_prompt_variance_widens_an_interval_and_moves_nothing():
     rules = {"softmax": square, "ssa": lambda s, k: (0.5 + 0.1 * k) * square(s, k)}
     alone = compare(study(rules))
-    kept = {name: luck(error, 3, 1.0) for name, error in rules.items()}
+    kept = {name: noise(error, 3, 1.0) for name, error in rules.items()}
     wide = compare(study(rules, kept=kept))
     for a, b in zip(alone, wide, strict=True):
         assert (b["effect"], b["p_t"]) == (a["effect"], a["p_t"])
@@ -80,22 +80,22 @@ def test_the_luck_of_the_prompts_widens_an_interval_and_moves_nothing():
         assert b["low"] < a["low"] < a["high"] < b["high"]
     first = min(wide[:-1], key=lambda row: row["p_widened"])
     assert first["p_holm"] == pytest.approx(min(1, 5 * first["p_widened"]))  # what is corrected is the widened p
-    # The summary is the mean log error over sigma_f: five cells with luck of their own average it out.
+    # The summary is the mean log error over sigma_f: five cells with noise of their own average it out.
     spread = [row["high"] - row["low"] for row in wide]
     assert alone[-1]["metric"] == wide[-1]["metric"] == "summary"
     assert spread[-1] < min(spread[:-1])
 
 
-def test_luck_that_both_rules_share_cancels():
+def test_prompt_variance_that_both_rules_share_cancels():
     rules = {"softmax": square, "ssa": lambda s, k: (0.5 + 0.1 * k) * square(s, k)}
-    kept = {name: luck(error, 3, 1.0, shared=True) for name, error in rules.items()}
+    kept = {name: noise(error, 3, 1.0, shared=True) for name, error in rules.items()}
     for a, b in zip(compare(study(rules)), compare(study(rules, kept=kept)), strict=True):
         assert (a["low"], a["high"]) == pytest.approx((b["low"], b["high"]))
 
 
 def test_one_seed_has_the_interval_of_its_prompts_and_no_best():
     rules = {"softmax": square, "ssa": lambda s, k: 0.1 * square(s, k)}
-    one = study(rules, seeds=1, kept={name: luck(error, 1, 0.3) for name, error in rules.items()})
+    one = study(rules, seeds=1, kept={name: noise(error, 1, 0.3) for name, error in rules.items()})
     for row in compare(one):
         assert row["low"] < row["effect"] < row["high"] < 0
         assert math.isnan(row["p_t"])
@@ -296,10 +296,10 @@ def test_a_facet_is_averaged_in_lines_and_kept_in_maps():
     assert "depth 50" not in text
 
 
-def test_rules_tested_on_other_numbers_of_prompts_are_compared_by_the_luck_of_each():
+def test_rules_tested_on_other_numbers_of_prompts_are_compared_by_the_prompt_variance_of_each():
     """The standard errors of both mean logs, 1 / sqrt(64) and 1 / sqrt(1600) of the spread, add in quadrature."""
     rules = {"softmax": lambda s, k: 1.0, "ssa": lambda s, k: 1.0}
-    kept = {"softmax": luck(rules["softmax"], 1, 0.3, True), "ssa": luck(rules["ssa"], 1, 0.3, True, 1600)}
+    kept = {"softmax": noise(rules["softmax"], 1, 0.3, True), "ssa": noise(rules["ssa"], 1, 0.3, True, 1600)}
     below, above = (
         study(rules, seeds=1, kept=kept)
         .versus("ssa", "softmax", {"sigma_x": 1, "sigma_f": 4, "length": 40})

@@ -2,17 +2,21 @@
 
 import pytest
 
-from icl_lab.papers import citations
+from icl_lab.comparison.verdict import Verdict
+from icl_lab.papers import ledger
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import Finding
 
 SIDE = Quantity("a")
 ENTRY = Entry(
-    "ssa-table1",
-    "p",
-    "lite",
-    Finding(Claim(statement="SSA errs less", where="w", left=SIDE, is_="below", right=SIDE), "no difference"),
+    experiment="ssa-table1",
+    paper="p",
+    preset="lite",
+    finding=Finding(
+        claim=Claim(statement="SSA errs less", where="w", left=SIDE, is_="below", right=SIDE),
+        verdict=Verdict.NO_DIFFERENCE,
+    ),
 )
 
 
@@ -26,5 +30,5 @@ ENTRY = Entry(
     ],
 )
 def test_a_verdict_that_changed_is_found(cited, complaint):
-    found = list(citations.stale(f"It does not.\n<!-- cites {cited} -->\nMore words.", [ENTRY]))
+    found = list(ledger.stale_citations(f"It does not.\n<!-- cites {cited} -->\nMore words.", [ENTRY]))
     assert (len(found) == 1 and complaint in found[0]) if complaint else found == []

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from icl_lab.comparison.statistics import evaluation_interval, resampled
-from icl_lab.papers import claims, cost, experiment, gate, quantities
-from icl_lab.papers.finished import Finished
+from icl_lab.comparison.verdict import Verdict
+from icl_lab.papers import claims, cost, experiment, quantities
+from icl_lab.papers.finished import Finished, unlearned, unlearned_counts
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.pipeline import sweep
 from icl_lab.runs import size
@@ -24,10 +25,10 @@ def finished(tmp_path, monkeypatch):
     made = Finished(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
     made.errors = {"softmax": [0.1, 0.1, 1.9], "wide": [0.6, 0.6, 0.1]}
 
-    def at_home(of, seed):
+    def errors_in_distribution(of, seed):
         return {made.spec(of).attn: made.errors[of][seed], "reference:zero": 2.0}
 
-    monkeypatch.setattr(made, "at_home", at_home)
+    monkeypatch.setattr(made, "errors_in_distribution", errors_in_distribution)
     return made
 
 
@@ -37,20 +38,21 @@ def claim(left, right, sigma, **fields):
 
 
 def test_models_that_err_a_quarter_as_much_as_a_trivial_answer_are_not_judged_far_out(finished):
-    told = gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2])
+    told = unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2])
     assert told.startswith("wide has not learned its task: in training conditions it errs 0.3 times as much")
-    assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""  # the median seed has learned
-    assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [2]) != ""
-    assert gate.unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
+    assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""  # the median seed has learned
+    assert unlearned(finished, claim("softmax", "softmax", 10.0), [2]) != ""
+    assert unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
 
 
 def test_seeds_that_have_not_learned_are_counted_beside_any_verdict(finished):
     told = "tested models that have not learned: "
-    assert gate.failed(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == told + "1 of 3 of softmax, 2 of 3 of wide"
-    assert gate.failed(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == told + "1 of 3 of softmax"
-    assert gate.failed(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
+    both = unlearned_counts(finished, claim("softmax", "wide", 1.0), [0, 1, 2])
+    assert both == told + "1 of 3 of softmax, 2 of 3 of wide"
+    assert unlearned_counts(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == told + "1 of 3 of softmax"
+    assert unlearned_counts(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
     finished.errors["softmax"][1] = math.nan
-    assert gate.failed(finished, claim("softmax", "softmax", 1.0), [0, 1]) == told + "1 of 2 of softmax"
+    assert unlearned_counts(finished, claim("softmax", "softmax", 1.0), [0, 1]) == told + "1 of 2 of softmax"
 
 
 def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
@@ -58,32 +60,33 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     finished.errors["softmax"] += [0.1, 1.9, 1.9]
     errors = {2: 9.0, 0: 10.0, 1: 11.0, 4: 10.0, 5: 10.0}
     source = quantities.Source(
-        lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0), [*errors]
+        read=lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0),
+        seeds=[*errors],
+        scale="log-ratio",
     )
     monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
-    monkeypatch.setattr(claims, "Finished", lambda *given: finished)
     about = claim("softmax", "softmax", 10.0)
     about.right.cells["sigma_f"] = [40.0]
-    made = replace(finished.experiment, claims=[about])
-    found = claims.findings(made, finished.store, "smoke")[0]
-    assert (found.verdict, found.seeds) == ("supported", (2, 0, 1))
+    finished.experiment = replace(finished.experiment, claims=[about])
+    found = claims.findings(finished)[0]
+    assert (found.verdict, found.seeds) == (Verdict.SUPPORTED, (2, 0, 1))
     finished.errors["softmax"][1] = 1.9
-    found = claims.findings(made, finished.store, "smoke")[0]
-    assert (found.verdict, found.seeds) == ("not learned", (2, 0, 1, 4, 5))
+    found = claims.findings(finished)[0]
+    assert (found.verdict, found.seeds) == (Verdict.NOT_LEARNED, (2, 0, 1, 4, 5))
 
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
     """1.6 where the best reference has 1.5 and the trivial one 2: a fifth of the way, though 0.8 of the loss."""
-    plain = finished.at_home
-    monkeypatch.setattr(finished, "at_home", lambda of, seed: {**plain(of, seed), "reference:best": 1.5})
+    plain = finished.errors_in_distribution
+    monkeypatch.setattr(finished, "errors_in_distribution", lambda of, seed: {**plain(of, seed), "reference:best": 1.5})
     finished.errors.update(softmax=[1.6, 1.6, 1.6], wide=[1.7, 1.7, 1.7])
-    assert gate.unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
-    assert gate.unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
+    assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
+    assert unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
 
 
 def test_training_conditions_are_judged_always_and_a_claim_may_say_why_it_is(finished):
-    assert gate.unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
-    assert gate.unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
+    assert unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
+    assert unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
 
 
 def test_heads_on_needles_are_judged_of_models_that_find_them_in_training(monkeypatch, tmp_path):
@@ -91,44 +94,44 @@ def test_heads_on_needles_are_judged_of_models_that_find_them_in_training(monkey
     files = Path(__file__).parents[2] / "experiments"
     made = Finished(experiment.load("ssmax-figure7", files), Store(tmp_path), "nano")
     errors = {"softmax": 0.0, "ssmax": 0.9}
-    monkeypatch.setattr(made, "at_home", lambda of, seed: {of: errors[of], "reference:chance": 0.9})
+    monkeypatch.setattr(made, "errors_in_distribution", lambda of, seed: {of: errors[of], "reference:chance": 0.9})
     (about,) = made.experiment.claims
-    assert gate.unlearned(made, about, [0, 1, 2]).startswith("ssmax has not learned its task")
+    assert unlearned(made, about, [0, 1, 2]).startswith("ssmax has not learned its task")
     errors["ssmax"] = 0.1
-    assert gate.unlearned(made, about, [0, 1, 2]) == ""
+    assert unlearned(made, about, [0, 1, 2]) == ""
     errors["ssmax"] = 0.9
     within = made.specs["softmax"].train.longest
     made.experiment = replace(made.experiment, options={"length": within})
-    assert gate.unlearned(made, about, [0, 1, 2]) == ""
+    assert unlearned(made, about, [0, 1, 2]) == ""
 
 
 def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     monkeypatch.undo()
-    assert finished.at_home("softmax", 0) == {}
+    assert finished.errors_in_distribution("softmax", 0) == {}
     far = claim("softmax", "reference:zero", 10.0)
-    assert gate.unlearned(finished, far, [0, 1, 2]) == ""
+    assert unlearned(finished, far, [0, 1, 2]) == ""
     told = "not known whether 'softmax' learned the task: not tested"
-    assert gate.failed(finished, far, [0, 1, 2]) == told
-    assert gate.failed(finished, claim("softmax", "wide", 10.0), [0]) == told.replace(
+    assert unlearned_counts(finished, far, [0, 1, 2]) == told
+    assert unlearned_counts(finished, claim("softmax", "wide", 10.0), [0]) == told.replace(
         "'softmax'", "'softmax' and 'wide'"
     )
-    assert gate.failed(finished, far, []) == ""
-    assert gate.failed(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
+    assert unlearned_counts(finished, far, []) == ""
+    assert unlearned_counts(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
 
 
 def test_of_a_task_without_trivial_answers_it_is_not_asked_what_was_learned(finished, monkeypatch):
     """No test would tell."""
     monkeypatch.undo()
     far = claim("softmax", "wide", 10.0)
-    assert gate.failed(finished, far, [0]) != ""
+    assert unlearned_counts(finished, far, [0]) != ""
     monkeypatch.setattr(type(finished.task), "trivial", ())
-    assert gate.failed(finished, far, [0]) == ""
+    assert unlearned_counts(finished, far, [0]) == ""
 
 
 def test_rules_that_are_asked_without_a_model_have_nothing_to_learn(tmp_path):
     files = Path(__file__).parents[2] / "experiments"
     made = Finished(experiment.load("theory", files), Store(tmp_path), "lite")
-    assert gate.failed(made, made.experiment.claims[0], [0, 1, 2]) == ""
+    assert unlearned_counts(made, made.experiment.claims[0], [0, 1, 2]) == ""
 
 
 def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(finished, monkeypatch, tiny, lab):
@@ -136,11 +139,11 @@ def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(fin
     finished.specs["softmax"] = shifted = tiny("linear", "softmax", "train.shift.sigma_x=3", "test.axes.sigma_x=1,10")
     finished.store = lab.store
     sweep(shifted, 0, lab)
-    assert finished.at_home("softmax", 0) == {}
+    assert finished.errors_in_distribution("softmax", 0) == {}
     far = claim("softmax", "softmax", 10.0)
-    assert gate.unlearned(finished, far, [0]) == ""
+    assert unlearned(finished, far, [0]) == ""
     told = "not known whether 'softmax' learned the task: trained at sigma_x=3, tested at 1, 10"
-    assert gate.failed(finished, far, [0]) == told
+    assert unlearned_counts(finished, far, [0]) == told
 
 
 def test_what_was_learned_is_asked_with_the_position_code_of_training(finished, monkeypatch, tiny, lab):
@@ -151,10 +154,10 @@ def test_what_was_learned_is_asked_with_the_position_code_of_training(finished, 
     finished.store = lab.store
     cell = {"attn": "softmax", "metric": "mse-code", "sigma_x": 1, "sigma_f": 1, "length": 12}
     far = sweep(raised, 0, lab).at(**cell)
-    assert finished.at_home("softmax", 0)["softmax"] == far  # all that is known
+    assert finished.errors_in_distribution("softmax", 0)["softmax"] == far  # all that is known
     near = sweep(plain, 0, lab).at(**cell)
     assert near != far
-    assert finished.at_home("softmax", 0)["softmax"] == near
+    assert finished.errors_in_distribution("softmax", 0)["softmax"] == near
 
 
 @pytest.fixture
@@ -294,7 +297,7 @@ def test_rates_that_are_the_same_in_every_seed_are_known_to_a_prompt(left, scale
 
 @pytest.mark.parametrize("scale", ["difference", "log-ratio"])
 def test_what_analyses_find_hangs_on_their_prompts_as_errors_of_grids_do(scale):
-    """Where they can be resampled, the luck is that of a paired bootstrap over the prompts."""
+    """Where they can be resampled, the noise is that of a paired bootstrap over the prompts."""
     claim = Claim(statement="s", where="w", left=Quantity("a"), is_="below", right=Quantity("b"))
     parts = np.random.default_rng(0).exponential(size=(2, 3, 40))
     means = resampled(parts, seed=0)
@@ -302,26 +305,26 @@ def test_what_analyses_find_hangs_on_their_prompts_as_errors_of_grids_do(scale):
     kept = {(of, seed): drawn[:, side, seed] for side, of in enumerate("ab") for seed in range(3)}
     told = Told({of: parts[side].mean(1) for side, of in enumerate("ab")}, kept)
 
-    def luck(seeds):
+    def noise(seeds):
         return quantities.from_analysis(told, object(), claim, scale, 40).noise(seeds)
 
     left, right = parts
     for seeds in (2, 3):
         by_hand = evaluation_interval(right[:seeds], left[:seeds], seed=0, scale=scale)
         ends = by_hand.effect, by_hand.low, by_hand.high
-        assert (luck(seeds).effect, luck(seeds).low, luck(seeds).high) == pytest.approx(ends)
-    of_two = luck(2)
+        assert (noise(seeds).effect, noise(seeds).low, noise(seeds).high) == pytest.approx(ends)
+    of_two = noise(2)
     del kept["b", 2]  # of a seed from before they were kept
-    assert luck(3) == of_two
+    assert noise(3) == of_two
     kept["b", 2] = drawn[:, 1, 2]
     del kept["a", 0], kept["b", 1]
-    assert luck(1) == luck(2) == luck(3)  # a later seed tells it where the look has none that does
-    assert luck(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
-    led = quantities.from_analysis(told, object(), claim, scale, 40, suggested_by=[2])  # and one that led to the claim
-    assert (led.seeds, led.suggested_by) == ([0, 1], [2])
-    assert led.noise(2) == luck(3)
+    assert noise(1) == noise(2) == noise(3)  # a later seed tells it where the look has none that does
+    assert noise(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
+    led = quantities.from_analysis(told, object(), claim, scale, 40, exploratory=[2])  # and one that led to the claim
+    assert (led.seeds, led.exploratory_seeds) == ([0, 1], [2])
+    assert led.noise(2) == noise(3)
     kept.clear()
-    assert luck(3) is None
+    assert noise(3) is None
     most = quantities.from_analysis(told, object(), claim, scale, 40).bound
     assert most(2).high == -most(2).low == pytest.approx(1.959964 * (0.3 + 0.5) / 2)  # both sides, mean over seeds
     assert most(3) is None  # of the third seed one side is not told

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.errors import UnknownName
 from icl_lab.papers import experiment, headlines
 from icl_lab.papers.ledger import Entry
@@ -16,7 +17,7 @@ FILES = Path(__file__).parents[2] / "experiments"
 def entries():
     """Every claim, of which nothing was run."""
     return [
-        Entry(name, made.paper, "", Finding(claim, "not run"))
+        Entry(experiment=name, paper=made.paper, preset="", finding=Finding(claim=claim, verdict=Verdict.NOT_RUN))
         for name in experiment.names(FILES)
         for made in [experiment.load(name, FILES)]
         for claim in made.claims

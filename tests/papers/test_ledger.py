@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.papers import experiment, ledger
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.schema import Claim, Quantity
@@ -34,10 +35,12 @@ AFTER = (*CLEAR, 0.5, 0.505, 0.495)
 def test_false_discovery_rates_are_over_what_is_judged():
     entries = ledger.among(
         [
-            Entry("one", "p", "lite", found(*CLEAR)),
-            Entry("two", "p", "lite", found(*WIDE, statement="t")),
-            Entry("three", "p", "lite", Finding(claim("u"), "not run")),
-            Entry("four", "p", "lite", found(0.5, statement="v")),  # one seed
+            Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR)),
+            Entry(experiment="two", paper="p", preset="lite", finding=found(*WIDE, statement="t")),
+            Entry(
+                experiment="three", paper="p", preset="lite", finding=Finding(claim=claim("u"), verdict=Verdict.NOT_RUN)
+            ),
+            Entry(experiment="four", paper="p", preset="lite", finding=found(0.5, statement="v")),  # one seed
         ]
     )
     first, second, third, fourth = entries
@@ -48,26 +51,32 @@ def test_false_discovery_rates_are_over_what_is_judged():
 
 
 def test_a_verdict_that_holds_only_by_itself_is_marked():
-    assert Entry("one", "p", "lite", found(*CLEAR), q=0.04).said == "supported"
-    assert Entry("one", "p", "lite", found(*CLEAR), q=0.06).said == "supported (alone)"
-    assert Entry("one", "p", "lite", found(*WIDE), q=0.9).said == "inconclusive"
+    assert Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR), q=0.04).said == "supported"
+    assert Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR), q=0.06).said == "supported (alone)"
+    assert Entry(experiment="one", paper="p", preset="lite", finding=found(*WIDE), q=0.9).said == "inconclusive"
 
 
 def test_the_scale_with_most_seeds_is_shown_and_of_equals_the_larger():
-    few, many = Entry("one", "p", "lite", found(*CLEAR)), Entry("one", "p", "nano", found(*WIDE, 0.7, 1.1))
+    few, many = (
+        Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR)),
+        Entry(experiment="one", paper="p", preset="nano", finding=found(*WIDE, 0.7, 1.1)),
+    )
     assert ledger.strongest([few, many]) == [many]
-    large = Entry("one", "p", "lite2", found(*CLEAR))
+    large = Entry(experiment="one", paper="p", preset="lite2", finding=found(*CLEAR))
     assert ledger.strongest([large, few]) == [large]
-    never = Entry("one", "p", "", Finding(claim(), "not run"))
+    never = Entry(experiment="one", paper="p", preset="", finding=Finding(claim=claim(), verdict=Verdict.NOT_RUN))
     assert ledger.strongest([never, few]) == [few]
-    other = Entry("one", "p", "lite", found(*CLEAR, statement="t"))
+    other = Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR, statement="t"))
     assert ledger.strongest([few, other]) == [few, other]
 
 
 def test_the_table_says_all_and_the_csv_holds_every_number():
-    entries = [Entry("one", "p", "lite", found(*CLEAR), q=0.001), Entry("one", "p", "", Finding(claim("u"), "not run"))]
+    entries = [
+        Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR), q=0.001),
+        Entry(experiment="one", paper="p", preset="", finding=Finding(claim=claim("u"), verdict=Verdict.NOT_RUN)),
+    ]
     assert ledger.tally(entries) == "2 claims: 1 supported, 1 not run"
-    twice = [*entries, Entry("one", "p", "nano", found(*WIDE))]
+    twice = [*entries, Entry(experiment="one", paper="p", preset="nano", finding=found(*WIDE))]
     assert ledger.tally(twice) == "2 claims, judged 3 times, once a scale: 1 supported, 1 not run, 1 inconclusive"
     head, line, first, second = ledger.table(entries)
     assert first.count("|") == second.count("|") == head.count("|") == line.count("|")
@@ -84,9 +93,13 @@ def test_the_table_says_all_and_the_csv_holds_every_number():
     decision = entries[0].finding.decision
     assert float(rows[0]["seeds_error"]) == pytest.approx(decision.effect.seeds_error)
     open_claim = found(*WIDE)
-    (row,) = csv.DictReader(io.StringIO(ledger.table_csv([Entry("one", "p", "nano", open_claim)])))
+    (row,) = csv.DictReader(
+        io.StringIO(ledger.table_csv([Entry(experiment="one", paper="p", preset="nano", finding=open_claim)]))
+    )
     assert 0 < float(row["chance"]) == open_claim.chance < 1
-    (later,) = csv.DictReader(io.StringIO(ledger.table_csv([Entry("one", "p", "lite", found(*AFTER))])))
+    (later,) = csv.DictReader(
+        io.StringIO(ledger.table_csv([Entry(experiment="one", paper="p", preset="lite", finding=found(*AFTER))]))
+    )
     assert (later["later"], later["later_seeds"]) == ("borne out", "3 4 5")
     assert float(later["later_low"]) < float(later["later_effect"]) < float(later["later_high"])
     assert float(later["later_effect"]) == pytest.approx(math.log(0.5), abs=1e-3)
@@ -94,7 +107,10 @@ def test_the_table_says_all_and_the_csv_holds_every_number():
 
 def test_a_claim_leads_to_the_study_that_it_is_read_from():
     read = dataclasses.replace(found(*CLEAR), study=Path("results/experiments/one-lite-0a1b2c"))
-    entries = [Entry("one", "p", "lite", read), Entry("one", "p", "nano", found(*CLEAR))]
+    entries = [
+        Entry(experiment="one", paper="p", preset="lite", finding=read),
+        Entry(experiment="one", paper="p", preset="nano", finding=found(*CLEAR)),
+    ]
     from_study, from_grids = ledger.table(entries, studies="there")[2:]
     assert from_study.startswith("| [`one`](there/one-lite-0a1b2c/table.md) |")
     assert from_grids.startswith("| `one` |")
@@ -116,4 +132,4 @@ def test_without_results_every_claim_stands_once_as_not_run(tmp_path):
     entries = ledger.everywhere(FILES, Store(tmp_path))
     claims = [text.statement for name in experiment.names(FILES) for text in experiment.load(name, FILES).claims]
     assert [entry.finding.claim.statement for entry in entries] == claims
-    assert {entry.finding.verdict for entry in entries} == {"not run"}
+    assert {entry.finding.verdict for entry in entries} == {Verdict.NOT_RUN}

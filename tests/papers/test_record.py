@@ -10,7 +10,7 @@ from icl_lab.errors import RunFailed
 from icl_lab.evidence.layer import Layer
 from icl_lab.papers import arms, record
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers.claimed import claimed
+from icl_lab.papers.quantities import claimed
 from icl_lab.runs.store import Store
 
 ROOT = Path(__file__).parents[2]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from icl_lab.papers import replications
+from icl_lab.comparison.verdict import Verdict
+from icl_lab.papers import ledger
 from icl_lab.papers.ledger import Entry
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import Finding, judge
@@ -12,7 +13,12 @@ SIDE = Quantity("a", {"sigma_f": [1.0]})
 
 def entry(statement, *left, is_="below"):
     claim = Claim(statement=statement, where="w", left=SIDE, is_=is_, right=SIDE)
-    return Entry("one", "p", "nano", judge(claim, range(len(left)), left, [0.0] * len(left), "difference"))
+    return Entry(
+        experiment="one",
+        paper="p",
+        preset="nano",
+        finding=judge(claim, range(len(left)), left, [0.0] * len(left), "difference"),
+    )
 
 
 CLEAR = (-1.0, -1.01, -0.99)
@@ -24,23 +30,28 @@ ENTRIES = [
     entry("nothing came", *CLEAR),
     entry("open", -1.0, 1.0, 0.3),
     Entry(
-        "one", "p", "", Finding(Claim(statement="not run", where="w", left=SIDE, is_="below", right=SIDE), "not run")
+        experiment="one",
+        paper="p",
+        preset="",
+        finding=Finding(
+            claim=Claim(statement="not run", where="w", left=SIDE, is_="below", right=SIDE), verdict=Verdict.NOT_RUN
+        ),
     ),
 ]
 
 
 def test_the_summary_counts_verdicts_with_later_seeds():
-    told = replications.summary(ENTRIES)
+    told = ledger.replication_summary(ENTRIES)
     assert told.startswith("After 4 of 5 verdicts came three or more training seeds: 2 borne out, 1 not borne out, 1 s")
     assert told.endswith("The effect that later seeds show is 0.50 times that of the verdict (the median).")
-    assert replications.summary(ENTRIES[4:]) == "After none of 1 verdicts came three or more seeds."
-    assert replications.summary(ENTRIES[3:4]).endswith("0 borne out, 1 not borne out, 0 spoken against.")
+    assert ledger.replication_summary(ENTRIES[4:]) == "After none of 1 verdicts came three or more seeds."
+    assert ledger.replication_summary(ENTRIES[3:4]).endswith("0 borne out, 1 not borne out, 0 spoken against.")
 
 
 def test_shares_are_those_of_verdicts_that_are_a_difference():
-    assert replications.kept(ENTRIES) == [pytest.approx(share) for share in (0.5, 0.9, -0.6)]
+    assert ledger.effect_shares(ENTRIES) == [pytest.approx(share) for share in (0.5, 0.9, -0.6)]
     equal = entry("equal", 0.0, 0.001, -0.001, 0.01, 0.0, 0.0, is_="equal")
-    assert replications.kept([equal]) == []
+    assert ledger.effect_shares([equal]) == []
 
 
 def test_the_table_counts_by_looks_and_names_what_is_not_borne_out():
@@ -49,7 +60,7 @@ def test_the_table_counts_by_looks_and_names_what_is_not_borne_out():
     spread = [-0.2, -1.8]  # t of 3.3 over eight seeds, where 3.5 is asked, and of 4.1 over twelve
     twelve = entry("at twelve", *spread * 6, -1.0, -1.0, -1.0)
     assert len(twelve.finding.seeds) == 12
-    lines = replications.table([*ENTRIES, five, twelve])
+    lines = ledger.replication_table([*ENTRIES, five, twelve])
     assert "| 3 seeds | 2 | 1 | 1 | 0.50 of 3 |" in lines
     assert "| 5 seeds | 1 | 0 | 0 | 0.92 of 1 |" in lines
     assert "| 8 seeds | 0 | 0 | 0 | — |" in lines
@@ -58,4 +69,4 @@ def test_the_table_counts_by_looks_and_names_what_is_not_borne_out():
     assert first.startswith("| turns (`one`) | `nano` | supported | difference -1 [")
     assert first.endswith("seeds 3 to 5 |")
     assert second.startswith("| none at first (`one`)")
-    assert not any("not borne out |" in line for line in replications.table([*ENTRIES[:2], five])[6:])
+    assert not any("not borne out |" in line for line in ledger.replication_table([*ENTRIES[:2], five])[6:])

@@ -9,6 +9,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from icl_lab.comparison.verdict import Verdict
 from icl_lab.errors import Stopped
 from icl_lab.launch.experiment import next_step
 from icl_lab.papers import claims, experiment, quantities
@@ -38,27 +39,34 @@ def found(claim, *differences):
 
 def test_claims_without_seeds_are_brought_to_their_first_look(finished):
     rise, better, _ = finished.experiment.claims
-    step = next_step(finished, [Finding(rise, "not run"), Finding(better, "not run")])
+    step = next_step(
+        finished, [Finding(claim=rise, verdict=Verdict.NOT_RUN), Finding(claim=better, verdict=Verdict.NOT_RUN)]
+    )
     assert (step.seeds, step.claims) == (3, (rise.statement, better.statement))
     assert step.variants == ("softmax", "wide")
-    assert next_step(finished, [Finding(rise, "not run")]).variants == ("softmax",)
+    assert next_step(finished, [Finding(claim=rise, verdict=Verdict.NOT_RUN)]).variants == ("softmax",)
 
 
 def test_claims_with_the_fewest_seeds_come_first(finished):
     rise, better, _ = finished.experiment.claims
     ahead = found(rise, 0.0, 0.5, 1.0)  # 16 seeds would decide it
     assert next_step(finished, [ahead]).seeds == 5
-    step = next_step(finished, [ahead, Finding(better, "not run")])
+    step = next_step(finished, [ahead, Finding(claim=better, verdict=Verdict.NOT_RUN)])
     assert (step.seeds, step.claims) == (3, (better.statement,))
 
 
 def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished):
     rise, _, missing = finished.experiment.claims
     decided = found(rise, 1.0, 1.01, 0.99)
-    assert decided.verdict == "supported"
+    assert decided.verdict == Verdict.SUPPORTED
     hopeless = found(rise, *[0.11, 5.0, -4.7] * 8)
     assert hopeless.outlook == "more than 64 seeds"
-    closed = [decided, hopeless, Finding(missing, "not run", note="no cell"), Finding(rise, "not learned")]
+    closed = [
+        decided,
+        hopeless,
+        Finding(claim=missing, verdict=Verdict.NOT_RUN, note="no cell"),
+        Finding(claim=rise, verdict=Verdict.NOT_LEARNED),
+    ]
     assert next_step(finished, closed) is None
 
 
@@ -81,13 +89,13 @@ def test_three_seeds_that_would_never_decide_leave_a_chance(finished):
 def test_seeds_that_led_to_a_claim_or_were_passed_over_do_not_count_for_its_looks(finished, monkeypatch):
     """Five seeds of which two led to it are a first look; the next, at five, needs seven."""
     rise = finished.experiment.claims[0]
-    unsure = dataclasses.replace(found(rise, 0.11, 5.0, -4.7), suggested_by=(0, 3))
+    unsure = dataclasses.replace(found(rise, 0.11, 5.0, -4.7), exploratory_seeds=(0, 3))
     assert next_step(finished, [unsure]).seeds == 7
-    assert next_step(finished, [Finding(rise, "not run", suggested_by=(0, 3))]).seeds == 5
-    assert next_step(finished, [dataclasses.replace(found(rise, 0.1, 0.6, 1.1), passed=(1,))]).seeds == 6
+    assert next_step(finished, [Finding(claim=rise, verdict=Verdict.NOT_RUN, exploratory_seeds=(0, 3))]).seeds == 5
+    assert next_step(finished, [dataclasses.replace(found(rise, 0.1, 0.6, 1.1), skipped_seeds=(1,))]).seeds == 6
     monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2, 3})
     read = quantities.from_grids(finished, rise, [0, 3, 9])
-    assert (read.seeds, read.suggested_by) == ([1, 2], [0, 3])
+    assert (read.seeds, read.exploratory_seeds) == ([1, 2], [0, 3])
 
 
 def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished):
@@ -104,7 +112,7 @@ def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished):
     assert finished.variants_for([third]) == ["softmax", "wide", "third"]  # the first, too, beside which references are
     finished.experiment = made
     assert finished.variants_for([replace(rise, left=replace(rise.left, of="log"))]) == ["softmax", "wide", "third"]
-    assert next_step(finished, [Finding(third, "not run")]).variants == ("softmax", "third")
+    assert next_step(finished, [Finding(claim=third, verdict=Verdict.NOT_RUN)]).variants == ("softmax", "third")
 
 
 @pytest.fixture
@@ -146,7 +154,11 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
     def stored(name, files, store, preset, costs=None):
         whole, now = experiment.load(name, files), next(made)
         rise, better, _ = whole.claims
-        return whole, [], [found(rise, *now) if now else Finding(rise, "not run"), found(better, 0.0, 0.5, 1.0)]
+        return (
+            whole,
+            [],
+            [found(rise, *now) if now else Finding(claim=rise, verdict=Verdict.NOT_RUN), found(better, 0.0, 0.5, 1.0)],
+        )
 
     monkeypatch.setattr(claims, "stored", stored)
     commanded = importlib.import_module("icl_lab.cli.until_decided")

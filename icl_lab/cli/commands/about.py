@@ -28,7 +28,6 @@ def list_(what: str | None, results: Path, files: Path, long: bool) -> None:
     from icl_lab.cli import index, runs
     from icl_lab.evidence.layer import Layer
     from icl_lab.papers import experiment
-    from icl_lab.papers.card import card
     from icl_lab.runs.store import Store
 
     if what is None:
@@ -40,7 +39,7 @@ def list_(what: str | None, results: Path, files: Path, long: bool) -> None:
     if what == "experiments":
         place = experiment.place(files)
         for name in experiment.names(place):
-            for line in card(name, experiment.load(name, place), Store(results, Layer.find())):
+            for line in experiment.card(name, experiment.load(name, place), Store(results, Layer.find())):
                 out(line)
         return
 
@@ -62,7 +61,7 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
     from icl_lab.cli import index
     from icl_lab.errors import BadValue
     from icl_lab.files import publish
-    from icl_lab.papers import citations
+    from icl_lab.papers import ledger
 
     pages = list(files) or index.pages(Path())
     if missing := [str(page) for page in pages if not page.exists()]:
@@ -82,8 +81,8 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
             out(f"wrote {page}")
     for page in pages:
         text = page.read_text()
-        if citations.CITES.search(text):
-            for sentence in citations.stale(text, index.ledger_of(Path())):
+        if ledger.CITES.search(text):
+            for sentence in ledger.stale_citations(text, index.ledger_of(Path())):
                 raise BadValue(f"{page}: {sentence}; mend the paragraph.")
     if not stale:
         out(f"{len(pages)} pages are in step.")

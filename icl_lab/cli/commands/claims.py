@@ -116,9 +116,10 @@ def claims(preset: str, results: Path, files: Path, record: bool) -> None:
 
     Verdicts of the repository's runs are read from results/claims.csv; others are judged now.
     """
+    from icl_lab.comparison.verdict import Verdict
     from icl_lab.evidence.layer import Layer
     from icl_lab.files import write
-    from icl_lab.papers import claims, cost, experiment
+    from icl_lab.papers import cost, experiment
     from icl_lab.papers import record as records
     from icl_lab.runs.presets import PRESETS
     from icl_lab.runs.store import Store
@@ -128,22 +129,15 @@ def claims(preset: str, results: Path, files: Path, record: bool) -> None:
         write(results / records.NAME, records.written(place, store).encode())
         out(f"wrote {results / records.NAME}")
         return
-    costs, known = cost.Costs(store, preset), records.stored(store)
+    costs, recorded = cost.Costs(store, preset), records.stored(store)
     for name in experiment.names(place):
-        chosen, left_out = experiment.fitting(experiment.load(name, place), preset)
-        rows = known.get((name, preset), [])
-        if rows and records.current(name, chosen, store, preset, rows):
-            left_out += claims.remarks(name, chosen, store, preset)
-            lines, verdicts = records.text(name, chosen, rows), [row["verdict"] for row in rows]
-        else:
-            chosen, left_out, found = claims.stored(name, place, store, preset, costs)
-            lines, verdicts = claims.text(name, chosen, found), [str(finding.verdict) for finding in found]
-        for line in (*lines, *(f"  {line}" for line in left_out)):
+        chosen, remarks, rows = records.rows(name, place, store, preset, recorded, costs)
+        for line in (*records.text(name, chosen, rows), *(f"  {line}" for line in remarks)):
             out(line)
-        tally.update(verdicts)
+        tally.update(row["verdict"] for row in rows)
     told = ", ".join(f"{count} {verdict}" for verdict, count in tally.most_common())
     out(f"{tally.total()} claims at {preset}: {told}.")
-    if tally["not run"] and (others := [each for each in PRESETS if each != preset and store.has(each)]):
+    if tally[Verdict.NOT_RUN] and (others := [each for each in PRESETS if each != preset and store.has(each)]):
         out(f"There are runs at {listed(others)} too; next: {then('claims', {'--preset': [others[0]]})}")
 
 

@@ -81,8 +81,8 @@ def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, f
     """
     from icl_lab.cli.progress import say
     from icl_lab.evidence.layer import PLACE, Layer
-    from icl_lab.papers.claimed import claimed
     from icl_lab.papers.experiment import place as experiments
+    from icl_lab.papers.quantities import claimed
     from icl_lab.runs import deposit
     from icl_lab.runs.store import Store
 

@@ -57,7 +57,7 @@ def compare(
 ) -> None:
     """Compare normalizers, paired over training seeds; trains what is missing."""
     from icl_lab import normalizers
-    from icl_lab.comparison.verdict import sentence
+    from icl_lab.comparison.sentences import sentence
     from icl_lab.launch import study
 
     order = Order.of(where)

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from icl_lab import tasks
-from icl_lab.comparison import verdict
+from icl_lab.comparison import sentences
 from icl_lab.comparison.statistics import paired
 from icl_lab.comparison.study import Study
 from icl_lab.grid import Grid
@@ -46,7 +46,7 @@ def test_a_rule_that_errs_less_at_home_and_alike_far_out():
     near = paired([1.0, 1.1, 0.9], [0.50, 0.56, 0.45])
     ratio, low, high = near.ratio
     far = made.overall("ssa", "softmax")
-    assert verdict.sentence(made) == (
+    assert sentences.sentence(made) == (
         f"ssa errs {ratio:.3g}x softmax in training conditions [{low:.3g}, {high:.3g}] over 3 seeds; "
         f"far out no difference beyond a factor 1.25 (x{math.exp(far.effect):.3g} [{math.exp(far.low):.3g}, "
         f"{math.exp(far.high):.3g}])."
@@ -56,15 +56,15 @@ def test_a_rule_that_errs_less_at_home_and_alike_far_out():
 
 def test_a_rule_that_errs_more_far_out():
     ssa = [(1.0, 8.0, 200.0), (1.2, 8.3, 204.0), (0.85, 7.7, 197.0)]
-    text = verdict.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
+    text = sentences.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
     assert "no difference beyond a factor 1.25 (x1" in text
     assert "; far out it errs more (x2 [" in text
     ssa = [(1.0, 2.0, 50.0), (1.2, 2.1, 50.0), (0.85, 1.9, 49.0)]
-    assert "; far out it errs less (x0.498" in verdict.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
+    assert "; far out it errs less (x0.498" in sentences.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
 
 
 def test_one_seed_shows_nothing():
-    text = verdict.sentence(study({"softmax": SOFTMAX[:1], "ssa": [(0.1, 0.2, 1.0)]}))
+    text = sentences.sentence(study({"softmax": SOFTMAX[:1], "ssa": [(0.1, 0.2, 1.0)]}))
     assert text == (
         "ssa against softmax in training conditions of one seed: no interval, so nothing is shown (x0.1); "
         "far out no interval, so nothing is shown (x0.0224)."
@@ -73,14 +73,14 @@ def test_one_seed_shows_nothing():
 
 def test_what_was_not_tested_is_said():
     made = study({"softmax": [row[1:] for row in SOFTMAX], "ssa": [row[1:] for row in SOFTMAX]}, sigmas=SIGMAS[1:])
-    text = verdict.sentence(made)
+    text = sentences.sentence(made)
     assert text.startswith("ssa: training conditions were not tested; far out no difference beyond a factor 1.25 (x1 [")
     made = study({"softmax": [row[:1] for row in SOFTMAX], "ssa": [row[:1] for row in SOFTMAX]}, sigmas=SIGMAS[:1])
-    assert verdict.sentence(made).endswith("nothing was tested far out.")
+    assert sentences.sentence(made).endswith("nothing was tested far out.")
 
 
 def test_every_rule_has_a_line_and_the_baseline_none():
-    lines = verdict.sentence(study({"ssa": SOFTMAX, "softmax": SOFTMAX, "ssmax": SOFTMAX})).splitlines()
+    lines = sentences.sentence(study({"ssa": SOFTMAX, "softmax": SOFTMAX, "ssmax": SOFTMAX})).splitlines()
     assert [line.split()[0] for line in lines] == ["ssa", "ssmax"]
 
 
@@ -94,7 +94,7 @@ def test_every_rule_has_a_line_and_the_baseline_none():
 )
 def test_rates_are_compared_by_difference(effect, unclear, words):
     found = paired([0.2, 0.3, 0.4], [0.2 + effect, 0.31 + effect, 0.39 + effect], "difference")
-    assert words in verdict._near(found, "ssa", "softmax", "over 3 seeds", unclear)
+    assert words in sentences._near(found, "ssa", "softmax", "over 3 seeds", unclear)
 
 
 BARELY = [(0.8, 2.0, 50.0), (0.93, 2.0, 50.5), (0.66, 2.02, 49.4)]  # at home p is 0.03
@@ -106,20 +106,20 @@ def test_p_is_corrected_over_all_sentences():
     few = study({"softmax": SOFTMAX, "ssa": BARELY})
     alone = few.versus("ssa", "softmax", few.training).p
     assert 0.05 / 12 < alone < 0.05
-    assert verdict.sentence(few).startswith("ssa errs 0.79")
+    assert sentences.sentence(few).startswith("ssa errs 0.79")
     many = {f"rule {n}": NOISY for n in range(5)}
-    text = verdict.sentence(study({"softmax": SOFTMAX, "ssa": BARELY, **many})).splitlines()[0]
+    text = sentences.sentence(study({"softmax": SOFTMAX, "ssa": BARELY, **many})).splitlines()[0]
     assert "no difference is shown once p is corrected for 12 comparisons (x0.79" in text
 
 
 def test_unlike_and_unknown_are_told_apart():
     """Of two rules that nothing is shown of, one is known to differ by less than the margin, the other is not."""
     alike = [(1.01, 4.0, 100.0), (1.09, 4.1, 101.5), (0.9, 3.92, 99.0)]
-    lines = verdict.sentence(study({"softmax": SOFTMAX, "ssa": alike, "ssmax": NOISY})).splitlines()
+    lines = sentences.sentence(study({"softmax": SOFTMAX, "ssa": alike, "ssmax": NOISY})).splitlines()
     assert lines[0].count("no difference beyond a factor 1.25 (x") == 2
     assert lines[1].count("no difference is shown (x") == 2
 
 
 def test_a_ratio_that_no_number_holds_is_infinite():
     found = dataclasses.replace(paired([1.0, 2.0], [1.0, 2.1], "difference"), effect=0.0, low=-800.0, high=800.0)
-    assert verdict._number(found, ratio=True) == "x1 [0, inf]"
+    assert sentences._number(found, ratio=True) == "x1 [0, inf]"
