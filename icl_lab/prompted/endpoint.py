@@ -1,39 +1,85 @@
-"""An OpenAI-compatible server: one request, one answer, every way in which that fails in one line.
+"""An OpenAI-compatible server, asked through the ``openai`` client, whose own retries and time-outs are used.
 
-The client is the ``openai`` package, its own retries switched off: who asks again is said in ``asking``, where attempts
-are counted. Nothing but the address that was given is contacted: no proxies of the environment, no redirects.
+Nothing but the address that was given is contacted: no proxies of the environment, no redirects. Text from a server is
+cleaned once, here: without the key and without control characters.
 """
 
 import json
+import re
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from icl_lab.errors import BadValue
-from icl_lab.prompted.budget import about_tokens, most_tokens
-from icl_lab.prompted.engine import Failure
+from icl_lab.prompted.asking import Failure, about_tokens, most_tokens
 from icl_lab.prompted.question import Question
 from icl_lab.prompted.record import Reply
-from icl_lab.prompted.secret import Secret
 
-PASSING = (408, 409, 425, 429)  # states of a server that pass; from 500 on they all may
-HOPELESS = (401, 403, 404, 405, 407)  # no other question would fare better
+HOPELESS = (401, 403, 404, 405, 407)  # states in which no other question would fare better
+UNKNOWN_MODEL = re.compile(
+    r"model_not_found|(unknown|no such) model|\bmodel\b.{0,120}\b(not (be )?found|not exist|not available|unknown)",
+    re.I,
+)
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # terminal escapes begin with one of these
 SHOWN = 160  # characters of a complaint
+LARGEST = 4_000_000  # bytes of an answer
+RETRIES = "x-stainless-retry-count"  # header by which the client numbers its requests
 NO_KEY = "none"  # sent where no key was given: servers of one's own need none
+HIDDEN = "<key>"
+LEAST = 8  # characters of a key; shorter ones, such as EMPTY, are placeholders of servers that need none
+
+
+class Secret:
+    """A key that is sent and never shown: printed it is ``<key>``."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def reveal(self) -> str:
+        """Returns the key, for the one place that sends it."""
+        return self._key
+
+    def hide(self, text: str) -> str:
+        """Returns a text without the key, should a server have repeated it."""
+        return text.replace(self._key, HIDDEN) if len(self._key) >= LEAST else text
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __reduce__(self) -> str:
+        raise TypeError("a key is not written to disk")
+
+
+def address(url: str) -> str:
+    """Returns the address of a server as it is kept in records; raises ``BadValue`` on one that is none.
+
+    An address with a password or a query in it would put a secret into every record.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        parts.port  # noqa: B018 - raises where it is no number
+    except ValueError as error:
+        raise BadValue(f"the address of the server cannot be read: {error}.") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadValue("the address of the server begins with http:// or https:// and names a host.")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise BadValue("the address of the server holds a name, password or query; give the key as OPENAI_API_KEY.")
+    return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
 
 
 class Message(msgspec.Struct):
-    """What an assistant said; None where it said nothing."""
+    """Message of an assistant; its content is None where it said nothing."""
 
     content: str | None = None
 
 
 class Choice(msgspec.Struct):
-    """One answer: a message of a conversation, or a text that goes on."""
+    """One answer: a message of a conversation, or a completed text."""
 
     message: Message | None = None
     text: str | None = None
@@ -41,7 +87,7 @@ class Choice(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """The tokens that the server counted."""
+    """Tokens that the server counted."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -51,12 +97,12 @@ class Completion(msgspec.Struct):
     """The part of a server's answer that is read; everything else in it is passed over."""
 
     choices: list[Choice]
-    model: str = ""
+    model: str | None = None
     usage: Usage | None = None
 
 
 class Endpoint:
-    """Asks a model of a server for the answers to questions; safe for several threads."""
+    """Engine that asks a model of a server; safe for several threads."""
 
     def __init__(
         self,
@@ -77,127 +123,140 @@ class Endpoint:
         self.model, self.parallel, self._openai = model, parallel, openai
         self._key, self._body = key or Secret(NO_KEY), dict(body or {})
         self._temperature, self._answer_tokens = temperature, answer_tokens
-        http = openai.DefaultHttpxClient(trust_env=False, follow_redirects=False, timeout=timeout)
-        self._client = openai.OpenAI(
-            base_url=base_url, api_key=self._key.reveal(), http_client=http, timeout=timeout, max_retries=0
+        http = openai.DefaultHttpxClient(
+            trust_env=False, follow_redirects=False, timeout=timeout, event_hooks={"response": [bounded(timeout)]}
         )
+        self._client = openai.OpenAI(base_url=base_url, api_key=self._key.reveal(), http_client=http, timeout=timeout)
 
     def close(self) -> None:
         """Closes the connections."""
         self._client.close()
 
     def request(self, question: Question) -> dict[str, Any]:
-        """Returns what is sent for a question; fields of ``body`` replace ours, and None leaves one out."""
-        sent, told = question.sent, dict[str, Any]()
-        told["model"] = self.model
-        if sent.completion:
-            told["prompt"] = sent.completion
-        else:
-            told["messages"] = [{"role": role, "content": content} for role, content in sent.messages]
-        told |= {"temperature": self._temperature, "max_tokens": question.wants * self._answer_tokens}
+        """Returns the body of a request; fields of ``--body`` replace ours, and None leaves one out."""
+        sent = question.sent
+        asked = {"model": self.model, **sent.fields, "temperature": self._temperature}
+        asked["max_tokens"] = question.wants * self._answer_tokens
         if sent.stop:
-            told["stop"] = list(sent.stop)
+            asked["stop"] = list(sent.stop)
         if question.sample:
-            told["seed"] = question.seed
-        return {name: value for name, value in (told | self._body).items() if value is not None}
+            asked["seed"] = question.seed
+        return {name: value for name, value in (asked | self._body).items() if value is not None}
 
     def most_tokens(self, question: Question) -> int:
-        """Returns a bound of the tokens that the question and its answer take."""
+        """Returns an upper bound of the tokens of the question and its answer."""
         asked = self.request(question)
         limits = [asked[name] for name in ("max_tokens", "max_completion_tokens") if isinstance(asked.get(name), int)]
         return most_tokens(question, max(limits, default=question.wants * self._answer_tokens))
 
-    def ask(self, question: Question) -> Reply:
-        """Answers a question; raises ``Failure`` with what is wrong."""
+    def ask(self, question: Question, retries: int = 0) -> Reply:
+        """Answers a question, with so many more requests where one fails; raises ``Failure``."""
         began, asked = time.monotonic(), self.request(question)
-        try:
-            raw = self._send(asked)
-        except self._openai.OpenAIError as error:
-            raise self._failure(error) from None
-        return self._reply(question, asked, raw, time.monotonic() - began)
-
-    def _send(self, asked: dict[str, Any]) -> bytes:
-        """Sends a request as it is and returns the body of the answer, whatever it holds."""
         path = "/completions" if "prompt" in asked else "/chat/completions"
-        response = self._client.post(path, body=asked, cast_to=self._openai.HttpxBinaryResponseContent)
-        return bytes(response.content)
+        client = self._client.with_options(max_retries=retries)
+        try:
+            response = client.post(path, body=asked, cast_to=self._openai.HttpxBinaryResponseContent).response
+        except self._openai.OpenAIError as error:
+            raise self._failure(error, retries) from None
+        seconds = round(time.monotonic() - began, 3)
+        return self._reply(question, asked, response.content, seconds, repeated(response.request))
 
-    def _reply(self, question: Question, asked: dict[str, Any], raw: bytes, seconds: float) -> Reply:
-        """Reads the body of an answer; raises ``Failure`` where it is none."""
+    def _reply(self, question: Question, asked: dict[str, Any], raw: bytes, seconds: float, retries: int) -> Reply:
         try:
             told = msgspec.json.decode(raw, type=Completion)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise Failure(f"the server answered with {self._glimpse(raw)}, which is no completion") from None
+            line = f"the server answered with {self._glimpse(raw)}, which is no completion"
+            raise Failure(line, retries=retries) from None
         if not told.choices:
-            raise Failure("the server answered with no choices")
-        choice = told.choices[0]
-        said = choice.message.content if choice.message else choice.text
+            raise Failure("the server answered with no choices", retries=retries)
+        choice, usage = told.choices[0], told.usage
         if choice.message is None and choice.text is None:
-            raise Failure("the server answered with a choice that has neither a message nor a text")
-        said, usage = said or "", told.usage
-        counted = usage is not None and usage.prompt_tokens > 0
-        read = (
-            usage.prompt_tokens if usage and counted else about_tokens(question.sent.whole, len(question.sent.messages))
-        )
+            raise Failure("the server answered with a choice that has neither a message nor a text", retries=retries)
+        said = (choice.message.content if choice.message else choice.text) or ""
+        # A count of nothing or below it is none: with it the budget of tokens would have no end.
+        counted = usage if usage and usage.prompt_tokens > 0 and usage.completion_tokens >= 0 else None
+        estimate = about_tokens(question.sent.whole, len(question.sent.messages))
         return Reply(
             key=question.key,
             sha=question.sha,
-            said=self._key.hide(said),
-            model=self._key.hide(told.model or ""),
-            finish=choice.finish_reason or "",
-            read=read,
-            wrote=usage.completion_tokens if usage and counted else about_tokens(said),
-            estimated=not counted,
-            seconds=round(seconds, 3),
+            said=self._clean(said),
+            model=" ".join(self._clean(told.model or "").split()),
+            finish=" ".join(self._clean(choice.finish_reason or "").split()),
+            read=counted.prompt_tokens if counted else estimate,
+            wrote=counted.completion_tokens if counted else about_tokens(said),
+            estimated=counted is None,
+            seconds=seconds,
             sent=asked,
+            retries=retries,
         )
 
-    def _failure(self, error: Exception) -> Failure:
-        """What the client raised, as a failure: passing or not, in one line, without the key."""
+    def _failure(self, error: Exception, allowed: int) -> Failure:
+        """The client's error as a failure in one line, without the key."""
         openai = self._openai
+        retries = repeated(error.request) if isinstance(error, openai.APIError) else 0
         if isinstance(error, openai.APITimeoutError):
-            return Failure("the server did not answer in time", again=True)
+            return Failure("the server did not answer in time", retries=retries)
         if isinstance(error, openai.APIConnectionError):
             cause = error.__cause__ or error
-            return Failure(f"the connection failed ({self._key.hide(str(cause) or type(cause).__name__)})", again=True)
-        if isinstance(error, openai.APIStatusError):
-            status, headers = error.status_code, error.response.headers
-            said = f"the server answered {status}: {self._glimpse(error.response.content)}"
-            if 300 <= status < 400:
-                return Failure(
-                    f"the server answered {status} and names another address, which is not asked", fatal=True
-                )
-            passing = status in PASSING or status >= 500
-            return Failure(said, again=passing, wait=waiting(headers) if passing else None, fatal=status in HOPELESS)
-        return Failure(f"the client failed ({self._key.hide(str(error))})")
+            line = f"the connection failed ({self._clean(str(cause) or type(cause).__name__)})"
+            return Failure(line, retries=retries)
+        if not isinstance(error, openai.APIStatusError):
+            return Failure(f"the client failed ({self._clean(str(error))})", retries=retries)
+        status, line = error.status_code, self._glimpse(error.response.content)
+        if 300 <= status < 400:
+            return Failure(f"the server answered {status} and names another address, which is not asked", fatal=True)
+        # Too many requests, and not asked again: the server wants to be left alone for longer than the client waits.
+        left_alone = status == 429 and retries < allowed
+        unknown = status == 400 and UNKNOWN_MODEL.search(error.response.text[:LARGEST]) is not None
+        fatal = status in HOPELESS or left_alone or unknown
+        return Failure(f"the server answered {status}: {line}", fatal=fatal, retries=retries)
 
     def _glimpse(self, raw: bytes) -> str:
         """The beginning of what a server sent, in one line: the message of an error where it is one."""
         text = raw.decode("utf-8", "replace")
         try:
-            told = json.loads(text)
-            inner = told["error"]
+            inner = json.loads(text)["error"]
             text = str(inner["message"] if isinstance(inner, dict) else inner)
         except (ValueError, KeyError, TypeError):
-            pass
-        line = " ".join(self._key.hide(text).split())
+            pass  # no error in the form of the protocol: the text itself is shown
+        line = " ".join(self._clean(text).split())
         return (f"'{line[:SHOWN]}...'" if len(line) > SHOWN else f"'{line}'") if line else "nothing"
 
+    def _clean(self, text: str) -> str:
+        return CONTROL.sub("\ufffd", self._key.hide(text))
 
-def waiting(headers: Mapping[str, str]) -> float | None:
-    """Returns the seconds that ``Retry-After`` asks for: a number or a date; None where it says nothing that is known.
 
-    >>> waiting({"retry-after": "2.5"}), waiting({}), waiting({"retry-after": "soon"})
-    (2.5, None, None)
+def repeated(request: Any) -> int:
+    """Requests that the client had made for the same question before this one."""
+    return int(request.headers.get(RETRIES, 0))
+
+
+def bounded(seconds: float) -> Callable[[Any], None]:
+    """Returns a hook of the HTTP client that bounds the whole body of an answer, in time and in size.
+
+    The client's own time-out is for each read: a server that sends a byte now and then would never run into it.
     """
-    told = headers.get("retry-after", "")
-    try:
-        return max(0.0, min(float(told), 1e9))
-    except ValueError:
-        pass
-    try:
-        then = parsedate_to_datetime(told)
-    except (TypeError, ValueError):
-        return None
-    then = then if then.tzinfo else then.replace(tzinfo=UTC)
-    return max(0.0, (then - datetime.now(UTC)).total_seconds())
+    import httpx2
+    from openai import OpenAIError
+
+    class Bounded(httpx2.SyncByteStream):
+        def __init__(self, inner: httpx2.SyncByteStream) -> None:
+            self._inner, self._until = inner, time.monotonic() + seconds
+
+        def __iter__(self) -> Iterator[bytes]:
+            size = 0
+            for part in self._inner:
+                size += len(part)
+                if size > LARGEST:
+                    raise OpenAIError(f"the answer has more than {LARGEST:,} bytes")  # which is not asked for again
+                if time.monotonic() > self._until:
+                    raise httpx2.ReadTimeout("the answer took too long")
+                yield part
+
+        def close(self) -> None:
+            self._inner.close()
+
+    def hook(response: Any) -> None:
+        response.stream = Bounded(response.stream)
+
+    return hook

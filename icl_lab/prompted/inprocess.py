@@ -1,7 +1,8 @@
-"""A language model on disk: choices are scored by their log-probability, numbers are decoded token by token."""
+"""A language model on disk as an engine: choices are scored by log-probability, numbers decoded token by token."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,27 @@ from torch import Tensor
 from icl_lab.errors import BadValue
 from icl_lab.language.disk import OnDisk
 from icl_lab.language.model import LanguageModel
-from icl_lab.prompted.budget import most_tokens
-from icl_lab.prompted.engine import Failure
-from icl_lab.prompted.formats import Sent
-from icl_lab.prompted.question import Question
+from icl_lab.language.model import read as read_model
+from icl_lab.prompted.asking import Engine, Failure, most_tokens
+from icl_lab.prompted.question import Question, Sent
 from icl_lab.prompted.record import Reply
+from icl_lab.prompted.study import Study
+
+
+@contextmanager
+def local_engine(study: Study, device: torch.device) -> Iterator[Engine]:
+    """Reads a study's model from disk, with another normalizer in its attention where that was asked for."""
+    language, ask = read_model(study.ask.model, device), study.ask
+    made = InProcess(language, ask.model, temperature=ask.temperature, answer_tokens=study.answer_tokens)
+    if not ask.attn:
+        yield made
+        return
+    with language.ruled(ask.attn, language.trained):
+        yield made
 
 
 class InProcess:
-    """Asks a model of transformers, in this process, one question at a time.
+    """Engine that asks a model of transformers, in this process, one question at a time.
 
     Where there are choices, the answer is the one of the greatest log-probability, the sum over its tokens and the
     token that ends an answer: with it no choice is favoured for being the beginning of another. Otherwise, and for
@@ -34,11 +47,11 @@ class InProcess:
         self._tokenizer: Any = None
 
     def most_tokens(self, question: Question) -> int:
-        """Returns a bound of the tokens that the question and its answer take."""
+        """Returns an upper bound of the tokens of the question and its answer."""
         return most_tokens(question, question.wants * self._answer_tokens)
 
-    def ask(self, question: Question) -> Reply:
-        """Answers a question; raises ``Failure`` where the model has no places for it."""
+    def ask(self, question: Question, retries: int = 0) -> Reply:
+        """Answers a question; raises ``Failure`` where the model has no places for it, which no retry helps."""
         began = time.monotonic()
         prompt = self._prompt(question.sent)
         if question.choices and not question.listed:
@@ -55,7 +68,7 @@ class InProcess:
             read=len(prompt),
             wrote=wrote,
             seconds=round(time.monotonic() - began, 3),
-            sent=shown(question.sent),
+            sent=question.sent.fields,
         )
 
     def _prompt(self, sent: Sent) -> list[int]:
@@ -64,13 +77,12 @@ class InProcess:
             return [*self.language.start, *self.language.ids(sent.completion)]
         if self._tokenizer is None:
             self._tokenizer = chat_tokenizer(self._place)
-        messages = [{"role": role, "content": content} for role, content in sent.messages]
+        messages = sent.fields["messages"]
         text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return self.language.ids(text)
 
     @property
     def _ends(self) -> list[int]:
-        """The tokens at which the model stops by itself."""
         told = self.language.model.generation_config.eos_token_id
         return told if isinstance(told, list) else [] if told is None else [told]
 
@@ -97,7 +109,7 @@ class InProcess:
 
     @torch.no_grad()
     def _said(self, prompt: Sequence[int], question: Question) -> tuple[str, int]:
-        """What the model goes on with, up to where it stops, and the tokens that took."""
+        """The model's text up to its stop, and the number of its tokens."""
         from transformers import StoppingCriteriaList
 
         most = question.wants * self._answer_tokens
@@ -137,10 +149,3 @@ def chat_tokenizer(place: Path) -> Any:
     if not made.chat_template:
         raise BadValue(f"{place} has no template for conversations: it is no assistant; take --format plain.")
     return made
-
-
-def shown(sent: Sent) -> dict[str, Any]:
-    """What was sent, as a record holds it."""
-    if sent.completion:
-        return {"prompt": sent.completion}
-    return {"messages": [{"role": role, "content": content} for role, content in sent.messages]}

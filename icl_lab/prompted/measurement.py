@@ -1,19 +1,24 @@
-"""Answers to grids: the metrics of trained models, on the same prompts, with the references of the task beside them."""
+"""Measurement: answers read from text, and the metrics of trained models on the same prompts, with their references.
+
+Answers are read strictly: a model that reasons before it answers, that gives two numbers, or a number with a unit, has
+not answered in the form that was asked for. A lenient parser scores its own guesses.
+"""
 
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from icl_lab.grid import Grid
-from icl_lab.prompted import parser
-from icl_lab.prompted.question import Cell, Plan, Question
-from icl_lab.prompted.record import Record, Reply
+from icl_lab.prompted.question import Cell, Question, Sent
+from icl_lab.prompted.record import Record
+from icl_lab.prompted.study import Study, single
 from icl_lab.runs.measure import Errors, judged, summary
 from icl_lab.tasks.base import Prompt, Task, sure
 
@@ -21,140 +26,198 @@ UNPARSABLE = "unparsable"  # the share of a prompt's answers that could not be r
 UNANSWERED = "unanswered"  # the share that never came, where these count as wrong too
 ROUNDED = " (rounded)"  # a reference that reads the numbers as they are written
 
+# ``answer: ..``, ``#Answer: ..``, ``the answer is ..``, ``y = ..``
+LABEL = re.compile(
+    r"(?:#\s*)?(?:(?:the\s+)?(?:final\s+)?(?:answer|output|result|y)\s*(?:is\s*:?|[:=])\s*)", re.IGNORECASE
+)
+NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+WRAPS = ("```", "**", "`", "$", '"', "'")
+MINUS = "\u2212"  # the minus of print
+
+
+def number(text: str) -> float | None:
+    """Returns the one number that a text is; None where it is anything else, or no finite number.
+
+    A sign, decimals after a point, an exponent, a minus of print, a label in front and a full stop behind are read;
+    thousands set apart, fractions, units and ranges are not.
+
+    >>> number("answer: 3.2."), number("−1"), number("1e3"), number("1,000"), number("1/2"), number("2 or 3")
+    (3.2, -1.0, 1000.0, None, None, None)
+    """
+    bare = _bare(text).replace(MINUS, "-")
+    for form in (bare, bare.removesuffix(".")):
+        if NUMBER.fullmatch(form):
+            value = float(form)
+            return value if math.isfinite(value) else None
+    return None
+
+
+def choice(text: str, choices: Sequence[str]) -> str | None:
+    """Returns the one choice that a text is, whatever its case; None where it is anything else.
+
+    >>> choice(" true.", ["False", "True"]), choice("True, because", ["False", "True"])
+    ('True', None)
+    """
+    bare = _bare(text)
+    for form in (bare, bare.removesuffix(".")):
+        if form in choices:
+            return form
+        found = [each for each in choices if each.casefold() == form.casefold()]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def listed(text: str, choices: Sequence[str], length: int) -> list[str] | None:
+    """Returns the choices of a list in square brackets; None unless all are choices and there are ``length`` of them.
+
+    >>> listed("#Answer: [True, false]", ["False", "True"], 2)
+    ['True', 'False']
+    """
+    bare = _bare(text).removesuffix(".")
+    if not (bare.startswith("[") and bare.endswith("]")):
+        return None
+    found = [each for part in bare[1:-1].split(",") if (each := choice(part, choices)) is not None]
+    return found if len(found) == length == bare.count(",") + 1 else None
+
+
+def first_part(text: str, sent: Sent) -> str:
+    """Returns the answer up to its stop text, which not every server heeds; blanks before it do not count."""
+    begun = text.lstrip()
+    for stop in sent.stop:
+        begun = begun.partition(stop)[0]
+    return begun
+
+
+def _bare(text: str) -> str:
+    """A text without the label in front, and without the signs of typesetting around it."""
+    bare, before = text.strip(), None
+    while bare != before:
+        before = bare
+        if label := LABEL.match(bare):
+            bare = bare[label.end() :].strip()
+        for wrap in WRAPS:
+            if len(bare) > 2 * len(wrap) and bare.startswith(wrap) and bare.endswith(wrap):
+                bare = bare[len(wrap) : -len(wrap)].strip()
+    return bare
+
+
+def read(question: Question, said: str, scores: Sequence[float]) -> list[Tensor] | None:
+    """Returns an answer as tensors, one for each that was wanted: scores of choices or one number; None unparsable."""
+    if scores:
+        return [torch.tensor(scores)]
+    text, choices = first_part(said, question.sent), question.choices
+    if choices:
+        one = choice(text, choices)
+        named = listed(text, choices, question.wants) if question.listed else one and [one]
+        return [sure(choices, each) for each in named] if named else None
+    value = number(text)
+    # The largest numbers are infinite in the precision of outputs.
+    return None if value is None or torch.tensor(value).isinf() else [torch.tensor([value])]
+
 
 @dataclass(frozen=True)
 class Heard:
-    """One answer: where it belongs, what was said, its outputs (c), and why it counts as wrong unread (empty: read)."""
+    """One answer: where it belongs, its text, its outputs (c), or why it counts as wrong unread (``wrong``)."""
 
     question: Question
     token: int
-    sample: int
-    said: str
-    outputs: Tensor | None
+    said: str = ""
+    outputs: Tensor | None = None
     wrong: str = ""
 
 
 @dataclass
 class Found:
-    """What was measured: rows of the grid, a line for each answer, and counts for the table."""
+    """Results of a study: rows of the grid, a line for each answer, and counts for the report."""
 
+    errors: Errors  # contribution of each prompt to the headline
     rows: list[dict[str, Any]] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)
     asked: int = 0
     unparsable: int = 0
     unanswered: int = 0
     cut: int = 0
-    errors: Errors = field(default_factory=lambda: Errors([]))  # what each prompt adds to the headline
-    models: dict[str, int] = field(default_factory=dict)
+    models: Counter[str] = field(default_factory=Counter)
     read: int = 0
     wrote: int = 0
     estimated: bool = False
 
+    def csv(self) -> str:
+        """Returns a line for each answer."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.answers[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.answers)
+        return text.getvalue()
 
-def measured(plan: Plan, record: Record, name: str) -> Found:
-    """Measures what a record holds of a plan; ``name`` is that of the model in the column ``attn``.
+
+def measured(study: Study, record: Record) -> Found:
+    """Measures the answers of a record.
 
     A question without an answer counts as wrong, and in ``unanswered``: who calls this has decided so.
     """
-    found, several = Found(errors=Errors(plan.axes)), len(plan.digits) > 1
-    for cell in plan.cells:
-        suite, prompt, writer = plan.suites[cell.prefix], plan.drawn(cell), plan.writer(cell.digits)
-        shape = (plan.samples, *prompt.targets.shape)
-        outputs, asked = torch.zeros(*shape, plan.task.outputs), torch.zeros(shape, dtype=torch.bool)
+    found, task, name = Found(Errors(study.axes)), study.task, study.ask.name
+    for cell in study.cells:
+        prompt, written = study.drawn(cell), study.writer(cell.digits).number
+        shape = (study.ask.samples, *prompt.targets.shape)
+        outputs, asked = torch.zeros(*shape, task.outputs), torch.zeros(shape, dtype=torch.bool)
         wrong = {kind: torch.zeros(shape, dtype=torch.bool) for kind in (UNPARSABLE, UNANSWERED)}
-        for heard in _heard(plan, record, cell, prompt, found):
-            at = (heard.sample, heard.question.prompt, heard.token)
+        for heard in _heard(study, record, cell, prompt, found):
+            at = (heard.question.sample, heard.question.prompt, heard.token)
             asked[at] = True
             if heard.outputs is not None:
                 outputs[at] = heard.outputs
             else:
                 wrong[heard.wrong][at] = True
-            found.answers.append(_told(plan, heard, prompt, writer.number, cell))
-        labels = cell.labels(several)
+            found.answers.append(_line(study, heard, prompt, written))
+        labels = cell.labels(len(study.digits) > 1)
         spoiled = wrong[UNPARSABLE] | wrong[UNANSWERED]
-        views = _views(plan, suite, prompt, outputs, asked, spoiled, dict(cell.shift))
-        for metric, values in views.items():
+        for metric, values in _views(study, cell, prompt, outputs, asked, spoiled).items():
             if metric.startswith(cell.prefix):
                 row = {"attn": name, **labels, "metric": metric}
-                found.rows.append(row | summary(values, median=metric in plan.task.medians))
-            if metric == plan.task.headline and metric.startswith(cell.prefix):
+                found.rows.append(row | summary(values, median=metric in task.medians))
+            if metric == task.headline and metric.startswith(cell.prefix):
                 found.errors.add(labels, values)
         for kind, places in wrong.items():
             if kind == UNPARSABLE or places.any():
                 share = places.sum((0, 2)) / asked.sum((0, 2))
                 found.rows.append({"attn": name, **labels, "metric": f"{cell.prefix}{kind}"} | summary(share.double()))
-        found.rows += _references(plan, cell, prompt, labels)
+        found.rows += _references(study, cell, prompt, labels)
     return found
 
 
-def grid(plan: Plan, found: Found, **who: Any) -> Grid:
-    """Returns the rows as a grid with the columns of every other; ``who`` fills task, preset, spec and seed."""
-    return Grid.of(found.rows, plan.axes, **who)
-
-
-def answers(found: Found) -> str:
-    """Returns a line for each answer, as CSV."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(found.answers[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found.answers)
-    return text.getvalue()
-
-
-def read(question: Question, said: str, scores: Sequence[float]) -> list[Tensor] | None:
-    """Returns what an answer says, a tensor of scores or of one number for each that was wanted; None unparsable."""
-    if scores:
-        return [torch.tensor(scores)]
-    text = parser.first_part(said, question.sent)
-    if question.listed:
-        named = parser.listed(text, question.choices, question.wants)
-        return None if named is None else [sure(question.choices, each) for each in named]
-    if question.choices:
-        one = parser.choice(text, question.choices)
-        return None if one is None else [sure(question.choices, one)]
-    value = parser.number(text)
-    return None if value is None or math.isinf(_single(value)) else [torch.tensor([value])]
-
-
-def _single(value: float) -> float:
-    """A number in the precision of outputs, where the largest ones are infinite."""
-    return float(torch.tensor(value))
-
-
-def _heard(plan: Plan, record: Record, cell: Cell, prompt: Prompt, found: Found) -> Iterator[Heard]:
-    """Yields every answer that is wanted of a cell, and counts what the table tells."""
-    tokens = plan.asked(cell, prompt)
-    for question in plan.questions(cell):
+def _heard(study: Study, record: Record, cell: Cell, prompt: Prompt, found: Found) -> Iterator[Heard]:
+    """Yields every answer that is wanted of a cell, and counts for the report."""
+    tokens = study.asked(cell, prompt)
+    for question in study.questions_of(cell):
         reply = record.answer(question)
         wanted = tokens[question.prompt] if question.listed else [question.token]
         found.asked += len(wanted)
         if reply is None:
             found.unanswered += len(wanted)
-            yield from (Heard(question, token, question.sample, "", None, UNANSWERED) for token in wanted)
+            yield from (Heard(question, token, wrong=UNANSWERED) for token in wanted)
             continue
-        _count(found, reply)
+        found.models[reply.model] += 1
+        found.read, found.wrote = found.read + reply.read, found.wrote + reply.wrote
+        found.cut += reply.finish == "length"
+        found.estimated |= reply.estimated
         parts = read(question, reply.said, reply.scores)
         if parts is None:
             found.unparsable += len(wanted)
-            yield from (Heard(question, token, question.sample, reply.said, None, UNPARSABLE) for token in wanted)
+            yield from (Heard(question, token, reply.said, wrong=UNPARSABLE) for token in wanted)
             continue
         for token, part in zip(wanted, parts, strict=True):
-            yield Heard(question, token, question.sample, reply.said, plan.task.heard(part))
-
-
-def _count(found: Found, reply: Reply) -> None:
-    found.models[reply.model] = found.models.get(reply.model, 0) + 1
-    found.read, found.wrote = found.read + reply.read, found.wrote + reply.wrote
-    found.cut += reply.finish == "length"
-    found.estimated |= reply.estimated
+            yield Heard(question, token, reply.said, study.task.heard(part))
 
 
 def _views(
-    plan: Plan, suite: Task, prompt: Prompt, outputs: Tensor, asked: Tensor, wrong: Tensor, shift: Mapping[str, float]
+    study: Study, cell: Cell, prompt: Prompt, outputs: Tensor, asked: Tensor, wrong: Tensor
 ) -> dict[str, Tensor]:
     """Outputs (s b t c) of s samples -> the metrics that these answers settle, each prompt's mean over the samples."""
+    suite, shift = study.suites[cell.prefix], dict(cell.shift)
     kept = _settled(suite, prompt, asked[0], shift)
-    means = plan.speech.means if not plan.speech.last else ()
+    means = study.speech.means if not study.speech.last else ()
     found: dict[str, list[Tensor]] = {}
     for each, there, bad in zip(outputs, asked, wrong, strict=True):
         errors = suite.errors(each, prompt)
@@ -175,7 +238,7 @@ def _views(
 
 
 def _settled(suite: Task, prompt: Prompt, asked: Tensor, shift: Mapping[str, float]) -> set[str]:
-    """The metrics that hang on no answer but those that were asked for: these may be told."""
+    """The metrics that depend on no answer but those that were asked for."""
     errors = suite.errors(torch.zeros(*prompt.targets.shape, suite.outputs), prompt)
     there = _columns(prompt, errors, asked)
     low, high = (
@@ -187,20 +250,20 @@ def _settled(suite: Task, prompt: Prompt, asked: Tensor, shift: Mapping[str, flo
 
 def _columns(prompt: Prompt, errors: Tensor, places: Tensor) -> Tensor:
     """Tokens (b t) -> the form of errors: as they are, or a column for each scored token."""
-    if errors.shape == places.shape:
-        return places
-    return places[prompt.scored].view(errors.shape)
+    return places if errors.shape == places.shape else places[prompt.scored].view(errors.shape)
 
 
-def _references(plan: Plan, cell: Cell, prompt: Prompt, labels: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+def _references(study: Study, cell: Cell, prompt: Prompt, labels: Mapping[str, float]) -> Iterator[dict[str, Any]]:
     """Yields the rows of the task's references on all answers of the prompts, as in every grid.
 
     Those that read the prompt stand there a second time, reading the numbers as they are written: no reader of the text
     can know more.
     """
-    suite, task = plan.suites[cell.prefix], plan.task
-    rounded = Prompt(_rounded(prompt.tokens, cell.digits), prompt.targets, prompt.scored)
-    twice = not torch.equal(rounded.tokens, prompt.tokens)
+    suite, task, tokens = study.suites[cell.prefix], study.task, prompt.tokens
+    if tokens.is_floating_point():
+        tokens = tokens.double().round(decimals=cell.digits).to(tokens.dtype)
+    rounded = Prompt(tokens, prompt.targets, prompt.scored)
+    twice = not torch.equal(tokens, prompt.tokens)
     for name, predict in task.references().items():
         reads = [("", prompt), (ROUNDED, rounded)] if twice and name not in task.trivial else [("", prompt)]
         for tag, seen in reads:
@@ -211,23 +274,16 @@ def _references(plan: Plan, cell: Cell, prompt: Prompt, labels: Mapping[str, flo
                     yield row | summary(values, median=metric in task.medians)
 
 
-def _rounded(tokens: Tensor, digits: int) -> Tensor:
-    """Numbers with so many decimals; tokens that are whole numbers stay."""
-    return tokens.double().round(decimals=digits).to(tokens.dtype) if tokens.is_floating_point() else tokens
-
-
-def _told(plan: Plan, heard: Heard, prompt: Prompt, number: Any, cell: Cell) -> dict[str, Any]:
-    """An answer as a line: where, what was said, the truth."""
-    index = heard.question.prompt
-    one = Prompt(*(part[index : index + 1] for part in (prompt.tokens, prompt.targets, prompt.scored)))
-    said = " ".join(heard.said.split())
+def _line(study: Study, heard: Heard, prompt: Prompt, written: Callable[[float], str]) -> dict[str, Any]:
+    """An answer as a line of ``answers.csv``."""
+    question, said = heard.question, " ".join(heard.said.split())
     return {
-        **({"set": cell.prefix} if len(plan.suites) > 1 else {}),
-        **cell.labels(True),
-        "prompt": index,
+        **({"set": question.cell.prefix} if len(study.suites) > 1 else {}),
+        **question.cell.labels(True),
+        "prompt": question.prompt,
         "token": heard.token,
-        "sample": heard.sample,
+        "sample": question.sample,
         "said": said if len(said) <= 200 else f"{said[:200]}...",
-        "truth": plan.task.right(one, heard.token, number),
+        "truth": study.task.right(single(prompt, question.prompt), heard.token, written),
         "read": heard.wrong or "yes",
     }

@@ -1,24 +1,44 @@
-"""What is asked: cells of a shift grid, their test prompts, and a question for each answer that is wanted.
-
-The prompts are those that trained models meet, drawn by the same address (``runs.measure.draw``): the first so many of
-each cell.
-"""
+"""Questions: one request for one answer (or one list of answers), and the formats that a prompt is written down in."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar, Literal
 
-import torch
+from icl_lab.errors import UnknownName
+from icl_lab.tasks.base import Prompt, Speech, Task, Telling
 
-from icl_lab.errors import BadValue
-from icl_lab.prompted.formats import Format, Sent, Writer
-from icl_lab.rng import stream
-from icl_lab.runs.measure import TEST_SEED, TestSpec, draw
-from icl_lab.tasks.base import Prompt, Speech, Task
-
+Role = Literal["system", "user", "assistant"]
 ALL = 0  # in place of a token: all answers of a prompt, as one list
+FEW = 4  # choices that are all named in the instruction; of more, the first ones
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Text of a request: messages (role, content), or one text to complete.
+
+    ``before`` stands between the end of the text and the answer; ``stop`` are texts at which an answer ends.
+    """
+
+    messages: tuple[tuple[Role, str], ...] = ()
+    completion: str = ""
+    before: str = ""
+    stop: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> str:
+        """The request as one text, to count its length and to show it."""
+        return self.completion or "\n".join(f"[{role}]\n{content}" for role, content in self.messages)
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The request as fields of the OpenAI protocol."""
+        if self.completion:
+            return {"prompt": self.completion}
+        return {"messages": [{"role": role, "content": content} for role, content in self.messages]}
 
 
 @dataclass(frozen=True)
@@ -31,7 +51,7 @@ class Cell:
     digits: int
 
     def labels(self, digits: bool) -> dict[str, float]:
-        """What a row of the grid says of the cell; ``digits`` where they are an axis."""
+        """Labels of a row of the grid; ``digits`` is among them where it is an axis."""
         return {**({"digits": float(self.digits)} if digits else {}), **dict(self.shift), "length": float(self.length)}
 
     @property
@@ -43,7 +63,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Question:
-    """One request: what is sent, and how the answer is read.
+    """One request: the text that is sent, and how the answer is read.
 
     ``prompt`` and ``token`` say which answer of which test prompt is wanted, ``ALL`` answers as one list of ``wants``
     (1: a single answer). ``choices`` are all answers there are; without any it is a number.
@@ -59,129 +79,159 @@ class Question:
 
     @property
     def listed(self) -> bool:
-        """Whether all answers of the prompt are wanted at once."""
+        """True where all answers of the prompt are wanted at once."""
         return self.token == ALL and self.wants > 1
 
     @property
     def key(self) -> str:
-        """What finds the answer in a record."""
+        """Key of the answer in a record."""
         at = "all" if self.listed else str(self.token)
         return f"{self.cell.key}|prompt={self.prompt}|token={at}|sample={self.sample}"
 
     @cached_property
     def sha(self) -> str:
-        """The words that are sent, as a hash: the same key with other words is another question."""
+        """Hash of the text that is sent: the same key with other text is another question."""
         told = json.dumps([self.sent.messages, self.sent.completion, self.sent.stop])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     @property
     def seed(self) -> int:
-        """A number for whoever draws answers: another for each sample."""
+        """Seed for sampling: another for each sample."""
         return int(hashlib.sha256(self.key.encode()).hexdigest()[:8], 16)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Which questions are asked of a task.
+class Format(ABC):
+    """One way to write a prompt down."""
 
-    ``test`` is the grid that trained models are tested on: prompts that are beginnings of longer ones are cut from its
-    longest. ``lengths`` are those that are asked about, ``suites`` the test sets, a prefix -> the task that draws it.
+    name: ClassVar[str]
+    lists: ClassVar[bool] = False  # all answers are asked for at once, where the task has words for that
+    worked: ClassVar[int] = 0  # example prompts that are shown with their answers
+
+    def number(self, value: float, digits: int) -> str:
+        """Returns a number with so many decimals; -0.00 keeps its minus: the sign is told."""
+        return f"{value:.{digits}f}"
+
+    @abstractmethod
+    def sent(self, speech: Speech, telling: Telling, examples: Sequence[tuple[str, str]], instruct: bool) -> Sent:
+        """Writes a prompt down; ``examples`` are other prompts with their answers, ``instruct`` says the task first."""
+
+    def flat(self, telling: Telling) -> str:
+        """The prompt as one list: inputs and the labels that are shown, in order, and the question last."""
+        return ", ".join([*(part for shown in telling.shown for part in shown if part), telling.query])
+
+
+class Chat(Format):
+    """A conversation: an input from the user, its label from the assistant, again and again; the question last."""
+
+    name = "chat"
+
+    def sent(self, speech: Speech, telling: Telling, examples: Sequence[tuple[str, str]], instruct: bool) -> Sent:
+        """Turns where labels are shown; else all inputs in one message."""
+        messages: list[tuple[Role, str]] = [("system", f"{speech.says} {reply(speech)}")] if instruct else []
+        if not all(label for _, label in telling.shown):
+            return Sent((*messages, ("user", self.flat(telling))))
+        for shown, label in telling.shown:
+            messages += [("user", shown), ("assistant", label)]
+        return Sent((*messages, ("user", telling.query)))
+
+
+class Plain(Format):
+    """A text to complete, for models that are no assistants: lines of input and output."""
+
+    name = "plain"
+
+    def sent(self, speech: Speech, telling: Telling, examples: Sequence[tuple[str, str]], instruct: bool) -> Sent:
+        """Lines where labels are shown; else all inputs in one line. The answer follows after a blank."""
+        lines, query = [f"{speech.says}\n"] if instruct else [], self.flat(telling)
+        if all(label for _, label in telling.shown):
+            lines += [f"Input: {shown}\nOutput: {label}\n" for shown, label in telling.shown]
+            query = telling.query
+        return Sent(completion="\n".join([*lines, f"Input: {query}\nOutput:"]), before=" ", stop=("\n",))
+
+
+class Published(Format):
+    """The layout of the authors' public scripts: five worked examples under an instruction, then a list of numbers.
+
+    Layout and marks as in the folder ``prompt 70b`` of github.com/omyokun/SSA (arXiv 2508.14685): an instruction with
+    five lists and their answers as the system message, a list as the user's, numbers as Python prints them after
+    rounding to two decimals, truth values asked for as one list. The words of the instruction and the five lists are
+    ours.
     """
+
+    name = "published"
+    lists = True
+    worked = 5
+
+    def number(self, value: float, digits: int) -> str:
+        """As Python prints a rounded number: 0.5, not 0.50."""
+        return repr(round(value, digits)) if digits else f"{value:.0f}"
+
+    def sent(self, speech: Speech, telling: Telling, examples: Sequence[tuple[str, str]], instruct: bool) -> Sent:
+        """The instruction with its examples as the system message, the prompt as the user's."""
+        parts = [speech.lists or speech.says] if instruct else []
+        for number, (shown, answer) in enumerate(examples, 1):
+            parts.append(f"Example {number}:\nCONTEXT: [{shown}]\n#Answer: {answer}")
+        if instruct:
+            parts.append(reply(speech, listed=bool(speech.lists)))
+        return Sent((("system", "\n\n".join(parts)), ("user", f"CONTEXT: [{self.flat(telling)}]")))
+
+
+FORMATS: Mapping[str, Format] = {made.name: made for made in (Published(), Chat(), Plain())}
+
+
+def named(name: str) -> Format:
+    """Returns a format; raises ``UnknownName`` with those there are."""
+    if name not in FORMATS:
+        raise UnknownName("prompt format", name, FORMATS)
+    return FORMATS[name]
+
+
+def reply(speech: Speech, listed: bool = False) -> str:
+    """Instruction on the form of an answer."""
+    if not speech.choices:
+        return "Reply with the number alone."
+    if listed:
+        return f"Reply with the list alone, such as [{', '.join(reversed(speech.choices))}]."
+    few = len(speech.choices) <= FEW
+    names = " or ".join(speech.choices) if few else ", ".join(speech.choices[: FEW - 1]) + ", .."
+    return f"Reply with the answer alone: {names}."
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes the prompts of a task down in one format, with so many decimals; ``examples`` are the worked ones."""
 
     task: Task
     speech: Speech
-    test: TestSpec
     form: Format
-    lengths: Sequence[int]
-    digits: Sequence[int]
-    suites: Mapping[str, Task]
-    prompts: int = 64
-    samples: int = 1
-    every_answer: bool = False
+    digits: int
     instruct: bool = True
-
-    def __post_init__(self) -> None:
-        longest = self.test.lengths[-1]
-        for length in self.lengths:
-            if length <= self.task.scored_from:
-                raise BadValue(f"--shots must be above {self.task.scored_from} for this task, got {length}.")
-            if length > longest and any(suite.prefixes for suite in self.suites.values()):
-                raise BadValue(
-                    f"--shots {length} is more than the {longest} examples of the longest test prompt, whose "
-                    f"beginnings are asked about; set test.axes.length=...,{length} too."
-                )
-            for shift in self.test.shifts():
-                self.task.check_length(length, **shift)
+    examples: Sequence[tuple[str, str]] = ()
 
     @property
-    def cells(self) -> list[Cell]:
-        """All cells, in the order of the grid."""
-        return [
-            Cell(prefix, tuple(shift.items()), length, digits)
-            for digits in self.digits
-            for shift in self.test.shifts()
-            for prefix in self.suites
-            for length in self.lengths
-        ]
+    def listed(self) -> bool:
+        """True where all answers of a prompt are asked for at once."""
+        return self.form.lists and bool(self.speech.lists)
 
-    @property
-    def axes(self) -> list[str]:
-        """The axes of the grid, ``digits`` among them where there are several."""
-        shifts = [axis for axis in self.test.axes if axis != "length"]
-        return [*(["digits"] if len(self.digits) > 1 else []), *shifts, "length"]
+    def number(self, value: float) -> str:
+        """A number as it is written."""
+        return self.form.number(value, self.digits)
 
-    def drawn(self, cell: Cell) -> Prompt:
-        """Returns the test prompts of a cell."""
-        suite, shift = self.suites[cell.prefix], dict(cell.shift)
-        if not suite.prefixes:
-            return draw(suite, cell.length, self.test, shift).take(self.prompts)
-        whole = draw(suite, self.test.lengths[-1], self.test, shift)
-        return whole.first(suite.tokens(cell.length)).take(self.prompts)
+    def sent(self, prompt: Prompt, t: int) -> Sent:
+        """Writes the first prompt down up to the question at token ``t``; of a list of answers it is the last one."""
+        return self.form.sent(self.speech, self._telling(prompt, t), self.examples, self.instruct)
 
-    def writer(self, digits: int) -> Writer:
-        """Returns what writes prompts down, with the worked examples of the format."""
-        bare = Writer(self.task, self.speech, self.form, digits, self.instruct)
-        made = [bare.example(*self._worked(number)) for number in range(self.form.worked)]
-        return Writer(self.task, self.speech, self.form, digits, self.instruct, made)
+    def example(self, prompt: Prompt, t: int) -> tuple[str, str]:
+        """Returns the first prompt up to token ``t`` with its answer, as a worked example."""
+        answer = self.task.right(prompt, t, self.number)
+        if self.listed:
+            asked = prompt.scored[0].nonzero().flatten().tolist()
+            answer = f"[{', '.join(self.task.right(prompt, at, self.number) for at in asked if at <= t)}]"
+        return self.form.flat(self._telling(prompt, t)), answer
 
-    def asked(self, cell: Cell, prompt: Prompt) -> list[list[int]]:
-        """Returns the tokens whose answers are asked for, prompt by prompt.
-
-        All that are scored, or one: the last, or where the headline is a mean over answers one that is drawn evenly
-        from those that count in it, by the address (length, number of the prompt), whatever the shift.
-        """
-        found = []
-        for number, scored in enumerate(prompt.scored):
-            tokens = scored.nonzero().flatten().tolist()
-            if not (self.every_answer or self.lists):
-                counted = tokens[self.task.scored_from :]
-                rng = stream(TEST_SEED, "prompted", "asked", cell.length, number)
-                tokens = [
-                    tokens[-1] if self.speech.last else counted[int(torch.randint(len(counted), (), generator=rng))]
-                ]
-            found.append(tokens)
-        return found
-
-    @property
-    def lists(self) -> bool:
-        """Whether all answers of a prompt are asked for at once."""
-        return Writer(self.task, self.speech, self.form, 0).listed
-
-    def questions(self, cell: Cell) -> Iterator[Question]:
-        """Yields the questions of a cell, prompt by prompt."""
-        prompt, writer = self.drawn(cell), self.writer(cell.digits)
-        for number, tokens in enumerate(self.asked(cell, prompt)):
-            one = Prompt(*(part[number : number + 1] for part in (prompt.tokens, prompt.targets, prompt.scored)))
-            for sample in range(self.samples):
-                if writer.listed:
-                    sent = writer.sent(one, tokens[-1])
-                    yield Question(cell, number, ALL, sample, sent, self.speech.choices, len(tokens))
-                    continue
-                for token in tokens:
-                    yield Question(cell, number, token, sample, writer.sent(one, token), self.speech.choices)
-
-    def _worked(self, number: int) -> tuple[Prompt, int]:
-        """A prompt for a worked example, as in training, and the token of its last answer."""
-        suite = self.task.balanced
-        prompt = suite.sample(stream(TEST_SEED, "prompted", "worked", number), 1, self.speech.worked)
-        return prompt, int(prompt.scored[0].nonzero().max())
+    def _telling(self, prompt: Prompt, t: int) -> Telling:
+        telling = self.task.tell(prompt, t, self.number)
+        if not self.listed:
+            return telling
+        # Answers that are asked for are not shown.
+        return Telling(tuple((shown, "") for shown, _ in telling.shown), telling.query)

@@ -1,14 +1,13 @@
-"""Every request with its answer, a line each, in a file that is only added to: what is answered is never asked again.
+"""Record of answers: a JSON line for each question asked, in a file that is only added to.
 
-The first line says which question the file is about. A line that a stopped process left half written is dropped when
-the file is opened; a line that is damaged otherwise is an error. One process at a time adds to a file.
+The first line is the identity of the study. A last line that a killed process left half written is dropped; a line that
+is damaged otherwise is an error. One process at a time adds to a file.
 """
 
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -19,14 +18,15 @@ from icl_lab.errors import RunFailed
 from icl_lab.files import unwritable, writing
 from icl_lab.prompted.question import Question
 
-VERSION = 1
+KIND, VERSION = "icl_lab prompted", 1
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One attempt at a question: what was said, or why nothing was (``failed``).
+    """Outcome of a question: the answer, or why there is none (``failed``).
 
-    ``scores`` are log-probabilities of the choices where they were told. ``model`` is the name that the server gave,
-    ``finish`` why the answer ended, ``read`` and ``wrote`` the tokens that were counted, ``estimated`` whether by us.
+    ``scores`` are log-probabilities of the choices where they are known. ``model`` is the name that the server gave,
+    ``finish`` why the answer ended, ``read`` and ``wrote`` tokens (``estimated``: not counted by the server),
+    ``retries`` requests beyond the first.
     """
 
     key: str
@@ -41,6 +41,7 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     estimated: bool = False
     seconds: float = 0.0
     sent: dict[str, Any] = {}
+    retries: int = 0
 
     @property
     def tokens(self) -> int:
@@ -48,22 +49,16 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.read + self.wrote
 
 
-def identity_hash(identity: Mapping[str, Any]) -> str:
-    """Returns eight hexadecimal digits that name a question."""
-    return sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
-
-
 @dataclass
 class Record:
-    """The answers to one question (``identity``), read from a file and added to it.
+    """The answers of one study (``identity``), read from a file and added to it.
 
-    ``answers`` holds the last answer by key; ``attempts`` all requests that were made, those that failed included.
+    ``answers`` holds the last answer by key; ``attempts`` counts requests, failed ones included.
     """
 
     path: Path
     identity: dict[str, Any]
     answers: dict[str, Reply] = field(default_factory=dict)
-    failures: dict[str, Reply] = field(default_factory=dict)
     attempts: int = 0
     tokens: int = 0
     _file: BinaryIO | None = None
@@ -71,16 +66,16 @@ class Record:
 
     @classmethod
     def read(cls, path: Path, identity: Mapping[str, Any]) -> Self:
-        """Reads a record without holding it; an empty one where there is no file.
+        """Reads a record without locking it; an empty one where there is no file.
 
-        Raises ``RunFailed`` where the file is of another question or a line is damaged.
+        Raises ``RunFailed`` where the file is of another study or a line is damaged.
         """
         record = cls(path, dict(identity))
         record._load()
         return record
 
     def __enter__(self) -> Self:
-        """Holds the record for this process and reads it; raises ``RunFailed`` where another process has it."""
+        """Locks the record for this process and reads it; raises ``RunFailed`` where another process has it."""
         with writing(self.path.parent):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
@@ -97,14 +92,14 @@ class Record:
                 if self._file.tell() > whole:
                     self._file.truncate(whole)
             if not whole:
-                self._write({"record": "icl_lab prompted", "version": VERSION, "question": self.identity})
+                self._write(self._head())
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Lets go of the file."""
+        """Closes and unlocks the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -114,7 +109,7 @@ class Record:
     def answer(self, question: Question) -> Reply | None:
         """Returns the answer to a question, if there is one.
 
-        Raises ``RunFailed`` where it was given to other words than would be sent today.
+        Raises ``RunFailed`` where it was given to other text than would be sent today.
         """
         found = self.answers.get(question.key)
         if found and found.sha != question.sha:
@@ -125,12 +120,12 @@ class Record:
         return found
 
     def add(self, reply: Reply) -> None:
-        """Adds an attempt, and returns when it is on the disk."""
+        """Adds a reply, and returns when it is on the disk."""
         self._write({name: value for name, value in msgspec.to_builtins(reply).items() if value not in ("", [], {}, 0)})
         self._count(reply)
 
     def take(self, other: Path) -> int:
-        """Adds the answers of another file of the same question that are missing here; returns how many."""
+        """Adds the answers of another file of the same study that are missing here; returns how many."""
         if not other.exists():
             return 0
         there = Record.read(other, self.identity)
@@ -140,14 +135,18 @@ class Record:
         return len(missing)
 
     def lines(self, keys: set[str]) -> bytes:
-        """Returns a record of these answers alone, in their order of keys."""
-        told = [{"record": "icl_lab prompted", "version": VERSION, "question": self.identity}]
-        told += [msgspec.to_builtins(self.answers[key]) for key in sorted(keys & set(self.answers))]
-        return b"".join(json.dumps(line, sort_keys=True).encode() + b"\n" for line in told)
+        """Returns a record of these answers alone, sorted by key."""
+        found = (msgspec.to_builtins(self.answers[key]) for key in sorted(keys & set(self.answers)))
+        # Files of a study stay as they were: retries are written only where there were any.
+        kept = ({n: value for n, value in line.items() if n != "retries" or value} for line in found)
+        return b"".join(json.dumps(line, sort_keys=True).encode() + b"\n" for line in (self._head(), *kept))
+
+    def _head(self) -> dict[str, Any]:
+        return {"record": KIND, "version": VERSION, "question": self.identity}
 
     def _load(self) -> int:
-        """Reads the file anew; returns how many bytes of it are whole."""
-        self.answers, self.failures, self.attempts, self.tokens = {}, {}, 0, 0
+        """Reads the file anew; returns how many bytes of it are whole lines."""
+        self.answers, self.attempts, self.tokens = {}, 0, 0
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -166,11 +165,10 @@ class Record:
         return whole
 
     def _check(self, line: bytes) -> None:
-        """Raises ``RunFailed`` unless the first line names this question."""
         try:
             told = json.loads(line)
             theirs = told["question"]
-            known = told["record"] == "icl_lab prompted" and told["version"] == VERSION
+            known = (told["record"], told["version"]) == (KIND, VERSION)
         except (ValueError, KeyError, TypeError):
             known, theirs = False, {}
         if not known:
@@ -180,13 +178,10 @@ class Record:
             raise RunFailed(f"{self.path} is the record of another question (its {', '.join(other)}); move it away.")
 
     def _count(self, reply: Reply) -> None:
-        self.attempts += 1
+        self.attempts += 1 + reply.retries
         self.tokens += reply.tokens
-        if reply.failed:
-            self.failures[reply.key] = reply
-        else:
+        if not reply.failed:
             self.answers[reply.key] = reply
-            self.failures.pop(reply.key, None)
 
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._file is None:

@@ -1,38 +1,38 @@
-"""One question to one model: what it is, who answers it, and the folder that it ends in."""
+"""A study of one prompted model: the test prompts of a grid of cells, and a question for each answer that is wanted.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+The prompts are those that trained models meet, drawn by the same address (``runs.measure.draw``): the first so many of
+each cell.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from icl_lab import tasks
-from icl_lab.analyses import page
-from icl_lab.errors import BadValue, RunFailed, Stopped
-from icl_lab.figures.base import encode
+from icl_lab.errors import BadValue
 from icl_lab.language.disk import OnDisk
-from icl_lab.prompted import along, beside, measurement, pictures, report
-from icl_lab.prompted.asking import Asking, Outcome
-from icl_lab.prompted.budget import Budget, about_tokens
-from icl_lab.prompted.engine import Engine
-from icl_lab.prompted.formats import named
-from icl_lab.prompted.question import Plan, Question
-from icl_lab.prompted.record import Record, identity_hash
+from icl_lab.prompted.asking import about_tokens
+from icl_lab.prompted.question import ALL, Cell, Question, Writer, named
 from icl_lab.registry import Choice, filename
-from icl_lab.runs.measure import TestSpec
-from icl_lab.runs.spec import RunSpec, resolve
-from icl_lab.runs.store import Store
+from icl_lab.rng import stream
+from icl_lab.runs.measure import TEST_SEED, TestSpec, draw
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.summary import training_cell
+from icl_lab.tasks.base import Prompt
 
 RECORDS = "prompted"  # the folder of records
+DIGITS = 2  # decimals of numbers, where the command does not say
 SINGLE, LISTED = 16, 6  # tokens of an answer by itself, and of each answer of a list
-CHAT, PLAIN = "chat", "plain"
-Progress = Callable[[str, int, int, str], object]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a user asks for; ``server`` is the address, or what tells the weights of a model on disk."""
+    """Options of a study; ``server`` is the address, or a fingerprint of the weights of a model on disk."""
 
     task: str
     model: str
@@ -55,60 +55,73 @@ class Ask:
 
     @property
     def short(self) -> str:
-        """What the model is called: its name, or its folder or file."""
-        if self.engine == "openai":
-            return self.model
-        return OnDisk(Path(self.model)).name
+        """The model's name, or that of its folder or file."""
+        return self.model if self.engine == "openai" else OnDisk(Path(self.model)).name
 
     @property
     def name(self) -> str:
-        """What stands in the column ``attn``."""
+        """The model in the column ``attn``."""
         return f"prompted:{self.short}" + (f"->{self.attn}" if self.attn else "")
 
 
 class Study:
-    """A question with everything that follows from it; checked when it is made, before anything is asked.
+    """The questions of a study, checked before anything is asked.
 
+    ``test`` is the grid that trained models are tested on: prompts that are beginnings of longer ones are cut from its
+    longest. ``lengths`` are those that are asked about, ``suites`` the test sets, a prefix -> the task that draws it.
     Raises ``LabError`` where the task has no words, or a cell cannot be drawn.
     """
 
     def __init__(self, ask: Ask) -> None:
+        for setting in ask.settings:
+            if not setting.strip().startswith("test.axes."):
+                raise BadValue(
+                    f"--set {setting}: of a prompted model only the cells can be set, such as test.axes.NAME=1,2."
+                )
+        Choice.parse(ask.task)
         self.ask = ask
-        self.spec = _resolved(ask)
-        task = tasks.build(self.spec.task)
-        speech = task.speech
-        if speech is None:
+        self.spec = resolve(ask.task, "softmax", ask.preset, ask.settings)
+        self.task = task = tasks.build(self.spec.task)
+        if task.speech is None:
             raise BadValue(f"{task.name} has not been put into words; these have: {', '.join(spoken())}.")
-        form = named(ask.form or (CHAT if ask.engine == "openai" else PLAIN))
-        here = training_cell(task, self.spec)
-        test = TestSpec(prompts=ask.prompts, axes=self.spec.test.axes)
-        prefix = max((each for each in task.suites() if task.headline.startswith(each)), key=len)
-        self.plan = Plan(
-            task,
-            speech,
-            test,
-            form,
-            sorted(set(ask.shots or [int(here["length"])])),
-            sorted(set(ask.digits or [form.digits])),
-            task.suites() if ask.all_sets else {prefix: task.suites()[prefix]},
-            ask.prompts,
-            ask.samples,
-            ask.every_answer,
-            ask.instruct,
-        )
-        self.answer_tokens = ask.answer_tokens or (LISTED if self.plan.lists else SINGLE)
-        self.training = here | {"length": float(self.plan.lengths[-1])} if ask.shots else here
+        self.speech = task.speech
+        self.form = named(ask.form or ("chat" if ask.engine == "openai" else "plain"))
+        # All answers of a prompt are asked for at once, as a list.
+        self.lists = self.form.lists and bool(self.speech.lists)
+        self.test = TestSpec(prompts=ask.prompts, axes=self.spec.test.axes)
+        trained = training_cell(task, self.spec)
+        self.lengths = sorted(set(ask.shots or [int(trained["length"])]))
+        self.training = trained | {"length": float(self.lengths[-1])} if ask.shots else trained
+        self.digits = sorted(set(ask.digits or [DIGITS]))
+        # The test set of the headline: the longest prefix wins, for every name begins with the empty one.
+        self.prefix = max((each for each in task.suites() if task.headline.startswith(each)), key=len)
+        self.suites = task.suites() if ask.all_sets else {self.prefix: task.suites()[self.prefix]}
+        self.answer_tokens = ask.answer_tokens or (LISTED if self.lists else SINGLE)
+        self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        longest = self.test.lengths[-1]
+        for length in self.lengths:
+            if length <= self.task.scored_from:
+                raise BadValue(f"--shots must be above {self.task.scored_from} for this task, got {length}.")
+            if length > longest and any(suite.prefixes for suite in self.suites.values()):
+                raise BadValue(
+                    f"--shots {length} is more than the {longest} examples of the longest test prompt, whose "
+                    f"beginnings are asked about; set test.axes.length=...,{length} too."
+                )
+            for shift in self.test.shifts():
+                self.task.check_length(length, **shift)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides an answer beside the question itself: a record is of one of these."""
+        """Everything beside the question itself that an answer depends on: a record is of one identity."""
         ask = self.ask
         return {
             "task": self.spec.task,
             "model": ask.short,
             "engine": ask.engine,
             "server": ask.server,
-            "format": self.plan.form.name,
+            "format": self.form.name,
             "instruct": ask.instruct,
             "temperature": ask.temperature,
             "answer_tokens": self.answer_tokens,
@@ -118,43 +131,101 @@ class Study:
 
     @property
     def hash(self) -> str:
-        """Eight hexadecimal digits of that: the column ``spec`` of the grid."""
-        return identity_hash(self.identity)
+        """Eight hexadecimal digits of the identity: the column ``spec`` of the grid."""
+        return sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the record of the study says was asked."""
-        plan = self.plan
+        """Options as the study's folder keeps them."""
         return self.identity | {
             "preset": self.spec.preset,
             "axes": {name: list(values) for name, values in self.spec.test.axes.items() if name != "length"},
-            "drawn_at": plan.test.lengths[-1],
-            "shots": list(plan.lengths),
-            "digits": list(plan.digits),
-            "prompts": plan.prompts,
-            "samples": plan.samples,
-            "every_answer": plan.every_answer,
-            "sets": list(plan.suites),
+            "drawn_at": self.test.lengths[-1],
+            "shots": list(self.lengths),
+            "digits": list(self.digits),
+            "prompts": self.ask.prompts,
+            "samples": self.ask.samples,
+            "every_answer": self.ask.every_answer,
+            "sets": list(self.suites),
         }
 
     @property
     def usual_name(self) -> str:
-        """How the folder of the study begins."""
-        return report.folder_name(self.spec.task, self.ask.short)
+        """Beginning of the name of the study's folder."""
+        model = self.ask.short.strip("/").rpartition("/")[2] or "model"
+        return filename(f"prompted-{self.spec.task}-{model}").replace(" ", "-")[:120]
 
     def record(self, results: Path) -> Path:
-        """Returns the file of the answers below a results folder: one for all studies of this question."""
+        """Returns the file of the answers below a results folder: one for all studies of this identity."""
         model = filename(self.ask.short).replace(" ", "-")[:80]
         return results / RECORDS / f"{model}-{filename(self.spec.task)}-{self.hash}.jsonl"
 
-    def questions(self) -> Iterator[Question]:
-        """Yields every question, cell by cell."""
-        for cell in self.plan.cells:
-            yield from self.plan.questions(cell)
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells, in the order of the grid."""
+        return [
+            Cell(prefix, tuple(shift.items()), length, digits)
+            for digits in self.digits
+            for shift in self.test.shifts()
+            for prefix in self.suites
+            for length in self.lengths
+        ]
 
-    def missing(self, record: Record) -> list[Question]:
-        """Returns the questions that have no answer yet."""
-        return [question for question in self.questions() if record.answer(question) is None]
+    @property
+    def axes(self) -> list[str]:
+        """The axes of the grid, ``digits`` among them where there are several."""
+        shifts = [axis for axis in self.test.axes if axis != "length"]
+        return [*(["digits"] if len(self.digits) > 1 else []), *shifts, "length"]
+
+    def drawn(self, cell: Cell) -> Prompt:
+        """Returns the test prompts of a cell."""
+        suite, shift = self.suites[cell.prefix], dict(cell.shift)
+        if not suite.prefixes:
+            return draw(suite, cell.length, self.test, shift).take(self.ask.prompts)
+        whole = draw(suite, self.test.lengths[-1], self.test, shift)
+        return whole.first(suite.tokens(cell.length)).take(self.ask.prompts)
+
+    def writer(self, digits: int) -> Writer:
+        """Returns the writer of prompts; worked examples are drawn as in training and end with their last answer."""
+        bare, examples = Writer(self.task, self.speech, self.form, digits), []
+        for number in range(self.form.worked):
+            rng = stream(TEST_SEED, "prompted", "worked", number)
+            prompt = self.task.balanced.sample(rng, 1, self.speech.worked)
+            examples.append(bare.example(prompt, int(prompt.scored[0].nonzero().max())))
+        return Writer(self.task, self.speech, self.form, digits, self.ask.instruct, examples)
+
+    def asked(self, cell: Cell, prompt: Prompt) -> list[list[int]]:
+        """Returns the tokens whose answers are asked for, prompt by prompt.
+
+        All that are scored, or one: the last, or where the headline is a mean over answers one that is drawn evenly
+        from those that count in it, by the address (length, number of the prompt), whatever the shift.
+        """
+        found = []
+        for number, scored in enumerate(prompt.scored):
+            tokens = scored.nonzero().flatten().tolist()
+            if not (self.ask.every_answer or self.lists):
+                counted = tokens[self.task.scored_from :]
+                rng = stream(TEST_SEED, "prompted", "asked", cell.length, number)
+                drawn = counted[int(torch.randint(len(counted), (), generator=rng))]
+                tokens = [tokens[-1] if self.speech.last else drawn]
+            found.append(tokens)
+        return found
+
+    def questions_of(self, cell: Cell) -> Iterator[Question]:
+        """Yields the questions of a cell, prompt by prompt."""
+        prompt, writer, choices = self.drawn(cell), self.writer(cell.digits), self.speech.choices
+        for number, tokens in enumerate(self.asked(cell, prompt)):
+            one = single(prompt, number)
+            for sample in range(self.ask.samples):
+                if self.lists:
+                    yield Question(cell, number, ALL, sample, writer.sent(one, tokens[-1]), choices, len(tokens))
+                    continue
+                for token in tokens:
+                    yield Question(cell, number, token, sample, writer.sent(one, token), choices)
+
+    def questions(self) -> list[Question]:
+        """Returns every question, cell by cell."""
+        return [question for cell in self.cells for question in self.questions_of(cell)]
 
     def estimate(self, questions: Sequence[Question]) -> tuple[int, int]:
         """Estimates the tokens that are read and at most written for questions, without a tokenizer."""
@@ -162,105 +233,9 @@ class Study:
         return sent, sum(question.wants * self.answer_tokens for question in questions)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much may be asked, over all calls that share a record, and how often again."""
-
-    requests: int
-    tokens: int
-    retries: int = 4
-    fail_fast: bool = False
-
-
-def answer(
-    study: Study,
-    record: Record,
-    engine: Callable[[], Engine],
-    limits: Limits,
-    say: Callable[[str], object],
-    tick: Progress = lambda stage, done, total, note: None,
-    stopping: Callable[[], bool] = lambda: False,
-) -> tuple[Outcome, int]:
-    """Asks what has no answer yet; returns how that ended, and how many questions still have none.
-
-    ``engine`` is called only where something is missing: a study whose questions are all answered needs neither a
-    server nor a key.
-    """
-    missing = study.missing(record)
-    if not missing:
-        return Outcome(), 0
-    budget = Budget(limits.requests, limits.tokens, record.attempts, record.tokens)
-    if len(missing) > (left := max(0, limits.requests - record.attempts)):
-        say(f"{len(missing):,} questions have no answer yet; --max-requests leaves {left:,} requests.")
-    asking = Asking(engine(), record, budget, limits.retries, limits.fail_fast, say)
-    expected = study.ask.short if study.ask.engine == "openai" else ""
-    outcome = asking(missing, lambda done, total: tick("asking", done, total, ""), stopping, expected)
-    return outcome, len(study.missing(record))
-
-
-def check(outcome: Outcome, left: int, total: int, count_missing: bool) -> None:
-    """Raises ``Stopped`` or ``RunFailed`` where a study cannot be measured yet; what was answered is kept."""
-    kept = f"{total - left:,} of {total:,} questions are answered, and kept"
-    if outcome.interrupted:
-        raise Stopped(f"stopped: {kept}; the same command goes on.")
-    if outcome.budget:
-        raise RunFailed(f"the budget is spent: {kept}; a greater --max-requests or --max-tokens goes on.")
-    if outcome.stopped:
-        raise RunFailed(f"{outcome.stopped}: {kept}; the same command goes on.")
-    if left and not count_missing:
-        raise RunFailed(
-            f"{left:,} questions have no answer: {kept}; the same command asks for them again, and with "
-            "--unanswered wrong they count as wrong."
-        )
-
-
-@dataclass(frozen=True)
-class Written:
-    """What a study comes to: its text, its files and its figures."""
-
-    text: str
-    files: dict[str, str | bytes]
-    figures: dict[str, Any]
-
-
-def written(
-    study: Study, record: Record, store: Store, against: Sequence[str], price: tuple[float, float] | None, command: str
-) -> Written:
-    """Measures a study, and sets trained rules beside it; raises ``BadValue`` where one of them is not stored."""
-    ask, plan = study.ask, study.plan
-    found = measurement.measured(plan, record, ask.name)
-    who = {"task": study.spec.task, "preset": study.spec.preset, "spec": study.hash, "seed": 0}
-    grid = measurement.grid(plan, found, **who)
-    axis = along.axis_of(plan, grid)
-    here = along.nearest(grid, study.training)
-    fixed = {name: value for name, value in here.items() if name not in (axis, *plan.task.facets)}
-    columns = grid.values(axis)
-    ours = {} if len(plan.digits) > 1 else {place: found.errors.at({**fixed, axis: place}) for place in columns}
-    others = [
-        beside.beside(beside.runs_of(store, study.spec.task, attn, study.spec.preset), plan, axis, columns, here, ours)
-        for attn in against
-    ]
-    facts = along.Facts(ask.name, ask.short, study.identity, study.training, price, others)
-    text = report.table(plan, found, grid, facts) + f"\nMade by `{command}`.\n"
-    keys = {question.key for question in study.questions()}
-    files: dict[str, str | bytes] = {
-        "grid.csv": grid.csv(),
-        "answers.csv": measurement.answers(found),
-        "record.jsonl": record.lines(keys),
-        **({"errors.safetensors": found.errors.encoded()} if found.errors.cells else {}),
-        "table.md": text,
-    }
-    figures = pictures.figures(plan, grid, facts)
-    files["report.html"] = page.document(
-        f"{ask.name} on {study.spec.task}",
-        "A language model that reads the test prompts of trained models as text.",
-        "",
-        list(page.asked(study.options)),
-        text.partition("\n")[2].splitlines()[:-1],
-        {name: encode(figure, "png") for name, figure in figures.items()},
-        command,
-    )
-    return Written(text, files, figures)
+def single(prompt: Prompt, number: int) -> Prompt:
+    """Returns one prompt of a batch, as a batch of one."""
+    return Prompt(*(part[number : number + 1] for part in (prompt.tokens, prompt.targets, prompt.scored)))
 
 
 def spoken() -> list[str]:
@@ -273,29 +248,3 @@ def _speaks(name: str) -> bool:
         return tasks.build(name).speech is not None
     except BadValue:  # a task that cannot be built without options
         return False
-
-
-def _resolved(ask: Ask) -> RunSpec:
-    """The grid that trained models of the preset are tested on, with axes changed where that was asked for."""
-    for setting in ask.settings:
-        if not setting.strip().startswith("test.axes."):
-            raise BadValue(
-                f"--set {setting}: of a prompted model only the cells can be set, such as test.axes.NAME=1,2."
-            )
-    Choice.parse(ask.task)
-    return resolve(ask.task, "softmax", ask.preset, ask.settings)
-
-
-@contextmanager
-def local_engine(study: Study, device: Any) -> Iterator[Engine]:
-    """Reads a model from disk, with another rule in its attention where that was asked for."""
-    from icl_lab.language.model import read
-    from icl_lab.prompted.inprocess import InProcess
-
-    language = read(study.ask.model, device)
-    made = InProcess(language, study.ask.model, temperature=study.ask.temperature, answer_tokens=study.answer_tokens)
-    if not study.ask.attn:
-        yield made
-        return
-    with language.ruled(study.ask.attn, language.trained):
-        yield made

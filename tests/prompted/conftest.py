@@ -82,7 +82,7 @@ class Stub:
 @pytest.fixture
 def stub(monkeypatch):
     pytest.importorskip("openai", reason="openai is not installed")
-    monkeypatch.setattr(asking, "FIRST", 0.01)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.setattr(asking, "LOOK", 0.01)
     server = Stub()
     yield server

@@ -2,15 +2,13 @@
 
 import socket
 import time
-from email.utils import formatdate
 
 import pytest
 
 from icl_lab.errors import BadValue
-from icl_lab.prompted.engine import Failure
-from icl_lab.prompted.formats import Sent
-from icl_lab.prompted.question import Cell, Question
-from icl_lab.prompted.secret import Secret, address
+from icl_lab.prompted.asking import Failure
+from icl_lab.prompted.endpoint import Secret, address
+from icl_lab.prompted.question import Cell, Question, Sent
 
 from .conftest import KEY, completion
 
@@ -36,9 +34,9 @@ def endpoint(stub):
         each.close()
 
 
-def failure(endpoint, asked=None):
+def failure(endpoint, retries=0):
     with pytest.raises(Failure) as caught:
-        endpoint.ask(asked or question())
+        endpoint.ask(question(), retries)
     assert "\n" not in str(caught.value)
     return caught.value
 
@@ -86,26 +84,45 @@ def test_lists_get_room_for_all_their_answers_and_samples_a_seed(stub, endpoint)
     assert stub.requests[1]["seed"] == question(sample=1).seed
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
-def test_states_that_pass_are_tried_again(stub, endpoint, status):
-    stub.script = [stub.fail(status, {"Retry-After": "7"}, "too many\nof you")]
-    found = failure(endpoint())
-    assert (found.again, found.fatal, found.wait) == (True, False, 7.0)
-    assert str(found) == f"the server answered {status}: 'too many of you'"
-    assert len(stub.requests) == 1  # the client itself asks once
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
+def test_states_that_pass_are_tried_again_by_the_client(stub, endpoint, status):
+    stub.script = [stub.fail(status, {"Retry-After": "0.01"})] * 2
+    assert endpoint().ask(question(), 2).retries == 2
+    assert len(stub.requests) == 3
+
+
+def test_a_failure_counts_its_retries(stub, endpoint):
+    stub.usual = stub.fail(503, message="too many\nof you")
+    found = failure(endpoint(), retries=2)
+    assert (str(found), found.retries, found.fatal) == ("the server answered 503: 'too many of you'", 2, False)
+    assert len(stub.requests) == 3
+
+
+def test_a_server_that_asks_for_hours_is_fatal(stub, endpoint):
+    stub.script = [stub.fail(429, {"Retry-After": "3600"})]
+    assert failure(endpoint(), retries=2).fatal
+    stub.usual = stub.fail(429, {"Retry-After": "0.01"})
+    assert not failure(endpoint(), retries=1).fatal
+
+
+@pytest.mark.parametrize("said", ["The model `stub` does not exist.", "Unknown model: stub", "model_not_found"])
+def test_an_unknown_model_is_fatal_whatever_the_status(stub, endpoint, said):
+    stub.script = [stub.fail(400, message=said), stub.fail(400, message="This model's maximum context is 4096 tokens.")]
+    assert failure(endpoint()).fatal
+    assert not failure(endpoint()).fatal
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_states_that_hold_for_every_question_are_fatal(stub, endpoint, status):
     stub.script = [stub.fail(status)]
-    found = failure(endpoint())
-    assert (found.again, found.fatal) == (False, True)
+    assert failure(endpoint(), retries=2).fatal
+    assert len(stub.requests) == 1
 
 
 def test_a_question_that_is_refused_is_neither(stub, endpoint):
     stub.script = [stub.fail(400, message="too long")]
-    found = failure(endpoint())
-    assert (found.again, found.fatal, str(found)) == (False, False, "the server answered 400: 'too long'")
+    found = failure(endpoint(), retries=2)
+    assert (found.retries, found.fatal, str(found)) == (0, False, "the server answered 400: 'too long'")
 
 
 @pytest.mark.parametrize(
@@ -137,19 +154,45 @@ def test_an_answer_without_words_is_an_empty_answer(stub, endpoint):
     assert endpoint().ask(question()).said == ""
 
 
-def test_tokens_are_estimated_where_nobody_counted(stub, endpoint):
-    stub.script = [lambda body: stub.say("True", usage=None)]
+@pytest.mark.parametrize("usage", [None, (-500, 2), (7, -500)])
+def test_tokens_are_estimated_where_nobody_counted(stub, endpoint, usage):
+    stub.script = [lambda body: stub.say("True", usage=usage)]
     reply = endpoint().ask(question())
     assert reply.estimated
     assert reply.read > 0
     assert reply.wrote == 1
 
 
-def test_a_slow_server_is_given_up_on_and_asked_again(stub, endpoint):
+def test_a_slow_server_is_given_up_on(stub, endpoint):
     stub.script = [lambda body: time.sleep(0.5) or stub.say("True")]
-    found = failure(endpoint(timeout=0.1))
-    assert found.again
-    assert str(found) == "the server did not answer in time"
+    assert str(failure(endpoint(timeout=0.1))) == "the server did not answer in time"
+
+
+def endless(part, pause):
+    """Sends parts of an answer for ever."""
+
+    def step(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        try:
+            while True:
+                handler.wfile.write(part)
+                time.sleep(pause)
+        except OSError:
+            handler.close_connection = True
+
+    return lambda body: step
+
+
+def test_an_answer_that_never_ends_is_given_up_on(stub, endpoint):
+    stub.script = [endless(b" ", 0.02)]
+    assert str(failure(endpoint(timeout=0.2))) == "the server did not answer in time"
+
+
+def test_an_answer_that_is_too_large_is_given_up_on(stub, endpoint):
+    stub.script = [endless(b" " * 500_000, 0)]
+    assert "more than 4,000,000 bytes" in str(failure(endpoint(), retries=1))
+    assert len(stub.requests) == 1
 
 
 def cut(handler):
@@ -171,18 +214,16 @@ def hang_up(handler):
 
 @pytest.mark.parametrize("step", [cut, hang_up])
 def test_a_connection_that_breaks_is_tried_again(stub, endpoint, step):
-    stub.script = [lambda body: step]
-    found = failure(endpoint())
-    assert found.again
-    assert str(found).startswith("the connection failed")
+    stub.script = [lambda body: step] * 3
+    assert str(failure(endpoint(), retries=1)).startswith("the connection failed")
+    assert endpoint().ask(question(), 1).retries == 1
 
 
 def test_no_server_at_all(endpoint):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    found = failure(endpoint(url=f"http://127.0.0.1:{port}/v1"))
-    assert found.again
+    assert str(failure(endpoint(url=f"http://127.0.0.1:{port}/v1"))).startswith("the connection failed")
 
 
 def test_a_redirect_is_not_followed(stub, endpoint):
@@ -210,22 +251,22 @@ def test_a_key_that_the_server_repeats_is_hidden(stub, endpoint):
     assert reply.model == "<key>"
 
 
-def test_retry_after_as_a_date_or_as_nonsense(stub):
-    from icl_lab.prompted.endpoint import waiting
-
-    later = formatdate(time.time() + 100, usegmt=True)
-    assert 95 < waiting({"retry-after": later}) <= 101
-    assert waiting({"retry-after": formatdate(time.time() - 100, usegmt=True)}) == 0
-    assert waiting({"retry-after": "-3"}) == 0
-    assert waiting({"retry-after": "nan"}) == 0
-    assert waiting({"retry-after": "soon"}) is None
+def test_control_characters_and_keys_of_a_server_are_cleaned(stub, endpoint):
+    stub.script = [
+        stub.fail(400, message="\x1b[31mred\x07"),
+        lambda body: stub.say("\x1b]0;x\x07True\n", model="m\r\x1b[2J", finish=f"st{KEY}op\x9b"),
+    ]
+    made = endpoint()
+    assert str(failure(made)) == "the server answered 400: '\ufffd[31mred\ufffd'"
+    reply = made.ask(question())
+    assert (reply.said, reply.model, reply.finish) == ("\ufffd]0;x\ufffdTrue\n", "m \ufffd[2J", "st<key>op\ufffd")
 
 
 def test_a_secret_is_not_written_anywhere():
     import pickle
 
     secret = Secret(KEY)
-    assert KEY not in f"{secret} {secret!r} {[secret]} {vars(type(secret))}"
+    assert KEY not in f"{secret} {secret!r} {[secret]} {secret.__class__.__dict__}"
     with pytest.raises(TypeError):
         pickle.dumps(secret)
     assert Secret("EMPTY").hide("the list is EMPTY") == "the list is EMPTY"

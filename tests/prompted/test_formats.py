@@ -5,7 +5,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.errors import UnknownName
-from icl_lab.prompted.formats import FORMATS, Writer, named
+from icl_lab.prompted.question import FORMATS, Writer, named
 from icl_lab.prompted.study import Ask, Study, spoken
 from icl_lab.rng import stream
 from icl_lab.tasks.base import sure
@@ -43,7 +43,7 @@ def test_the_published_layout_is_a_list_under_worked_examples():
 def test_the_published_layout_asks_for_all_truth_values_and_shows_none():
     sent = written("every", "published", 4, [1, -2, 3])
     assert sent.messages[1] == ("user", "CONTEXT: [1.0, -2.0, 3.0]")
-    made = Study(Ask("every", "m", preset="smoke", form="published")).plan.writer(2)
+    made = Study(Ask("every", "m", preset="smoke", form="published")).writer(2)
     assert len(made.examples) == 5
     for shown, answer in made.examples:
         assert answer.count(",") == shown.count(",") == tasks.build("every").speech.worked - 1

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from icl_lab.errors import BadValue
-from icl_lab.prompted.engine import Failure
-from icl_lab.prompted.formats import Sent
-from icl_lab.prompted.question import Cell, Question
+from icl_lab.prompted.asking import Failure
+from icl_lab.prompted.question import Cell, Question, Sent
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -182,7 +181,7 @@ def test_a_model_on_disk_costs_nothing(ask_here):
 
 def test_an_answered_study_reads_no_model(ask_here, monkeypatch):
     assert ask_here()[0] == 0
-    monkeypatch.setattr("icl_lab.language.model.read", None)
+    monkeypatch.setattr("icl_lab.prompted.inprocess.read_model", None)
     assert ask_here()[0] == 0
 
 

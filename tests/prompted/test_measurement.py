@@ -5,8 +5,8 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.errors import BadValue
+from icl_lab.grid import Grid
 from icl_lab.prompted import measurement
-from icl_lab.prompted.question import Plan
 from icl_lab.prompted.record import Record, Reply
 from icl_lab.prompted.study import Ask, Study, spoken
 from icl_lab.rng import stream
@@ -31,7 +31,7 @@ def told(made, tmp_path, said):
 
 
 def found(made, tmp_path, said):
-    return measurement.measured(made.plan, told(made, tmp_path, said), NAME)
+    return measurement.measured(made, told(made, tmp_path, said))
 
 
 def rows(measured, metric, name=NAME):
@@ -40,15 +40,15 @@ def rows(measured, metric, name=NAME):
 
 def truth(made, question):
     """The right answer as the task itself words it."""
-    prompt = made.plan.drawn(question.cell)
+    prompt = made.drawn(question.cell)
     one = type(prompt)(
         *(part[question.prompt : question.prompt + 1] for part in (prompt.tokens, prompt.targets, prompt.scored))
     )
     number = lambda value: repr(value)  # noqa: E731
     if question.listed:
         asked = one.scored[0].nonzero().flatten().tolist()
-        return f"[{', '.join(made.plan.task.right(one, at, number) for at in asked)}]"
-    return made.plan.task.right(one, question.token, number)
+        return f"[{', '.join(made.task.right(one, at, number) for at in asked)}]"
+    return made.task.right(one, question.token, number)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_prompts_are_those_that_trained_models_meet(task):
     built = tasks.build(made.spec.task)
     test = TestSpec(prompts=128, axes=made.spec.test.axes)
     measure({"x": Subject(watch, one_pass=False)}, built, test)
-    for cell in made.plan.cells:
-        ours = made.plan.drawn(cell)
+    for cell in made.cells:
+        ours = made.drawn(cell)
         assert len(ours.tokens) == 70
         same = [
             theirs
@@ -84,7 +84,7 @@ def made_length(task):
 def test_an_answer_is_asked_about_the_numbers_of_its_prompt():
     made = study("linear", shots=[10], prompts=3, form="plain")
     for question in made.questions():
-        prompt = made.plan.drawn(question.cell)
+        prompt = made.drawn(question.cell)
         values = prompt.tokens[question.prompt, : question.token + 1, 0].tolist()
         said = [
             line.rpartition(" ")[2] for line in question.sent.completion.splitlines() if line.startswith(("In", "Out"))
@@ -98,7 +98,7 @@ def test_an_answer_is_asked_about_the_numbers_of_its_prompt():
 def test_right_answers_have_no_error(task, tmp_path):
     made = study(task, prompts=4)
     right = found(made, tmp_path, lambda question: truth(made, question))
-    headline = rows(right, made.plan.task.headline)
+    headline = rows(right, made.task.headline)
     assert headline
     assert all(row["value"] == pytest.approx(0, abs=1e-9) for row in headline)
     assert right.unparsable == right.unanswered == 0
@@ -106,7 +106,7 @@ def test_right_answers_have_no_error(task, tmp_path):
 
 
 def prefix(made):
-    return next(iter(made.plan.suites))
+    return next(iter(made.suites))
 
 
 @pytest.mark.parametrize("task", ["every", "needle", "flip-flop", "recall", "maximum"])
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_wrong_and_counted(task, tmp_path):
     made = study(task, prompts=4)
     lost = found(made, tmp_path, lambda question: "I would rather not say")
     assert lost.unparsable == lost.asked > 0
-    assert {row["value"] for row in rows(lost, made.plan.task.headline)} == {1.0}
+    assert {row["value"] for row in rows(lost, made.task.headline)} == {1.0}
     assert {row["value"] for row in rows(lost, f"{prefix(made)}unparsable")} == {1.0}
     assert {line["read"] for line in lost.answers} == {"unparsable"}
 
@@ -128,7 +128,7 @@ def test_a_number_that_cannot_be_read_counts_as_the_answer_zero(tmp_path):
 
 def test_a_number_beyond_what_outputs_hold_cannot_be_read(tmp_path):
     made = study("linear", prompts=2, shots=[10])
-    assert found(made, tmp_path, lambda question: "1e300").unparsable == len(list(made.questions()))
+    assert found(made, tmp_path, lambda question: "1e300").unparsable == len(made.questions())
 
 
 def test_one_of_four_unread_is_a_quarter(tmp_path):
@@ -158,13 +158,11 @@ def test_references_are_those_of_a_sweep(tiny, lab, tmp_path):
 
 
 def test_columns_are_those_of_a_sweep(tiny, lab, tmp_path):
-    from icl_lab.grid import Grid
     from icl_lab.pipeline import sweep
 
     made = study("some", prompts=4)
-    ours = measurement.grid(
-        made.plan, found(made, tmp_path, lambda question: "True"), task="some", preset="smoke", spec="x", seed=0
-    )
+    answered = found(made, tmp_path, lambda question: "True")
+    ours = Grid.of(answered.rows, made.axes, task="some", preset="smoke", spec="x", seed=0)
     theirs = sweep(tiny("some"), 0, lab)
     assert list(ours.frame.columns) == list(theirs.frame.columns)
     assert (ours.frame.dtypes.astype(str) == theirs.frame.dtypes.astype(str)).all()
@@ -175,7 +173,7 @@ def test_columns_are_those_of_a_sweep(tiny, lab, tmp_path):
 def test_decimals_are_an_axis_where_there_are_several(tmp_path):
     made = study("every", prompts=2, digits=[1, 3])
     measured = found(made, tmp_path, lambda question: "True" if question.cell.digits == 3 else "?")
-    grid = measurement.grid(made.plan, measured, task="every", preset="smoke", spec="x", seed=0)
+    grid = Grid.of(measured.rows, made.axes, task="every", preset="smoke", spec="x", seed=0)
     assert grid.axes == ["digits", "sigma", "length"]
     assert grid.where(attn=NAME, metric="balanced-unparsable", digits=1).frame["value"].tolist() == [1.0, 1.0]
     assert grid.where(attn=NAME, metric="balanced-unparsable", digits=3).frame["value"].tolist() == [0.0, 0.0]
@@ -209,7 +207,7 @@ def test_an_answer_drawn_evenly_estimates_the_mean_over_all(tmp_path):
 
 def test_a_shift_asks_the_same_answers(tmp_path):
     made = study("linear", prompts=8, shots=[10])
-    by_cell = {cell: [tokens for (tokens,) in made.plan.asked(cell, made.plan.drawn(cell))] for cell in made.plan.cells}
+    by_cell = {cell: [tokens for (tokens,) in made.asked(cell, made.drawn(cell))] for cell in made.cells}
     assert len({tuple(tokens) for tokens in by_cell.values()}) == 1
     assert len(set(next(iter(by_cell.values())))) > 1
 
@@ -248,7 +246,7 @@ def test_scores_of_choices_are_answers(tmp_path):
         for question in made.questions():
             scores = [-5.0, -0.1] if truth(made, question) == "True" else [-0.1, -5.0]
             record.add(Reply(key=question.key, sha=question.sha, said="nonsense", scores=scores))
-        measured = measurement.measured(made.plan, record, NAME)
+        measured = measurement.measured(made, record)
     assert {row["value"] for row in rows(measured, "balanced-last")} <= {0.0} | {
         row["value"] for row in rows(measured, "balanced-last") if row["value"] != row["value"]
     }
@@ -288,6 +286,5 @@ def test_lengths_that_would_be_other_prompts_are_refused():
 def test_the_address_of_draws_is_fixed():
     """The first number of the first prompt of a cell; another one would leave records without their prompts."""
     made = study("maximum", prompts=2, shots=[16])
-    drawn = made.plan.task.sample(stream(0, "test", 0), 64, 32).first(16).tokens[:2]
-    assert torch.equal(made.plan.drawn(made.plan.cells[0]).tokens, drawn)
-    assert isinstance(made.plan, Plan)
+    drawn = made.task.sample(stream(0, "test", 0), 64, 32).first(16).tokens[:2]
+    assert torch.equal(made.drawn(made.cells[0]).tokens, drawn)

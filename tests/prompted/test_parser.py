@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl_lab.prompted import parser
-from icl_lab.prompted.formats import Sent
+from icl_lab.prompted import measurement as parser
+from icl_lab.prompted.question import Sent
 
 NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9).map(float))
 WAYS = st.sampled_from(["{:.2f}", "{:+.3f}", "{:.0f}", "{!r}", "{:e}", "{:E}"])

@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from icl_lab.errors import RunFailed
-from icl_lab.prompted.formats import Sent
-from icl_lab.prompted.question import Cell, Question
+from icl_lab.prompted.question import Cell, Question, Sent
 from icl_lab.prompted.record import Record, Reply
 
 IDENTITY = {"task": "some", "model": "m", "body": {}}
@@ -32,7 +31,7 @@ def test_what_is_answered_is_there_when_the_file_is_opened_again(tmp_path):
     assert again.answer(question(1)).said == "ä\n\u2028b"
     assert again.answer(question(1)).scores == [-1.5, -2.0]
     assert again.answer(question(2)) is None
-    assert (again.attempts, again.tokens, again.failures) == (3, 18, {})
+    assert (again.attempts, again.tokens) == (3, 18)
 
 
 def test_a_failure_is_no_answer_and_counts_as_an_attempt(tmp_path):
@@ -41,7 +40,12 @@ def test_a_failure_is_no_answer_and_counts_as_an_attempt(tmp_path):
     again = Record.read(tmp_path / "r.jsonl", IDENTITY)
     assert again.answer(question()) is None
     assert again.attempts == 1
-    assert again.failures[question().key].failed == "the server answered 500"
+
+
+def test_retries_count_as_attempts(tmp_path):
+    with Record.read(tmp_path / "r.jsonl", IDENTITY) as record:
+        record.add(reply(question(), retries=2))
+    assert Record.read(tmp_path / "r.jsonl", IDENTITY).attempts == 3
 
 
 @pytest.mark.parametrize("left", [1, 10, 60, -1])

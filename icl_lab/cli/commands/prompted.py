@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from icl_lab.cli.values import Finite, Numbers, several_rules
 from icl_lab.errors import BadValue
 
 if TYPE_CHECKING:
+    from icl_lab.prompted.asking import Engine
     from icl_lab.prompted.study import Study
 
 MANY = 10**9
@@ -118,8 +120,9 @@ def prompted(**given: Any) -> None:
     """
     from icl_lab.cli.progress import Bar, say
     from icl_lab.evidence.layer import Layer
+    from icl_lab.prompted.asking import Console, Limits, answer
     from icl_lab.prompted.record import Record
-    from icl_lab.prompted.study import Limits, answer, check, written
+    from icl_lab.prompted.report import runs_of, written
     from icl_lab.runs import study_folder
     from icl_lab.runs.store import Store
 
@@ -132,7 +135,9 @@ def prompted(**given: Any) -> None:
         out(_plan(study, Record.read(path, study.identity), given))
         return
     store = Store(results, Layer.find())
-    record_of = study_folder.StudyRecord.of("prompted", study.options, _groups(study, store, given["against"]), typed())
+    # The trained runs that stand beside it are found before anything is asked.
+    runs = {attn: runs_of(store, study.spec.task, attn, study.spec.preset) for attn in given["against"]}
+    record_of = study_folder.StudyRecord.of("prompted", study.options, runs, typed())
     folder = study_folder.place(
         record_of, results, given["name"] or f"{study.usual_name}-{record_of.hash}", force=given["force"]
     )
@@ -141,13 +146,18 @@ def prompted(**given: Any) -> None:
     with Record.read(path, study.identity) as record:
         if taken := record.take(folder / "record.jsonl"):
             say(f"{taken:,} answers are taken from {folder / 'record.jsonl'}.")
-        total = sum(1 for _ in study.questions())
-        with _engine(study, given) as engine:
-            outcome, left = answer(study, record, engine, limits, say, Bar(), stopping)
+        questions = study.questions()
+        expected = study.ask.short if study.ask.engine == "openai" else ""
+        with ExitStack() as stack:
+            console = Console(say, Bar(), stopping)
+            outcome = answer(questions, lambda: _engine(study, given, stack), record, limits, console, expected)
+        if outcome.retried:
+            say(f"{outcome.retried:,} requests were made again after a passing failure.")
         for reason, count in outcome.failures.most_common():
             say(f"{count:,} x {reason}")
-        check(outcome, left, total, given["unanswered"] == "wrong")
-        made = written(study, record, store, given["against"], given["price"], typed())
+        left = sum(record.answer(question) is None for question in questions)
+        outcome.check(left, len(questions), given["unanswered"] == "wrong")
+        made = written(study, record, runs, given["price"], typed())
     names = study_folder.publish(record_of, folder, made.files, made.figures)
     tell(made.text, folder, names, "report.html")
 
@@ -157,7 +167,7 @@ def _study(given: dict[str, Any]) -> "Study":
     import torch
 
     from icl_lab import normalizers
-    from icl_lab.prompted.secret import address
+    from icl_lab.prompted.endpoint import address
     from icl_lab.prompted.study import Ask, Study
 
     if given["threads"]:
@@ -189,61 +199,40 @@ def _study(given: dict[str, Any]) -> "Study":
     )
 
 
-def _groups(study: "Study", store: Any, against: tuple[str, ...]) -> dict[str, Any]:
-    """The trained runs that stand beside it, found before anything is asked."""
-    from icl_lab.prompted.beside import runs_of
+def _engine(study: "Study", given: dict[str, Any], stack: ExitStack) -> "Engine":
+    """Opens the server or the model on disk; closed with the stack."""
+    if study.ask.engine == "transformers":
+        from icl_lab.prompted.inprocess import local_engine
+        from icl_lab.runs import environment
 
-    return {attn: runs_of(store, study.spec.task, attn, study.spec.preset) for attn in against}
+        return stack.enter_context(local_engine(study, environment.device(given["device"])))
+    from icl_lab.prompted.endpoint import Endpoint, Secret
 
-
-def _engine(study: "Study", given: dict[str, Any]) -> Any:
-    """Opens what answers, once something is to be answered."""
-    from contextlib import ExitStack, contextmanager
-
-    from icl_lab.prompted.endpoint import Endpoint
-    from icl_lab.prompted.secret import Secret
-    from icl_lab.prompted.study import local_engine
-    from icl_lab.runs import environment
-
-    @contextmanager
-    def opened() -> Any:
-        with ExitStack() as stack:
-
-            def server() -> Endpoint:
-                key: Secret | None = Secret(os.environ[KEY]) if os.environ.get(KEY) else None
-                made = Endpoint(
-                    study.ask.server,
-                    key,
-                    study.ask.model,
-                    temperature=study.ask.temperature,
-                    answer_tokens=study.answer_tokens,
-                    body=study.ask.body,
-                    timeout=given["timeout"],
-                    parallel=given["parallel"],
-                )
-                stack.callback(made.close)
-                return made
-
-            def here() -> Any:
-                return stack.enter_context(local_engine(study, environment.device(given["device"])))
-
-            yield server if study.ask.engine == "openai" else here
-
-    return opened()
+    made = Endpoint(
+        study.ask.server,
+        Secret(os.environ[KEY]) if os.environ.get(KEY) else None,
+        study.ask.model,
+        temperature=study.ask.temperature,
+        answer_tokens=study.answer_tokens,
+        body=study.ask.body,
+        timeout=given["timeout"],
+        parallel=given["parallel"],
+    )
+    stack.callback(made.close)
+    return made
 
 
 def _plan(study: "Study", record: Any, given: dict[str, Any]) -> str:
-    """What a run would send: the first prompts, how many there are, tokens and price."""
+    """Text of a dry run: the first prompts, the number of questions, tokens and price."""
     from icl_lab.prompted.report import money
 
-    every = list(study.questions())
+    every = study.questions()
     missing = [question for question in every if record.answer(question) is None]
     lines = []
     for number, question in enumerate(every[:SHOWN], 1):
         lines += [f"question {number} of {len(every):,} ({question.key}):", "", question.sent.whole, ""]
     sent, most = study.estimate(missing)
-    plan = study.plan
-    lines.append(f"{len(plan.cells)} cells, {plan.prompts} prompts in each: {len(every):,} questions.")
+    lines.append(f"{len(study.cells)} cells, {study.ask.prompts} prompts in each: {len(every):,} questions.")
     if len(missing) < len(every):
         lines.append(f"{len(every) - len(missing):,} of them are answered in {record.path}.")
     lines.append(
