@@ -1,4 +1,4 @@
-"""What one more seed of a claim costs: measured on the runs that are there, else by counting operations."""
+"""Cost of one more seed of a claim: measured on the runs that are there, else by counting operations."""
 
 import math
 from functools import cached_property

@@ -163,7 +163,7 @@ class Published(Format):
     worked = 5
 
     def number(self, value: float, digits: int) -> str:
-        """As Python prints a rounded number: 0.5, not 0.50."""
+        """Rounded number as Python prints it: 0.5, not 0.50."""
         return repr(round(value, digits)) if digits else f"{value:.0f}"
 
     def sent(self, speech: Speech, telling: Telling, examples: Sequence[tuple[str, str]], instruct: bool) -> Sent:
