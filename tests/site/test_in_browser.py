@@ -207,7 +207,7 @@ def test_a_comparison_is_drawn_beside_its_table(opened, place):
 def test_a_link_to_a_claim_opens_at_it(opened, place):
     tab, _, _ = opened("findings.html")
     tab.click("text=SSA errs less")
-    assert tab.evaluate("document.querySelector(':target h3').textContent") == "SSA errs less"
+    assert tab.text_content(":target h3") == "SSA errs less"  # which waits for the page
     assert "0.5" in tab.inner_text(":target data")
 
 
