@@ -148,6 +148,18 @@ def test_many_threads_take_no_more_than_there_is():
     assert (sum(taken), budget.requests) == (50, 0)
 
 
+def test_attempts_that_may_come_back_are_waited_for():
+    budget, taken = Budget(requests=2, tokens=100), []
+    assert budget.take(2, 1) == 2
+    thread = threading.Thread(target=lambda: taken.append(budget.take(2, 1)), daemon=True)
+    thread.start()
+    thread.join(0.1)
+    assert taken == []
+    budget.give_back(1, 0)
+    thread.join(30)
+    assert taken == [1]
+
+
 def test_a_stop_keeps_what_is_answered(round_of):
     engine, stop = Told(), []
     tick = lambda stage, done, total, note: stop.append(done) if done >= 3 else None  # noqa: E731
