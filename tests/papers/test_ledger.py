@@ -133,3 +133,9 @@ def test_without_results_every_claim_stands_once_as_not_run(tmp_path):
     claims = [text.statement for name in experiment.names(FILES) for text in experiment.load(name, FILES).claims]
     assert [entry.finding.claim.statement for entry in entries] == claims
     assert {entry.finding.verdict for entry in entries} == {Verdict.NOT_RUN}
+
+
+def test_a_claim_that_was_not_learned_is_no_discovery():
+    closed = dataclasses.replace(found(*CLEAR), verdict=Verdict.NOT_LEARNED)
+    (entry,) = ledger.among([Entry(experiment="one", paper="p", preset="lite", finding=closed)])
+    assert math.isnan(entry.q)
