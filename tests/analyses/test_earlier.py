@@ -74,7 +74,7 @@ def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, m
     finished = Finished(made, store, "smoke")
     for places in (folders.of("tiny", store, "smoke"), folders.of("tiny", store, "smoke")[::-1]):
         kept = folders.Studies(finished, made.question(), places)
-        read = kept.found(made.question(), kept.place(made.claims[0]))
+        read = kept.read(kept.place(made.claims[0]))
         assert "prompts" in read.grids
         assert read.seeds == [0, 1, 2]
 
