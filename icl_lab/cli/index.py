@@ -13,8 +13,8 @@ from icl_lab.errors import UnknownName
 from icl_lab.evidence.layer import Layer
 from icl_lab.model import positions
 from icl_lab.normalizers.base import Normalizer
-from icl_lab.papers import arms, experiment, headlines, ledger
-from icl_lab.papers.ledger import Entry
+from icl_lab.papers import arms, experiment, headlines, ledger, record
+from icl_lab.papers.ledger import Row
 from icl_lab.registry import Registry
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -145,15 +145,17 @@ def _commands(root: Path) -> list[str]:
 
 
 @cache
-def ledger_of(root: Path) -> list[Entry]:
-    """Returns every claim at every scale, from what is committed; judged once a process."""
-    return ledger.everywhere(root / "experiments", _committed(root))
+def recorded(root: Path) -> list[Row]:
+    """Returns every claim at every scale, as the repository's record holds it."""
+    return [row for rows in record.stored(_committed(root)).values() for row in rows]
 
 
 def _paper(root: Path, name: str) -> list[str]:
-    """The claims of one paper."""
-    entries = [entry for entry in ledger_of(root) if ledger.paper_of(entry.paper) == name]
-    return [f"{ledger.tally(entries)}.", "", *ledger.table(entries, studies="experiments")]
+    """Table of the claims of one paper, each once."""
+    files = root / "experiments"
+    of_paper = {each for each in experiment.names(files) if ledger.paper_of(experiment.load(each, files).paper) == name}
+    rows = [row for row in ledger.strongest(recorded(root)) if row["experiment"] in of_paper]
+    return [f"{ledger.tally_of(rows)}.", "", *ledger.table(rows, "../../experiments")]
 
 
 # What may stand between marks, and who writes it.
@@ -168,10 +170,8 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "analyses": lambda root: _analyses(),
     "findings": lambda root: _head_of_findings(root),
     "arms": lambda root: arms.table(root / "experiments", _committed(root)),
-    "headlines": lambda root: headlines.table(ledger_of(root), "../experiments"),
-    "replications": lambda root: ledger.replication_table(ledger_of(root)),
+    "headlines": lambda root: ledger.table(headlines.chosen(recorded(root)), "../experiments"),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},
-    "claims": lambda root: [f"{ledger.tally(ledger_of(root))}.", "", *ledger.table(ledger_of(root))],
 }
 
 

@@ -58,7 +58,7 @@ def decide(experiment: "UntilDecided", how: Order, budget: float) -> None:
             changes: dict[str, list[str]] = {}
             break
         for finding in decided:
-            say(f"{finding.verdict}: {finding.claim.statement}")
+            say(f"{finding.claim.statement}: {finding.verdict_words}")
         say(experiment.summary())
     else:  # its tables and figures
         seeds = max((len(finding.seeds) for finding in experiment.findings), default=0)

@@ -1,39 +1,177 @@
-"""Verdict on a claim, and what later training seeds say of it: the texts that stand in files and on pages."""
+"""Verdict on a claim: the direction of an effect and its size, both read from one interval.
 
+An effect is left against right: the logarithm of their ratio, or their difference. Nothing here looks at the estimate:
+two intervals that are equal have the same verdict.
+"""
+
+import math
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from icl_lab.comparison.statistics import Scale
+from icl_lab.registry import require
+
+Relation = Literal["below", "above", "equal", "not below", "not above"]
 
 
-class Verdict(StrEnum):
-    """Verdict on a claim; those that decide it come first."""
+class State(StrEnum):
+    """State of a claim: judged, or the reason why it cannot be."""
 
-    SUPPORTED = "supported"
-    CONTRADICTED = "contradicted"
-    NO_DIFFERENCE = "no difference"
-    INCONCLUSIVE = "inconclusive"
-    ONE_SEED = "one seed"
+    JUDGED = "judged"
+    FEW_SEEDS = "too few seeds"
     NOT_LEARNED = "not learned"
+    NOT_BETTER = "no better than trivial"
     NOTHING_TO_JUDGE = "nothing to judge"
     NOT_RUN = "not run"
 
-    @property
-    def decided(self) -> bool:
-        """True if no further seed changes it."""
-        return self in (Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.NO_DIFFERENCE)
+
+class Direction(StrEnum):
+    """Direction of an effect: the side of 0 on which the whole interval lies."""
+
+    BELOW = "below"
+    ABOVE = "above"
+    NOT_TOLD = "not told"
+
+
+class Size(StrEnum):
+    """Size of an effect: against the printed one where a paper prints it, else against the margin of no difference."""
+
+    AS_PRINTED = "as printed"
+    SMALLER = "smaller than printed"
+    LARGER = "larger than printed"
+    EXCLUDED = "printed effect excluded"
+    WITHIN = "within the margin"
+    BEYOND = "beyond the margin"
+    NOT_BELOW = "not below by the margin"
+    NOT_ABOVE = "not above by the margin"
+    NOT_TOLD = "not told"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Verdict on a claim; direction and size mean nothing unless it was judged."""
+
+    state: State
+    direction: Direction = Direction.NOT_TOLD
+    size: Size = Size.NOT_TOLD
 
     @property
-    def tested(self) -> bool:
-        """True if its p value is that of a test, so that it has a false discovery rate."""
-        return self.decided or self is Verdict.INCONCLUSIVE
+    def judged(self) -> bool:
+        """True if direction and size were read from an interval."""
+        return self.state is State.JUDGED
 
-    @property
-    def open(self) -> bool:
-        """True if further seeds may decide it."""
-        return self in (Verdict.INCONCLUSIVE, Verdict.ONE_SEED, Verdict.NOT_RUN)
+    def words(self, margin: float = math.nan, scale: Scale = "log-ratio") -> str:
+        """Returns the verdict in words: "below; less than a quarter either way".
+
+        >>> Verdict(state=State.JUDGED, direction=Direction.BELOW, size=Size.SMALLER).words()
+        'below; smaller than printed'
+        """
+        if not self.judged:
+            return str(self.state)
+        told = self.size is not Size.NOT_TOLD
+        return f"{self.direction}; {size_words(self.size, margin, scale)}" if told else str(self.direction)
 
 
-class Replicated(StrEnum):
-    """Result of comparing a verdict with the training seeds that came after it."""
+def direction_of(low: float, high: float) -> Direction:
+    """Returns the direction that an interval tells; of one without ends (NaN) none.
 
-    BORNE_OUT = "borne out"
-    NOT_BORNE_OUT = "not borne out"
-    SPOKEN_AGAINST = "spoken against"
+    >>> direction_of(-0.3, -0.1), direction_of(-0.1, 0.3)
+    (<Direction.BELOW: 'below'>, <Direction.NOT_TOLD: 'not told'>)
+    """
+    if high < 0:
+        return Direction.BELOW
+    return Direction.ABOVE if low > 0 else Direction.NOT_TOLD
+
+
+def size_of(low: float, high: float, margin: float, printed: float | None = None) -> Size:
+    """Returns the size that an interval [l, h] tells, with the printed effect p or the margin m of no difference.
+
+    Formula, of the first that holds, written for p < 0 (p > 0 is its mirror image):
+    printed: larger h < p; smaller p < l and h < 0; excluded p < l; as printed l <= p <= h and h < 0
+    margin: within -m < l and h < m; beyond h < -m or l > m; not below l > -m; not above h < m
+    Of an effect printed as smaller than the margin: as printed within, larger or (on the other side) excluded beyond.
+    """
+    require(margin > 0, "the margin of what counts as no difference must be above 0", margin)
+    if printed is None or math.isnan(printed):
+        return _by_margin(low, high, margin)
+    if abs(printed) < margin:
+        beyond = Size.LARGER if printed * (low + high) > 0 else Size.EXCLUDED
+        by_margin = _by_margin(low, high, margin)
+        return {Size.WITHIN: Size.AS_PRINTED, Size.BEYOND: beyond}.get(by_margin, by_margin)
+    if printed > 0:
+        low, high, printed = -high, -low, -printed
+    if high < printed:
+        return Size.LARGER
+    if low > printed:
+        return Size.SMALLER if high < 0 else Size.EXCLUDED
+    return Size.AS_PRINTED if high < 0 else Size.NOT_TOLD
+
+
+def _by_margin(low: float, high: float, margin: float) -> Size:
+    if -margin < low and high < margin:
+        return Size.WITHIN
+    if high < -margin or low > margin:
+        return Size.BEYOND
+    if direction_of(low, high) is not Direction.NOT_TOLD:
+        return Size.NOT_TOLD
+    if low > -margin:
+        return Size.NOT_BELOW
+    return Size.NOT_ABOVE if high < margin else Size.NOT_TOLD
+
+
+def settled(relation: Relation, margin: float, low: ArrayLike, high: ArrayLike) -> NDArray[np.bool_]:
+    """Returns True where intervals, (..), answer a claim, so that it needs no further seed.
+
+    Formula, with the interval [l, h] and the margin m of no difference:
+    below, above: h < 0, or l > 0, or -m < l and h < m
+    equal: -m < l and h < m, or l > m, or h < -m
+    not below: l > -m, or h < -m; not above is its mirror image
+    """
+    require(margin > 0, "the margin of what counts as no difference must be above 0", margin)
+    low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
+    if relation == "not above":
+        return settled("not below", margin, -high, -low)
+    if relation == "not below":
+        return np.asarray((low > -margin) | (high < -margin))
+    within = (-margin < low) & (high < margin)
+    border = margin if relation == "equal" else 0.0
+    return np.asarray(within | (low > border) | (high < -border))
+
+
+def agrees(relation: Relation, margin: float, low: float, high: float) -> bool | None:
+    """Returns True if an interval shows what a claim says, False if it shows the opposite, None if neither."""
+    if not settled(relation, margin, low, high):
+        return None
+    if relation == "equal":
+        return bool(-margin < low and high < margin)
+    if relation in ("not below", "not above"):
+        return bool(low > -margin if relation == "not below" else high < margin)
+    direction = direction_of(low, high)
+    return None if direction is Direction.NOT_TOLD else str(direction) == relation
+
+
+def named_margin(margin: float, scale: Scale) -> str:
+    """Returns a margin in words.
+
+    >>> [named_margin(math.log(ratio), "log-ratio") for ratio in (1.25, 3)], named_margin(0.05, "difference")
+    (['a quarter', 'a factor 3'], '0.05')
+    """
+    if scale == "difference":
+        return f"{margin:g}"
+    factor = f"{math.exp(margin):.3g}"
+    return {"1.25": "a quarter", "1.33": "a third"}.get(factor, f"a factor {factor}")
+
+
+def size_words(size: Size, margin: float, scale: Scale) -> str:
+    """Returns a size in words; the margin is named where it is what the effect was held against."""
+    named = named_margin(margin, scale)
+    return {
+        Size.WITHIN: f"less than {named} either way",
+        Size.BEYOND: f"more than {named}",
+        Size.NOT_BELOW: f"less than {named} below",
+        Size.NOT_ABOVE: f"less than {named} above",
+    }.get(size, str(size))

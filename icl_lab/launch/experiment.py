@@ -10,7 +10,7 @@ from icl_lab.comparison.sequential import SPENT
 from icl_lab.launch.complete import check_asked
 from icl_lab.launch.study import Finish, stages
 from icl_lab.markdown import listed
-from icl_lab.papers import claims, study
+from icl_lab.papers import claims, ledger, record, study
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim, Experiment
@@ -77,7 +77,7 @@ def next_step(finished: Finished, findings: Sequence[Finding]) -> Step | None:
         after = next((look for look in SPENT if look > len(found.seeds)), None)
         hopeless = len(found.seeds) >= FIRST and found.chance < LIKELY
         # A note says why there is no number, for instance because the test grid has no such cell.
-        if found.verdict.open and not found.note and after is not None and not hopeless:
+        if found.open and not found.note and after is not None and not hopeless:
             looks.append((after + len(found.skipped_seeds) + len(found.exploratory_seeds), found.claim))
     if not looks:
         return None
@@ -114,7 +114,7 @@ class UntilDecided:
     def take(self, step: Step, lab: "Lab", finish: Finish) -> list[Finding]:
         """Do the runs of a step, ask its analysis, and judge; returns the claims that are decided since."""
         self._taken.add(step)
-        before = {finding.claim.statement for finding in self.findings if finding.verdict.decided}
+        before = {finding.claim.statement for finding in self.findings if finding.decided}
         made = experiments.only(self.whole, step.variants)
         if made.question() is not None:  # claims are read from its study
             lab = replace(lab, command=self._command(step))
@@ -123,7 +123,7 @@ class UntilDecided:
             groups = study.groups(made, lab.store, self.preset, step.seeds, ())
             finish([run for name in step.variants for run in groups[name]], True)
         self.look()
-        return [each for each in self.findings if each.verdict.decided and each.claim.statement not in before]
+        return [each for each in self.findings if each.decided and each.claim.statement not in before]
 
     def told(self, step: Step) -> str:
         """Say what a step will do."""
@@ -132,13 +132,14 @@ class UntilDecided:
 
     def summary(self) -> str:
         """Say how many claims are decided."""
-        decided = sum(finding.verdict.decided for finding in self.findings)
+        decided = sum(finding.decided for finding in self.findings)
         return f"{decided} of {len(self.findings)} claims decided at {self.preset}"
 
     def text(self) -> str:
         """Return the claims with their verdicts, and what would decide the open ones."""
         made = experiments.fitting(self.whole, self.preset)[0]
-        return "\n".join(claims.text(self.name, made, self.findings))
+        rows = record.judged(ledger.of(self.name, made, self.preset, self.findings))
+        return f"{self.name}: " + "\n".join(ledger.lines(made, rows))
 
     def _command(self, step: Step) -> str:
         """The command that does what a step does."""

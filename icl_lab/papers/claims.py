@@ -1,24 +1,30 @@
 """Claims against stored results: what each experiment says, and what was seen at this scale."""
 
+import csv
+import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
-from icl_lab.comparison.verdict import Verdict
-from icl_lab.errors import Undefined
+from icl_lab.comparison.verdict import State, Verdict
+from icl_lab.errors import RunFailed, Undefined
 from icl_lab.option_values import write
-from icl_lab.papers import cost, folders, quantities, verdicts
+from icl_lab.papers import cost, folders, printed, quantities, verdicts
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers.finished import Finished, unlearned, unlearned_counts
+from icl_lab.papers.finished import Finished, far, unlearned, unlearned_counts
 from icl_lab.papers.folders import Answers
 from icl_lab.papers.quantities import Source
 from icl_lab.papers.schema import Claim, Experiment
-from icl_lab.papers.verdicts import Finding
+from icl_lab.papers.verdicts import Evidence, Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
+
+# What the repository's record was judged from, and the correlation of seeds within a block that it found.
+BASIS = "claims-basis.csv"
 
 
 def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset: str) -> str:
@@ -38,56 +44,132 @@ def findings(
     places: Sequence[Path] = (),
     found: Answers | None = None,
     costs: cost.Costs | None = None,
+    correlation: float | None = None,
 ) -> list[Finding]:
     """Judges every claim from what is finished, over the training seeds that both of its sides have; trains nothing.
 
     What an analysis found is read, for each claim, from that of the folders ``places`` which has most seeds of its
-    sides, unless it is at hand as ``found``. Who asks of many experiments hands on what it knows of their ``costs``.
+    sides, unless it is at hand as ``found``. Who asks of many experiments hands on what it knows of their ``costs``,
+    and the ``correlation`` of seeds within a block; by default it is that of the repository's record.
     """
     analysis, costs = finished.experiment.question(), costs or cost.Costs(finished.store, finished.preset)
+    correlation = seed_correlation(finished.store) if correlation is None else correlation
     studies = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
     judged = []
     for claim in finished.experiment.claims:
         place = studies.place(claim)
         answers = studies.read(place) if found is None else found
-        source = quantities.source(finished, claim, answers, claim.suggested_by.get(finished.preset, ()))
+        source, exploratory = _source(finished, claim, answers)
         about = tuple(finished.tested(name) for name in finished.variants_for([claim]))
-        finding = _judged(finished, claim, source, costs)
-        judged.append(replace(finding, about=about, study=place, exploratory_seeds=tuple(source.exploratory_seeds)))
+        finding = _judged(finished, claim, source, costs, correlation)
+        judged.append(
+            replace(
+                finding,
+                about=about,
+                study=place,
+                exploratory_seeds=tuple(source.exploratory_seeds),
+                exploratory=exploratory,
+            )
+        )
     return judged
 
 
-def _judged(finished: Finished, claim: Claim, source: Source, costs: cost.Costs) -> Finding:
+def _source(finished: Finished, claim: Claim, answers: Answers | None) -> tuple[Source, bool]:
+    """Source of a claim without the seeds that may have suggested it; True if it cannot do without these.
+
+    They are those that the claim names, and those that were finished before it was registered, if three or more others
+    are there.
+    """
+    named = claim.suggested_by.get(finished.preset, ())
+    source = quantities.source(finished, claim, answers, named)
+    early = finished.before_registration(claim, source.seeds)
+    if len(source.seeds) - len(early) < verdicts.FIRST:
+        return source, bool(early)
+    return (quantities.source(finished, claim, answers, [*named, *early]) if early else source), False
+
+
+def _judged(finished: Finished, claim: Claim, source: Source, costs: cost.Costs, correlation: float) -> Finding:
     """Judges a claim from both sides of it as they are read."""
     undefined = next(iter(source.undefined.values()), "")
     if not source.seeds:
-        verdict = Verdict.NOTHING_TO_JUDGE if undefined else Verdict.NOT_RUN
-        return Finding(claim=claim, verdict=verdict, note=undefined or finished.lacking(claim))
+        state = State.NOTHING_TO_JUDGE if undefined else State.NOT_RUN
+        return Finding(claim=claim, verdict=Verdict(state=state), note=undefined or finished.lacking(claim))
     try:
         left, right = source.values(claim, source.seeds)
     except Undefined as reason:
-        return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=str(reason.args[0]))
+        return Finding(claim=claim, verdict=Verdict(state=State.NOTHING_TO_JUDGE), note=str(reason.args[0]))
     except KeyError as reason:  # the preset's test grid has no such cell
-        return Finding(claim=claim, verdict=Verdict.NOT_RUN, note=str(reason.args[0]))
-    lacks, hours = partial(_unlearned, finished, claim, source.seeds), costs.seed(finished, claim) / 3600
-    judge = partial(verdicts.judge, claim, source.seeds, left, right, source.scale)
-    found = judge(source.noise, source.resolution, lacks, hours)
+        return Finding(claim=claim, verdict=Verdict(state=State.NOT_RUN), note=str(reason.args[0]))
+    evidence = Evidence(
+        seeds=source.seeds,
+        left=left,
+        right=right,
+        scale=source.scale,
+        noise=source.noise,
+        resolution=source.resolution,
+        unlearned=partial(_unlearned, finished, claim, source.seeds),
+        blocks=finished.blocks(claim, source.seeds),
+        correlation=correlation,
+    )
+    effect = printed.effect(finished.experiment, claim, source.scale, finished.task.headline)
+    judge = partial(verdicts.judge, claim, printed=effect, hours=costs.seed(finished, claim) / 3600)
+    found = judge(evidence)
     these_prompts = source.prompted and lacks_prompt_variance(found)
-    if these_prompts and found.verdict.decided:
-        bounded = judge(source.bound, source.resolution, lacks, hours)
+    if these_prompts and found.decided:
+        bounded = judge(replace(evidence, noise=source.bound))
         if bounded.verdict == found.verdict and not lacks_prompt_variance(bounded):
             found, these_prompts = bounded, False
-    last = found.seeds[-1] if found.verdict.decided else math.inf
-    skipped = tuple(seed for seed in source.undefined if seed < last)
-    if len(skipped) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
-        return Finding(claim=claim, verdict=Verdict.NOTHING_TO_JUDGE, note=undefined)
+    if len(source.undefined) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
+        return Finding(claim=claim, verdict=Verdict(state=State.NOTHING_TO_JUDGE), note=undefined)
+    if found.verdict.judged and (reason := _no_better(finished, claim, source, found.seeds)):
+        found = replace(found, verdict=Verdict(state=State.NOT_BETTER), note=reason)
     failed = unlearned_counts(finished, claim, found.seeds)
-    return replace(found, failed=failed, skipped_seeds=skipped, these_prompts=these_prompts)
+    return replace(found, failed=failed, skipped_seeds=tuple(source.undefined), these_prompts=these_prompts)
+
+
+def _no_better(finished: Finished, claim: Claim, source: Source, seeds: Sequence[int]) -> str:
+    """Returns why nothing is to be judged far from training: neither side does better than a trivial reference there.
+
+    Means over the seeds, in the cells of each side, are compared. Empty where one side does, where a side is no
+    trained model, and where a claim is about another metric or what an analysis found.
+    """
+    task, sides = finished.task, (claim.left, claim.right)
+    trained = all(finished.experiment.variant(side.of) is not None and far(side, finished) for side in sides)
+    if not trained or finished.experiment.question() is not None or claim.metric not in ("", task.headline):
+        return ""
+    beaten = list[str]()
+    for side in sides:
+        own = fmean(source.read(side, claim.metric, seed) for seed in seeds)
+        errors = {name: quantities.reference(finished, claim, side, name, seeds[0]) for name in task.trivial}
+        beaten += [name for name, error in errors.items() if error <= own][:1]
+    return f"neither side does better than the reference {' or '.join(dict.fromkeys(beaten))}" * (len(beaten) == 2)
+
+
+def seed_correlation(store: Store) -> float:
+    """Returns the correlation of seeds within a block, as the repository's record tells it; 0 where there is none."""
+    return float(_basis(store).get("correlation", 0.0))
+
+
+def recorded_basis(store: Store) -> str:
+    """Returns the checksum of what the repository's record was judged from; empty where there is no record."""
+    return _basis(store).get("basis", "")
+
+
+def _basis(store: Store) -> dict[str, str]:
+    """The row of the file ``BASIS``; raises ``RunFailed`` where it is no such file."""
+    path = None if store.layer is None else store.layer.root.parent / BASIS
+    if path is None or not path.exists():
+        return {}
+    try:
+        (row,) = csv.DictReader(io.StringIO(path.read_text()))
+        return {"basis": row["basis"], "correlation": str(float(row["correlation"]))}
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise RunFailed(f"{path} cannot be read: {error}; take it from the repository again.") from error
 
 
 def lacks_prompt_variance(finding: Finding) -> bool:
     """True if there is an interval that leaves out what the test prompts add."""
-    effect = finding.found
+    effect = finding.effect
     return effect is not None and not math.isnan(effect.low) and math.isnan(effect.prompts_error[0])
 
 
@@ -97,7 +179,7 @@ def _unlearned(finished: Finished, claim: Claim, seeds: Sequence[int], count: in
 
 
 def stored(
-    name: str, files: Path, store: Store, preset: str, costs: cost.Costs | None = None
+    name: str, files: Path, store: Store, preset: str, costs: cost.Costs | None = None, correlation: float | None = None
 ) -> tuple[Experiment, list[str], list[Finding]]:
     """Returns an experiment as it fits a preset, what was left out and why, and its claims judged by what is there.
 
@@ -107,7 +189,7 @@ def stored(
     asked = judged_at(name, made, store, preset)
     if asked != preset:
         return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
-    found = findings(Finished(made, store, preset), folders.of(name, store, preset), costs=costs)
+    found = findings(Finished(made, store, preset), folders.of(name, store, preset), None, costs, correlation)
     return made, [*left_out, *remarks(name, made, store, preset)], found
 
 
@@ -131,28 +213,3 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
             options = ", ".join(f"{name}={write(old)} (now {write(new)})" for name, (old, new) in other.items())
             said.append(f"{place} was asked with {options}: no claim is read from it.")
     return said
-
-
-def text(name: str, experiment: Experiment, found: Sequence[Finding]) -> list[str]:
-    """The ledger's lines of one experiment, for the terminal."""
-    return lines(name, experiment, ((finding.verdict, finding.words, finding.outlook) for finding in found))
-
-
-def lines(name: str, experiment: Experiment, verdicts: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Lines of an experiment's claims: verdict, effect in words and what would decide it, in the order of the file."""
-    found = [f"{name}: {experiment.title}"]
-    for claim, (verdict, words, outlook) in zip(experiment.claims, verdicts, strict=False):
-        found.append(f"  {verdict.upper():17}{_say(claim)}")
-        if words:
-            found.append(f"  {'':17}here {words}{_beside(claim)}")
-        if outlook:
-            found.append(f"  {'':17}{outlook} would decide it")
-    return found
-
-
-def _say(claim: Claim) -> str:
-    return f"{claim.statement} ({claim.where})"
-
-
-def _beside(claim: Claim) -> str:
-    return f"; published {claim.published}" if claim.published else ""

@@ -11,7 +11,7 @@ import icl_lab
 from icl_lab import tasks
 from icl_lab.analyses.frame import SHIFTS, Analysis
 from icl_lab.errors import BadValue, LabError, UnknownName
-from icl_lab.papers import printed
+from icl_lab.papers import printed, registration
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
 from icl_lab.registry import require
 from icl_lab.runs import size
@@ -117,7 +117,12 @@ def load(name: str, folder: Path) -> Experiment:
                 _beside(made, claim, side, path.name)
     if made.baseline not in names_of:
         raise UnknownName(f"variant of {path.name}", made.baseline, names_of)
-    return msgspec.structs.replace(made, sha256=hashlib.sha256(data).hexdigest())
+    times = registration.read(path.parent)
+    return msgspec.structs.replace(
+        made,
+        sha256=hashlib.sha256(data).hexdigest(),
+        registered={claim: time for (experiment, claim), time in times.items() if experiment == path.stem},
+    )
 
 
 def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> None:

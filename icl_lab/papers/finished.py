@@ -1,8 +1,10 @@
 """The finished runs of an experiment at one scale: which there are, what they measured, what models have learned."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from statistics import median
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -12,6 +14,7 @@ from icl_lab.comparison import outside
 from icl_lab.comparison.outside import Outside
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid
+from icl_lab.papers import registration
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity, Variant
 from icl_lab.runs import summary
 from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
@@ -80,6 +83,39 @@ class Finished:
     def seeds_of_both(self, claim: Claim) -> list[int]:
         """Returns the training seeds of which both sides of a claim have a finished run, ascending."""
         return sorted(self.seeds(claim.left.of) & self.seeds(claim.right.of))
+
+    def before_registration(self, claim: Claim, seeds: Sequence[int]) -> list[int]:
+        """Returns the seeds of which both sides of a claim were trained before it was registered."""
+        since = self.experiment.registered.get(registration.digest(claim))
+        if since is None or not self._trains:
+            return []
+        ends = {seed: [env.get("finished", "") for env in self._environments(claim, seed)] for seed in seeds}
+        return [seed for seed, times in ends.items() if times and all(times) and _latest(times) < since]
+
+    def blocks(self, claim: Claim, seeds: Sequence[int]) -> list[Hashable]:
+        """Returns the block of each seed: commit and class of machine of the trainings of both sides.
+
+        Empty where nothing is trained, or where a run does not say.
+        """
+        if not self._trains:
+            return []
+        found = [
+            tuple((env.get("commit", ""), env.get("machine", "")) for env in self._environments(claim, seed))
+            for seed in seeds
+        ]
+        known = all(block and all(all(part) for part in block) for block in found)
+        return list(found) if known else []
+
+    @property
+    def _trains(self) -> bool:
+        question = self.experiment.question()
+        return question is None or question.trains
+
+    def _environments(self, claim: Claim, seed: int) -> list[Mapping[str, Any]]:
+        """Environments of the trainings of a seed of both sides, as far as they are trained models."""
+        sides = dict.fromkeys(side.of for side in (claim.left, claim.right))
+        runs = [self.tested_by(of, seed) for of in sides if self.experiment.variant(of) is not None]
+        return [run.env() for run in runs if run.recorded]
 
     def measured(self, of: str, seed: int) -> tuple[Grid, Errors | None]:
         """Returns the grid of a run and what each prompt adds to it, where that is kept."""
@@ -153,6 +189,11 @@ class Finished:
         return self._read[key]
 
 
+def _latest(times: Sequence[str]) -> datetime:
+    """The latest of times as environments hold them; one without a zone is UTC."""
+    return max(time if time.tzinfo else time.replace(tzinfo=UTC) for time in map(datetime.fromisoformat, times))
+
+
 @lru_cache(maxsize=64)  # of experiments at several scales it is often the same
 def _errors_of_reference(task_choice: str, name: str, test: bytes) -> Errors:
     """Contribution of each prompt of a test, a ``TestSpec`` as JSON, to the headline of a reference."""
@@ -171,7 +212,7 @@ def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     if claim.ungated:
         return ""
     for side in (claim.left, claim.right):
-        if finished.experiment.variant(side.of) is None or not _far(side, finished):
+        if finished.experiment.variant(side.of) is None or not far(side, finished):
             continue
         shares = _shares(finished, side.of, seeds)
         if shares and median(shares) >= GATE:
@@ -204,7 +245,7 @@ def unlearned_counts(finished: Finished, claim: Claim, seeds: Sequence[int]) -> 
     return "; ".join(counted + unsure)
 
 
-def _far(side: Quantity, finished: Finished) -> bool:
+def far(side: Quantity, finished: Finished) -> bool:
     """True if the cells of a side lie outside training conditions; cells of an analysis' own axes do, or all of it."""
     spec = finished.spec(side.of)
     here = summary.training_cell(finished.task, spec)

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from icl_lab import markdown as md
 from icl_lab.errors import UnknownName
-from icl_lab.papers.ledger import Entry, strongest
+from icl_lab.papers.ledger import Row, strongest
 
 # Experiment -> statements of its claims, in the order in which they are shown.
 HEADLINES: dict[str, tuple[str, ...]] = {
@@ -50,30 +49,14 @@ HEADLINES: dict[str, tuple[str, ...]] = {
 }
 
 
-def chosen(entries: Sequence[Entry]) -> list[Entry]:
-    """Returns the headline claims, each at the scale at which it rests on most seeds.
+def chosen(rows: Sequence[Row]) -> list[Row]:
+    """Returns the headline claims, each at the largest scale that has a verdict.
 
     Raises ``UnknownName`` where an experiment no longer makes a claim that is named here.
     """
-    found = {(entry.experiment, entry.finding.claim.statement): entry for entry in strongest(entries)}
+    found = {(row["experiment"], row["claim"]): row for row in strongest(rows)}
     wanted = [(name, statement) for name, statements in HEADLINES.items() for statement in statements]
     for name, statement in wanted:
         if (name, statement) not in found:
             raise UnknownName(f"claim of {name}", statement, [text for of, text in found if of == name])
     return [found[key] for key in wanted]
-
-
-def table(entries: Sequence[Entry], files: str) -> list[str]:
-    """Returns the headline claims as lines of a Markdown table; ``files`` is where their experiments lie."""
-    rows = [
-        md.row(
-            [
-                f"{entry.finding.claim.statement} ([`{entry.experiment}`]({files}/{entry.experiment}.toml))",
-                f"`{entry.preset}`" if entry.preset else "—",
-                entry.finding.words or "—",
-                entry.said,
-            ]
-        )
-        for entry in chosen(entries)
-    ]
-    return [*md.head(["claim", "scale", "here", "verdict"]), *rows]

@@ -1,106 +1,119 @@
-"""All claims of all experiments with their verdicts at each scale: tables, replications, texts that cite them."""
+"""All claims of all experiments with their verdicts at each scale: tables, counts, texts that cite them."""
 
 import csv
 import io
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from icl_lab import markdown as md
-from icl_lab.comparison.sequential import SPENT
-from icl_lab.comparison.verdict import Replicated, Verdict
+from icl_lab.comparison.verdict import Direction, Size, State, Verdict
 from icl_lab.papers import claims, cost, experiment, verdicts
-from icl_lab.papers.verdicts import Finding, effect_words
+from icl_lab.papers.verdicts import Finding
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 # A short name -> what names the paper in an experiment's file; the rest are controls of our own.
 PAPERS = {"ssa": "2508.14685", "ssmax": "2501.19399", "lssa": "2501.13428", "poster": "El Alami"}
 RATE = 0.05  # of false discoveries
-COLUMNS = ("experiment", "preset", "claim", "relation", "margin", "verdict")
+CHANCE_FIND = "; may be a chance find"
+COLUMNS = ("experiment", "preset", "claim", "relation", "margin", "state", "direction", "size", "agrees", "decided")
 NUMBERS = ("scale", "effect", "low", "high", "confidence", "p")
-# Of the seeds that came after the verdict: their effect with its 95 % interval, which they are, and what they say.
-LATER = ("later_effect", "later_low", "later_high", "later_seeds", "later")
-# Standard errors over training seeds and over test prompts, below and above the effect (NaN: not told), and the chance
+# Standard errors over training seeds and over test prompts, below and above the effect (NaN: unknown), and the chance
 # that 64 seeds decide an open claim.
 ERRORS = ("seeds_error", "prompts_error_below", "prompts_error_above", "chance")
-MANY = 12  # seeds of a look, from which on looks are counted together
-# A comment at a paragraph about a verdict: <!-- cites ssa-table1 | SSA errs less ... | lite | supported -->
+# A comment at a paragraph about a verdict: <!-- cites ssa-table1 | SSA errs less ... | lite | below -->
 CITES = re.compile(r"<!-- cites ([^|]+?) \| ([^|]+?) \| ([^|]+?) \| ([^|]+?) -->")
+
+
+Row = Mapping[str, str]  # of ``results/claims.csv``
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One claim at one scale. ``q`` is the false discovery rate at which it is still among the discoveries there."""
+    """One claim at one scale. ``q`` is the false discovery rate at which it is still among the discoveries of all."""
 
     experiment: str
     paper: str
     preset: str
     finding: Finding
     q: float = math.nan
-
-    @property
-    def said(self) -> str:
-        """The verdict, marked where it is one of those that may be false discoveries among so many."""
-        doubtful = self.finding.verdict.decided and self.q > RATE
-        return f"{self.finding.verdict} (alone)" if doubtful else str(self.finding.verdict)
+    theory: bool = False  # a bound or an identity, which no training enters
 
 
-def at(files: Path, store: Store, preset: str) -> list[Entry]:
-    """Judges all claims at one scale; trains nothing.
-
-    The false discovery rate is over the claims that are judged here. Claims about variants that do not fit the scale
-    are left out.
-    """
+def at(files: Path, store: Store, preset: str, correlation: float | None = None) -> list[Entry]:
+    """Judges all claims at one scale; trains nothing. Claims about variants that do not fit the scale are left out."""
     entries, costs = list[Entry](), cost.Costs(store, preset)
     for name in experiment.names(files):
-        made, _, found = claims.stored(name, files, store, preset, costs)
-        entries += [Entry(experiment=name, paper=made.paper, preset=preset, finding=finding) for finding in found]
-    return among(entries)
+        made, _, found = claims.stored(name, files, store, preset, costs, correlation)
+        entries += of(name, made, preset, found)
+    return entries
 
 
-def among(entries: Sequence[Entry]) -> list[Entry]:
-    """Returns the entries with the false discovery rates that they have among each other."""
-    rates = verdicts.rates([_p(entry.finding) for entry in entries])
-    return [replace(entry, q=q) for entry, q in zip(entries, rates, strict=True)]
+def of(name: str, made: experiment.Experiment, preset: str, found: Iterable[Finding]) -> list[Entry]:
+    """Returns the findings of an experiment as entries."""
+    question = made.question()
+    theory = question is not None and not question.trains
+    return [Entry(experiment=name, paper=made.paper, preset=preset, finding=each, theory=theory) for each in found]
 
 
-def everywhere(files: Path, store: Store) -> list[Entry]:
-    """Judges all claims at every scale, in the order of claims and then of scales.
-
-    A claim stands once for each scale at which it was run, or once, at no scale, where it was run nowhere.
-    """
-    found: dict[tuple[str, str], list[Entry]] = {}
-    for preset in PRESETS:
-        if not store.has(preset):
-            continue
-        for entry in at(files, store, preset):
-            found.setdefault((entry.experiment, entry.finding.claim.statement), []).append(entry)
-    rows = []
-    for name in experiment.names(files):
-        made = experiment.load(name, files)
-        for claim in made.claims:
-            judged = found.get((name, claim.statement), [])
-            run = [entry for entry in judged if entry.finding.verdict is not Verdict.NOT_RUN]
-            never = Finding(claim=claim, verdict=Verdict.NOT_RUN)
-            rows += run or [Entry(experiment=name, paper=made.paper, preset="", finding=never)]
-    return rows
+def rated(entries: Sequence[Entry]) -> list[Entry]:
+    """Returns the entries with the false discovery rates that they have among all of them; theory has none."""
+    found = [math.nan if entry.theory else _p(entry.finding) for entry in entries]
+    return [replace(entry, q=q) for entry, q in zip(entries, verdicts.rates(found), strict=True)]
 
 
-def strongest(entries: Iterable[Entry]) -> list[Entry]:
-    """Returns one entry a claim: the one that rests on most seeds, of equals the larger scale."""
-    order, chosen = list(PRESETS), dict[tuple[str, str], Entry]()
-    for entry in entries:
-        key = (entry.experiment, entry.finding.claim.statement)
-        chosen[key] = max(
-            (each for each in (chosen.get(key), entry) if each is not None),
-            key=lambda e: (len(e.finding.seeds), order.index(e.preset) if e.preset else -1),
-        )
+def strongest(rows: Iterable[Row]) -> list[Row]:
+    """Returns one row a claim: that of the largest scale which has a verdict, else the largest at which it was run."""
+    chosen = dict[tuple[str, str], Row]()
+    for row in rows:
+        key = row["experiment"], row["claim"]
+        chosen[key] = max((chosen.get(key, row), row), key=_strength)
     return list(chosen.values())
+
+
+def _strength(row: Row) -> tuple[bool, bool, int]:
+    state = verdict_of(row).state
+    return state is State.JUDGED, state is not State.NOT_RUN, list(PRESETS).index(row["preset"])
+
+
+def verdict_of(row: Row) -> Verdict:
+    """Returns the verdict of a row."""
+    return Verdict(state=State(row["state"]), direction=Direction(row["direction"]), size=Size(row["size"]))
+
+
+def agrees(row: Row) -> bool | None:
+    """Returns whether the interval of a row agrees with its claim; None where it tells neither."""
+    return {"yes": True, "no": False}.get(row["agrees"])
+
+
+def interval_words(row: Row) -> str:
+    """Returns the effect of a row with its interval; empty where there is none.
+
+    >>> interval_words({"scale": "log-ratio", "effect": "-0.693147", "low": "-1.1", "high": "0"})
+    '0.5 [0.333, 1]'
+    """
+    values = [float(row[name] or "nan") for name in ("effect", "low", "high")]
+    effect, low, high = map(math.exp, values) if row["scale"] == "log-ratio" else values
+    if math.isnan(effect):
+        return ""
+    return f"{effect:.3g}" + (f" [{low:.3g}, {high:.3g}]" if not math.isnan(low) else "")
+
+
+def verdict_words(row: Row) -> str:
+    """Returns the verdict of a row, with a warning where its direction may be a chance find among all claims."""
+    chance = verdict_of(row).direction is not Direction.NOT_TOLD and float(row["q"] or "nan") > RATE
+    return row["verdict"] + CHANCE_FIND * chance
+
+
+def printed_words(row: Row) -> str:
+    """Returns the printed effect of a row, a ratio or a difference; empty where there is none."""
+    if not row["printed"]:
+        return ""
+    value = float(row["printed"])
+    return f"{math.exp(value) if row['scale'] == 'log-ratio' else value:.3g}"
 
 
 def paper_of(text: str) -> str:
@@ -109,147 +122,102 @@ def paper_of(text: str) -> str:
     return min(found, key=lambda name: found[name], default="")
 
 
-def tally(entries: Sequence[Entry]) -> str:
-    """Returns how many claims there are and how many entries have each verdict, in words."""
-    counts = Counter(entry.finding.verdict for entry in entries).most_common()
-    claims = len({(entry.experiment, entry.finding.claim.statement) for entry in entries})
-    scales = f", judged {len(entries)} times, once a scale" if claims < len(entries) else ""
-    return f"{claims} claims{scales}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts)
+def tally(verdicts: Iterable[tuple[Verdict, bool | None]]) -> str:
+    """Counts verdicts in words; each comes with whether the interval agrees with its claim.
 
-
-def table(entries: Sequence[Entry], studies: str = "") -> list[str]:
-    """Returns the entries as lines of a Markdown table.
-
-    With ``studies``, the address of the folder of all studies, the name of an experiment leads to the tables of the
-    one that its claim is read from.
+    >>> below, open_ = (Verdict(state=State.JUDGED, direction=d) for d in (Direction.BELOW, Direction.NOT_TOLD))
+    >>> tally([(below, True), (below, False), (open_, None), (Verdict(state=State.NOT_RUN), None)])
+    '4 claims: 1 as claimed, 1 against the claim, 1 neither told; 1 not run'
     """
-    head = md.head(["experiment", "claim", "where", "published", "scale", "here", "verdict", "would decide it"])
-    return [*head, *(md.row(_cells(entry, studies)) for entry in entries)]
+    every = list(verdicts)
+    judged = [agrees for verdict, agrees in every if verdict.judged]
+    counts = {"as claimed": judged.count(True), "against the claim": judged.count(False)}
+    counts["neither told"] = len(judged) - sum(counts.values())
+    states = [verdict.state for verdict, _ in every if not verdict.judged]
+    sizes = [verdict.size for verdict, _ in every if verdict.judged]
+    printed = {size: sizes.count(size) for size in (Size.AS_PRINTED, Size.SMALLER, Size.LARGER, Size.EXCLUDED)}
+    parts = [_counted(counts), _counted({state: states.count(state) for state in State})]
+    parts.append(f"size: {_counted(printed)}" if any(printed.values()) else "")
+    return f"{len(every)} claims: {'; '.join(filter(None, parts)) or 'none'}"
+
+
+def tally_of(rows: Iterable[Row]) -> str:
+    """Counts the verdicts of rows in words."""
+    return tally((verdict_of(row), agrees(row)) for row in rows)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
+def table(rows: Sequence[Row], address: str = "") -> list[str]:
+    """Returns rows as lines of a Markdown table; the name of a claim's experiment leads to ``address``/NAME.toml."""
+    head = md.head(["claim", "printed", "ours", "direction", "size", "scale, seeds", "experiment"])
+    return [*head, *(md.row(_cells(row, address)) for row in rows)]
+
+
+def _cells(row: Row, address: str) -> list[str]:
+    verdict, seeds = verdict_of(row), len(row["seeds"].split())
+    name = md.code(row["experiment"])
+    ran = verdict.state is not State.NOT_RUN
+    return [
+        row["claim"],
+        printed_words(row) or "—",
+        interval_words(row) or row["words"] or "—",
+        str(verdict.direction) if verdict.judged else str(verdict.state),
+        row["verdict"].partition("; ")[2] or "not told" if verdict.judged else "—",
+        f"`{row['preset']}`, {seeds}" if ran else "—",
+        f"[{name}]({address}/{row['experiment']}.toml)" if address else name,
+    ]
+
+
+def lines(made: experiment.Experiment, rows: Iterable[Row]) -> list[str]:
+    """Returns rows of an experiment as lines for the terminal: verdict, effect, printed effect, outlook."""
+    where = {claim.statement: claim.where for claim in made.claims}
+    published = {claim.statement: claim.published for claim in made.claims}
+    found = [made.title]
+    for row in rows:
+        claim, effect = row["claim"], printed_words(row) or published.get(row["claim"], "")
+        found.append(f"  {claim} ({where.get(claim, '')})")
+        parts = [verdict_words(row), row["words"], f"printed {effect}" * bool(effect), row["preset"]]
+        found.append("    " + " | ".join(filter(None, parts)))
+        found += [f"    {row['outlook']} would decide it"] if row["outlook"] else []
+    return found
 
 
 def table_csv(entries: Sequence[Entry]) -> str:
     """Returns the entries as CSV, with every number that a verdict rests on."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, *NUMBERS, "q", "seeds", "outlook", *LATER, *ERRORS, "study"])
+    writer.writerow([*COLUMNS, *NUMBERS, "q", "printed", "seeds", "blocks", "outlook", *ERRORS, "study", "theory"])
     for e in entries:
-        f = e.finding
+        f, v = e.finding, e.finding.verdict
         numbers: list[object] = [""] * len(NUMBERS)
         errors: list[object] = [""] * len(ERRORS)
-        if f.decision is not None and f.found is not None:
-            c = f.found
-            numbers = [c.scale, c.effect, c.low, c.high, f.decision.confidence, f.decision.p]
-            errors = [c.seeds_error, *c.prompts_error, f.chance if f.verdict is Verdict.INCONCLUSIVE else ""]
-        seeds = " ".join(map(str, f.seeds))
-        row = [e.experiment, e.preset, f.claim.statement, f.claim.is_, f.margin, f.verdict, *numbers, e.q, seeds]
-        later: list[object] = [""] * len(LATER)
-        if f.replication is not None:
-            c = f.replication.effect
-            later = [c.effect, c.low, c.high, " ".join(map(str, f.replication_seeds)), f.replication.says]
-        writer.writerow([*row, f.outlook, *later, *errors, f.study.name if f.study else ""])
+        if f.look is not None:
+            c = f.look.effect
+            numbers = [c.scale, c.effect, c.low, c.high, f.look.confidence, f.look.p]
+            errors = [c.seeds_error, *c.prompts_error, f.chance if v.judged and not f.decided else ""]
+        answer = {True: "yes", False: "no", None: ""}[f.agrees]
+        row = [e.experiment, e.preset, f.claim.statement, f.claim.is_, f.margin]
+        row += [v.state, v.direction, v.size, answer, "yes" if f.decided else ""]
+        effect = "" if f.printed is None else f.printed.value
+        seeds, blocks = " ".join(map(str, f.seeds)), len(set(f.blocks)) or ""
+        study, theory = f.study.name if f.study else "", "yes" if e.theory else ""
+        writer.writerow([*row, *numbers, e.q, effect, seeds, blocks, f.outlook, *errors, study, theory])
     return text.getvalue()
 
 
-def _cells(entry: Entry, studies: str) -> list[str]:
-    f = entry.finding
-    here, name = f.words or "—", md.code(entry.experiment)
-    return [
-        f"[{name}]({studies}/{f.study.name}/table.md)" if studies and f.study else name,
-        f.claim.statement,
-        f.claim.where,
-        f.claim.published,
-        f"`{entry.preset}`" if entry.preset else "—",
-        here,
-        entry.said,
-        f.outlook,
-    ]
-
-
 def _p(finding: Finding) -> float:
-    return finding.decision.p if finding.decision is not None and finding.verdict.tested else math.nan
+    return finding.look.p if finding.look is not None and finding.verdict.judged else math.nan
 
 
-def replicated(entries: Iterable[Entry]) -> list[Entry]:
-    """Returns the verdicts after which three or more seeds came."""
-    return [entry for entry in entries if entry.finding.replication is not None]
-
-
-def replication_summary(entries: Sequence[Entry]) -> str:
-    """Sentences on replication: verdicts, those with enough later seeds, and what these say."""
-    again, verdicts = replicated(entries), sum(entry.finding.verdict.decided for entry in entries)
-    if not again:
-        return f"After none of {verdicts} verdicts came three or more seeds."
-    counts = _counts(again)
-    found = ", ".join(f"{counts[says]} {says}" for says in Replicated)
-    text = f"After {len(again)} of {verdicts} verdicts came three or more training seeds: {found}."
-    shares = effect_shares(again)
-    if not shares:
-        return text
-    return f"{text} The effect that later seeds show is {median(shares):.2f} times that of the verdict (the median)."
-
-
-def effect_shares(entries: Iterable[Entry]) -> list[float]:
-    """Returns, for verdicts that are a difference from 0, the later effect as a share of the one that was decided on.
-
-    An effect that had to be large to be seen so early shrinks afterwards: shares below 1.
-    """
-    found = []
-    for entry in entries:
-        replication, decision = entry.finding.replication, entry.finding.decision
-        sided = entry.finding.claim.is_ in ("above", "below") and entry.finding.verdict is not Verdict.NO_DIFFERENCE
-        if replication is not None and decision is not None and sided and math.isfinite(replication.effect.effect):
-            found.append(replication.effect.effect / decision.effect.effect)
-    return found
-
-
-def replication_table(entries: Sequence[Entry]) -> list[str]:
-    """Returns the summary, what later seeds say by the look that decided, and each verdict that is not borne out."""
-    again = replicated(entries)
-    lines = [replication_summary(entries), "", *md.head(["verdicts after", *Replicated, "later effect, median share"])]
-    groups = [(f"{look} seeds", [look]) for look in SPENT if look < MANY]
-    groups.append((f"{MANY} seeds or more", [look for look in SPENT if look >= MANY]))
-    for words, looks in groups:
-        group = [entry for entry in again if len(entry.finding.seeds) in looks]
-        counts = _counts(group)
-        shares = effect_shares(group)
-        share = f"{median(shares):.2f} of {len(shares)}" if shares else "—"
-        lines.append(md.row([words, *(str(counts[says]) for says in Replicated), share]))
-    doubtful = [
-        entry
-        for entry in again
-        if entry.finding.replication and entry.finding.replication.says is not Replicated.BORNE_OUT
-    ]
-    if doubtful:
-        lines += ["", *md.head([Replicated.NOT_BORNE_OUT, "scale", "verdict", "at the verdict", "later seeds"])]
-        lines += [_doubt(entry) for entry in doubtful]
-    return lines
-
-
-def _counts(entries: Iterable[Entry]) -> Counter[Replicated]:
-    return Counter(entry.finding.replication.says for entry in entries if entry.finding.replication is not None)
-
-
-def _doubt(entry: Entry) -> str:
-    f = entry.finding
-    assert f.found is not None
-    assert f.replication is not None
-    return md.row(
-        [
-            f"{f.claim.statement} ({md.code(entry.experiment)})",
-            f"`{entry.preset}`",
-            entry.said,
-            effect_words(f.found, f.seeds),
-            effect_words(f.replication.effect, f.replication_seeds),
-        ]
-    )
-
-
-def stale_citations(text: str, entries: Sequence[Entry]) -> Iterator[str]:
+def stale_citations(text: str, rows: Iterable[Row]) -> Iterator[str]:
     """Yields a sentence for each verdict that a text cites and that is another one now, or does not exist."""
-    verdicts = {(e.experiment, e.finding.claim.statement, e.preset): e.finding.verdict for e in entries}
+    verdicts = {(row["experiment"], row["claim"], row["preset"]): row["verdict"] for row in rows}
     for name, statement, preset, cited in CITES.findall(text):
         now = verdicts.get((name, statement, preset))
         if now is None:
             yield f"{name} has no claim '{statement}' that was run at {preset}, which a paragraph cites"
         elif now != cited:
-            yield f"{name}, '{statement}', is {now} at {preset}, and a paragraph cites it as {cited}"
+            yield f"{name}, '{statement}', is '{now}' at {preset}, and a paragraph cites it as '{cited}'"

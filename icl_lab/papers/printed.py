@@ -1,11 +1,22 @@
 """The printed numbers of an experiment: where they stand in a table of ``icl_lab.published``, and what they are."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from icl_lab import published
+from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue, UnknownName
-from icl_lab.papers.schema import PRINTED, Experiment, Printed, Quantity, Variant
+from icl_lab.papers.schema import PRINTED, Claim, Experiment, Printed, Quantity, Variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """Printed effect of a claim on its own cells: left - right, or the logarithm of their ratio; and its source."""
+
+    value: float
+    source: str
 
 
 def rows(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:
@@ -43,6 +54,32 @@ def numbers(experiment: Experiment, side: Quantity) -> list[float]:
     if lacking:
         raise BadValue(f"'{side.of}' is printed at {where.axis} {_list(known[name])}, not at {_list(lacking)}.")
     return [float(known[name][value]) for value in side.cells[where.axis]]
+
+
+def effect(experiment: Experiment, claim: Claim, scale: Scale, headline: str) -> Effect | None:
+    """Returns the printed effect of a claim on its own cells, on its scale; None where no paper prints it.
+
+    It is the one that the claim names, else that of the printed rows of both sides, if these are printed at all of the
+    claim's cells and its metric is the ``headline``. Raises ``BadValue`` where the claim names it on another scale.
+    """
+    if (named := claim.printed) is not None:
+        value = named.ratio if scale == "log-ratio" else named.difference
+        if value is None:
+            wanted = "ratio" if scale == "log-ratio" else "difference"
+            raise BadValue(f"'{claim.statement}': its printed effect must be a {wanted}, as it is compared here.")
+        return Effect(value=math.log(value) if scale == "log-ratio" else value, source=named.source)
+    sides = [Quantity(f"{PRINTED}{side.of}", side.cells) for side in (claim.left, claim.right)]
+    if experiment.printed is None or claim.metric not in ("", headline):
+        return None
+    try:
+        left, right = ([*map(_on(scale), numbers(experiment, side))] for side in sides)
+    except (BadValue, UnknownName, ValueError):  # a side or a cell is not printed, or printed as 0 or no number
+        return None
+    return Effect(value=fmean(left) - fmean(right), source=experiment.printed.table)
+
+
+def _on(scale: Scale) -> Callable[[float], float]:
+    return math.log if scale == "log-ratio" else float
 
 
 def doubts(experiment: Experiment) -> list[str]:

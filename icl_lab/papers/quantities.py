@@ -121,7 +121,7 @@ def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()
             return None
         reference = side.of.startswith("reference:")
         errors = finished.errors_of_reference(side.of, cells) if reference else finished.errors(side.of, seed)
-        if errors is None:
+        if errors is None or not errors.keeps(cells):
             return None
         means = resampled(np.stack([errors.at(cell).numpy() for cell in cells]), seed=0)
         return np.asarray((np.log(means) if task.log_scale else means).mean(axis=1))
@@ -142,6 +142,20 @@ def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()
         resolution=step,
         exploratory_seeds=exploratory,
     )
+
+
+def reference(finished: Finished, claim: Claim, side: Quantity, name: str, seed: int) -> float:
+    """Returns the error of a reference predictor in the cells of a side, on the prompts of that side's run.
+
+    Its mean logarithm where ratios are compared; infinity where the run's grid does not hold it.
+    """
+    cells = cells_of(claim, side, finished.spec(claim.left.of), finished.task, finished.fixed(side.of))
+    grid, _ = finished.measured(side.of, seed)
+    which = {"attn": f"reference:{name}", "metric": claim.metric or finished.task.headline}
+    try:
+        return _mean(grid.values_at([{**which, **cell} for cell in cells or ()]), finished.task.log_scale)
+    except KeyError:
+        return math.inf
 
 
 def _apart(seeds: Sequence[int], exploratory: Sequence[int]) -> tuple[list[int], list[int]]:

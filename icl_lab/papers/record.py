@@ -1,7 +1,7 @@
 """``results/claims.csv``: every number that a verdict of the repository rests on, so that only what changed is judged.
 
-One row a claim and scale: the columns of ``ledger.table_csv``, the verdict in words, the specifications of its models,
-and the checksum of what it was judged from.
+One row a claim and scale: the columns of ``ledger.table_csv``, verdict and effect in words, the specifications of its
+models, and the checksum of what it was judged from.
 """
 
 import csv
@@ -11,28 +11,31 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from icl_lab.comparison import blocks
 from icl_lab.errors import RunFailed
-from icl_lab.papers import claims, cost, folders, ledger
+from icl_lab.evidence.layer import INDEX, OWN
+from icl_lab.papers import claims, cost, folders, ledger, registration
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
-from icl_lab.papers.ledger import Entry
+from icl_lab.papers.ledger import Entry, Row
 from icl_lab.papers.schema import Experiment
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import RECORD
 
 NAME = "claims.csv"
-VERSION = 1  # raised when claims are judged otherwise than before from the same numbers
+RUNS = "runs"  # of a results folder
+VERSION = 2  # raised when claims are judged otherwise than before from the same numbers
 JUDGED_FROM = "judged_from"
 
-Row = Mapping[str, str]
 Recorded = Mapping[tuple[str, str], Sequence[Row]]  # by experiment and preset
 
 
 def checksum(name: str, experiment: Experiment, store: Store, preset: str) -> str:
     """SHA-256, shortened, of what an experiment's claims are judged from: its file, finished runs and studies."""
     finished = Finished(experiment, store, preset)
-    parts: list[object] = [VERSION, experiment.sha256]
+    registered = sorted((claim, time.isoformat()) for claim, time in experiment.registered.items())
+    parts: list[object] = [VERSION, experiment.sha256, registered, claims.seed_correlation(store)]
     for variant in experiment.variants:
         spec = finished.specs[variant.name]
         for seed in sorted(store.seeds(spec)):
@@ -63,6 +66,24 @@ def stored(store: Store) -> dict[tuple[str, str], list[Row]]:
     return found
 
 
+def basis(files: Path, store: Store) -> str:
+    """SHA-256, shortened, of all that the record is judged from: experiment files, the evidence, its studies.
+
+    Empty where the evidence is not all, since the results folder has runs or studies of its own.
+    """
+    if store.layer is None or any((store.root / name).exists() for name in (RUNS, OWN)):
+        return ""
+    results = store.layer.root.parent
+    paths = [*sorted(files.glob("*.toml")), files / registration.NAME, store.layer.root / INDEX]
+    paths += sorted(results.glob(f"experiments/*/{RECORD}"))
+    sums = [[path.name, path.parent.name, _sha256(path)] for path in paths]
+    return hashlib.sha256(json.dumps([VERSION, sums]).encode()).hexdigest()[:16]
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+
+
 def current(name: str, experiment: Experiment, store: Store, preset: str, rows: Sequence[Row]) -> bool:
     """True where the rows of an experiment at a scale are about its present claims, judged from what is there now."""
     if [row["claim"] for row in rows] != [claim.statement for claim in experiment.claims]:
@@ -71,10 +92,22 @@ def current(name: str, experiment: Experiment, store: Store, preset: str, rows: 
     return sums == {checksum(name, experiment, store, preset)}
 
 
-def text(name: str, experiment: Experiment, rows: Sequence[Row]) -> list[str]:
-    """Lines of ``claims.text``, from the record."""
-    verdicts = ((row["verdict"], row["words"], row["outlook"]) for row in rows)
-    return claims.lines(name, experiment, verdicts)
+def everything(files: Path, store: Store, presets: Iterable[str]) -> tuple[list[Row], dict[str, list[str]]]:
+    """Returns the verdicts on all claims at the presets at which there are runs, and remarks by experiment.
+
+    Where the repository's evidence is all there is and no file has changed since, the record is read as it is.
+    """
+    recorded, known = stored(store), claims.recorded_basis(store)
+    there, found, remarks = [preset for preset in presets if store.has(preset)], list[Row](), dict[str, list[str]]()
+    if known and known == basis(files, store):
+        return [row for (_, preset), rows in recorded.items() if preset in there for row in rows], {}
+    costs = {preset: cost.Costs(store, preset) for preset in there}
+    for name in experiments.names(files):
+        for preset in there:
+            _, notes, judged_rows = rows(name, files, store, preset, recorded, costs[preset])
+            found += judged_rows
+            remarks.setdefault(name, []).extend(f"  {preset}: {note}" for note in notes)
+    return found, remarks
 
 
 def rows(
@@ -86,8 +119,7 @@ def rows(
     if known and current(name, made, store, preset, known):
         return made, [*left_out, *claims.remarks(name, made, store, preset)], known
     made, left_out, found = claims.stored(name, files, store, preset, costs)
-    entries = [Entry(experiment=name, paper=made.paper, preset=preset, finding=each) for each in found]
-    return made, left_out, judged(entries)
+    return made, left_out, judged(ledger.of(name, made, preset, found))
 
 
 def judged(entries: Iterable[Entry]) -> list[dict[str, str]]:
@@ -96,28 +128,40 @@ def judged(entries: Iterable[Entry]) -> list[dict[str, str]]:
     rows = list(csv.DictReader(io.StringIO(ledger.table_csv(judged_entries))))
     for row, entry in zip(rows, judged_entries, strict=True):
         specs = " ".join(f"{spec}->{swap}" if swap else spec for spec, swap in entry.finding.about)
-        row |= {"words": entry.finding.words, "specs": specs}
+        row |= {"verdict": entry.finding.verdict_words, "words": entry.finding.words, "specs": specs}
     return rows
 
 
-def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> str:
-    """Judges all claims at all scales at which there are runs, and returns the record; trains nothing."""
-    table = list[dict[str, str]]()
-    for preset in presets:
-        if store.has(preset):
-            entries = ledger.at(files, store, preset)
-            sums = _checksums(entries, files, store, preset)
-            table += [row | {JUDGED_FROM: sums[row["experiment"]]} for row in judged(entries)]
-    if not table:
+def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> dict[str, str]:
+    """Judges all claims at all scales at which there are runs, and returns the record's files; trains nothing.
+
+    The correlation of seeds within a block is measured on the same claims, and enters their intervals.
+    """
+    here = [preset for preset in presets if store.has(preset)]
+    entries = [entry for preset in here for entry in ledger.at(files, store, preset, 0.0)]
+    if not entries:
         raise RunFailed(f"no run of an experiment is stored in {store.root} or in the evidence: nothing to record.")
+    samples = [(each.finding.gaps, each.finding.blocks) for each in entries if each.finding.blocks]
+    found = blocks.correlation(samples)
+    if found > 0:  # NaN where no claim has several blocks
+        entries = [entry for preset in here for entry in ledger.at(files, store, preset, found)]
+    entries = ledger.rated(entries)
+    sums = _checksums(entries, files, store)
+    table = judged(entries)
+    for row in table:
+        row[JUDGED_FROM] = sums[row["experiment"], row["preset"]]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
-    return text.getvalue()
+    several = sum(len(set(names)) > 1 for _, names in samples)
+    made = [["basis", "several_blocks", "correlation"], [basis(files, store), several, f"{found:.3f}"]]
+    return {NAME: text.getvalue(), claims.BASIS: "".join(",".join(map(str, line)) + "\n" for line in made)}
 
 
-def _checksums(entries: Iterable[Entry], files: Path, store: Store, preset: str) -> dict[str, str]:
-    names = dict.fromkeys(entry.experiment for entry in entries)
-    made = {name: experiments.fitting(experiments.load(name, files), preset)[0] for name in names}
-    return {name: checksum(name, each, store, preset) for name, each in made.items()}
+def _checksums(entries: Iterable[Entry], files: Path, store: Store) -> dict[tuple[str, str], str]:
+    found = dict[tuple[str, str], str]()
+    for name, preset in dict.fromkeys((entry.experiment, entry.preset) for entry in entries):
+        made = experiments.fitting(experiments.load(name, files), preset)[0]
+        found[name, preset] = checksum(name, made, store, preset)
+    return found

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import Meta
 
 from icl_lab import analyses, normalizers
 from icl_lab.analyses import frame
-from icl_lab.comparison.sequential import Relation
+from icl_lab.comparison.verdict import Relation
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, check_swap, resolve
@@ -54,13 +55,28 @@ class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cells: Cells = {}
 
 
+class PrintedEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Printed effect of a claim, left against right on the claim's cells: a ratio or a difference, and its source."""
+
+    source: str
+    ratio: float | None = None
+    difference: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.ratio is None) == (self.difference is None):
+            raise ValueError("a printed effect is either a ratio or a difference")
+        if self.ratio is not None and not 0 < self.ratio < math.inf:
+            raise ValueError(f"a printed ratio must be finite and > 0, got {self.ratio:g}")
+
+
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A sentence that says that one quantity is below another, above it, equal to it, or not below or above it.
 
-    ``margin`` is the difference (a ratio above 1 where ratios are compared) that counts as none, with its reason in
-    ``because``. A model that has not learned its task is not judged far from training, unless ``ungated`` says why.
-    ``suggested_by`` names, for a preset, the training seeds whose results led to the claim: others judge it there,
-    since what was picked for being seen in some results is seen in them too often.
+    ``printed`` is the effect that a paper prints for it, where its experiment's printed rows do not tell it
+    (``papers/printed.py``). ``margin`` is the difference (a ratio above 1 where ratios are compared) that counts as
+    none, with its reason in ``because``. A model that has not learned its task is not judged far from training, unless
+    ``ungated`` says why. ``suggested_by`` names, for a preset, training seeds whose results led to the claim: others
+    judge it there, since what was picked for being seen in some results is seen in them too often.
     """
 
     statement: str
@@ -69,6 +85,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_: Relation = msgspec.field(name="is")
     right: Quantity
     published: str = ""
+    printed: PrintedEffect | None = None
     scale: str = ""
     metric: str = ""  # the analysis' own, unless named
     margin: float | None = None
@@ -128,6 +145,9 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     set: Settings = []
     printed: Printed | None = None
     sha256: str = ""  # of the file, as it was read
+    registered: dict[
+        str, datetime
+    ] = {}  # the time of a claim's registration by its digest, as its folder's record says
 
     def spec(self, variant: Variant, preset: str, settings: Sequence[str] = ()) -> RunSpec:
         """Resolves a variant; ``settings`` come last, so that a user's wish stands above the file."""

@@ -207,16 +207,16 @@ def _claims_section(found: Sequence[Finding], preset: str) -> Section:
             [
                 f.claim.statement,
                 f.claim.where,
-                f.claim.published,
+                f.printed_words or f.claim.published,
                 f.words,
-                f.verdict.upper() if f.found else f.verdict,
+                f.verdict_words,
                 f.outlook,
             ]
         )
         for f in found
     ]
-    head = ["claim", "where", "published", f"here, at {preset}", "verdict at this scale", "what would decide it"]
-    note = f"Left over right, as the claim names them, over the training seeds that both have. {verdicts.RULE}"
+    head = ["claim", "where", "printed", f"ours, at {preset}", "verdict at this scale", "what would decide it"]
+    note = f"Left over right, as the claim names them, over the training seeds that both have. {verdicts.EXPLAINED}"
     scales = list(dict.fromkeys(f"Published at: {f.claim.scale}." for f in found if f.claim.scale))
     return Section("Claims", Table(head, rows, words=True), [note, *scales])
 

@@ -1,39 +1,41 @@
-"""Verdict on a claim from two rows of numbers, one number a training seed."""
+"""Finding on a claim: its verdict, from two rows of numbers, one number a training seed."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import false_discovery_control
 
-from icl_lab.comparison import replication, sequential
-from icl_lab.comparison.replication import Replication
-from icl_lab.comparison.sequential import Decision
+from icl_lab.comparison import blocks, sequential
+from icl_lab.comparison.sequential import Look
 from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
-from icl_lab.comparison.verdict import Replicated, Verdict
+from icl_lab.comparison.verdict import Relation, State, Verdict, agrees, direction_of, settled, size_of
+from icl_lab.papers.printed import Effect as PrintedEffect
 from icl_lab.papers.schema import Claim
 from icl_lab.registry import require
 
 LIKELY = 0.1  # a chance to decide a claim that is worth its seeds
+FIRST = min(sequential.SPENT)  # seeds of the first look
 
-RULE = (
-    "Supported or contradicted: the interval excludes no difference (or, where equality is claimed, lies within the "
-    "margin or wholly outside it). No difference: two one-sided tests put the effect within the margin, a ratio of "
-    "1.25 or a difference of 0.05 unless the experiment's file says otherwise. Seeds are looked at after 3, 5, 8, 12, "
-    "16, 24, 32, 48 and 64 of them; the first look that decides is the verdict, and the intervals are so wide (99 % "
-    "up to 8 seeds, then 99.5 to 99.9 %) that all looks together err in at most 5 %. They include the luck of the "
-    "test prompts; where single prompts are not kept, the most that it can be, the standard errors of both sides "
-    "added. Where a verdict does not stand that, or is open, or nothing is known of the luck, 'these prompts' stands "
-    "beside the seeds: the interval is about seeds alone, for the prompts that were asked. Inconclusive: larger "
-    "effects than the interval holds are excluded, smaller ones are not. Not learned: of the seeds of a look the "
-    "median model errs in training conditions at least a quarter as much as the best reference that reads no example, "
-    "so that the look decides nothing far out. Nothing to judge: what the claim is about did not occur in half of the "
-    "seeds or more; where it occurred in most, the others are passed over and named. Seeds whose results suggested a "
-    "claim are left out and named. A verdict holds at its scale and says nothing about another one; where three or "
-    "more seeds came after it and do not bear it out, this is said beside it. "
+EXPLAINED = (
+    "Direction: the side on which the whole interval lies. Errors are compared, so that below is better for the left "
+    "side. Size: against the effect that the paper prints for the same cells, where it prints one: as printed (it lies "
+    "in the interval), smaller, larger, or excluded (the interval has another direction, or none); else against the "
+    "margin of no difference, a ratio of 1.25 or a difference of 0.05 unless the claim says otherwise. Not told: the "
+    "interval allows for more than one of these. Seeds are looked at after 3, 5, 8, 12, 16, 24, 32, 48 and 64 of them; "
+    "the interval is that of the last look, and so wide (99 % up to 8 seeds, then 99.5 to 99.9 %) that the intervals "
+    "of all looks together hold the effect with 95 %. It includes the variance over test prompts; where the errors of "
+    "single prompts are not kept, the most that it can be, the standard errors of both sides added. 'These prompts' "
+    "stands beside the seeds where nothing is known of it, or the verdict would not stand the most. Not learned: the "
+    "median model of a side errs in training conditions at least a quarter as much as the best reference that reads no "
+    "example, so that nothing is judged away from them. No better than trivial: in the cells of the claim neither side "
+    "errs less than such a reference. Nothing to judge: what the claim is about did not occur in half of the seeds or "
+    "more; where it occurred in most, the others are passed over and named. Exploratory: seeds finished before the "
+    "claim was registered are among those that judge it, for lack of three later ones. One block: all seeds were "
+    "trained at one commit on one class of machine. A verdict holds at its scale and says nothing about another one. "
     f"{sequential.RISK}"
 )
 
@@ -44,24 +46,26 @@ class Finding:
 
     claim: Claim
     verdict: Verdict
-    decision: Decision | None = None
-    seeds: tuple[int, ...] = ()  # the training seeds that the decision rests on
+    look: Look | None = None
+    seeds: tuple[int, ...] = ()  # the training seeds that it rests on
     note: str = ""
     margin: float = math.nan
+    printed: PrintedEffect | None = None  # on the scale of the effect
     hours: float = math.nan  # of training, for one more seed of both sides
     failed: str = ""  # how many of these seeds have not learned their task
     these_prompts: bool = False  # the interval is about seeds alone: what single prompts add is not kept
     skipped_seeds: tuple[int, ...] = ()  # what the claim is about did not occur in them
     exploratory_seeds: tuple[int, ...] = ()  # finished, but their results suggested the claim: they do not judge it
-    replication: Replication | None = None  # over the seeds after the verdict; None where they are too few
-    replication_seeds: tuple[int, ...] = ()
+    exploratory: bool = False  # seeds that were finished before the claim was registered judge it
+    blocks: tuple[Hashable, ...] = ()  # of the seeds: the class of machine and the commit of their training
+    gaps: tuple[float, ...] = ()  # effect of each seed
     about: tuple[tuple[str, str], ...] = ()  # the hashes of the trainings that it hangs on, each with the rule put in
     study: Path | None = None  # the folder of the analysis that it is read from; None where grids of runs tell
 
     @property
-    def found(self) -> Effect | None:
+    def effect(self) -> Effect | None:
         """The effect at the look that the verdict rests on; None where nothing was run."""
-        return None if self.decision is None else self.decision.effect
+        return None if self.look is None else self.look.effect
 
     @property
     def runs(self) -> list[tuple[str, str, int]]:
@@ -69,112 +73,174 @@ class Finding:
         return [(*test, seed) for test in self.about for seed in self.seeds]
 
     @property
+    def decided(self) -> bool:
+        """True if the interval answers the claim, so that no further seed is needed."""
+        return self._of_interval(settled)
+
+    @property
+    def agrees(self) -> bool | None:
+        """True if the interval shows what the claim says, False if the opposite, None if neither."""
+        return agrees(*self._interval) if self.decided else None
+
+    @property
+    def open(self) -> bool:
+        """True if further seeds may decide it."""
+        few = self.verdict.state in (State.FEW_SEEDS, State.NOT_RUN)
+        return few or (self.verdict.judged and not self.decided)
+
+    @property
+    def _interval(self) -> tuple[Relation, float, float, float]:
+        assert self.effect is not None
+        return self.claim.is_, self.margin, self.effect.low, self.effect.high
+
+    def _of_interval(self, told: Callable[[Relation, float, float, float], object]) -> bool:
+        return self.verdict.judged and bool(told(*self._interval))
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict in words, with the margin where that is what the effect was held against."""
+        scale = "log-ratio" if self.effect is None else self.effect.scale
+        return self.verdict.words(self.margin, scale)
+
+    @property
     def words(self) -> str:
-        """The effect with its interval, a ratio or a difference, and the seeds."""
-        exploratory = f"suggested by {span(self.exploratory_seeds)}, left out" if self.exploratory_seeds else ""
-        if self.found is None:
-            return "; ".join(filter(None, (self.note, exploratory)))
-        effect = effect_words(self.found, self.seeds) + ", these prompts" * self.these_prompts
+        """The effect with its interval, a ratio or a difference, the seeds, and what limits it."""
+        early = self.exploratory_seeds
+        before = f"{span(early)} suggested it or came before it, left out" if early else ""
+        if self.effect is None:
+            return "; ".join(filter(None, (self.note, before)))
+        effect = effect_words(self.effect, self.seeds) + ", these prompts" * self.these_prompts
         skipped = f"nothing to judge in {span(self.skipped_seeds)}" if self.skipped_seeds else ""
-        replication = ""
-        if self.replication is not None and self.replication.says is not Replicated.BORNE_OUT:
-            later = effect_words(self.replication.effect, self.replication_seeds)
-            replication = f"{self.replication.says} by later seeds: {later}"
-        return "; ".join(filter(None, (effect, self.note, self.failed, exploratory, skipped, replication)))
+        exploratory = "exploratory" if self.exploratory else ""
+        block = "one block" if len(set(self.blocks)) == 1 and len(self.seeds) >= FIRST else ""
+        return "; ".join(filter(None, (effect, self.note, self.failed, before, skipped, exploratory, block)))
+
+    @property
+    def printed_words(self) -> str:
+        """The printed effect on the same cells; empty where there is none."""
+        if self.printed is None:
+            return ""
+        ratio = self.effect is not None and self.effect.scale == "log-ratio"
+        return f"{math.exp(self.printed.value) if ratio else self.printed.value:.3g}"
 
     @property
     def more(self) -> int | None:
         """Further seeds that would decide an open claim, were effect and spread to stay; None where none would."""
-        aim = self._look(len(self.seeds))
+        aim = self._look_that_decides(len(self.seeds))
         return None if aim is None else aim - len(self.seeds)
 
     @cached_property
     def chance(self) -> float:
         """The chance that up to 64 seeds decide an open claim."""
-        if self.decision is None or self.verdict is not Verdict.INCONCLUSIVE:
+        if self.look is None or not self.verdict.judged or self.decided:
             return 0.0
-        effect, have = self.decision.effect, len(self.seeds)
+        effect, have = self.look.effect, len(self.seeds)
         return sequential.chance_to_decide(
-            self.claim.is_, effect.effect, self.decision.deviation, self.margin, have, effect.prompts_error
+            self.claim.is_, effect.effect, self.look.deviation, self.margin, have, effect.prompts_error
         )
 
     @property
     def outlook(self) -> str:
         """Outlook of an open claim in words: seeds and hours of one core, or more test prompts."""
-        few = self.decision is not None and self.verdict is Verdict.INCONCLUSIVE
-        if self.verdict is Verdict.ONE_SEED or (few and len(self.seeds) < min(sequential.SPENT)):
-            return f"{_more(min(sequential.SPENT) - len(self.seeds))} for a first look"
-        if self.verdict is not Verdict.INCONCLUSIVE or self.decision is None:
+        if self.verdict.state is State.FEW_SEEDS:
+            return f"{_more(FIRST - len(self.seeds))} for a first look"
+        if not self.open or self.look is None:
             return ""
         if (more := self.more) is not None:
             cost = "" if math.isnan(self.hours) else f", {more * self.hours:.2g} h of one core"
             return f"about {_more(more)}{cost}"
-        enough = self._look(0, all_prompts=True)
+        enough = self._look_that_decides(0, all_prompts=True)
         if enough is not None:
             return f"more test prompts, then about {enough} seeds"
         perhaps = f", or with a chance of {self.chance:.0%} fewer" if self.chance >= LIKELY else ""
         return f"more than {max(sequential.SPENT)} seeds{perhaps}"
 
-    def _look(self, beyond: int, *, all_prompts: bool = False) -> int | None:
+    def _look_that_decides(self, beyond: int, *, all_prompts: bool = False) -> int | None:
         """The look beyond so many seeds that would decide an open claim, on these test prompts or on all there are."""
-        if self.decision is None or self.verdict is not Verdict.INCONCLUSIVE or math.isnan(self.decision.deviation):
+        if self.look is None or not self.verdict.judged or self.decided or math.isnan(self.look.deviation):
             return None
-        relation, effect, spread = self.claim.is_, self.decision.effect, self.decision.deviation
-        prompts_error = (0.0, 0.0) if all_prompts else effect.prompts_error
-        return sequential.seeds_to_decide(relation, effect.effect, spread, self.margin, beyond, prompts_error)
+        effect, prompts_error = self.look.effect, (0.0, 0.0) if all_prompts else self.look.effect.prompts_error
+        return sequential.seeds_to_decide(
+            self.claim.is_, effect.effect, self.look.deviation, self.margin, beyond, prompts_error
+        )
 
 
 def _more(seeds: int) -> str:
     return f"{seeds} more seed{'s' * (seeds > 1)}"
 
 
-def judge(
-    claim: Claim,
-    seeds: Sequence[int],
-    left: Sequence[float],
-    right: Sequence[float],
-    scale: Scale,
-    noise: Callable[[int], Evaluation | None] = lambda seeds: None,
-    resolution: float = 0.0,
-    unlearned: Callable[[int], str] = lambda seeds: "",
-    hours: float = math.nan,
-) -> Finding:
-    """Judges a claim about two quantities, one number a training seed each, paired by position.
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Both sides of a claim: one number a training seed each, and what is known of their errors.
 
-    ``unlearned`` says of the first so many seeds why a side has not learned its task in training conditions; a look at
-    these decides nothing. Nor is anything judged where a value is not finite, because a training diverged or an answer
-    overflowed: no seed is left out for that.
+    ``unlearned`` says of the first so many seeds why nothing may be judged from them, ``noise`` how far the effect over
+    them hangs on test prompts; ``blocks`` names the block of each seed, where known.
     """
+
+    seeds: Sequence[int]
+    left: Sequence[float]
+    right: Sequence[float]
+    scale: Scale
+    noise: Callable[[int], Evaluation | None] = lambda seeds: None
+    resolution: float = 0.0
+    unlearned: Callable[[int], str] = lambda seeds: ""
+    blocks: Sequence[Hashable] = ()
+    correlation: float = 0.0  # of seeds within a block, as the ledger tells it
+
+    @property
+    def gaps(self) -> list[float]:
+        """Effect of each seed: left - right, or the logarithm of their ratio."""
+        pairs = zip(self.left, self.right, strict=True)
+        return [math.log(a) - math.log(b) if self.scale == "log-ratio" else a - b for a, b in pairs]
+
+
+def judge(claim: Claim, evidence: Evidence, printed: PrintedEffect | None = None, hours: float = math.nan) -> Finding:
+    """Judges a claim from its ``evidence``, at the last look that the seeds allow.
+
+    Where a side has not learned its task in training conditions, nothing is judged far from them. Nor is anything where
+    a value is not finite, because a training diverged or an answer overflowed: no seed is left out for that.
+    """
+    seeds, left, right = evidence.seeds, evidence.left, evidence.right
     lost = [
         (side.of, [seed for seed, value in zip(seeds, values, strict=True) if not math.isfinite(value)])
         for side, values in ((claim.left, left), (claim.right, right))
     ]
     if any(lost_seeds for _, lost_seeds in lost):
         which = "; ".join(f"{of}: {span(lost_seeds)}" for of, lost_seeds in lost if lost_seeds)
-        lacks = unlearned(len(seeds))
+        lacks = evidence.unlearned(len(seeds))
+        state = State.NOT_LEARNED if lacks else State.NOTHING_TO_JUDGE
         why = lacks or f"answers that are no finite numbers ({which})"
-        verdict = Verdict.NOT_LEARNED if lacks else Verdict.INCONCLUSIVE
-        return Finding(claim=claim, verdict=verdict, seeds=tuple(seeds), note=why)
-    margin = margin_of(claim, scale)
-    decision = sequential.decide(
-        claim.is_, left, right, scale, margin, noise, resolution, lambda count: not unlearned(count)
+        return Finding(claim=claim, verdict=Verdict(state=state), seeds=tuple(seeds), note=why)
+    margin = margin_of(claim, evidence.scale)
+    look = sequential.look(
+        left, right, evidence.scale, evidence.noise, evidence.resolution, partial(_inflation, evidence)
     )
-    used = tuple(seeds[: decision.seeds])
-    lacks = "" if decision.verdict.decided else unlearned(decision.seeds)
-    alone = Verdict.ONE_SEED if len(seeds) == 1 else decision.verdict
-    verdict = Verdict.NOT_LEARNED if lacks else alone
-    repeated = replication.replicate(claim.is_, margin, decision, left, right, resolution)
+    used, effect = tuple(seeds[: look.seeds]), look.effect
+    lacks = evidence.unlearned(look.seeds)
+    if lacks:
+        verdict = Verdict(state=State.NOT_LEARNED)
+    elif len(seeds) < FIRST:
+        verdict = Verdict(state=State.FEW_SEEDS)
+    else:
+        size = size_of(effect.low, effect.high, margin, None if printed is None else printed.value)
+        verdict = Verdict(state=State.JUDGED, direction=direction_of(effect.low, effect.high), size=size)
     return Finding(
         claim=claim,
         verdict=verdict,
-        decision=decision,
+        look=look,
         seeds=used,
         note=lacks,
         margin=margin,
+        printed=printed,
         hours=hours,
-        replication=repeated,
-        replication_seeds=tuple(seeds[decision.seeds :]) if repeated is not None else (),
+        blocks=tuple(evidence.blocks[: look.seeds]),
+        gaps=tuple(evidence.gaps[: look.seeds]),
     )
+
+
+def _inflation(evidence: Evidence, seeds: int) -> float:
+    """Factor on the standard error over the first so many seeds, for their correlation within blocks."""
+    return blocks.inflation(evidence.blocks[:seeds], evidence.correlation) if evidence.blocks else 1.0
 
 
 def margin_of(claim: Claim, scale: Scale) -> float:

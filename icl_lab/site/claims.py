@@ -5,18 +5,17 @@ Verdicts of the repository's runs are read from ``results/claims.csv``; others a
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from icl_lab.comparison.verdict import Verdict
+from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid
 from icl_lab.papers import cost, folders, headlines, ledger, quantities, record, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
-from icl_lab.papers.record import Row
+from icl_lab.papers.ledger import Row
 from icl_lab.papers.schema import Claim, Experiment, Quantity
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -25,16 +24,6 @@ from icl_lab.site.comparisons import Comparison
 from icl_lab.site.names import address
 from icl_lab.site.specifications import Grids, Told
 
-# In words of one kind each, so that colours are never all that tells verdicts apart.
-TONES = {
-    Verdict.SUPPORTED: "yes",
-    Verdict.CONTRADICTED: "no",
-    Verdict.NO_DIFFERENCE: "same",
-    Verdict.INCONCLUSIVE: "open",
-    Verdict.ONE_SEED: "open",
-    Verdict.NOT_LEARNED: "open",
-    Verdict.NOTHING_TO_JUDGE: "none",
-}
 FEW = 12  # claims that the first page shows where none of the headline ones was tested
 
 
@@ -49,7 +38,6 @@ class Judged:
     row: Row
     left: Sequence[float] = ()
     right: Sequence[float] = ()
-    q: float = math.nan  # the false discovery rate at which it is among the discoveries of its scale
 
     @property
     def anchor(self) -> str:
@@ -63,19 +51,32 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict, as the record names it."""
-        return Verdict(self.row["verdict"])
+        """The verdict, as the record holds it."""
+        return ledger.verdict_of(self.row)
+
+    @property
+    def agrees(self) -> bool | None:
+        """True if the interval agrees with the claim, False if it shows the opposite, None if neither."""
+        return ledger.agrees(self.row)
 
     @property
     def said(self) -> str:
-        """The verdict, marked where it may be a false discovery among so many."""
-        doubtful = self.verdict.decided and self.q > ledger.RATE
-        return f"{self.verdict} (alone)" if doubtful else self.verdict
+        """The verdict in words, with a warning where it may be a chance find among so many."""
+        return ledger.verdict_words(self.row)
 
     @property
     def tone(self) -> str:
-        """The tone in which its verdict is shown."""
-        return TONES.get(self.verdict, "open")
+        """The tone in which its verdict is shown: words of one kind each, so that colours never tell it alone."""
+        if not self.verdict.judged:
+            return "none" if self.verdict.state is State.NOTHING_TO_JUDGE else "open"
+        if self.agrees is not None:
+            return "yes" if self.agrees else "no"
+        return "same" if self.row["decided"] else "open"
+
+    @property
+    def printed(self) -> str:
+        """The printed effect on the same cells; empty where there is none."""
+        return ledger.printed_words(self.row)
 
     @property
     def seeds(self) -> list[int]:
@@ -163,20 +164,20 @@ class Claims:
     first: Sequence[Judged] = ()
     comparisons: Sequence[Comparison] = ()
     why_none: str = ""
-    rule: str = field(default=verdicts.RULE, repr=False)
+    explained: str = field(default=verdicts.EXPLAINED, repr=False)
 
     @property
     def summary(self) -> str:
-        """Count of each verdict among those shown first, in the order of what they decide."""
-        counts = Counter(each.verdict for each in self.first)
-        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in TONES if counts[verdict])
+        """Count of the verdicts among those shown first."""
+        return ledger.tally_of(each.row for each in self.first)
 
     @property
     def tally(self) -> str:
-        """Count of each verdict, over all scales."""
-        counts = Counter(each.verdict for each in self.all)
-        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-        return f"{len({(each.experiment, each.claim.statement) for each in self.all})} claims, {told}"
+        """Count of the verdicts over all scales, those of theory apart."""
+        empirical = [each for each in self.all if not each.row["theory"]]
+        told = ledger.tally_of(each.row for each in empirical)
+        theory = len(self.all) - len(empirical)
+        return f"Over all scales {told}" + f". Beside them {theory} of theory" * bool(theory)
 
     def by(self, what: str) -> dict[str, list[Judged]]:
         """Returns the claims by a field of theirs (``experiment``, ``preset``), or by the ``paper`` that makes them."""
@@ -214,7 +215,7 @@ def judged(store: Store, files: Path, told: Told = lambda *_: None, grids: Grids
             made = experiments.load(name, files)
             for preset in there if made.claims else ():
                 fitting, _, rows = record.rows(name, files, store, preset, known, costs[preset])
-                if any(row["verdict"] != Verdict.NOT_RUN for row in rows):
+                if any(row["state"] != State.NOT_RUN for row in rows):
                     here, compared = _with_values(name, fitting, store, preset, rows, grids)
                     found, beside = found + here, beside + compared
             told("reading claims", number, len(names), name)
@@ -236,7 +237,7 @@ def _with_values(
     studied = folders.Studies(finished, analysis, places)
     found = []
     for claim, row in zip(made.claims, rows, strict=True):
-        if row["verdict"] == Verdict.NOT_RUN:
+        if row["state"] == State.NOT_RUN:
             continue
         entry = Judged(name, made, preset, claim, row)
         if entry.seeds and entry.told:
@@ -250,23 +251,16 @@ def _with_values(
 
 
 def _rated(found: Sequence[Judged]) -> list[Judged]:
-    """The claims with the false discovery rates that they have among those of their scale."""
-    rated: dict[tuple[str, str, str], float] = {}
-    for preset in {each.preset for each in found}:
-        here = [each for each in found if each.preset == preset]
-        p = [float(each.row["p"] or "nan") if each.verdict.tested else math.nan for each in here]
-        for each, q in zip(here, verdicts.rates(p), strict=True):
-            rated[each.experiment, preset, each.claim.statement] = q
-    return [replace(each, q=rated[each.experiment, each.preset, each.claim.statement]) for each in found]
+    """The claims with the false discovery rates that they have among all of them; theory has none."""
+    tested = (each.verdict.judged and not each.row["theory"] for each in found)
+    p = [float(each.row["p"] or "nan") if test else math.nan for each, test in zip(found, tested, strict=True)]
+    return [replace(each, row={**each.row, "q": str(q)}) for each, q in zip(found, verdicts.rates(p), strict=True)]
 
 
 def _first(found: Sequence[Judged]) -> list[Judged]:
-    """The headline claims, each at the scale with most training seeds, of equals the larger one."""
-    order, strongest = list(PRESETS), dict[tuple[str, str], Judged]()
-    for each in found:
-        key = (each.experiment, each.claim.statement)
-        both = (each, strongest.get(key, each))
-        strongest[key] = max(both, key=lambda entry: (len(entry.seeds), order.index(entry.preset)))
+    """The headline claims, each at the largest scale that has a verdict."""
+    largest = {(row["experiment"], row["claim"]): row["preset"] for row in ledger.strongest([e.row for e in found])}
+    strongest = {key: e for e in found if largest[key := (e.experiment, e.claim.statement)] == e.preset}
     named: Mapping[str, Sequence[str]] = headlines.HEADLINES
     keys = [(name, statement) for name, statements in named.items() for statement in statements]
     return [strongest[key] for key in keys if key in strongest] or list(strongest.values())[:FEW]

@@ -8,9 +8,8 @@ import pytest
 
 from icl_lab.analyses import prompts
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.comparison import sequential
-from icl_lab.comparison.verdict import Verdict
-from icl_lab.papers import claims, experiment, folders
+from icl_lab.comparison.verdict import State, Verdict
+from icl_lab.papers import claims, experiment, folders, verdicts
 from icl_lab.papers.finished import Finished
 from icl_lab.runs.store import Store
 from tests.cli.test_report import TWO
@@ -119,11 +118,11 @@ def test_until_decided_trains_what_was_not_asked_before(tiny):
 def looked_at(tiny):
     """How many seeds each claim was looked at with, all of which decide nothing."""
     found = claims.stored("tiny", tiny.files, Store(tiny.runs.parent), "smoke")[2]
-    return [each.decision.seeds for each in found]
+    return [each.look.seeds for each in found]
 
 
 def test_more_seeds_of_one_variant_stand_in_a_folder_of_their_own_and_its_claims_are_read_there(tiny, monkeypatch):
-    monkeypatch.setattr(sequential, "outcome", lambda *words: Verdict.INCONCLUSIVE)
+    monkeypatch.setattr(verdicts, "settled", lambda *words: False)
     tiny("--seeds", "3")
     whole = (tiny.place / "deviant.csv").read_bytes()
     said = tiny("--seeds", "4", "--variant", "softmax")
@@ -150,7 +149,7 @@ def test_until_decided_asks_no_variant_that_no_open_claim_hangs_on(tiny, monkeyp
 
     def stored(*words):
         made, said, (first, second) = judged(*words)
-        return made, said, [first, replace(second, verdict=Verdict.SUPPORTED)]  # that of SSA
+        return made, said, [first, replace(second, verdict=Verdict(state=State.NOT_LEARNED))]  # that of SSA
 
     monkeypatch.setattr(claims, "stored", stored)
     tiny("--seeds", "2")

@@ -17,11 +17,11 @@ from icl_lab.analyses.learning import Learning
 from icl_lab.analyses.needle import Needle
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.comparison import outside
-from icl_lab.comparison.verdict import Verdict
+from icl_lab.comparison.verdict import Size, State
 from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
-from icl_lab.papers import claims, experiment, folders, ledger, printed, study
+from icl_lab.papers import claims, experiment, folders, ledger, printed, record, study
 from icl_lab.papers.experiment import state
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.quantities import combinations, from_grids
@@ -278,13 +278,13 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     made = experiment.load("small", small)
     groups = study.groups(made, lab.store, "smoke", 2, [])
     place = folders.fullest("small", lab.store, "smoke")
-    assert [f.verdict for f in claims.findings(Finished(made, lab.store, "smoke"), [place])] == [Verdict.NOT_RUN] * 3
+    assert {f.verdict.state for f in claims.findings(Finished(made, lab.store, "smoke"), [place])} == {State.NOT_RUN}
     assert state(made, lab.store, "smoke")[:2] == (0, 2)
     for runs in groups.values():
         for run in runs:
             sweep(run.spec, run.seed, lab)
     found = claims.findings(Finished(made, lab.store, "smoke"), [place])
-    assert [f.verdict for f in found] == [Verdict.NOT_LEARNED, Verdict.NOT_LEARNED, Verdict.NOT_RUN]  # sixty steps
+    assert [f.verdict.state for f in found] == [State.NOT_LEARNED, State.NOT_LEARNED, State.NOT_RUN]  # sixty steps
     assert "no cell has sigma_f=7" in found[2].words
     assert {finding.study for finding in found} == {None}  # runs tell
     assert found[0].about == ((groups["softmax"][0].spec.hash, ""),)
@@ -296,7 +296,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
         for s in (1, 10)
     )
     ratio = ((high[0] / low[0]) * (high[1] / low[1])) ** 0.5
-    assert found[0].found.ratio[0] == pytest.approx(ratio)
+    assert found[0].effect.ratio[0] == pytest.approx(ratio)
     # The variance over prompts is in the interval, that of a reference too, whose errors are measured anew.
     finished = Finished(made, lab.store, "smoke")
     grid, exact, cell = groups["softmax"][0].grid(), "reference:least-squares", {"sigma_x": 1, "sigma_f": 2}
@@ -305,11 +305,10 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     for length in (5, 12):
         there = grid.at(**cell, attn=exact, metric="mse-code", length=length)
         assert means[1, 2, length] == pytest.approx(there, rel=1e-4)
-    assert from_grids(finished, made.claims[1]).noise(2).effect == pytest.approx(found[1].found.effect)
+    assert from_grids(finished, made.claims[1]).noise(2).effect == pytest.approx(found[1].effect.effect)
     assert not any(each.these_prompts for each in found)
     other = msgspec.structs.replace(made.claims[0], metric="nmse-code")
-    (told,) = claims.findings(Finished(msgspec.structs.replace(made, claims=[other]), lab.store, "smoke"))
-    assert ", these prompts" in told.words  # what single prompts add is kept of the headline only
+    assert from_grids(finished, other).noise(2) is None  # what single prompts add is kept of the headline only
     most = from_grids(finished, other).bound(2)
     sides = [
         [
@@ -333,7 +332,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     assert "| softmax, columns moved by -1 | printed |" in text
     assert "| Errors rise | here |" in text
     page = (place / "report.html").read_text()
-    assert "NOT LEARNED" in page
+    assert "not learned" in page
     assert "<h1>A title (A paper)</h1>" in page
     assert "one column too far right" in page
     # A prompted model stands beside, on the page that is built again too, and no claim is about it.
@@ -342,27 +341,27 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     told = study.publish(made, order, groups, lab, place.with_name("beside"))
     assert "| prompted:big | 3.0 ± 0.3 |" in told
     assert told.partition("Claims")[2].partition("Made by")[0] == text.partition("Claims")[2].partition("Made by")[0]
-    record = study_folder.read(place.with_name("beside"))
-    study.rebuild(record, groups, lab, tmp_path / "again", small)
+    stored = study_folder.read(place.with_name("beside"))
+    study.rebuild(stored, groups, lab, tmp_path / "again", small)
     assert "| prompted:big | 3.0 ± 0.3 |" in (tmp_path / "again" / "table.md").read_text()
     # It can be claimed about, from where it is stored.
     (small / "asked.toml").write_text(SMALL + ASKED)
     asked = experiment.load("asked", small)
     (finding,) = claims.findings(Finished(asked, lab.store, "smoke"), [place])[-1:]
-    assert finding.found.seeds == 2
+    assert finding.effect.seeds == 2
     own = [groups["softmax"][seed].grid().at(**CELL) for seed in (0, 1)]
-    assert finding.found.ratio[0] == pytest.approx(30 / (own[0] * own[1]) ** 0.5)
+    assert finding.effect.ratio[0] == pytest.approx(30 / (own[0] * own[1]) ** 0.5)
     source = from_grids(Finished(asked, lab.store, "smoke"), asked.claims[-1])
     assert source.noise(2) is not None
     shutil.rmtree(folder)
     lacks = claims.findings(Finished(asked, lab.store, "smoke"), [place])[-1]
-    assert lacks.verdict == Verdict.NOT_RUN
+    assert lacks.verdict.state is State.NOT_RUN
     assert "no study of prompted:big is stored here" in lacks.words
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
     sweep(run.spec, 2, lab)
-    assert claims.findings(Finished(made, lab.store, "smoke"), [place])[1].found.seeds == 2
-    assert claims.findings(Finished(made, lab.store, "smoke"), [place])[0].found.seeds == 3
+    assert claims.findings(Finished(made, lab.store, "smoke"), [place])[1].effect.seeds == 2
+    assert claims.findings(Finished(made, lab.store, "smoke"), [place])[0].effect.seeds == 3
 
 
 def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
@@ -381,26 +380,22 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
     study_folder.publish(StudyRecord("deviant", {}, []), place, tables, {})
     found = claims.findings(Finished(made, Store(tmp_path), "lite"), [place])
-    assert [f.verdict for f in found] == [
-        Verdict.SUPPORTED,
-        Verdict.CONTRADICTED,
-        Verdict.CONTRADICTED,
-        Verdict.NO_DIFFERENCE,
-    ]
-    assert found[2].found.effect == pytest.approx(0.67, abs=0.05)
+    assert [f.agrees for f in found] == [True, False, False, None]
+    assert (found[3].verdict.size, found[3].decided) == (Size.WITHIN, True)
+    assert found[2].effect.effect == pytest.approx(0.67, abs=0.05)
     assert {finding.study for finding in found} == {place}
     assert {f.study for f in claims.findings(Finished(made, Store(tmp_path), "lite"), [tmp_path / "nothing"])} == {None}
     # More prompts are the same question, another position is none: nothing is read from what answers that.
     store, analysis = Store(tmp_path / "kept"), made.question()
     usual = folders.usual("ssa-table5", store, "lite")
     same, other = {"prompts": 7, "position": list(analysis.position)}, {"position": [1, 2]}
-    for options, verdict, remarks in (
-        (same, Verdict.SUPPORTED, []),
-        (other, Verdict.NOT_RUN, ["asked with position=1,2 (now 0): no claim is read from it."]),
+    for options, wanted, remarks in (
+        (same, State.JUDGED, []),
+        (other, State.NOT_RUN, ["asked with position=1,2 (now 0): no claim is read from it."]),
     ):
         study_folder.publish(StudyRecord("deviant", options, []), usual, tables, {})
         _, said, found = claims.stored("ssa-table5", FOLDER, store, "lite")
-        assert found[0].verdict == verdict
+        assert found[0].verdict.state is wanted
         assert [line.partition(" was ")[2] for line in said] == remarks
         shutil.rmtree(usual)
 
@@ -518,7 +513,7 @@ def test_what_trains_nothing_is_judged_where_it_was_asked_and_once(tmp_path, lab
     publish(files / "mine.toml", text.encode())
     made = experiment.load("mine", files)
     for preset in ("nano", "lite"):
-        assert {found.verdict for found in claims.stored("mine", files, store, preset)[2]} == {Verdict.NOT_RUN}
+        assert {found.verdict.state for found in claims.stored("mine", files, store, preset)[2]} == {State.NOT_RUN}
     members = study.groups(made, store, "lite", 3, ())
     study.publish(made, study.Order("mine", "lite"), members, lab, store.root / "experiments" / "mine-lite")
     _, said, found = claims.stored("mine", files, store, "nano")
@@ -563,10 +558,11 @@ def test_what_has_no_value_is_nothing_to_judge_and_what_is_not_there_is_not_run(
     monkeypatch.setattr(Saturation, "value", value)
     monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
     found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
-    judged = {each.claim.metric: (each.verdict, each.words) for each in found}
-    assert judged["recovered"] == (Verdict.NOTHING_TO_JUDGE, "it changed no answer")
-    assert judged["largest"] == (Verdict.NOT_RUN, "no such cell")
-    assert "NOTHING TO JUDGE " in "\n".join(claims.text("saturation-every", made, found))
+    judged = {each.claim.metric: (each.verdict.state, each.words) for each in found}
+    assert judged["recovered"] == (State.NOTHING_TO_JUDGE, "it changed no answer")
+    assert judged["largest"] == (State.NOT_RUN, "no such cell")
+    rows = record.judged(ledger.of("saturation-every", made, "nano", found))
+    assert "    nothing to judge | it changed no answer | nano" in ledger.lines(made, rows)
 
 
 def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatch):
@@ -590,11 +586,11 @@ def test_a_verdict_that_stands_the_most_prompt_variance_is_told_with_it(tmp_path
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: most)
     found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
     told = next(each for each in found if each.claim.metric == "recovered")
-    assert (told.verdict, told.these_prompts) == (Verdict.SUPPORTED, not stands)
+    assert (told.agrees, told.these_prompts) == (True, not stands)
     assert ("these prompts" in told.words) is not stands
     alone = 0.0573 / 2  # Student's half width of the seeds at 99 %
     half = math.hypot(alone * 2, 2.5758 * 2 * most) if stands else alone * 2
-    assert told.found.high - told.found.effect == pytest.approx(half, rel=1e-2)
+    assert told.effect.high - told.effect.effect == pytest.approx(half, rel=1e-2)
 
 
 def test_trials_that_end_alike_in_every_seed_are_known_to_one_of_them(tmp_path, monkeypatch):
@@ -604,7 +600,7 @@ def test_trials_that_end_alike_in_every_seed_are_known_to_one_of_them(tmp_path, 
     monkeypatch.setattr(Needle, "value", lambda self, found, of, cells, metric, seed: 1.0)
     monkeypatch.setattr(Needle, "on_resamples", lambda self, found, of, cells, metric, seed: None)
     found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
-    told = next(each.found for each in found if each.claim.metric == "found")
+    told = next(each.effect for each in found if each.claim.metric == "found")
     assert told.seeds_error == pytest.approx(4 / 400 / math.sqrt(3))
 
 
@@ -625,16 +621,16 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
     monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: math.nan)
     told = judged(0, 1, 2, 3, 4)
-    assert (told.verdict, told.seeds, told.exploratory_seeds) == (Verdict.NO_DIFFERENCE, (1, 3, 4), (0, 2))
-    assert told.words.endswith("suggested by seeds 0, 2, left out")
+    assert (told.verdict.size, told.seeds, told.exploratory_seeds) == (Size.WITHIN, (1, 3, 4), (0, 2))
+    assert told.words.endswith("seeds 0, 2 suggested it or came before it, left out")
     alone = judged(0, 2)
-    assert (alone.verdict, alone.words) == (Verdict.NOT_RUN, "suggested by seeds 0, 2, left out")
+    assert (alone.verdict.state, alone.words) == (State.NOT_RUN, "seeds 0, 2 suggested it or came before it, left out")
     elsewhere = judged(0, 1, 2, 3, 4, preset="lite2")
     assert (elsewhere.seeds, elsewhere.exploratory_seeds) == ((0, 1, 2, 3, 4), ())
 
 
 def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monkeypatch, tmp_path):
-    """Seed 1 has nothing to heal: the first look is that of seeds 0, 2 and 3, and seeds after it take nothing back."""
+    """Seed 1 has nothing to heal: the first look is that of seeds 0, 2 and 3."""
     made = experiment.load("saturation-every", FOLDER)
     healed = {0: 0.50, 2: 0.51, 3: 0.52}
 
@@ -656,15 +652,15 @@ def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monk
 
     monkeypatch.setattr(Saturation, "value", value)
     first = judged([0, 1, 2, 3])
-    assert (first.verdict, first.seeds, first.skipped_seeds) == (Verdict.SUPPORTED, (0, 2, 3), (1,))
+    assert (first.agrees, first.seeds, first.skipped_seeds) == (True, (0, 2, 3), (1,))
     unknown = "not known whether 'softmax' learned the task: not tested"
     assert first.words.endswith(f"seeds 0, 2, 3, these prompts; {unknown}; nothing to judge in seed 1")
-    later = judged([0, 1, 2, 3, 4, 5, 6, 7])
-    assert (later.verdict, later.seeds, later.skipped_seeds) == (Verdict.SUPPORTED, (0, 2, 3), (1,))
+    more = judged([0, 1, 2, 3, 4])
+    assert (more.agrees, more.seeds, more.skipped_seeds) == (True, (0, 2, 3), (1, 4))
     few = judged([0, 1, 4, 5])
-    assert (few.verdict, few.words) == (Verdict.NOTHING_TO_JUDGE, "it changed no answer")
+    assert (few.verdict.state, few.words) == (State.NOTHING_TO_JUDGE, "it changed no answer")
     healed[5] = healed.pop(3)
-    half = judged([0, 1, 2, 3, 4, 5])  # three seeds before the verdict tell nothing, three tell something
-    assert (half.verdict, half.words) == (Verdict.NOTHING_TO_JUDGE, "it changed no answer")
+    half = judged([0, 1, 2, 3, 4, 5])  # three tell nothing, three tell something
+    assert (half.verdict.state, half.words) == (State.NOTHING_TO_JUDGE, "it changed no answer")
     most = judged([0, 1, 2, 4, 5])
-    assert (most.verdict, most.seeds, most.skipped_seeds) == (Verdict.SUPPORTED, (0, 2, 5), (1, 4))
+    assert (most.agrees, most.seeds, most.skipped_seeds) == (True, (0, 2, 5), (1, 4))

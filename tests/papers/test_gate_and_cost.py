@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from icl_lab.comparison.statistics import evaluation_interval, resampled
-from icl_lab.comparison.verdict import Verdict
+from icl_lab.comparison.verdict import Direction, State
+from icl_lab.grid import Grid
 from icl_lab.papers import claims, cost, experiment, quantities
 from icl_lab.papers.finished import Finished, unlearned, unlearned_counts
 from icl_lab.papers.schema import Claim, Quantity
@@ -56,7 +57,7 @@ def test_seeds_that_have_not_learned_are_counted_beside_any_verdict(finished):
 
 
 def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
-    """Of seeds 2, 0 and 1 the median has learned, of these and two more it has not; seed 3 is no seed of both sides."""
+    """Of the first three the median has learned, of all five it has not; seed 3 is no seed of both sides."""
     finished.errors["softmax"] += [0.1, 1.9, 1.9]
     errors = {2: 9.0, 0: 10.0, 1: 11.0, 4: 10.0, 5: 10.0}
     source = quantities.Source(
@@ -68,11 +69,35 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     about = claim("softmax", "softmax", 10.0)
     about.right.cells["sigma_f"] = [40.0]
     finished.experiment = replace(finished.experiment, claims=[about])
+    monkeypatch.setattr(claims, "_no_better", lambda *_: "")
     found = claims.findings(finished)[0]
-    assert (found.verdict, found.seeds) == (Verdict.SUPPORTED, (2, 0, 1))
-    finished.errors["softmax"][1] = 1.9
+    assert (found.verdict.state, found.seeds) == (State.NOT_LEARNED, (2, 0, 1, 4, 5))
+    source.seeds[:] = source.seeds[:3]
     found = claims.findings(finished)[0]
-    assert (found.verdict, found.seeds) == (Verdict.NOT_LEARNED, (2, 0, 1, 4, 5))
+    assert (found.verdict.direction, found.seeds) == (Direction.BELOW, (2, 0, 1))
+
+
+def grid_of(cells):
+    """A grid of the headline: (predictor, sigma_f) -> error."""
+    here = {"sigma_x": 1.0, "length": 12, "metric": "mse-code", "stderr": 0.0, "count": 9}
+    rows = [{"attn": name, "sigma_f": sigma, "value": value, **here} for (name, sigma), value in cells.items()]
+    return Grid.of(rows, ["sigma_x", "sigma_f", "length"], task="linear", preset="smoke", spec="0", seed=0)
+
+
+@pytest.mark.parametrize(("wide", "reason"), [(60.0, "neither side does better than the reference zero"), (50.0, "")])
+def test_what_is_no_better_than_a_trivial_reference_is_not_judged(finished, monkeypatch, wide, reason):
+    """The answer 0 errs 60 in the cells of the claim; a side that errs as much does no better."""
+    values = {"softmax": 90.0, "wide": wide}
+    finished.errors["wide"] = [0.1] * 3
+    source = quantities.Source(
+        read=lambda side, metric, seed: math.log(values[side.of] + 0.01 * seed), seeds=[0, 1, 2], scale="log-ratio"
+    )
+    monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
+    grid = grid_of({("reference:zero", 10.0): 60.0})
+    monkeypatch.setattr(type(finished), "measured", lambda self, of, seed: (grid, None))
+    finished.experiment = replace(finished.experiment, claims=[claim("wide", "softmax", 10.0)])
+    (found,) = claims.findings(finished)
+    assert (found.verdict.state, found.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
 
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):

@@ -1,21 +1,24 @@
 """The ledger: every claim at every scale, and which of them is shown."""
 
 import csv
-import dataclasses
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from icl_lab.comparison.verdict import Verdict
-from icl_lab.papers import experiment, ledger
+from icl_lab.comparison.verdict import State, Verdict
+from icl_lab.papers import experiment, ledger, record
 from icl_lab.papers.ledger import Entry
+from icl_lab.papers.printed import Effect as PrintedEffect
 from icl_lab.papers.schema import Claim, Quantity
-from icl_lab.papers.verdicts import Finding, judge
-from icl_lab.runs.store import Store
+from icl_lab.papers.verdicts import Evidence, Finding, judge
 
 FILES = Path(__file__).parents[2] / "experiments"
+PRINTED = PrintedEffect(value=math.log(0.064), source="t")
+CLEAR = (0.5, 0.502, 0.498)
+WIDE = (0.5, 1.5, 0.9)
 
 
 def claim(statement="s"):
@@ -23,100 +26,110 @@ def claim(statement="s"):
     return Claim(statement=statement, where="w", left=side, is_="below", right=side, published="8 against 45")
 
 
-def found(*left, statement="s"):
-    return judge(claim(statement), range(len(left)), left, [1.0] * len(left), "log-ratio", hours=0.1)
+def found(*left, statement="s", printed=None):
+    evidence = Evidence(seeds=range(len(left)), left=left, right=[1.0] * len(left), scale="log-ratio")
+    return judge(claim(statement), evidence, printed, 0.1)
 
 
-CLEAR = (0.5, 0.502, 0.498)
-WIDE = (0.5, 1.5, 0.9)
-AFTER = (*CLEAR, 0.5, 0.505, 0.495)
+def entry(finding, preset="lite", experiment="one", **fields):
+    return Entry(experiment=experiment, paper="p", preset=preset, finding=finding, **fields)
 
 
-def test_false_discovery_rates_are_over_what_is_judged():
-    entries = ledger.among(
+def rows(*entries):
+    return record.judged(entries)
+
+
+def never(statement="s"):
+    return Finding(claim=claim(statement), verdict=Verdict(state=State.NOT_RUN))
+
+
+def test_false_discovery_rates_are_over_all_that_is_judged_and_no_theory():
+    first, second, third, fourth, theory = ledger.rated(
         [
-            Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR)),
-            Entry(experiment="two", paper="p", preset="lite", finding=found(*WIDE, statement="t")),
-            Entry(
-                experiment="three", paper="p", preset="lite", finding=Finding(claim=claim("u"), verdict=Verdict.NOT_RUN)
-            ),
-            Entry(experiment="four", paper="p", preset="lite", finding=found(0.5, statement="v")),  # one seed
+            entry(found(*CLEAR)),
+            entry(found(*WIDE, statement="t"), preset="nano"),
+            entry(never("u")),
+            entry(found(0.5, statement="v")),  # one seed
+            entry(found(*CLEAR), theory=True),
         ]
     )
-    first, second, third, fourth = entries
-    assert first.q == pytest.approx(2 * first.finding.decision.p)
-    assert second.q == pytest.approx(second.finding.decision.p)
-    assert math.isnan(third.q)
-    assert math.isnan(fourth.q)
+    assert first.q == pytest.approx(2 * first.finding.look.p)
+    assert second.q == pytest.approx(second.finding.look.p)
+    assert all(math.isnan(each.q) for each in (third, fourth, theory))
+    closed = replace(found(*CLEAR), verdict=Verdict(state=State.NOT_LEARNED))
+    assert math.isnan(ledger.rated([entry(closed)])[0].q)
 
 
-def test_a_verdict_that_holds_only_by_itself_is_marked():
-    assert Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR), q=0.04).said == "supported"
-    assert Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR), q=0.06).said == "supported (alone)"
-    assert Entry(experiment="one", paper="p", preset="lite", finding=found(*WIDE), q=0.9).said == "inconclusive"
+def test_a_direction_that_may_be_a_chance_find_says_so():
+    sure, doubtful, open_ = rows(entry(found(*CLEAR), q=0.04), entry(found(*CLEAR), q=0.06), entry(found(*WIDE), q=0.9))
+    assert ledger.verdict_words(sure) == "below; more than a quarter"
+    assert ledger.verdict_words(doubtful) == "below; more than a quarter; may be a chance find"
+    assert ledger.verdict_words(open_) == "not told"
 
 
-def test_the_scale_with_most_seeds_is_shown_and_of_equals_the_larger():
-    few, many = (
-        Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR)),
-        Entry(experiment="one", paper="p", preset="nano", finding=found(*WIDE, 0.7, 1.1)),
+def test_the_largest_scale_that_has_a_verdict_is_shown():
+    nano, lite, one_seed = rows(
+        entry(found(*WIDE), preset="nano"), entry(found(*CLEAR)), entry(found(0.5), preset="lite2")
     )
-    assert ledger.strongest([few, many]) == [many]
-    large = Entry(experiment="one", paper="p", preset="lite2", finding=found(*CLEAR))
-    assert ledger.strongest([large, few]) == [large]
-    never = Entry(experiment="one", paper="p", preset="", finding=Finding(claim=claim(), verdict=Verdict.NOT_RUN))
-    assert ledger.strongest([never, few]) == [few]
-    other = Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR, statement="t"))
-    assert ledger.strongest([few, other]) == [few, other]
+    assert ledger.strongest([lite, one_seed, nano]) == [lite]
+    assert ledger.strongest([one_seed]) == [one_seed]
+    (not_run,) = rows(entry(never(), preset="deep2"))
+    assert ledger.strongest([not_run, one_seed]) == [one_seed]
+    (other,) = rows(entry(found(*CLEAR, statement="t")))
+    assert ledger.strongest([lite, other]) == [lite, other]
 
 
-def test_the_table_says_all_and_the_csv_holds_every_number():
-    entries = [
-        Entry(experiment="one", paper="p", preset="lite", finding=found(*CLEAR), q=0.001),
-        Entry(experiment="one", paper="p", preset="", finding=Finding(claim=claim("u"), verdict=Verdict.NOT_RUN)),
-    ]
-    assert ledger.tally(entries) == "2 claims: 1 supported, 1 not run"
-    twice = [*entries, Entry(experiment="one", paper="p", preset="nano", finding=found(*WIDE))]
-    assert ledger.tally(twice) == "2 claims, judged 3 times, once a scale: 1 supported, 1 not run, 1 inconclusive"
-    head, line, first, second = ledger.table(entries)
-    assert first.count("|") == second.count("|") == head.count("|") == line.count("|")
-    assert "ratio 0.5 [" in first
-    assert "seeds 0 to 2" in first
-    assert "| — | — | not run |" in second
-    rows = list(csv.DictReader(io.StringIO(ledger.table_csv(entries))))
-    assert float(rows[0]["effect"]) == pytest.approx(math.log(0.5), abs=1e-3)
-    assert float(rows[0]["confidence"]) == pytest.approx(0.99)
-    assert rows[0]["seeds"] == "0 1 2"
-    assert (rows[1]["verdict"], rows[1]["effect"]) == ("not run", "")
-    assert (rows[0]["later"], rows[0]["later_seeds"], rows[0]["later_effect"]) == ("", "", "")
-    assert (rows[0]["chance"], rows[0]["prompts_error_below"], rows[1]["seeds_error"]) == ("", "nan", "")
-    decision = entries[0].finding.decision
-    assert float(rows[0]["seeds_error"]) == pytest.approx(decision.effect.seeds_error)
-    open_claim = found(*WIDE)
-    (row,) = csv.DictReader(
-        io.StringIO(ledger.table_csv([Entry(experiment="one", paper="p", preset="nano", finding=open_claim)]))
+def test_the_table_says_direction_and_size():
+    below, printed, unrun = rows(
+        entry(found(*CLEAR)), entry(found(*CLEAR, printed=PRINTED, statement="t")), entry(never("u"))
     )
-    assert 0 < float(row["chance"]) == open_claim.chance < 1
-    (later,) = csv.DictReader(
-        io.StringIO(ledger.table_csv([Entry(experiment="one", paper="p", preset="lite", finding=found(*AFTER))]))
+    head, line, first, second, third = ledger.table([below, printed, unrun], "there")
+    assert first.count("|") == second.count("|") == third.count("|") == head.count("|") == line.count("|")
+    assert first.startswith("| s | — | 0.5 [0.")
+    assert "| below | more than a quarter | `lite`, 3 | [`one`](there/one.toml) |" in first
+    assert "| t | 0.064 | 0.5 [" in second
+    assert "| below | smaller than printed |" in second
+    assert third == "| u | — | — | not run | — | — | [`one`](there/one.toml) |"
+
+
+def test_the_csv_holds_every_number():
+    clear, wide, unrun = entry(found(*CLEAR, printed=PRINTED), q=0.001), entry(found(*WIDE)), entry(never("u"))
+    first, second, third = csv.DictReader(io.StringIO(ledger.table_csv([clear, wide, unrun])))
+    assert float(first["effect"]) == pytest.approx(math.log(0.5), abs=1e-3)
+    assert float(first["confidence"]) == pytest.approx(0.99)
+    assert float(first["printed"]) == pytest.approx(math.log(0.064))
+    assert (first["seeds"], first["agrees"], first["decided"], first["chance"]) == ("0 1 2", "yes", "yes", "")
+    assert float(first["seeds_error"]) == pytest.approx(clear.finding.effect.seeds_error)
+    assert (second["agrees"], second["decided"], second["direction"]) == ("", "", "not told")
+    assert 0 < float(second["chance"]) == wide.finding.chance < 1
+    assert (third["state"], third["effect"], third["printed"]) == ("not run", "", "")
+
+
+def test_verdicts_are_counted_in_words():
+    counted = ledger.tally_of(
+        rows(
+            entry(found(*CLEAR, printed=PRINTED)),
+            entry(found(2.0, 2.01, 1.99)),
+            entry(found(*WIDE)),
+            entry(never()),
+        )
     )
-    assert (later["later"], later["later_seeds"]) == ("borne out", "3 4 5")
-    assert float(later["later_low"]) < float(later["later_effect"]) < float(later["later_high"])
-    assert float(later["later_effect"]) == pytest.approx(math.log(0.5), abs=1e-3)
+    assert counted == (
+        "4 claims: 1 as claimed, 1 against the claim, 1 neither told; 1 not run; size: 1 smaller than printed"
+    )
 
 
-def test_a_claim_leads_to_the_study_that_it_is_read_from():
-    read = dataclasses.replace(found(*CLEAR), study=Path("results/experiments/one-lite-0a1b2c"))
-    entries = [
-        Entry(experiment="one", paper="p", preset="lite", finding=read),
-        Entry(experiment="one", paper="p", preset="nano", finding=found(*CLEAR)),
-    ]
-    from_study, from_grids = ledger.table(entries, studies="there")[2:]
-    assert from_study.startswith("| [`one`](there/one-lite-0a1b2c/table.md) |")
-    assert from_grids.startswith("| `one` |")
-    assert ledger.table(entries)[2].startswith("| `one` |")
-    rows = csv.DictReader(io.StringIO(ledger.table_csv(entries)))
-    assert [row["study"] for row in rows] == ["one-lite-0a1b2c", ""]
+def test_lines_for_the_terminal():
+    made = experiment.load("ssa-table1", FILES)
+    first = made.claims[0]
+    evidence = Evidence(seeds=range(3), left=WIDE, right=[1.0] * 3, scale="log-ratio")
+    finding = judge(first, evidence, PRINTED, 0.1)
+    title, statement, told, outlook = ledger.lines(made, rows(entry(finding, experiment="ssa-table1")))
+    assert title == made.title
+    assert statement == f"  {first.statement} ({first.where})"
+    assert told.startswith("    not told | ratio 0.877 [")
+    assert "| printed 0.064 | lite" in told
+    assert outlook.endswith("would decide it")
 
 
 def test_papers_are_told_apart_by_what_their_files_name_first():
@@ -125,17 +138,3 @@ def test_papers_are_told_apart_by_what_their_files_name_first():
     assert ledger.paper_of("of our own") == ""
     named = {ledger.paper_of(experiment.load(name, FILES).paper) for name in experiment.names(FILES)}
     assert set(ledger.PAPERS) <= named
-
-
-@pytest.mark.slow
-def test_without_results_every_claim_stands_once_as_not_run(tmp_path):
-    entries = ledger.everywhere(FILES, Store(tmp_path))
-    claims = [text.statement for name in experiment.names(FILES) for text in experiment.load(name, FILES).claims]
-    assert [entry.finding.claim.statement for entry in entries] == claims
-    assert {entry.finding.verdict for entry in entries} == {Verdict.NOT_RUN}
-
-
-def test_a_claim_that_was_not_learned_is_no_discovery():
-    closed = dataclasses.replace(found(*CLEAR), verdict=Verdict.NOT_LEARNED)
-    (entry,) = ledger.among([Entry(experiment="one", paper="p", preset="lite", finding=closed)])
-    assert math.isnan(entry.q)

@@ -2,13 +2,14 @@
 
 import csv
 import io
+import shutil
 from pathlib import Path
 
 import pytest
 
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.layer import Layer
-from icl_lab.papers import arms, record
+from icl_lab.papers import arms, claims, record
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.quantities import claimed
 from icl_lab.runs.store import Store
@@ -45,8 +46,6 @@ def test_a_run_of_the_user_is_judged_anew(repository):
 
 
 def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_path):
-    from icl_lab.papers import claims
-
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(ROOT / "results" / "evidence"))
     judged = []
     (tmp_path / "none").mkdir()
@@ -58,8 +57,9 @@ def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_pat
     wanted = [row for (_, preset), rows in record.stored(Store(tmp_path, Layer(ROOT / "results" / "evidence"))).items()
               for row in rows if preset == "lite2"]  # fmt: skip
     assert set(judged).isdisjoint(row["experiment"] for row in wanted)
-    assert sum(line.strip().startswith("here ") for line in out.splitlines()) == sum(bool(r["words"]) for r in wanted)
-    assert "SUPPORTED        SSA errs less than softmax far from training" in out
+    assert sum(" | lite2" in line for line in out.splitlines()) == len(wanted)
+    assert "  SSA errs less than softmax far from training (" in out
+    assert "    below; smaller than printed | ratio 0.874 [0.785, 0.975], seeds 0 to 11 | printed 0.0" in out
 
 
 def test_a_record_of_nothing_is_refused_and_a_broken_one_named(tmp_path):
@@ -101,3 +101,23 @@ def test_arms_stand_beside_their_predictions(repository):
 def test_a_failed_prediction_is_bold():
     assert arms._marked("0.70", arms.RATIO >= 0.70) == "**0.70**"
     assert arms._marked("0.80", arms.RATIO >= 0.80) == "0.80"
+
+
+def test_the_record_as_a_whole_is_read_where_nothing_has_changed(repository, tmp_path):
+    basis = record.basis(EXPERIMENTS, repository)
+    assert basis == claims.recorded_basis(repository)
+    other = tmp_path / "files"
+    shutil.copytree(EXPERIMENTS, other)
+    assert record.basis(other, repository) == basis
+    path = other / "ssa-table1.toml"
+    path.write_text(path.read_text() + "\n")
+    assert record.basis(other, repository) not in (basis, "")
+    (repository.root / "runs").mkdir(parents=True)
+    assert record.basis(EXPERIMENTS, repository) == ""
+
+
+def test_a_basis_that_is_none_is_said(tmp_path):
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / claims.BASIS).write_text("basis,correlation\nx,much\n")
+    with pytest.raises(RunFailed, match=r"claims-basis\.csv cannot be read"):
+        claims.seed_correlation(Store(tmp_path / "none", Layer(tmp_path / "evidence")))

@@ -9,13 +9,13 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from icl_lab.comparison.verdict import Verdict
+from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.errors import Stopped
 from icl_lab.launch.experiment import next_step
 from icl_lab.papers import claims, experiment, quantities
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Variant
-from icl_lab.papers.verdicts import Finding, judge
+from icl_lab.papers.verdicts import Evidence, Finding, judge
 from icl_lab.runs.store import Store
 from tests.cli.test_report import ANALYSED
 from tests.papers.test_experiments import SMALL
@@ -34,38 +34,39 @@ def finished(tmp_path):
 def found(claim, *differences):
     """What a claim has come to: log ratios of its sides, one a training seed."""
     left = [math.exp(value) for value in differences]
-    return judge(claim, range(len(left)), left, [1.0] * len(left), "log-ratio")
+    return judge(claim, Evidence(seeds=range(len(left)), left=left, right=[1.0] * len(left), scale="log-ratio"))
+
+
+NOT_RUN = Verdict(state=State.NOT_RUN)
 
 
 def test_claims_without_seeds_are_brought_to_their_first_look(finished):
     rise, better, _ = finished.experiment.claims
-    step = next_step(
-        finished, [Finding(claim=rise, verdict=Verdict.NOT_RUN), Finding(claim=better, verdict=Verdict.NOT_RUN)]
-    )
+    step = next_step(finished, [Finding(claim=rise, verdict=NOT_RUN), Finding(claim=better, verdict=NOT_RUN)])
     assert (step.seeds, step.claims) == (3, (rise.statement, better.statement))
     assert step.variants == ("softmax", "wide")
-    assert next_step(finished, [Finding(claim=rise, verdict=Verdict.NOT_RUN)]).variants == ("softmax",)
+    assert next_step(finished, [Finding(claim=rise, verdict=NOT_RUN)]).variants == ("softmax",)
 
 
 def test_claims_with_the_fewest_seeds_come_first(finished):
     rise, better, _ = finished.experiment.claims
     ahead = found(rise, 0.0, 0.5, 1.0)  # 16 seeds would decide it
     assert next_step(finished, [ahead]).seeds == 5
-    step = next_step(finished, [ahead, Finding(claim=better, verdict=Verdict.NOT_RUN)])
+    step = next_step(finished, [ahead, Finding(claim=better, verdict=NOT_RUN)])
     assert (step.seeds, step.claims) == (3, (better.statement,))
 
 
 def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished):
     rise, _, missing = finished.experiment.claims
     decided = found(rise, 1.0, 1.01, 0.99)
-    assert decided.verdict == Verdict.SUPPORTED
+    assert decided.agrees is True
     hopeless = found(rise, *[0.11, 5.0, -4.7] * 8)
     assert hopeless.outlook == "more than 64 seeds"
     closed = [
         decided,
         hopeless,
-        Finding(claim=missing, verdict=Verdict.NOT_RUN, note="no cell"),
-        Finding(claim=rise, verdict=Verdict.NOT_LEARNED),
+        Finding(claim=missing, verdict=NOT_RUN, note="no cell"),
+        Finding(claim=rise, verdict=Verdict(state=State.NOT_LEARNED)),
     ]
     assert next_step(finished, closed) is None
 
@@ -91,7 +92,7 @@ def test_seeds_that_led_to_a_claim_or_were_passed_over_do_not_count_for_its_look
     rise = finished.experiment.claims[0]
     unsure = dataclasses.replace(found(rise, 0.11, 5.0, -4.7), exploratory_seeds=(0, 3))
     assert next_step(finished, [unsure]).seeds == 7
-    assert next_step(finished, [Finding(claim=rise, verdict=Verdict.NOT_RUN, exploratory_seeds=(0, 3))]).seeds == 5
+    assert next_step(finished, [Finding(claim=rise, verdict=NOT_RUN, exploratory_seeds=(0, 3))]).seeds == 5
     assert next_step(finished, [dataclasses.replace(found(rise, 0.1, 0.6, 1.1), skipped_seeds=(1,))]).seeds == 6
     monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2, 3})
     read = quantities.from_grids(finished, rise, [0, 3, 9])
@@ -112,7 +113,7 @@ def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished):
     assert finished.variants_for([third]) == ["softmax", "wide", "third"]  # the first, too, beside which references are
     finished.experiment = made
     assert finished.variants_for([replace(rise, left=replace(rise.left, of="log"))]) == ["softmax", "wide", "third"]
-    assert next_step(finished, [Finding(claim=third, verdict=Verdict.NOT_RUN)]).variants == ("softmax", "third")
+    assert next_step(finished, [Finding(claim=third, verdict=NOT_RUN)]).variants == ("softmax", "third")
 
 
 @pytest.fixture
@@ -136,12 +137,12 @@ def test_it_trains_and_judges_and_has_nothing_left_to_do(ask, tmp_path):
     assert code == 0, err
     assert err.splitlines()[0] == "0 of 3 claims decided at smoke; at most 5 min"
     assert "small: to 3 seeds of softmax, wide, for 3 open claims" in err
-    assert "NOT LEARNED      Errors rise" in out  # sixty steps
-    assert "NOT RUN          Of cells that nobody measured" in out
+    assert "  Errors rise (here)\n    not learned | ratio" in out  # sixty steps
+    assert "  Of cells that nobody measured (here)\n    not run |" in out
     assert re.search(r"next: .*experiment small .*--seeds 3", out)
     assert "--until-decided" not in out
     code, out, err = ask()
-    assert (code, "to 3 seeds" in err, "NOT LEARNED      Errors rise" in out) == (0, False, True)
+    assert (code, "to 3 seeds" in err, "  Errors rise (here)\n    not learned | ratio" in out) == (0, False, True)
     code, _, err = ask("--variant", "softmax", "--dry-run")
     assert (code, err.splitlines()[0]) == (0, "0 of 1 claims decided at smoke; at most 60 min")
 
@@ -151,13 +152,13 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
     made = iter([(), (1.0, 1.01, 0.99), (1.0, 1.01, 0.99)])
     finishes = []
 
-    def stored(name, files, store, preset, costs=None):
+    def stored(name, files, store, preset, costs=None, correlation=None):
         whole, now = experiment.load(name, files), next(made)
         rise, better, _ = whole.claims
         return (
             whole,
             [],
-            [found(rise, *now) if now else Finding(claim=rise, verdict=Verdict.NOT_RUN), found(better, 0.0, 0.5, 1.0)],
+            [found(rise, *now) if now else Finding(claim=rise, verdict=NOT_RUN), found(better, 0.0, 0.5, 1.0)],
         )
 
     monkeypatch.setattr(claims, "stored", stored)
@@ -169,7 +170,7 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
     assert err.splitlines() == [
         "0 of 2 claims decided at smoke; at most 60 min",
         "small: to 3 seeds of softmax, for 1 open claim",
-        "supported: Errors rise",
+        "Errors rise: above; more than a quarter",
         "1 of 2 claims decided at smoke",
         "small: to 5 seeds of softmax, wide, for 1 open claim",
         "1 of 2 claims decided at smoke",
@@ -184,7 +185,7 @@ def test_when_the_time_is_up_it_says_so_and_the_same_command_goes_on(ask, tmp_pa
     assert code == 0
     assert "the time is up (3 s); the same command goes on." in err
     assert list(tmp_path.rglob("checkpoint.pt"))
-    assert "NOT RUN" in out
+    assert "not run | smoke" in out
     assert re.search(r"next: .*--until-decided", out)
     assert "goes on from step" in ask("--budget", "3s", text=long)[2]
 
@@ -202,8 +203,8 @@ def test_what_is_finished_when_the_time_is_up_is_judged(ask, monkeypatch):
     monkeypatch.setattr(commanded, "complete", part)
     code, out, err = ask()
     assert (code, "the same command goes on" in err) == (0, True)
-    assert "NOT LEARNED      Errors rise" in out
-    assert "NOT RUN          Of cells" in out
+    assert "  Errors rise (here)\n    not learned | ratio" in out
+    assert "  Of cells that nobody measured (here)\n    not run |" in out
 
 
 @pytest.mark.slow
@@ -212,7 +213,7 @@ def test_an_analysis_is_asked_and_its_models_are_tested(ask, tmp_path):
     code, out, err = ask("--budget", "5m", text=ANALYSED.partition("ungated")[0], name="tiny")
     assert code == 0, err
     assert len(list((tmp_path / "results" / "runs").rglob("grid.csv"))) == 3
-    assert "NOT LEARNED" in out  # thirty steps
+    assert "not learned |" in out  # thirty steps
     (record,) = (tmp_path / "results" / "experiments").rglob("study.json")
     assert json.loads(record.read_text())["command"].startswith("icl-lab experiment tiny --preset smoke --seeds 3")
 

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from icl_lab.comparison.statistics import Evaluation
-from icl_lab.comparison.verdict import Replicated, Verdict
+from icl_lab.comparison.verdict import Direction, Size, State
 from icl_lab.errors import BadValue
+from icl_lab.papers.printed import Effect as PrintedEffect
 from icl_lab.papers.schema import Claim, Quantity
-from icl_lab.papers.verdicts import judge, margin_of, rates, span
+from icl_lab.papers.verdicts import Evidence, judge, margin_of, rates, span
 
 
 def claim(is_="below", **fields):
@@ -17,38 +18,54 @@ def claim(is_="below", **fields):
     return Claim(statement="s", where="w", left=quantity, is_=is_, right=quantity, **fields)
 
 
-def verdict(is_, left, right, scale="log-ratio", **fields):
-    return judge(claim(is_, **fields), range(len(left)), left, right, scale)
+def judged(is_, left, right, scale="log-ratio", printed=None, hours=math.nan, seeds=None, **known):
+    evidence = Evidence(seeds=seeds or range(len(left)), left=left, right=right, scale=scale, **known)
+    return judge(claim(is_), evidence, printed, hours)
 
 
-def test_verdicts_need_an_interval_on_one_side():
-    left, right = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
-    assert verdict("below", left, right).verdict == Verdict.SUPPORTED
-    assert verdict("above", left, right).verdict == Verdict.CONTRADICTED
-    assert verdict("above", right, left).verdict == Verdict.SUPPORTED
-    assert verdict("below", [1.0, 3.0, 2.0], [2.0, 2.0, 2.0]).verdict == Verdict.INCONCLUSIVE
-    assert verdict("below", [0.0, 0.001, 0.0], [0.2, 0.2, 0.2], "difference").verdict == Verdict.SUPPORTED
-    assert verdict("below", left, right).words.startswith("ratio 0.498 [")
-    assert verdict("below", left, right).words.endswith("], seeds 0 to 2")
+def told(found):
+    return found.verdict.direction, found.verdict.size, found.agrees
 
 
-def test_one_seed_has_a_word_of_its_own():
-    one = verdict("below", [1.0], [2.0])
-    assert one.verdict == Verdict.ONE_SEED
-    assert one.words == "ratio 0.5, one seed"
+CLEAR = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
+
+
+def test_a_direction_needs_an_interval_on_one_side():
+    assert told(judged("below", *CLEAR)) == (Direction.BELOW, Size.BEYOND, True)
+    assert told(judged("above", *CLEAR)) == (Direction.BELOW, Size.BEYOND, False)
+    wide = judged("below", [1.0, 3.0, 2.0], [2.0, 2.0, 2.0])
+    assert told(wide) == (Direction.NOT_TOLD, Size.NOT_TOLD, None)
+    assert wide.open and not wide.decided  # noqa: PT018
+    assert told(judged("below", [0.0, 0.001, 0.0], [0.2, 0.2, 0.2], "difference"))[0] is Direction.BELOW
+    assert judged("below", *CLEAR).words.startswith("ratio 0.498 [")
+    assert judged("below", *CLEAR).words.endswith("], seeds 0 to 2")
+    assert judged("below", *CLEAR).verdict_words == "below; more than a quarter"
+
+
+def test_size_is_held_against_the_printed_effect_where_there_is_one():
+    for ratio, size in ((0.498, Size.AS_PRINTED), (0.064, Size.SMALLER), (0.9, Size.LARGER), (2.0, Size.LARGER)):
+        printed = PrintedEffect(value=math.log(ratio), source="t")
+        found = judged("below", *CLEAR, printed=printed)
+        wanted = Size.EXCLUDED if ratio == 2.0 else size
+        assert (found.verdict.size, found.printed_words) == (wanted, f"{ratio:.3g}")
+
+
+def test_fewer_than_three_seeds_are_not_judged():
+    one = judged("below", [1.0], [2.0])
+    assert (one.verdict.state, one.words) == (State.FEW_SEEDS, "ratio 0.5, one seed")
     assert one.outlook == "2 more seeds for a first look"
-    two = verdict("below", [1.0, 1.0], [2.0, 2.1])
-    assert two.verdict == Verdict.INCONCLUSIVE
-    assert two.outlook == "1 more seed for a first look"
+    two = judged("below", [1.0, 1.0], [2.0, 2.1])
+    assert (two.verdict.state, two.outlook) == (State.FEW_SEEDS, "1 more seed for a first look")
+    assert two.words == "ratio 0.488 no interval, seeds 0 to 1"
 
 
 def test_equality_is_shown_and_not_taken_for_granted():
     near = [1.0, 1.01, 0.99], [1.0, 1.0, 1.0]
-    assert verdict("equal", *near).verdict == Verdict.SUPPORTED
-    assert verdict("below", *near).verdict == Verdict.NO_DIFFERENCE
-    assert verdict("not below", *near).verdict == Verdict.SUPPORTED
-    assert verdict("equal", [1.0, 3.0, 0.4], near[1]).verdict == Verdict.INCONCLUSIVE
-    assert verdict("equal", [3.0, 3.03, 2.97], near[1]).verdict == Verdict.CONTRADICTED
+    assert told(judged("equal", *near)) == (Direction.NOT_TOLD, Size.WITHIN, True)
+    assert (judged("below", *near).agrees, judged("below", *near).decided) == (None, True)
+    assert judged("not below", *near).agrees is True
+    assert judged("equal", [1.0, 3.0, 0.4], near[1]).agrees is None
+    assert judged("equal", [3.0, 3.03, 2.97], near[1]).agrees is False
 
 
 def test_a_margin_is_the_claims_own_and_has_a_reason():
@@ -66,34 +83,28 @@ def test_a_margin_is_the_claims_own_and_has_a_reason():
 
 
 def test_what_has_not_learned_is_not_judged_and_says_why():
-    told = lambda seeds: "a has not learned"  # noqa: E731
-    found = judge(claim(), range(3), [1.0, 1.01, 0.99], [2.0, 2.0, 2.0], "log-ratio", unlearned=told)
-    assert found.verdict == Verdict.NOT_LEARNED
+    found = judged("below", *CLEAR, unlearned=lambda seeds: "a has not learned")
+    assert found.verdict.state is State.NOT_LEARNED
+    assert (found.agrees, found.open) == (None, False)
     assert found.words.endswith("; a has not learned")
 
 
-def test_a_look_at_seeds_that_have_not_learned_decides_nothing_and_a_later_one_may():
+def test_the_seeds_of_the_last_look_are_those_that_must_have_learned():
     left = [1.0, 1.01, 0.99, 1.0, 1.02]
-
-    def found(unlearned):
-        return judge(claim(), range(5), left, [2.0] * 5, "log-ratio", unlearned=unlearned)
-
-    late = found(lambda seeds: "a has not learned" if seeds == 3 else "")
-    assert (late.verdict, late.seeds, late.note) == (Verdict.SUPPORTED, (0, 1, 2, 3, 4), "")
-    early = found(lambda seeds: "a has not learned" if seeds == 5 else "")
-    assert (early.verdict, early.seeds, early.note) == (Verdict.SUPPORTED, (0, 1, 2), "")  # the first look that decides
-    never = found(lambda seeds: "a has not learned")
-    assert (never.verdict, never.seeds, never.note) == (Verdict.NOT_LEARNED, (0, 1, 2, 3, 4), "a has not learned")
+    late = judged("below", left, [2.0] * 5, unlearned=lambda seeds: "a has not learned" if seeds == 3 else "")
+    assert (told(late)[0], late.seeds, late.note) == (Direction.BELOW, (0, 1, 2, 3, 4), "")
+    early = judged("below", left, [2.0] * 5, unlearned=lambda seeds: "a has not learned" if seeds == 5 else "")
+    assert (early.verdict.state, early.seeds) == (State.NOT_LEARNED, (0, 1, 2, 3, 4))
 
 
 def test_an_open_claim_says_what_would_decide_it():
     """Log ratios 0.5 +- 0.5: see the look at which t sd / sqrt(n) falls below the effect."""
     left = [math.exp(0.0), math.exp(0.5), math.exp(1.0)]
-    found = judge(claim("above"), range(3), left, [1.0] * 3, "log-ratio", hours=0.5)
-    assert found.verdict == Verdict.INCONCLUSIVE
+    found = judged("above", left, [1.0] * 3, hours=0.5)
+    assert found.open
     assert found.more == 16 - 3
     assert found.outlook == "about 13 more seeds, 6.5 h of one core"
-    never = judge(claim("above"), range(3), [1.0, 20.0, 0.5], [1.0] * 3, "log-ratio")
+    never = judged("above", [1.0, 20.0, 0.5], [1.0] * 3)
     assert never.more is None
     assert never.outlook == f"more than 64 seeds, or with a chance of {never.chance:.0%} fewer"
     assert 0.3 < never.chance < 0.7  # three seeds tell effect and deviation badly
@@ -105,13 +116,22 @@ def test_a_claim_that_hangs_on_its_test_prompts_says_so():
 
     def found(error):
         noise = Evaluation(scale="log-ratio", effect=0.5, low=0.5 - 1.96 * error, high=0.5 + 1.96 * error)
-        return judge(claim("above"), range(3), left, [1.0] * 3, "log-ratio", lambda seeds: noise, hours=0.5)
+        return judged("above", left, [1.0] * 3, noise=lambda seeds: noise, hours=0.5)
 
-    assert found(0.0).verdict == Verdict.SUPPORTED
-    assert (found(0.18).verdict, found(0.18).more) == (Verdict.INCONCLUSIVE, 2)
+    assert found(0.0).agrees is True
+    assert (found(0.18).open, found(0.18).more) == (True, 2)
     hangs = found(0.4)
-    assert (hangs.verdict, hangs.more) == (Verdict.INCONCLUSIVE, None)
+    assert (hangs.open, hangs.more) == (True, None)
     assert hangs.outlook == "more test prompts, then about 3 seeds"
+
+
+def test_a_claim_that_rests_on_one_block_of_seeds_says_so():
+    one, two, unknown = (judged("below", *CLEAR, blocks=blocks) for blocks in ("aaa", "aab", ""))
+    assert one.words.endswith("; one block")
+    assert "block" not in two.words + unknown.words
+    wide = judged("below", *CLEAR, blocks="aab", correlation=0.5)
+    assert wide.effect.high > two.effect.high == unknown.effect.high
+    assert one.gaps == pytest.approx([math.log(a / b) for a, b in zip(*CLEAR, strict=True)])
 
 
 def test_seeds_are_named():
@@ -131,24 +151,10 @@ def test_false_discovery_rates_by_hand():
 @pytest.mark.parametrize("scale", ["log-ratio", "difference"])
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
 def test_a_seed_without_finite_answers_is_not_left_out(scale, bad):
-    """Of the others the claim would be supported: the worst failure must not look good."""
-    found = judge(claim("below"), [0, 1, 2, 3], [bad, 1.0, 1.1, 1.05], [9.0, 9.0, 9.1, 9.2], scale)
-    assert found.verdict == Verdict.INCONCLUSIVE
+    """Of the others the claim would hold: the worst failure must not look good."""
+    found = judged("below", [bad, 1.0, 1.1, 1.05], [9.0, 9.0, 9.1, 9.2], scale)
+    assert found.verdict.state is State.NOTHING_TO_JUDGE
     assert found.words == "answers that are no finite numbers (a: seed 0)"
     assert (found.more, found.outlook) == (None, "")
-    both = judge(claim("below"), [0, 1], [bad, bad], [bad, 1.0], scale, unlearned=lambda seeds: "errs as the answer 0")
-    assert (both.verdict, both.words) == (Verdict.NOT_LEARNED, "errs as the answer 0")
-
-
-def test_later_seeds_that_do_not_bear_a_verdict_out_are_told_beside_it():
-    clear, even = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
-    borne = verdict("below", [*clear, 1.0, 1.2, 1.1], [*even, 2.0, 2.0, 2.0])
-    assert borne.replication.says == Replicated.BORNE_OUT
-    assert borne.words.endswith("], seeds 0 to 2")
-    against = verdict("below", [*clear, 4.0, 4.1, 4.2], [*even, 2.0, 2.0, 2.0])
-    assert against.verdict == Verdict.SUPPORTED  # the first look that decides
-    assert "; spoken against by later seeds: ratio 2.05 [" in against.words
-    assert against.words.endswith("], seeds 3 to 5")
-    unclear = verdict("below", [*clear, 2.0, 1.0, 6.0], [*even, 2.0, 2.0, 2.0])
-    assert "; not borne out by later seeds: ratio 1.14 [" in unclear.words
-    assert verdict("below", clear, even).replication is None
+    both = judged("below", [bad, bad], [bad, 1.0], scale, unlearned=lambda seeds: "errs as the answer 0")
+    assert (both.verdict.state, both.words) == (State.NOT_LEARNED, "errs as the answer 0")

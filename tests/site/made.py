@@ -101,13 +101,15 @@ def site(store, judge=none, files=Path("no-experiments")):
     return build(Stock.of(store, files, judge=judge))
 
 
-def claim(statement, verdict, experiment="made", preset="smoke", **fields):
+def claim(statement, direction, experiment="made", preset="smoke", **fields):
     """A judged claim of an experiment: half the error of softmax in three seeds."""
     sides = Quantity("ssa"), Quantity("softmax", {"sigma_f": [4.0, 5.0]})
     stated = Claim(statement, "everywhere", sides[0], "below", sides[1], published="0.1 against 0.2")
     asked = Experiment(f"Title of {experiment}", "A paper, 2025", "linear", "softmax", [], [stated], "none")
-    row = dict.fromkeys(("outlook", "later", "specs", "study"), "") | {
-        "verdict": verdict, "scale": "log-ratio", "effect": str(math.log(0.5)), "low": str(math.log(0.4)),
+    row = dict.fromkeys(("outlook", "specs", "study", "printed", "theory", "q"), "") | {
+        "experiment": experiment, "preset": preset, "claim": statement, "state": "judged", "direction": direction,
+        "size": "not told", **dict.fromkeys(("agrees", "decided"), "yes" if direction == "below" else ""),
+        "verdict": direction, "scale": "log-ratio", "effect": str(math.log(0.5)), "low": str(math.log(0.4)),
         "high": str(math.log(0.6)), "confidence": "0.99", "seeds": "0 1 2",
         "words": "ratio 0.5 [0.4, 0.6], seeds 0 to 2",
     }  # fmt: skip

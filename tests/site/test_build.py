@@ -140,22 +140,22 @@ def test_an_empty_folder_says_how_to_make_a_first_run(tmp_path):
 
 
 def test_claims_come_first_with_their_verdicts(store):
-    judge = made.claims(made.claim("A is less", "supported"), made.claim("B <b>is</b> less", "inconclusive"))
+    judge = made.claims(made.claim("A is less", "below"), made.claim("B <b>is</b> less", "not told"))
     site = build(Stock.of(store, store.root, judge=judge))
     for name in ("index.html", "findings.html"):
         page = Page(site[name])
         assert "B <b>is</b> less" in " ".join(page.text)
         badges = [found["class"] for tag, found in page.tags if "badge" in found.get("class", "")]
         assert badges == ["badge yes", "badge open"]
-    assert "1 supported, 1 inconclusive" in " ".join(Page(site["index.html"]).text)
+    assert "2 claims: 1 as claimed, 1 neither told" in " ".join(Page(site["index.html"]).text)
 
 
 def test_a_claim_leads_to_its_own_place_with_both_sides_a_seed(store):
     runs = [store.run(made.spec_of(normalizer), 0) for normalizer in ("softmax", "ssa")]
     made.study(store.root, "experiments/made-smoke", "Few.", members=runs)
     specs = " ".join(run.spec.hash for run in runs) + " 00000000"
-    entry = made.claim("A is less", "supported", specs=specs, study="made-smoke")
-    other = made.claim("B is less", "supported", preset="lite")
+    entry = made.claim("A is less", "below", specs=specs, study="made-smoke")
+    other = made.claim("B is less", "below", preset="lite")
     site = build(Stock.of(store, store.root, judge=made.claims(entry, other)))
     assert entry.page in Page(site["findings.html"]).links()
     path, anchor = urldefrag(entry.page)
@@ -182,7 +182,7 @@ def test_a_claim_leads_to_its_own_place_with_both_sides_a_seed(store):
 
 
 def test_a_side_that_is_compared_with_itself_is_told_by_its_cells():
-    entry = made.claim("A is less", "supported")
+    entry = made.claim("A is less", "below")
     same = replace(
         entry, claim=msgspec.structs.replace(entry.claim, left=msgspec.structs.replace(entry.claim.left, of="softmax"))
     )

@@ -65,7 +65,7 @@ def test_every_claim_leads_to_the_cells_and_numbers_that_it_names(stock):
     rows = [
         row
         for row in csv.DictReader((ROOT / "results" / "claims.csv").read_text().splitlines())
-        if row["verdict"] != "not run"
+        if row["state"] != "not run"
     ]
     assert len(rows) == len(stock.claims.all) > 400
     pages = {name: Places(data) for name, data in site.items() if name.endswith(".html")}

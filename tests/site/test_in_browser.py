@@ -29,7 +29,7 @@ def place(tmp_path_factory):
     (damaged.folder / "grid.csv").write_text("x")
     effects = [paired([1.0, 1.1, 0.9], [0.5, 0.7, 0.4]), paired([1.0], [0.5])]  # of one seed there is no interval
     compared = Comparison("made", "smoke", "softmax", "error", True, "sigma", [1, 2], [1, 1], 3, [("ssa", 3, effects)])
-    entries = made.claim("SSA errs less", "supported"), made.claim(HOSTILE, "inconclusive")
+    entries = made.claim("SSA errs less", "below"), made.claim(HOSTILE, "not told")
     judge = made.claims(*entries, comparisons=[compared])
     stock = Stock.of(store, folder, judge=judge)
     write(build(stock), folder / "site")
@@ -226,7 +226,7 @@ def test_curves_have_their_numbers_in_a_table(opened, place):
 
 def test_verdicts_can_be_filtered(opened):
     tab, _, _ = opened("findings.html")
-    tab.select_option("#verdict", "supported")
+    tab.select_option("#verdict", "below")
     assert tab.inner_text("#count") == "1 of 2 claims"
     assert tab.locator(".findings li:visible").count() == 1
 

@@ -82,7 +82,7 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
     for page in pages:
         text = page.read_text()
         if ledger.CITES.search(text):
-            for sentence in ledger.stale_citations(text, index.ledger_of(Path())):
+            for sentence in ledger.stale_citations(text, index.recorded(Path())):
                 raise BadValue(f"{page}: {sentence}; mend the paragraph.")
     if not stale:
         out(f"{len(pages)} pages are in step.")

@@ -1,6 +1,5 @@
 """Commands about published results: do them again, and say what held."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from icl_lab.cli.options import (
 from icl_lab.cli.output import out
 from icl_lab.cli.progress import say
 from icl_lab.cli.until_decided import budget_option, decide, until_decided_option
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, UnknownName
 from icl_lab.markdown import listed
 
 
@@ -107,38 +106,50 @@ def experiment(
 
 
 @click.command()
-@click.option("--preset", default="lite", show_default=True, help="The scale at which to judge.")
+@click.option("--preset", help="Only at this scale.  [default: the largest at which a claim has a verdict]")
+@click.option("--all", "every", is_flag=True, help="At every scale at which there are runs.")
 @read_option
 @experiments_option
 @click.option("--record", is_flag=True, help="Judge all claims anew, at all scales, and write the repository's record.")
-def claims(preset: str, results: Path, files: Path, record: bool) -> None:
-    """Print what each experiment claims and what was seen at this scale, from finished results; trains nothing.
+def claims(preset: str | None, every: bool, results: Path, files: Path, record: bool) -> None:
+    """Print what each experiment claims and what was seen, once at the largest scale that tells; trains nothing.
 
     Verdicts of the repository's runs are read from results/claims.csv; others are judged now.
     """
-    from icl_lab.comparison.verdict import Verdict
     from icl_lab.evidence.layer import Layer
     from icl_lab.files import write
-    from icl_lab.papers import cost, experiment
+    from icl_lab.papers import experiment, ledger, registration
     from icl_lab.papers import record as records
     from icl_lab.runs.presets import PRESETS
     from icl_lab.runs.store import Store
 
-    store, place, tally = Store(results, Layer.find()), experiment.place(files), Counter[str]()
+    if preset is not None and (every or preset not in PRESETS):
+        raise (
+            click.UsageError("--preset names one scale: leave out --all.")
+            if every
+            else UnknownName("preset", preset, PRESETS)
+        )
+    store, place = Store(results, Layer.find()), experiment.place(files)
     if record:
-        write(results / records.NAME, records.written(place, store).encode())
-        out(f"wrote {results / records.NAME}")
+        write(place / registration.NAME, registration.table(place).encode())
+        out(f"wrote {place / registration.NAME}")
+        for name, text in records.written(place, store).items():
+            write(results / name, text.encode())
+            out(f"wrote {results / name}")
         return
-    costs, recorded = cost.Costs(store, preset), records.stored(store)
-    for name in experiment.names(place):
-        chosen, remarks, rows = records.rows(name, place, store, preset, recorded, costs)
-        for line in (*records.text(name, chosen, rows), *(f"  {line}" for line in remarks)):
+    rows, remarks = records.everything(place, store, [preset] if preset else list(PRESETS))
+    shown = rows if every else ledger.strongest(rows)
+    for name in dict.fromkeys(row["experiment"] for row in shown):
+        made = experiment.load(name, place)
+        title, *lines = ledger.lines(made, [row for row in shown if row["experiment"] == name])
+        for line in (f"{name}: {title}", *lines, *remarks.get(name, ())):
             out(line)
-        tally.update(row["verdict"] for row in rows)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in tally.most_common())
-    out(f"{tally.total()} claims at {preset}: {told}.")
-    if tally[Verdict.NOT_RUN] and (others := [each for each in PRESETS if each != preset and store.has(each)]):
-        out(f"There are runs at {listed(others)} too; next: {then('claims', {'--preset': [others[0]]})}")
+    theory = [row for row in shown if row["theory"]]
+    out(f"{ledger.tally_of(row for row in shown if not row['theory'])}.")
+    if theory:
+        out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")
+    if not every and len(rows) > len(shown):
+        out(f"next: {then('claims', {'--all': []})}   (at all scales; shown is the largest that tells)")
 
 
 @click.command()

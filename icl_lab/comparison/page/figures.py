@@ -168,7 +168,7 @@ def _dot(study: Study, rule: str, cell: Labels) -> Dot:
         most = 1.0 if study.task.rates else math.inf
         span = (max(low, min(values) / 10), min(high, 10 * max(values))) if log else (max(low, 0.0), min(high, most))
         return Dot(middle, *span, values)
-    if study.errors:
+    if study.errors and study.errors[rule][0].keeps([cell]):
         means = resampled(study.errors[rule][0].at(cell).numpy(), seed=0)
         low, high = np.quantile(means[1:], [0.025, 0.975])
         return Dot(middle, float(low), float(high))
