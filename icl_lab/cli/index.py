@@ -19,12 +19,12 @@ from icl_lab.registry import Registry
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
+FINDINGS = Path("results/findings.md")
 KINDS: dict[str, list[Registry]] = {
     "tasks": [tasks.registry],
     "normalizers": [normalizers.registry, normalizers.wrappers],
     "positions": [positions.registry],
 }
-FINDINGS = Path("results/findings.md")
 HEADS = 8  # of the rules whose parameters are counted
 TRAITS = {
     "sums_to_one": "sums to 1",
@@ -68,7 +68,7 @@ def listing(what: str) -> Iterable[str]:
 
 def pages(root: Path) -> list[Path]:
     """Returns the files that hold index marks: the findings, the README, which shows their head, and ``docs/``."""
-    return [root / FINDINGS, root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [root / FINDINGS, root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 
 def fill(text: str, root: Path = Path()) -> str:
@@ -168,17 +168,11 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "commands": _commands,
     "experiments": _experiments,
     "analyses": lambda root: _analyses(),
-    "findings": lambda root: _head_of_findings(root),
+    "findings": lambda root: ledger.table(headlines.chosen(recorded(root))[:6], "experiments"),
     "arms": lambda root: arms.table(root / "experiments", _committed(root)),
     "headlines": lambda root: ledger.table(headlines.chosen(recorded(root)), "../experiments"),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},
 }
-
-
-def _head_of_findings(root: Path) -> list[str]:
-    """Text of ``results/findings.md`` before its first table, without its title and its comments."""
-    text = re.sub(r"<!--.*?-->\n?", "", (root / FINDINGS).read_text(), flags=re.DOTALL)
-    return text.partition("\n## ")[0].partition("\n")[2].strip().splitlines()
 
 
 def _analyses() -> list[str]:

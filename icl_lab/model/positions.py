@@ -47,6 +47,11 @@ class Positions(nn.Module, ABC):
         """Numbers added to the scores of every layer, (h t t), row by key; None where there are none."""
         return None
 
+    @property
+    def adds_to_scores(self) -> bool:
+        """True if the code has a bias of the scores."""
+        return type(self).bias is not Positions.bias
+
     def _scatter(self, random: int) -> None:
         require(0 <= random <= PLACES, f"random must be >= 0 (0: places in a row) and at most {PLACES:,}", random)
         self.random = random
@@ -247,7 +252,7 @@ def build(choice: str, d: int, head_dim: int, train_tokens: int) -> Positions:
 
 def check_scores(code: Positions, normalizer: Normalizer) -> None:
     """Raises ``BadValue`` where a position code adds to scores and the normalizer has none that it could add to."""
-    if type(code).bias is not Positions.bias and not normalizer.takes_bias:
+    if code.adds_to_scores and not normalizer.takes_bias:
         name = getattr(code, "registered", type(code).__name__)
         raise BadValue(
             f"{normalizer.title} has no scores that a position code could add to, as '{name}' does: take another code "

@@ -1,5 +1,7 @@
 """The plain average, and heads that divide the work among several rules."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -32,8 +34,39 @@ class Average(Normalizer):
         return mean(v, visible)
 
 
+class ByHeads(Normalizer):
+    """Base class of normalizers that give each of ``PARTS`` the same number of heads, in order."""
+
+    PARTS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        count = len(self.PARTS)
+        require(site.heads % count == 0, f"the number of heads must be a multiple of {count}", site.heads)
+        part = Site(site.heads // count, site.head_dim, site.train_tokens)
+        self.parts = nn.ModuleList(registry.build(normalizer, part) for normalizer in self.PARTS)
+
+    def weights(
+        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return self._by_heads("weights", visible, bias, q, k)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        return self._by_heads("attend", visible, bias, q, k, v)
+
+    def _by_heads(self, method: str, visible: Tensor, bias: Tensor | None, *tensors: Tensor) -> Tensor:
+        """Gives each part its share of the heads (b h t d), in order, and joins what they return."""
+        heads, count = tensors[0].shape[1], len(self.parts)
+        biases = [None] * count if bias is None else bias.expand(*bias.shape[:-3], heads, -1, -1).chunk(count, -3)
+        shares = zip(*(x.chunk(count, dim=1) for x in tensors), strict=True)
+        found = zip(self.parts, shares, biases, strict=True)
+        return torch.cat([getattr(part, method)(*share, visible, own) for part, share, own in found], 1)
+
+
 @registry.add("soft-avg")
-class SoftAvg(Normalizer):
+class SoftAvg(ByHeads):
     """The first half of the heads softmax, the second half the plain average.
 
     Formula: w = softmax(z) in heads 1 .. h/2, w_j = 1 / n in the others
@@ -42,24 +75,11 @@ class SoftAvg(Normalizer):
     The paper does not say which half. The queries and keys of the averaging heads have no use and get no gradient.
     """
 
-    def __init__(self, site: Site) -> None:
-        super().__init__()
-        part = _portion(site, 2)
-        self.parts = nn.ModuleList(registry.build(rule, part) for rule in ("softmax", "average"))
-
-    def weights(
-        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
-    ) -> Tensor:
-        return _by_heads(self.parts, "weights", visible, bias, q, k)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
-    ) -> Tensor:
-        return _by_heads(self.parts, "attend", visible, bias, q, k, v)
+    PARTS = ("softmax", "average")
 
 
 @registry.add("four-functions")
-class FourFunctions(Normalizer):
+class FourFunctions(ByHeads):
     """A quarter of the heads each: tanh of the score, the plain average, relu, and the square.
 
     Formula: w_j = phi(z_j) / sum_i |phi(z_i)| with phi = tanh, 1, relu, square, a quarter of the heads each
@@ -69,36 +89,6 @@ class FourFunctions(Normalizer):
     a row without any stays 0.
     """
 
+    PARTS = ("l1:phi=tanh", "average", "l1:phi=relu", "l1:phi=square")
     sums_to_one = False
     non_negative = False
-
-    def __init__(self, site: Site) -> None:
-        super().__init__()
-        part = _portion(site, 4)
-        self.parts = nn.ModuleList(
-            registry.build(rule, part) for rule in ("l1:phi=tanh", "average", "l1:phi=relu", "l1:phi=square")
-        )
-
-    def weights(
-        self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
-    ) -> Tensor:
-        return _by_heads(self.parts, "weights", visible, bias, q, k)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
-    ) -> Tensor:
-        return _by_heads(self.parts, "attend", visible, bias, q, k, v)
-
-
-def _portion(site: Site, parts: int) -> Site:
-    require(site.heads % parts == 0, f"the number of heads must be a multiple of {parts}", site.heads)
-    return Site(site.heads // parts, site.head_dim, site.train_tokens)
-
-
-def _by_heads(parts: nn.ModuleList, method: str, visible: Tensor, bias: Tensor | None, *tensors: Tensor) -> Tensor:
-    """Gives each part its share of the heads (b h t d), in order, and joins what they return."""
-    heads = tensors[0].shape[1]
-    biases = [None] * len(parts) if bias is None else bias.expand(*bias.shape[:-3], heads, -1, -1).chunk(len(parts), -3)
-    shares = zip(*(x.chunk(len(parts), dim=1) for x in tensors), strict=True)
-    found = zip(parts, shares, biases, strict=True)
-    return torch.cat([getattr(part, method)(*share, visible, own) for part, share, own in found], 1)

@@ -5,7 +5,7 @@ Verdicts of the repository's runs are read from ``results/claims.csv``; others a
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -261,6 +261,4 @@ def _first(found: Sequence[Judged]) -> list[Judged]:
     """The headline claims, each at the largest scale that has a verdict."""
     largest = {(row["experiment"], row["claim"]): row["preset"] for row in ledger.strongest([e.row for e in found])}
     strongest = {key: e for e in found if largest[key := (e.experiment, e.claim.statement)] == e.preset}
-    named: Mapping[str, Sequence[str]] = headlines.HEADLINES
-    keys = [(name, statement) for name, statements in named.items() for statement in statements]
-    return [strongest[key] for key in keys if key in strongest] or list(strongest.values())[:FEW]
+    return [strongest[key] for key in headlines.HEADLINES if key in strongest] or list(strongest.values())[:FEW]

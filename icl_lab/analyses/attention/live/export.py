@@ -19,7 +19,6 @@ from icl_lab import normalizers
 from icl_lab.analyses.attention.live.graph import CHECKED, Graph, Inputs, NotExportable, pack, trace
 from icl_lab.errors import LabError
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.model.positions import Positions
 from icl_lab.normalizers.base import Normalizer, causal, extra
 
 
@@ -53,7 +52,7 @@ def export_model(model: GPT2, swaps: Sequence[str] = (), tick: Callable[[int], o
         raise NotExportable("the prompts are rescaled before the model reads them")
     if model.positions.random:
         raise NotExportable("the model sets its tokens at places drawn at random")
-    if type(model.positions).bias is not Positions.bias:
+    if model.positions.adds_to_scores:
         raise NotExportable("the position code adds to the scores")
     spec, reading = model.spec, model.reading
     site = {"heads": spec.heads, "head_dim": spec.width // spec.heads}
