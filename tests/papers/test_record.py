@@ -121,3 +121,24 @@ def test_a_basis_that_is_none_is_said(tmp_path):
     (tmp_path / claims.BASIS).write_text("basis,correlation\nx,much\n")
     with pytest.raises(RunFailed, match=r"claims-basis\.csv cannot be read"):
         claims.seed_correlation(Store(tmp_path / "none", Layer(tmp_path / "evidence")))
+
+
+def test_rows_that_are_no_longer_current_are_judged_anew(repository, monkeypatch):
+    rows = record.stored(repository)[("ssa-table1", "lite2")]
+    judged = []
+    monkeypatch.setattr(claims, "stored", lambda name, *given: judged.append(name) or (None, [], []))
+    costs = record.cost.Costs(repository, "lite2")
+    for changed, wanted in ((rows, []), ([row | {record.JUDGED_FROM: "0" * 16} for row in rows], ["ssa-table1"])):
+        record.rows("ssa-table1", EXPERIMENTS, repository, "lite2", {("ssa-table1", "lite2"): changed}, costs)
+        assert judged == wanted
+
+
+def test_runs_of_the_users_own_are_never_passed_over_for_the_record(repository, monkeypatch):
+    asked = []
+    monkeypatch.setattr(record, "rows", lambda name, *given: asked.append(name) or (None, [], []))
+    whole, _ = record.everything(EXPERIMENTS, repository, ["lite2"])
+    assert asked == []
+    assert {row["preset"] for row in whole} == {"lite2"}
+    (repository.root / "runs").mkdir(parents=True)
+    assert record.everything(EXPERIMENTS, repository, ["lite2"]) == ([], dict.fromkeys(asked, []))
+    assert "ssa-table1" in asked

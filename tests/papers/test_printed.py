@@ -1,0 +1,82 @@
+"""The printed effect of a claim, and the seeds that came before its registration."""
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from msgspec.structs import replace
+
+from icl_lab import published
+from icl_lab.errors import BadValue
+from icl_lab.papers import experiment, printed, registration
+from icl_lab.papers.finished import Finished
+from icl_lab.papers.schema import PrintedEffect
+from icl_lab.runs.store import Store
+
+FILES = Path(__file__).parents[2] / "experiments"
+
+
+@pytest.fixture
+def table1():
+    return experiment.load("ssa-table1", FILES)
+
+
+def test_the_printed_effect_is_that_of_both_rows_on_the_claims_cells(table1):
+    """The mean over sigma 4 to 10 of log(SSA / softmax), by the table itself; a ratio of 0.064."""
+    rows = {name: published.load("ssa_table1").where(method=name) for name in ("SSA", "Softmax")}
+    logs = {
+        name: [math.log(row["mse"].number) for row in found if 4 <= row["sigma"].number <= 10]
+        for name, found in rows.items()
+    }
+    found = printed.effect(table1, table1.claims[0], "log-ratio", "mse-code")
+    assert found.value == pytest.approx(fmean(logs["SSA"]) - fmean(logs["Softmax"]))
+    assert math.exp(found.value) == pytest.approx(0.064, abs=0.001)
+
+
+def test_what_is_not_printed_on_the_claims_cells_has_no_printed_effect(table1):
+    first = table1.claims[0]
+    far = replace(first.left, cells={"sigma_f": [100.0]})
+    for other in (
+        replace(first, left=far),
+        replace(first, metric="floor"),
+        replace(first, right=replace(first.right, of="reference:3-nn")),
+        replace(first, left=replace(first.left, cells={"length": [5.0]})),
+    ):
+        assert printed.effect(table1, other, "log-ratio", "mse-code") is None
+
+
+def test_a_claim_may_name_its_printed_effect(table1):
+    named = replace(table1.claims[0], printed=PrintedEffect(source="the text", ratio=0.5))
+    assert printed.effect(table1, named, "log-ratio", "mse-code").value == pytest.approx(math.log(0.5))
+    with pytest.raises(BadValue, match="its printed effect must be a difference"):
+        printed.effect(table1, named, "difference", "mse-code")
+    for wrong in ({}, {"ratio": 0.5, "difference": 0.1}, {"ratio": -1.0}):
+        with pytest.raises(ValueError, match="a printed"):
+            PrintedEffect(source="s", **wrong)
+
+
+def test_seeds_finished_before_a_claim_was_registered_are_known(table1, tmp_path, monkeypatch):
+    """Both sides must have been there: seed 1 of SSA came after."""
+    first = table1.claims[0]
+    since = datetime(2026, 3, 1, tzinfo=UTC)
+    made = replace(table1, registered={registration.digest(first): since})
+    finished = Finished(made, Store(tmp_path), "nano")
+    ends = {0: ("2026-02-01T00:00:00+00:00", "2026-02-02"), 1: ("2026-02-01", "2026-03-02T00:00:00+00:00"), 2: ("", "")}
+    monkeypatch.setattr(
+        finished, "_environments", lambda claim, seed: [{"finished": time} if time else {} for time in ends[seed]]
+    )
+    assert finished.before_registration(first, [0, 1, 2]) == [0]
+    assert finished.before_registration(made.claims[1], [0, 1, 2]) == []  # not registered
+
+
+def test_blocks_are_commit_and_machine_of_both_sides(table1, tmp_path, monkeypatch):
+    finished = Finished(table1, Store(tmp_path), "nano")
+    envs = {0: ("a", "x"), 1: ("a", "y"), 2: ("b", "x")}
+    monkeypatch.setattr(
+        finished, "_environments", lambda claim, seed: [dict(zip(("commit", "machine"), envs[seed], strict=True))] * 2
+    )
+    assert len(set(finished.blocks(table1.claims[0], [0, 1, 2, 0]))) == 3
+    envs[2] = ("b", "")
+    assert finished.blocks(table1.claims[0], [0, 1, 2]) == []  # one does not say
