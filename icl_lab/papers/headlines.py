@@ -25,7 +25,7 @@ HEADLINES: tuple[tuple[str, str], ...] = (
 
 
 def chosen(rows: Sequence[Row]) -> list[Row]:
-    """Returns the headline claims, each at the largest scale that has a verdict.
+    """Returns the headline claims, each at the largest scale that decides it.
 
     Raises ``UnknownName`` where an experiment no longer makes a claim that is named here.
     """

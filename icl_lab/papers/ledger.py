@@ -66,7 +66,7 @@ def rated(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def strongest(rows: Iterable[Row]) -> list[Row]:
-    """Returns one row a claim: that of the largest scale which has a verdict, else the largest at which it was run."""
+    """Returns one row a claim: of the largest scale that decides it, else of the largest at which it was judged, or run."""
     chosen = dict[tuple[str, str], Row]()
     for row in rows:
         key = row["experiment"], row["claim"]
@@ -74,9 +74,9 @@ def strongest(rows: Iterable[Row]) -> list[Row]:
     return list(chosen.values())
 
 
-def _strength(row: Row) -> tuple[bool, bool, int]:
+def _strength(row: Row) -> tuple[bool, bool, bool, int]:
     state = verdict_of(row).state
-    return state is State.JUDGED, state is not State.NOT_RUN, list(PRESETS).index(row["preset"])
+    return row["decided"] == "yes", state is State.JUDGED, state is not State.NOT_RUN, list(PRESETS).index(row["preset"])
 
 
 def verdict_of(row: Row) -> Verdict:

@@ -258,7 +258,7 @@ def _rated(found: Sequence[Judged]) -> list[Judged]:
 
 
 def _first(found: Sequence[Judged]) -> list[Judged]:
-    """The headline claims, each at the largest scale that has a verdict."""
+    """The headline claims, each at the largest scale that decides it."""
     largest = {(row["experiment"], row["claim"]): row["preset"] for row in ledger.strongest([e.row for e in found])}
     strongest = {key: e for e in found if largest[key := (e.experiment, e.claim.statement)] == e.preset}
     return [strongest[key] for key in headlines.HEADLINES if key in strongest] or list(strongest.values())[:FEW]

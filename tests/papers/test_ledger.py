@@ -67,11 +67,15 @@ def test_a_direction_that_may_be_a_chance_find_says_so():
     assert ledger.verdict_words(open_) == "not told"
 
 
-def test_the_largest_scale_that_has_a_verdict_is_shown():
-    nano, lite, one_seed = rows(
-        entry(found(*WIDE), preset="nano"), entry(found(*CLEAR)), entry(found(0.5), preset="lite2")
+def test_the_largest_scale_that_decides_a_claim_is_shown():
+    nano, lite, open_, one_seed = rows(
+        entry(found(*CLEAR), preset="nano"),
+        entry(found(*CLEAR)),
+        entry(found(*WIDE), preset="lite2"),
+        entry(found(0.5), preset="deep2"),
     )
-    assert ledger.strongest([lite, one_seed, nano]) == [lite]
+    assert ledger.strongest([lite, one_seed, nano, open_]) == [lite]
+    assert ledger.strongest([one_seed, open_]) == [open_]
     assert ledger.strongest([one_seed]) == [one_seed]
     (not_run,) = rows(entry(never(), preset="deep2"))
     assert ledger.strongest([not_run, one_seed]) == [one_seed]

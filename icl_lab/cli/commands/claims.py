@@ -106,13 +106,13 @@ def experiment(
 
 
 @click.command()
-@click.option("--preset", help="Only at this scale.  [default: the largest at which a claim has a verdict]")
+@click.option("--preset", help="Only at this scale.  [default: the largest that decides a claim]")
 @click.option("--all", "every", is_flag=True, help="At every scale at which there are runs.")
 @read_option
 @experiments_option
 @click.option("--record", is_flag=True, help="Judge all claims anew, at all scales, and write the repository's record.")
 def claims(preset: str | None, every: bool, results: Path, files: Path, record: bool) -> None:
-    """Print what each experiment claims and what was seen, once at the largest scale that tells; trains nothing.
+    """Print what each experiment claims and what was seen, once at the largest scale that decides it; trains nothing.
 
     Verdicts of the repository's runs are read from results/claims.csv; others are judged now.
     """
@@ -149,7 +149,7 @@ def claims(preset: str | None, every: bool, results: Path, files: Path, record: 
     if theory:
         out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")
     if not every and len(rows) > len(shown):
-        out(f"next: {then('claims', {'--all': []})}   (at all scales; shown is the largest that tells)")
+        out(f"next: {then('claims', {'--all': ['True']})}   (at all scales; shown is the largest that decides)")
 
 
 @click.command()
