@@ -66,7 +66,7 @@ def rated(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def strongest(rows: Iterable[Row]) -> list[Row]:
-    """Returns one row a claim: of the largest scale that decides it, else of the largest at which it was judged, or run."""
+    """Returns one row a claim: of the largest scale that decides it, else of the one with most seeds."""
     chosen = dict[tuple[str, str], Row]()
     for row in rows:
         key = row["experiment"], row["claim"]
@@ -74,9 +74,10 @@ def strongest(rows: Iterable[Row]) -> list[Row]:
     return list(chosen.values())
 
 
-def _strength(row: Row) -> tuple[bool, bool, bool, int]:
-    state = verdict_of(row).state
-    return row["decided"] == "yes", state is State.JUDGED, state is not State.NOT_RUN, list(PRESETS).index(row["preset"])
+def _strength(row: Row) -> tuple[bool, bool, bool, int, int]:
+    state, scale, decided = verdict_of(row).state, list(PRESETS).index(row["preset"]), row["decided"] == "yes"
+    seeds = len(row["seeds"].split())
+    return decided, state is State.JUDGED, state is not State.NOT_RUN, scale if decided else seeds, scale
 
 
 def verdict_of(row: Row) -> Verdict:

@@ -75,8 +75,8 @@ def basis(files: Path, store: Store) -> str:
         return ""
     results = store.layer.root.parent
     paths = [*sorted(files.glob("*.toml")), files / registration.NAME, store.layer.root / INDEX]
-    paths += sorted(results.glob(f"experiments/*/{RECORD}"))
-    sums = [[path.name, path.parent.name, _sha256(path)] for path in paths]
+    sums = {path.name: _sha256(path) for path in paths}
+    sums |= {path.parent.name: _sha256(path) for path in sorted(results.glob(f"experiments/*/{RECORD}"))}
     return hashlib.sha256(json.dumps([VERSION, sums]).encode()).hexdigest()[:16]
 
 

@@ -15,7 +15,7 @@ def rows():
     """Every claim, of which nothing was run."""
     return [
         {"experiment": name, "claim": claim.statement, "preset": "lite", "state": "not run", "direction": "not told",
-         "size": "not told", "decided": ""}
+         "size": "not told", "decided": "", "seeds": ""}
         for name in experiment.names(FILES)
         for claim in experiment.load(name, FILES).claims
     ]  # fmt: skip

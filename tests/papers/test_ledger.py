@@ -76,6 +76,8 @@ def test_the_largest_scale_that_decides_a_claim_is_shown():
     )
     assert ledger.strongest([lite, one_seed, nano, open_]) == [lite]
     assert ledger.strongest([one_seed, open_]) == [open_]
+    (more,) = rows(entry(found(*WIDE, *WIDE), preset="nano"))
+    assert ledger.strongest([more, open_]) == [more]  # where none decides it, that of most seeds
     assert ledger.strongest([one_seed]) == [one_seed]
     (not_run,) = rows(entry(never(), preset="deep2"))
     assert ledger.strongest([not_run, one_seed]) == [one_seed]

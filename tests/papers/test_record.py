@@ -125,8 +125,8 @@ def test_a_basis_that_is_none_is_said(tmp_path):
 
 def test_rows_that_are_no_longer_current_are_judged_anew(repository, monkeypatch):
     rows = record.stored(repository)[("ssa-table1", "lite2")]
-    judged = []
-    monkeypatch.setattr(claims, "stored", lambda name, *given: judged.append(name) or (None, [], []))
+    judged, made = [], experiments.load("ssa-table1", EXPERIMENTS)
+    monkeypatch.setattr(claims, "stored", lambda name, *given: judged.append(name) or (made, [], []))
     costs = record.cost.Costs(repository, "lite2")
     for changed, wanted in ((rows, []), ([row | {record.JUDGED_FROM: "0" * 16} for row in rows], ["ssa-table1"])):
         record.rows("ssa-table1", EXPERIMENTS, repository, "lite2", {("ssa-table1", "lite2"): changed}, costs)
