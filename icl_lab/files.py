@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, and the folder of a study: numbers and text, and figures in every kind."""
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -48,6 +49,16 @@ def made(folder: Path) -> Path:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def checkout_hint(path: Path) -> str:
+    """Command that brings back a damaged file of the repository."""
+    return f"take it from the repository again: git checkout {path}"
 
 
 @contextmanager

@@ -8,10 +8,10 @@ import torch
 from icl_lab import tasks
 from icl_lab.errors import Diverged
 from icl_lab.grid import Grid
+from icl_lab.model.bound import exact_within_bound
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs import provenance, reuse, status
+from icl_lab.runs import environment, reuse, status
 from icl_lab.runs.environment import describe
-from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import Subject, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -77,10 +77,10 @@ def trained(run: Run, lab: Lab) -> GPT2:
             keep = lambda state: run.keep(model, state)  # noqa: E731
             history = train(model, task, spec.train, run.seed, progress, keep=keep, stopping=lab.stopping, tick=tick)
     except Diverged as reason:
-        run.keep_divergence(reason, provenance.about(spec, lab.device, lab.command))
+        run.keep_divergence(reason, environment.of_run(spec, lab.device, lab.command))
         raise
     pace = {"seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
-    run.keep_model(model, history, provenance.about(spec, lab.device, lab.command) | pace)
+    run.keep_model(model, history, environment.of_run(spec, lab.device, lab.command) | pace)
     return model.eval()
 
 

@@ -34,7 +34,7 @@ OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, 
 BASES = {
     "tasks": {"base", "declared", "drawing", "estimators", "prompt", "spoken", "symbols"},
     "normalizers": {"base", "starts"},
-    "analyses": {"asking", "frame", "observe", "options", "page", "stretch"},
+    "analyses": {"asking", "frame", "observe", "options", "page", "places", "stretch"},
 }
 DOORS = {
     "pandas": {"grid", "tables", "python"},  # python names the type it returns

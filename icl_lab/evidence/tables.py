@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
 from icl_lab.errors import RunFailed
-from icl_lab.evidence.layer import sha256, way_out
+from icl_lab.files import checkout_hint, sha256
 
 Files = Mapping[str, bytes]  # names below a run's folder -> what they hold
 
@@ -114,7 +114,9 @@ class Tables:
         size, checksum = self.stamps(key)[name]
         data = self._file(key, name)
         if (len(data), content_digest(name, data)) != (size, checksum):
-            raise RunFailed(f"{self.folder} is damaged ({key}/{name} has another checksum); {way_out(self.folder)}")
+            raise RunFailed(
+                f"{self.folder} is damaged ({key}/{name} has another checksum); {checkout_hint(self.folder)}"
+            )
         return data
 
     def _file(self, key: str, name: str) -> bytes:

@@ -51,7 +51,7 @@ def stored(store: Store) -> dict[tuple[str, str], list[Row]]:
 
     Raises ``RunFailed`` where the file is no such record.
     """
-    path = None if store.layer is None else store.layer.root.parent / NAME
+    path = None if store.archive is None else store.archive.root.parent / NAME
     if path is None or not path.exists():
         return {}
     found = dict[tuple[str, str], list[Row]]()

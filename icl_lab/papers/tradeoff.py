@@ -22,11 +22,11 @@ from icl_lab import tasks
 from icl_lab.analyses.needle import STRETCH
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.errors import BadValue
-from icl_lab.evidence.layer import own_studies
+from icl_lab.evidence.archive import own_studies
 from icl_lab.figures import scatter
 from icl_lab.files import publish_folder as save
 from icl_lab.grid import Grid, model_name
-from icl_lab.runs import provenance, study_folder
+from icl_lab.runs import environment, study_folder
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
@@ -94,7 +94,7 @@ def retrieval(store: Store, preset: str) -> dict[str, list[float]]:
     for run in store.runs():
         if not run.finished or run.spec.task != "needle" or run.spec.preset != preset:
             continue
-        provenance.require(run.spec, run.folder)
+        environment.require_parts(run.spec, run.folder)
         if run.spec != resolve("needle", run.spec.attn, preset):
             continue  # another recipe, or another position code
         grid, length = run.grid(), float(STRETCH * run.spec.train.longest)

@@ -13,7 +13,7 @@ from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, Diverged
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.rng import stream
-from icl_lab.runs import provenance, reuse, status
+from icl_lab.runs import environment, reuse, status
 from icl_lab.runs.environment import describe
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -72,7 +72,7 @@ def train_together(runs: Sequence[Run], lab: Lab) -> None:
         lockstep.train(
             [member for _, member in members], tasks.build(spec.task), spec.train, stopping=lab.stopping, tick=tick
         )
-        env = provenance.about(spec, lab.device, lab.command)
+        env = environment.of_run(spec, lab.device, lab.command)
         env |= {"seconds": round(time.monotonic() - began, 1), "stacked": len(members)}
         for (run, member), start in zip(members, starts, strict=True):
             if member.failed:

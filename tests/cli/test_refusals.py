@@ -5,7 +5,7 @@ import os
 import pytest
 
 from icl_lab.files import publish
-from icl_lab.runs import estimate, size, store
+from icl_lab.runs import estimate, store
 from icl_lab.training import lockstep, loop
 
 SMALL = ["model.width=8", "train.batch=4", "train.steps=60", "train.warmup=2", "test.axes.length=5,10"]
@@ -26,7 +26,7 @@ def untrained(monkeypatch, tmp_path):
     monkeypatch.setattr(lockstep, "train", never)
     monkeypatch.setattr(estimate, "testing", never)
     monkeypatch.setattr(estimate, "estimate", never)  # it makes a model, and a batch as long as the longest
-    monkeypatch.setattr(size, "room", lambda device: 16e9)
+    monkeypatch.setattr(estimate, "room", lambda device: 16e9)
 
 
 def setting(*fields):

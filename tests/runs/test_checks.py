@@ -118,6 +118,7 @@ def test_an_odd_sibling_does_not_stop_a_run(done, lab, tiny):
     sibling = done.folder.parents[1] / "smoke-00000000" / "seed-0"
     sibling.mkdir(parents=True)
     (sibling / "spec.json").write_bytes(b"\xff\xfe")
+    (sibling / "model.safetensors").write_bytes(b"weights")
     sweeping.sweep(tiny("linear", "softmax", "test.axes.length=6"), 0, lab)
     assert any("smoke-00000000" in line for line in lab.said)
     assert any("trained alike" in line for line in lab.said)

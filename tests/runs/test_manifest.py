@@ -14,7 +14,7 @@ READS = {  # a file -> what reads it
     "errors.safetensors": lambda run: run.errors(),
     "history.csv": lambda run: run.history(),
     "env.json": lambda run: run.env(),
-    "model.safetensors": lambda run: run.check_weights(),
+    "model.safetensors": lambda run: run.read("model.safetensors"),
 }
 
 

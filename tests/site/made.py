@@ -33,8 +33,8 @@ def spec_of(attn="softmax", task="linear", *settings):
     return resolve(task, attn, "smoke", [*SMALL, *settings])
 
 
-def store(root, layer=None):
-    return Store(root / "results", layer)
+def store(root, archive=None):
+    return Store(root / "results", archive)
 
 
 def trained(run, losses=(3.0, 2.0, 1.0), finished="2026-11-21", learned=None):

@@ -117,14 +117,14 @@ def claims(preset: str, results: Path, files: Path, record: bool) -> None:
     Verdicts of the repository's runs are read from results/claims.csv; others are judged now.
     """
     from icl_lab.comparison.verdict import Verdict
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.archive import Archive
     from icl_lab.files import write
     from icl_lab.papers import cost, experiment
     from icl_lab.papers import record as records
     from icl_lab.runs.presets import PRESETS
     from icl_lab.runs.store import Store
 
-    store, place, tally = Store(results, Layer.find()), experiment.place(files), Counter[str]()
+    store, place, tally = Store(results, Archive.find()), experiment.place(files), Counter[str]()
     if record:
         write(results / records.NAME, records.written(place, store).encode())
         out(f"wrote {results / records.NAME}")
@@ -149,12 +149,12 @@ def claims(preset: str, results: Path, files: Path, record: bool) -> None:
 def tradeoff(preset: str, task: str, results: Path) -> None:
     """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
     from icl_lab import tasks
-    from icl_lab.evidence.layer import Layer, own_studies
+    from icl_lab.evidence.archive import Archive, own_studies
     from icl_lab.papers import tradeoff as study
     from icl_lab.runs.store import Store
 
     task = tasks.canonical(task)
-    points = study.gather(Store(results, Layer.find()), preset, task)
+    points = study.gather(Store(results, Archive.find()), preset, task)
     folder = own_studies(results) / f"tradeoff-{preset}"
     text, files = study.publish(points, folder, preset, task, typed())
     tell(text, folder, files, "tradeoff.png")

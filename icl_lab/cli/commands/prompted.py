@@ -119,7 +119,7 @@ def prompted(**given: Any) -> None:
     contacted, and the key is neither stored nor shown. What is answered is never asked again: the same command goes on.
     """
     from icl_lab.cli.progress import Bar, say
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.archive import Archive
     from icl_lab.prompted.asking import Console, Limits, answer
     from icl_lab.prompted.record import Record
     from icl_lab.prompted.report import runs_of, written
@@ -134,7 +134,7 @@ def prompted(**given: Any) -> None:
     if given["dry_run"]:
         out(_plan(study, Record.read(path, study.identity), given))
         return
-    store = Store(results, Layer.find())
+    store = Store(results, Archive.find())
     # The trained runs that stand beside it are found before anything is asked.
     runs = {attn: runs_of(store, study.spec.task, attn, study.spec.preset) for attn in given["against"]}
     record_of = study_folder.StudyRecord.of("prompted", study.options, runs, typed())

@@ -1,0 +1,84 @@
+"""Stored files of a run, read by name and checked: those of a folder by its manifest, or a copy kept elsewhere."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from icl_lab.errors import RunFailed
+from icl_lab.files import sha256
+from icl_lab.runs import manifest
+from icl_lab.runs.manifest import WAY_OUT
+
+
+class RunFiles(Protocol):
+    """Files of one run by their names below its folder, such as ``grid.csv`` or ``swap-ssa/grid.csv``."""
+
+    @property
+    def path(self) -> Path:
+        """The folder that they lie in."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The files that are there."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def find(self, name: str) -> bytes | None:
+        """Returns a file, None where the run was written without it; ``RunFailed`` where it is not as written."""
+
+    def checksum(self, name: str) -> str | None:
+        """Returns the SHA-256 of a file; None where it is not there."""
+
+    def siblings(self) -> Iterable["RunFiles"]:
+        """Returns the files of the runs of the same task, normalizer and seed."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Files of a run's folder, each held against the manifest that lies beside it."""
+
+    path: Path
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The files that are there, of tests with other normalizers too, but for hidden ones."""
+        files = (path for pattern in ("*", "swap-*/*") for path in self.path.glob(pattern) if path.is_file())
+        return frozenset(path.relative_to(self.path).as_posix() for path in files if path.name[0] != ".")
+
+    def __contains__(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def find(self, name: str) -> bytes | None:
+        """Returns a file that is as the manifest says; None where the run was written without it."""
+        path = self.path / name
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            data = None
+        except OSError as error:
+            raise unreadable(path, error) from error
+        manifest.check(path, data)
+        return data
+
+    def checksum(self, name: str) -> str | None:
+        """Returns the SHA-256 of a file as it stands; None where it is not there."""
+        return sha256((self.path / name).read_bytes()) if name in self else None
+
+    def siblings(self) -> "list[RunFolder]":
+        """Returns the folders of the same task, normalizer and seed."""
+        found = self.path.parent.parent.glob(f"*/{self.path.name}/spec.json")
+        return [RunFolder(path.parent) for path in sorted(found)]
+
+
+def read(files: RunFiles, name: str) -> bytes:
+    """Returns a file of a run as it was written; raises ``RunFailed`` where it is missing, damaged or edited."""
+    data = files.find(name)
+    if data is None:
+        raise RunFailed(f"{files.path / name} is missing; {WAY_OUT}.")
+    return data
+
+
+def unreadable(path: Path, error: OSError) -> RunFailed:
+    """Returns the complaint about a file of a run that cannot be read, such as a folder in its place."""
+    return RunFailed(f"{path} cannot be read: {error.strerror or error}; {WAY_OUT}.")
