@@ -51,24 +51,27 @@ class RunFolder:
 
     def find(self, name: str) -> bytes | None:
         """Returns a file that is as the manifest says; None where the run was written without it."""
-        path = self.path / name
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            data = None
-        except OSError as error:
-            raise unreadable(path, error) from error
-        manifest.check(path, data)
+        data = self._bytes(name)
+        manifest.check(self.path / name, data)
         return data
 
     def checksum(self, name: str) -> str | None:
         """Returns the SHA-256 of a file as it stands; None where it is not there."""
-        return sha256((self.path / name).read_bytes()) if name in self else None
+        data = self._bytes(name)
+        return None if data is None else sha256(data)
 
     def siblings(self) -> "list[RunFolder]":
         """Returns the folders of the same task, normalizer and seed."""
         found = self.path.parent.parent.glob(f"*/{self.path.name}/spec.json")
         return [RunFolder(path.parent) for path in sorted(found)]
+
+    def _bytes(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:  # another user's file, or a folder in its place
+            raise unreadable(self.path / name, error) from error
 
 
 def read(files: RunFiles, name: str) -> bytes:
@@ -80,5 +83,5 @@ def read(files: RunFiles, name: str) -> bytes:
 
 
 def unreadable(path: Path, error: OSError) -> RunFailed:
-    """Returns the complaint about a file of a run that cannot be read, such as a folder in its place."""
+    """Returns the complaint about a file of a run that cannot be read."""
     return RunFailed(f"{path} cannot be read: {error.strerror or error}; {WAY_OUT}.")

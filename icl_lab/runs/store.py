@@ -52,7 +52,7 @@ class Store:
         seed, path = seed_of(place), place / SPEC
         archived = self.archive.run("/".join(place.parts[-4:])) if self.archive and not path.exists() else None
         if seed is None or not (path.exists() or archived):
-            there = [str(run.folder) for run in self.runs()]
+            there = [str(run.folder) for run in self.runs(lambda reason: None)]
             raise UnknownName("run", str(place), get_close_matches(str(place), there, n=5, cutoff=0))
         spec = read_spec(path) if archived is None else parse_spec(read(archived, SPEC), path)
         checks.folder(spec, place)

@@ -193,7 +193,9 @@ def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
 
     Runs are found by what they are (task, rule, hash of the specification, seed), not by a path.
     """
-    known = {(run.spec.task, run.spec.attn, run.spec.hash, run.seed): run for run in store.runs()}
+    unreadable: list[str] = []
+    stored = store.runs(unreadable.append)
+    known = {(run.spec.task, run.spec.attn, run.spec.hash, run.seed): run for run in stored}
     found: dict[str, list[Run]] = {}
     missing = []
     for member in record.runs:
@@ -204,7 +206,9 @@ def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
         else:
             found.setdefault(member.label, []).append(run)
     if missing:
-        raise RunFailed(f"{len(missing)} runs of this study are not stored: {'; '.join(missing[:5])}.")
+        raise RunFailed(
+            f"{len(missing)} runs of this study are not stored: {'; '.join([*missing[:5], *unreadable[:5]])}."
+        )
     return found
 
 
@@ -216,6 +220,14 @@ def verify(folder: Path, pictures: bool = True) -> None:
     Without a record nobody can say what the files are.
     """
     list(verified(folder, ("",) if pictures else ()))
+
+
+def check_file(path: Path) -> None:
+    """Raises ``RunFailed`` where a file of a study is damaged or edited; files that no record names are passed over."""
+    study = read(path.parent)
+    for name in (path.name, path.name.removesuffix(PACKED)) if study is not None else ():
+        if name in study.files and _sum(path, packed=path.name != name) != study.files[name]:
+            raise RunFailed(f"{path} is damaged or edited (not what {RECORD} says); make it again: {study.command}")
 
 
 def verified(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:

@@ -9,10 +9,11 @@ from typing import Literal
 
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import Archive
+from icl_lab.files import CHECKSUM, line_fields
 from icl_lab.runs import archiving, checks, manifest, study_folder
 from icl_lab.runs.manifest import WEIGHTS
 from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run, read_spec
-from icl_lab.runs.run_files import unreadable
+from icl_lab.runs.run_files import RunFolder, unreadable
 from icl_lab.runs.store import seed_of
 
 State = Literal["whole", "damaged", "unfinished", "no manifest"]
@@ -44,8 +45,18 @@ def everything(folder: Path) -> Iterator[Verification]:
     tables = {path.parent for path in folder.glob("**/table.md")}
     for place in sorted(tables | {path.parent for path in folder.glob(f"**/{study_folder.RECORD}")}):
         yield _study(place)
+    for path in sorted(folder.glob("prompted/*.jsonl")):
+        yield _answers(path)
     if (folder / "evidence").is_dir():
         yield from _archive(folder / "evidence")
+
+
+def check_file(path: Path) -> None:
+    """Raises ``RunFailed`` where a file of a run or of a study is damaged or edited."""
+    if (path.parent / study_folder.RECORD).exists():
+        study_folder.check_file(path)
+    elif path.name in (*TRAINED, *MEASURED):
+        RunFolder(path.parent).find(path.name)
 
 
 def table(found: Sequence[Verification]) -> list[str]:
@@ -64,9 +75,13 @@ def prepare_repair(found: Verification) -> list[Run]:
     other normalizers. None where nobody can say what the run was: its specification is damaged, or the grid of a test
     that alone names its normalizer.
     """
-    run = found.run
-    if run is None:
+    try:
+        return [] if found.run is None else _without_damage(found.run, found)
+    except OSError:  # a folder in the place of a file: not ours to remove
         return []
+
+
+def _without_damage(run: Run, found: Verification) -> list[Run]:
     if found.place != run.place:
         others = _swapped_runs(run, [found.place])
         for other in others:
@@ -158,6 +173,20 @@ def _study(folder: Path) -> Verification:
     except RunFailed as reason:
         return Verification("study", folder, "damaged", str(reason))
     return Verification("study", folder, "whole" if study is not None and study.files else "no manifest")
+
+
+def _answers(path: Path) -> Verification:
+    """The record of a prompted model's answers; a last line that was cut short is written anew by the next command."""
+    kind = "answers of a prompted model"
+    try:
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1].splitlines()
+        signed = [CHECKSUM in line_fields(line) for line in whole]
+    except (OSError, ValueError) as reason:
+        return Verification(
+            kind, path, "damaged", f"{path} is damaged or edited ({reason}); move it away and ask anew."
+        )
+    return Verification(kind, path, "whole" if all(signed) else "no manifest")
 
 
 def _archive(folder: Path) -> Iterator[Verification]:

@@ -154,7 +154,7 @@ def tradeoff(preset: str, task: str, results: Path) -> None:
     from icl_lab.runs.store import Store
 
     task = tasks.canonical(task)
-    points = study.gather(Store(results, Archive.find()), preset, task)
+    points = study.gather(Store(results, Archive.find()), preset, task, say)
     folder = own_studies(results) / f"tradeoff-{preset}"
     text, files = study.publish(points, folder, preset, task, typed())
     tell(text, folder, files, "tradeoff.png")

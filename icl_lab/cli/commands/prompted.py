@@ -144,8 +144,11 @@ def prompted(**given: Any) -> None:
     limits = Limits(given["max_requests"], given["max_tokens"], given["retries"], given["fail_fast"])
     stopping = catch_signals()
     with Record.read(path, study.identity) as record:
-        if taken := record.take(folder / "record.jsonl"):
-            say(f"{taken:,} answers are taken from {folder / 'record.jsonl'}.")
+        earlier = folder / "record.jsonl"
+        if earlier.exists():
+            study_folder.check_file(earlier)
+        if taken := record.take(earlier):
+            say(f"{taken:,} answers are taken from {earlier}.")
         questions = study.questions()
         expected = study.ask.short if study.ask.engine == "openai" else ""
         with ExitStack() as stack:
