@@ -20,7 +20,7 @@ from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training import lockstep
-from icl_lab.training.lockstep import Member
+from icl_lab.training.lockstep import StackedSeed
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
@@ -81,7 +81,7 @@ def train_together(runs: Sequence[Run], lab: Lab) -> None:
                 run.keep_model(member.model, member.progress.history, env | {"steps_timed": spec.train.steps - start})
 
 
-def _member(run: Run, lab: Lab) -> Member | None:
+def _member(run: Run, lab: Lab) -> StackedSeed | None:
     """Returns a run as far as it is trained by now; None where nothing is left to train."""
     task = tasks.build(run.spec.task)
     run.begin()
@@ -91,7 +91,7 @@ def _member(run: Run, lab: Lab) -> Member | None:
         return None
     model = run.spec.untrained(task, run.seed)
     progress = run.resume(model, lambda text: lab.say(f"seed {run.seed}: {text}"))
-    return Member(run.seed, model.to(lab.device).train(), progress, lambda progress: run.keep(model, progress))
+    return StackedSeed(run.seed, model.to(lab.device).train(), progress, lambda progress: run.keep(model, progress))
 
 
 def _check(spec: RunSpec) -> None:

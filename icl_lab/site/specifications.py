@@ -20,7 +20,7 @@ from icl_lab.runs.store import Store
 from icl_lab.runs.summary import bound_words
 from icl_lab.site import numbers
 from icl_lab.site.names import address
-from icl_lab.site.subject import Subject
+from icl_lab.site.shown_task import ShownTask
 
 DASHES = {"-": [], "--": [7, 4], ":": [2, 3], "-.": [8, 3, 2, 3]}
 
@@ -185,7 +185,7 @@ def _seed(run: Run, grids: Grids) -> tuple[Seed, Numbers, Any, list[dict[str, fl
         grid = grids[run.key, run.swap] = run.grid()
         if not len(grid.frame):
             raise RunFailed(f"{run.place / 'grid.csv'} has no row.")
-        subject = Subject.of(run.spec, grid)
+        subject = ShownTask.of(run.spec, grid)
         arrays = numbers.arrays(grid, subject)
         notes = tuple(filter(None, (why, subject.missing, subject.left_out)))
         error = None if subject.left_out else numbers.in_training(arrays, subject)
