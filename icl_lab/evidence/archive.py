@@ -348,7 +348,6 @@ def _expanded(text: str) -> list[int]:
 
 
 def _weights(key: str) -> str:
-    """Name of the weights of a run inside its part."""
     return f"weights/{key}.safetensors"
 
 

@@ -391,7 +391,6 @@ def _read(name: str, text: str) -> float | int | None:
 
 
 def _numbers(head: Sequence[str], line: Sequence[str]) -> dict[str, Any]:
-    """Labels and values of a line of a grid, by column."""
     known = dict(zip(head, line, strict=True))
     found: dict[str, Any] = {axis: float(known[axis]) if known[axis] else None for axis in head[len(WHO) : -len(WHAT)]}
     if "length" in found:
@@ -401,7 +400,6 @@ def _numbers(head: Sequence[str], line: Sequence[str]) -> dict[str, Any]:
 
 
 def _lines(columns: Mapping[str, Sequence[Any]], axes: Sequence[str]) -> list[str]:
-    """Axes, metric, value, standard error and count of each row, as a grid writes them."""
     labels = [["" if value is None else format(value, ".12g") for value in columns[axis]] for axis in axes]
     numbers = [["" if value is None else repr(value) for value in columns[name]] for name in ("value", "stderr")]
     return [",".join(row) for row in zip(*labels, columns["metric"], *numbers, map(str, columns["count"]), strict=True)]

@@ -156,13 +156,11 @@ def parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
 
 
 def _stored(folder: Path) -> list[dict[str, str]]:
-    """Outside parts that the ``env.json`` of a run names."""
     parts = _env(folder).get(FIELD, [])
     return [part for part in parts if isinstance(part, dict) and {"kind", "name", "sha256"} <= set(part)]
 
 
 def _env(folder: Path) -> Mapping[str, Any]:
-    """The ``env.json`` of a run; nothing where the run has no such file yet."""
     try:
         env = json.loads((folder / "env.json").read_text())
     except (OSError, ValueError):  # whoever needs the file for its own sake says what is wrong with it

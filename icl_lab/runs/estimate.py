@@ -215,7 +215,6 @@ def examples(spec: TrainSpec, since: int = 0) -> float:
 
 
 def _drawn(task: Task, t: int) -> float:
-    """Bytes of one prompt of ``t`` tokens while it is drawn."""
     return float(t * (DRAWN_A_NUMBER * task.width + DRAWN_A_TOKEN))
 
 
@@ -233,7 +232,6 @@ def _fits(what: str, needs: float, parts: str, bound: float) -> None:
 
 
 def _gb(size: float) -> str:
-    """Bytes as gigabytes: 0.03, 1.5, 5,420."""
     return f"{size / GB:,.0f}" if size >= 10 * GB else f"{size / GB:.2g}"
 
 

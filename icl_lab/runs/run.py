@@ -12,11 +12,9 @@ A folder without results may be stood for by a copy, which is only read: what is
 in the folder.
 """
 
-import csv
-import io
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any
 
 import msgspec
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from icl_lab import tasks
@@ -38,7 +36,7 @@ from icl_lab.runs import checkpoints, checks, lock, manifest, run_files, status
 from icl_lab.runs.lock import Say
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
 from icl_lab.runs.measure import Errors
-from icl_lab.runs.run_files import RunFiles, RunFolder
+from icl_lab.runs.run_files import RunFiles, RunFolder, decode_history, encode_history, encode_weights
 from icl_lab.runs.spec import RunSpec
 from icl_lab.training.loop import Progress
 
@@ -203,13 +201,13 @@ class Run:
     def keep_divergence(self, reason: Diverged, env: Mapping[str, Any]) -> None:
         """Publishes that the training diverged, and its history up to then; there is no model."""
         about = _json({**env, DIVERGED: str(reason)}).encode()
-        self.publish_trained({"history.csv": _table(reason.history), "env.json": about})
+        self.publish_trained({"history.csv": encode_history(reason.history), "env.json": about})
 
     def keep_model(self, model: GPT2, history: list[dict[str, float]], env: Mapping[str, Any]) -> None:
         """Publishes the history, the environment and, last of the three, the trained weights."""
-        data = _encoded(model)
+        data = encode_weights(model)
         about = _json({**env, "model_sha256": sha256(data)})
-        self.publish_trained({"history.csv": _table(history), "env.json": about.encode(), WEIGHTS: data})
+        self.publish_trained({"history.csv": encode_history(history), "env.json": about.encode(), WEIGHTS: data})
 
     def publish_trained(self, files: Mapping[str, bytes]) -> None:
         """Publishes what a training left, in the order of ``TRAINED``."""
@@ -256,8 +254,7 @@ class Run:
     def history(self) -> list[dict[str, float]]:
         """Returns the rows of ``history.csv``."""
         try:
-            rows = csv.DictReader(self.read("history.csv").decode().splitlines())
-            return [{key: float(value) for key, value in row.items() if value} for row in rows]
+            return decode_history(self.read("history.csv"))
         except (ValueError, TypeError, AttributeError) as error:
             raise RunFailed(f"{self.folder / 'history.csv'} cannot be read: {error}; {WAY_OUT}.") from error
 
@@ -316,7 +313,6 @@ class Run:
         return grid, errors
 
     def _describe(self) -> None:
-        """Publishes the specification where it is not there."""
         if not (self.folder / SPEC).exists():
             publish(self.folder / SPEC, _json(self.spec.whole()).encode())
 
@@ -352,27 +348,6 @@ def parse_spec(data: bytes, path: Path) -> RunSpec:
         return spec
     axes = {axis: spec.test.axes[axis] for axis in order if axis in spec.test.axes}
     return msgspec.structs.replace(spec, test=msgspec.structs.replace(spec.test, axes=axes))
-
-
-def _encoded(model: GPT2) -> bytes:
-    """Weights as ``safetensors.torch.save_model`` writes them, a parameter that layers share once; without a disk."""
-    state, names = model.state_dict(keep_vars=True), dict[int, list[str]]()
-    for name, parameter in state.items():
-        names.setdefault(id(parameter), []).append(name)
-    groups = [sorted(group) for group in names.values()]
-    shared = {other: first for first, *others in groups for other in others}
-    return save({first: state[first].detach().contiguous() for first, *_ in groups}, metadata=shared or None)
-
-
-def _table(rows: Sequence[Mapping[str, float]]) -> bytes:
-    """Rows as CSV, with a column for every name that one of them has."""
-    text = io.StringIO()
-    # A rule that was swapped in on the way has parameters of its own.
-    columns = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
 
 
 def _json(fields: Mapping[str, Any]) -> str:

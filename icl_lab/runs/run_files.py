@@ -1,12 +1,20 @@
-"""Stored files of a run, read by name and checked: those of a folder by its manifest, or a copy kept elsewhere."""
+"""Stored files of a run, read by name and checked: those of a folder by its manifest, or a copy kept elsewhere.
 
-from collections.abc import Iterable
+Weights are stored as safetensors, the history of a training as CSV.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from safetensors.torch import save
+
 from icl_lab.errors import RunFailed
 from icl_lab.files import sha256
+from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs import manifest
 from icl_lab.runs.manifest import WAY_OUT
 
@@ -85,3 +93,30 @@ def read(files: RunFiles, name: str) -> bytes:
 def unreadable(path: Path, error: OSError) -> RunFailed:
     """Returns the complaint about a file of a run that cannot be read."""
     return RunFailed(f"{path} cannot be read: {error.strerror or error}; {WAY_OUT}.")
+
+
+def encode_weights(model: GPT2) -> bytes:
+    """Weights as ``safetensors.torch.save_model`` writes them, a parameter that layers share once; without a disk."""
+    state, names = model.state_dict(keep_vars=True), dict[int, list[str]]()
+    for name, parameter in state.items():
+        names.setdefault(id(parameter), []).append(name)
+    groups = [sorted(group) for group in names.values()]
+    shared = {other: first for first, *others in groups for other in others}
+    return save({first: state[first].detach().contiguous() for first, *_ in groups}, metadata=shared or None)
+
+
+def encode_history(rows: Sequence[Mapping[str, float]]) -> bytes:
+    """Rows as CSV, with a column for every name that one of them has."""
+    text = io.StringIO()
+    # A rule that was swapped in on the way has parameters of its own.
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def decode_history(data: bytes) -> list[dict[str, float]]:
+    """Returns the rows of ``history.csv``."""
+    rows = csv.DictReader(data.decode().splitlines())
+    return [{key: float(value) for key, value in row.items() if value} for row in rows]

@@ -58,7 +58,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def whole(self) -> dict[str, Any]:
         """Returns every field, those with their default included: what is written, and what can be changed."""
-        return dict(_whole(self))
+        return dict(msgspec.to_builtins(self))
 
     def untrained(self, task: Task, seed: int) -> GPT2:
         """Returns the model before its first step, on the CPU: its weights are drawn from the training seed."""
@@ -146,17 +146,10 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
 
 
 def _share(text: str, steps: float) -> int:
-    """The step at a share of the training, such as 7/8."""
     try:
         return round(Fraction(text.replace(" ", "")) * int(steps))
     except (ValueError, ZeroDivisionError):
         raise BadValue(f"--set train.switch_step: a step or a share of the steps such as 7/8, got '{text}'.") from None
-
-
-def _whole(part: Any) -> Any:
-    if isinstance(part, msgspec.Struct):
-        return {name: _whole(value) for name, value in msgspec.structs.asdict(part).items()}
-    return dict(part) if isinstance(part, dict) else part
 
 
 def _told(part: msgspec.Struct) -> dict[str, Any]:
@@ -231,7 +224,6 @@ def check(spec: RunSpec, task: Task) -> None:
 
 
 def _usual_rescale(task: Task) -> Rescale:
-    """Part that ``model.read_in=scaled`` rescales: the first that the task declares."""
     return task.rescales[0] if task.rescales else "inputs"
 
 

@@ -98,7 +98,6 @@ class Store:
         return [self.study(parent / name) for name in sorted(names)]
 
     def _repositorys(self, folder: Path) -> Path | None:
-        """The folder in which the repository keeps what lies in one of these results; None where there is none."""
         mine = own_studies(self.root)
         if self.archive is None or not folder.is_relative_to(mine):
             return None

@@ -3,7 +3,6 @@
 ``study.json`` in the folder says what made it: the kind of study, its options, its runs, the command and the commit.
 """
 
-import hashlib
 import json
 import lzma
 import os
@@ -16,7 +15,7 @@ import msgspec
 from filelock import FileLock
 
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder, writing
+from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder, sha256, writing
 from icl_lab.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
@@ -27,17 +26,8 @@ if TYPE_CHECKING:
 
 RECORD = "study.json"
 NUMBERS = (".csv", ".json", ".safetensors")
-TAKEN = (
-    "runs",
-    "evidence",
-    "experiments",
-    "bench",
-    "costs",
-    "functions",
-    "torture",
-    "finetuned",
-    "prompted",
-)  # folders that others write
+# Folders that others write.
+TAKEN = ("runs", "evidence", "experiments", "bench", "costs", "functions", "torture", "finetuned", "prompted")
 LONGEST = 200  # bytes of a name: files beside it are named after it
 
 
@@ -91,7 +81,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def hash(self) -> str:
         """Six hexadecimal digits: equal for the same question to the same runs, whatever the command looked like."""
         identity = [self.kind, self.options, [msgspec.to_builtins(member) for member in self.runs]]
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
+        return sha256(json.dumps(identity, sort_keys=True).encode())[:6]
 
     def contains(self, other: "StudyRecord") -> bool:
         """True if this is the same question, asked of the same runs and perhaps of more: then nothing of it is lost."""
@@ -104,15 +94,15 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def sealed(self, files: Mapping[str, bytes]) -> "StudyRecord":
         """Returns the record of a folder with these files: their checksums, and its own."""
-        sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        sums = {name: sha256(content) for name, content in files.items()}
         made = msgspec.structs.replace(self, files=sums, seal="")
-        return msgspec.structs.replace(made, seal=hashlib.sha256(made.json()).hexdigest())
+        return msgspec.structs.replace(made, seal=sha256(made.json()))
 
     @property
     def sound(self) -> bool:
         """True if the seal is that of the record, where it has one."""
         bare = msgspec.structs.replace(self, seal="")
-        return not self.seal or self.seal == hashlib.sha256(bare.json()).hexdigest()
+        return not self.seal or self.seal == sha256(bare.json())
 
     def json(self) -> bytes:
         """Returns the text of ``study.json``."""
@@ -224,9 +214,10 @@ def verify(folder: Path, pictures: bool = True) -> None:
 
 def check_file(path: Path) -> None:
     """Raises ``RunFailed`` where a file of a study is damaged or edited; files that no record names are passed over."""
-    study = read(path.parent)
-    for name in (path.name, path.name.removesuffix(PACKED)) if study is not None else ():
-        if name in study.files and _sum(path, packed=path.name != name) != study.files[name]:
+    if (study := read(path.parent)) is None:
+        return
+    for name in {path.name, path.name.removesuffix(PACKED)} & set(study.files):
+        if _sum(path, packed=path.name != name) != study.files[name]:
             raise RunFailed(f"{path} is damaged or edited (not what {RECORD} says); make it again: {study.command}")
 
 
@@ -250,13 +241,12 @@ def verified(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _sum(path: Path, packed: bool) -> str:
-    """The checksum of a file, or of what a packed one holds."""
     try:
         data = path.read_bytes()
         content = lzma.decompress(data) if packed else data
     except (OSError, lzma.LZMAError) as error:
         return str(error)
-    return hashlib.sha256(content).hexdigest()
+    return sha256(content)
 
 
 def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force: bool = False) -> Path:

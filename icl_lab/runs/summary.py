@@ -195,5 +195,4 @@ def repeated(run: Run, other: RunFiles) -> list[str]:
 
 
 def _present(grid: Grid, labels: Mapping[str, float]) -> dict[str, float]:
-    """Training conditions in a grid; where it leaves them out, its nearest value stands for them."""
     return {axis: min(grid.values(axis), key=lambda there: abs(there - value)) for axis, value in labels.items()}

@@ -120,7 +120,6 @@ def _run(folder: Path) -> Iterator[Verification]:
 
 
 def _swapped(run: Run, place: Path) -> Verification:
-    """A test with another normalizer; which one, its grid says, if it is whole."""
     kind = "test with another rule"
     try:
         _check_files(place)
@@ -197,7 +196,6 @@ def _archive(folder: Path) -> Iterator[Verification]:
 
 
 def _swapped_runs(run: Run, places: Sequence[Path]) -> list[Run]:
-    """The tests of a run with other normalizers, as far as their grids say which."""
     found = []
     for place in places:
         with suppress(RunFailed):
