@@ -128,8 +128,12 @@ def test_an_odd_run_does_not_end_the_commands_that_read_all(done, run):
     assert len(shown) == len(damages) == 1
 
 
-def test_a_folder_in_the_place_of_a_file_is_named(done, run):
-    root = done.folder.parents[4]
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_folder_in_the_place_of_a_file_is_named(tiny, lab, run, listed):
+    sweeping.sweep(tiny(), 0, lab)
+    root, done = lab.store.root, lab.store.run(tiny(), 0)
+    if not listed:
+        (done.folder / "manifest.json").unlink()
     (done.folder / "history.csv").unlink()
     (done.folder / "history.csv").mkdir()
     (found,) = everything(root)

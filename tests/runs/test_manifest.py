@@ -139,6 +139,16 @@ def test_a_folder_from_before_there_were_manifests_is_read_and_gets_one_with_its
     assert run.grid().csv() == before
 
 
+def test_what_is_damaged_before_there_is_a_manifest_is_not_sealed_by_one(restored):
+    _, run = restored
+    (run.folder / manifest.NAME).unlink()
+    weights = run.folder / "model.safetensors"
+    weights.write_bytes(flipped(weights.read_bytes()))
+    with pytest.raises(RunFailed, match=r"model\.safetensors is damaged or altered"):
+        manifest.note(run.folder, {}, over=(), before=["env.json", "model.safetensors"])
+    assert not (run.folder / manifest.NAME).exists()
+
+
 def test_a_damaged_run_lends_its_model_to_no_other(restored, tiny):
     import msgspec
 
