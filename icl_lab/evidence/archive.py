@@ -396,5 +396,5 @@ def choose(runs: Iterable[ArchivedRun], which: str) -> list[ArchivedRun]:
 
 
 def _words(key: str) -> set[str]:
-    task, rule, spec, _ = key.split("/")
-    return {task, rule, spec, spec.rpartition("-")[2], key, f"{task}/{rule}"}
+    task, normalizer, spec, _ = key.split("/")
+    return {task, normalizer, spec, spec.rpartition("-")[2], key, f"{task}/{normalizer}"}

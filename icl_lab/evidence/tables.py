@@ -73,6 +73,8 @@ class Tables:
         """``read_file`` returns a file of the part by its name, once it has checked it."""
         self.folder, self._read_file = folder, read_file
         self._tables: dict[str, pa.Table] = {}
+        self._stamps: dict[str, dict[str, tuple[int, str]]] = {}
+        self._shared: dict[str, dict[str, list[Any]]] = {}
 
     def table(self, name: str) -> pa.Table:
         """Returns a table; raises ``RunFailed`` where its file is missing or has another checksum."""
@@ -92,10 +94,6 @@ class Tables:
             files = json.loads(self._of("files", key))
             self._stamps[key] = {name: (size, checksum) for name, (size, checksum) in files.items()}
         return self._stamps[key]
-
-    @cached_property
-    def _stamps(self) -> dict[str, dict[str, tuple[int, str]]]:
-        return {}
 
     def content(self) -> str:
         """SHA-256 over the checksums of all files of all runs."""
@@ -144,32 +142,20 @@ class Tables:
         start, count, axes, test = self._layout(key)[f"cells:{place}"]
         own = self.table("cells").slice(start, count)
         names = {name: own[name].to_pylist() for name in (*WHO[:-1], *axes, *WHAT)}
-        lines = _lines(names, axes)
         who = [names[name][0] for name in WHO[:-1]]
         seed = own["seed"][0].as_py()
+        lines = [f"{_line([*who, seed])},{numbers}" for numbers in _lines(names, axes)]
         shared = self._references(test)
-        total, mine = count + len(shared["row"]), iter(lines)
-        reference = {row: number for number, row in enumerate(shared["row"])}
-        theirs = _lines(shared, axes)
-        out = [",".join([*WHO, *axes, *WHAT])]
-        mine_who = _line([*who, seed])
-        for row in range(total):
-            if row in reference:
-                number = reference[row]
-                out.append(f"{_line([who[0], shared['reference'][number], *who[2:], seed])},{theirs[number]}")
-            else:
-                out.append(f"{mine_who},{next(mine)}")
-        return ("\n".join(out) + "\n").encode()
+        # References go back to the rows that they had, the first row first.
+        for row, name, numbers in zip(shared["row"], shared["reference"], _lines(shared, axes), strict=True):
+            lines.insert(row, f"{_line([who[0], name, *who[2:], seed])},{numbers}")
+        return ("\n".join([",".join([*WHO, *axes, *WHAT]), *lines]) + "\n").encode()
 
     def _references(self, test: str) -> dict[str, list[Any]]:
-        if test not in self._blocks:
+        if test not in self._shared:
             table = self.table("references")
-            self._blocks[test] = table.filter(pc.equal(table["test"].cast(pa.string()), test)).to_pydict()
-        return self._blocks[test]
-
-    @cached_property
-    def _blocks(self) -> dict[str, dict[str, list[Any]]]:
-        return {}
+            self._shared[test] = table.filter(pc.equal(table["test"].cast(pa.string()), test)).to_pydict()
+        return self._shared[test]
 
     def _history(self, key: str, place: str) -> bytes:
         columns = self._layout(key)["history:"][2]

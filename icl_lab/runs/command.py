@@ -35,7 +35,7 @@ def repeats(run: Run, results: Folder = RESULTS) -> str:
     """Returns the command that makes a run again (and the seeds before it), whatever made it."""
     spec = run.spec
     more = {"swap": run.swap, "draws": spec.test.draws if spec.test.draws != "ours" else ""}
-    # Of a rule that is not here, or does not fit the preset as it is, nobody can say what differs.
+    # Of a normalizer that is not here, or does not fit the preset as it is, nobody can say what differs.
     settings = [field for field in differences(spec) if not field.startswith("(")]
     return trains("sweep", spec.task, [spec.attn], spec.preset, settings, run.seed + 1, results, **more)
 

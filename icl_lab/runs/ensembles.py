@@ -26,7 +26,7 @@ from icl_lab.training.lockstep import StackedSeed
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
     """Returns the trainings that are missing, by specification and in the order of their seeds; of one alone none.
 
-    Raises ``BadValue`` where a rule cannot be stacked.
+    Raises ``BadValue`` where a normalizer cannot be stacked.
     """
     missing: dict[Path, dict[int, Run]] = {}
     for run in runs:
@@ -95,7 +95,7 @@ def _member(run: Run, lab: Lab) -> StackedSeed | None:
 
 
 def _check(spec: RunSpec) -> None:
-    """Raises ``BadValue`` for a rule or a loss that cannot be stacked, and for other engines than ``eager``."""
+    """Raises ``BadValue`` for a normalizer or a loss that cannot be stacked, and for other engines than ``eager``."""
     if (spec.train.engine, spec.train.precision) != ("eager", "float32"):
         told = f"train.engine={spec.train.engine}, train.precision={spec.train.precision}"
         raise BadValue(f"a stack is trained eagerly in float32, got {told}; leave one or the other.")

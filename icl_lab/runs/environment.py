@@ -78,7 +78,7 @@ def environment(device: torch.device, command: str) -> dict[str, Any]:
 
 
 def origin() -> str:
-    """Says what made a page: the laboratory, its commit, the kind of machine and the day."""
+    """Origin of a page: the laboratory, its commit, the kind of machine and the day."""
     day = datetime.now(UTC).date().isoformat()
     return f"Made by icl_lab at commit {commit()} on {machine_class()}, {day}."
 

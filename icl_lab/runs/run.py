@@ -3,7 +3,7 @@
     results/runs/<task>/<attn>/<preset>-<hash>/seed-<k>/
       spec.json  env.json  history.csv  model.safetensors  positions.csv  errors.safetensors
       manifest.json (what each of these was when it was written)  grid.csv (last: its presence means finished)
-      swap-<rule>/ (what was measured with another rule in the model, with a manifest of its own)
+      swap-<attn>/ (what was measured with another normalizer in the model, with a manifest of its own)
 
 Each file is written beside its place and moved there in one step, so that what stands under a name is whole; and it is
 held against the manifest whenever it is read, so that what is used is what was measured.
@@ -50,7 +50,7 @@ MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of one training seed of one specification; with ``swap``, its test with another rule in the model."""
+    """The folder of one training seed of one specification; with ``swap``, its test with another normalizer."""
 
     folder: Path
     spec: RunSpec
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def files(self) -> RunFiles:
-        """What the run is read from: its folder, or the copy where the folder has neither weights nor a grid."""
+        """Source of the run's files: its folder, or the copy where the folder has neither weights nor a grid."""
         own = RunFolder(self.folder)
         if self.copy is None or not self.copy.names:
             return own
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The rule, or ``rule->the other rule``."""
+        """The normalizer, or ``normalizer->the other normalizer``."""
         return f"{self.spec.attn}->{self.swap}" if self.swap else self.spec.attn
 
     @property
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def place(self) -> Path:
-        """The folder of what was measured: the run's own, or one inside it for a test with another rule."""
+        """The folder of what was measured: the run's own, or one inside it for a test with another normalizer."""
         return self.folder / f"swap-{filename(self.swap)}" if self.swap else self.folder
 
     @property
@@ -106,9 +106,9 @@ class Run:
         """True if the grid is there."""
         return self.below("grid.csv") in self.files
 
-    def swapped(self, rule: str) -> "Run":
-        """Returns the test of the same training with another rule."""
-        return replace(self, swap=rule)
+    def swapped(self, normalizer: str) -> "Run":
+        """Returns the test of the same training with another normalizer."""
+        return replace(self, swap=normalizer)
 
     @property
     def trained(self) -> bool:
@@ -220,12 +220,12 @@ class Run:
 
     def load_model(self, model: GPT2) -> None:
         """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
+        stored, own = self._tensors(WEIGHTS), model.state_dict(keep_vars=True)
         try:
-            stored, own = load(self.read(WEIGHTS)), model.state_dict(keep_vars=True)
             # A parameter that layers share is stored once, under one of its names.
             first = {id(p): stored[name] for name, p in own.items() if name in stored}
             model.load_state_dict({name: first[id(p)] for name, p in own.items() if id(p) in first} | stored)
-        except (SafetensorError, RuntimeError) as error:
+        except RuntimeError as error:
             raise RunFailed(f"{self.folder / 'model.safetensors'} does not fit its specification: {error}") from error
 
     def last_parameters(self) -> dict[str, Tensor] | None:
@@ -234,14 +234,20 @@ class Run:
         Raises ``RunFailed`` where a file is damaged.
         """
         if self.trained:
-            stored = load(self.read(WEIGHTS))
+            stored = self._tensors(WEIGHTS)
             return {name: stored[name] for name in LAST if name in stored}
-        return load(self.read(READ_OUT)) if READ_OUT in self.files else None
+        return self._tensors(READ_OUT) if READ_OUT in self.files else None
 
     def answer_bound(self) -> tuple[Tensor, Tensor] | None:
         """Returns centre and bound of the answers (``model/bound.py``); None where the parameters are not kept."""
         last = self.last_parameters()
         return None if last is None else answer_bound(last, self.spec.model.norm_before_read_out)
+
+    def _tensors(self, name: str) -> dict[str, Tensor]:
+        try:
+            return load(self.read(name))
+        except SafetensorError as error:
+            raise RunFailed(f"{self.folder / name} cannot be read: {error}; {WAY_OUT}.") from error
 
     def env(self) -> dict[str, Any]:
         """Returns what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
@@ -267,7 +273,7 @@ class Run:
     def publish_measured(self, files: Mapping[str, bytes]) -> None:
         """Publishes what was measured, by names below the run's folder, in the order of ``MEASURED``; leaves the rest.
 
-        Of the run itself and, below ``swap-<rule>/``, of its tests with other rules.
+        Of the run itself and, below ``swap-<attn>/``, of its tests with other normalizers.
         """
         places = {Path(name).parent for name in files if Path(name).name in MEASURED}
         with writing(self.folder):

@@ -198,7 +198,7 @@ def check(spec: RunSpec, task: Task) -> None:
     _rescalable(spec, task)
     head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
     check_swap(spec, spec.train.switch_to)
-    rules = [
+    chosen = [
         normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)
         for attn in (spec.attn, spec.train.switch_to)
         if attn
@@ -209,8 +209,8 @@ def check(spec: RunSpec, task: Task) -> None:
     ):
         with torch.device("meta"):  # a table of any size takes no memory there
             code = positions.build(name, spec.model.width, head_dim, reading.train_tokens)
-        for rule in rules:
-            positions.check_scores(code, rule)
+        for normalizer in chosen:
+            positions.check_scores(code, normalizer)
         if code.limit is not None and task.tokens(longest) > code.limit:
             tokens = task.tokens(longest)
             raise BadValue(
@@ -244,10 +244,10 @@ def _rescalable(spec: RunSpec, task: Task) -> None:
         )
 
 
-def check_swap(spec: RunSpec, rule: str) -> None:
-    """Raises ``BadValue`` where a rule (none from an empty text) is to stand in a model that has no attention."""
-    if rule and not spec.model.attention:
-        raise BadValue(f"a model without attention (model.attention=no) has no rule to swap for {rule}.")
+def check_swap(spec: RunSpec, normalizer: str) -> None:
+    """Raises ``BadValue`` where a normalizer (none from an empty text) is to stand in a model that has no attention."""
+    if normalizer and not spec.model.attention:
+        raise BadValue(f"a model without attention (model.attention=no) has no rule to swap for {normalizer}.")
 
 
 def _drawable(spec: RunSpec, task: Task) -> None:

@@ -58,13 +58,13 @@ class StatusFile:
         self._since = 0
 
     def train(self, done: int, total: int, loss: float | None = None) -> None:
-        """Says how many steps are done; ``loss`` is the mean of those since the last one that was told."""
+        """Report how many steps are done; ``loss`` is the mean of those since the last one that was told."""
         if loss is not None and math.isfinite(loss):
             self._losses.append((done, loss))
         self._say("train", done, total)
 
     def test(self, done: int, total: int) -> None:
-        """Says how far the test is."""
+        """Report how far the test is."""
         self._say("test", done, total)
 
     def _say(self, stage: Stage, done: int, total: int) -> None:

@@ -98,12 +98,6 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         made = msgspec.structs.replace(self, files=sums, seal="")
         return msgspec.structs.replace(made, seal=sha256(made.json()))
 
-    @property
-    def sound(self) -> bool:
-        """True if the seal is that of the record, where it has one."""
-        bare = msgspec.structs.replace(self, seal="")
-        return not self.seal or self.seal == sha256(bare.json())
-
     def json(self) -> bytes:
         """Returns the text of ``study.json``."""
         fields = msgspec.to_builtins(self)
@@ -160,7 +154,8 @@ def read(folder: Path) -> StudyRecord | None:
         study = msgspec.json.decode(data, type=StudyRecord)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
-    if study.seal and not (study.sound and study.json() == data):
+    bare = msgspec.structs.replace(study, seal="")
+    if study.seal and (study.seal != sha256(bare.json()) or study.json() != data):
         raise RunFailed(f"{path} is damaged or edited; name another folder with --name, or use --force.")
     return study
 
@@ -181,7 +176,7 @@ def folders(root: Path, option: str) -> list[Path]:
 def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
     """Returns the stored runs of a study, one group of seeds a label; raises ``RunFailed`` with those that are missing.
 
-    Runs are found by what they are (task, rule, hash of the specification, seed), not by a path.
+    Runs are found by what they are (task, normalizer, hash of the specification, seed), not by a path.
     """
     unreadable: list[str] = []
     stored = store.runs(unreadable.append)

@@ -92,7 +92,7 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
 
 
 def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float]:
-    """Returns the headline metric in training conditions, the mean over training seeds, of the rule and references.
+    """Returns the headline metric in training conditions, the mean over seeds, of the normalizer and references.
 
     Where training has met every value of an axis (a facet of the task), the mean over its values. Where the grid leaves
     training conditions out, the values of the nearest cell: ``home`` says which it is.
@@ -104,7 +104,7 @@ def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float
 
 
 def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
-    """Returns why a rule counts as not learned, over its training seeds; nothing where it has learned something.
+    """Returns why a normalizer counts as not learned, over its training seeds; nothing where it has learned something.
 
     A model that errs in training conditions nearly as often as the best reference that reads no example has learned
     nothing that could be tested under a shift: ``error >= LEARNED * reference``. A grid without training conditions
@@ -166,7 +166,7 @@ def bound_words(run: Run) -> str:
 
 
 def repeated(run: Run, other: RunFiles) -> list[str]:
-    """Says whether a finished run equals another of the same specification and seed, or how far apart they are.
+    """Compare a finished run with another of the same specification and seed: equal, or how far apart, in words.
 
     Nothing where that has no grid. Errors that span decades are compared by their ratio, |ours / theirs - 1|; error
     rates by their difference.

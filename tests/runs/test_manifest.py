@@ -6,7 +6,7 @@ import pytest
 
 from icl_lab import pipeline as sweeping
 from icl_lab.errors import RunFailed
-from icl_lab.runs import manifest, reuse
+from icl_lab.runs import manifest, reuse, summary
 from icl_lab.runs.manifest import Stamp
 
 READS = {  # a file -> what reads it
@@ -147,6 +147,16 @@ def test_what_is_damaged_before_there_is_a_manifest_is_not_sealed_by_one(restore
     with pytest.raises(RunFailed, match=r"model\.safetensors is damaged or altered"):
         manifest.note(run.folder, {}, over=(), before=["env.json", "model.safetensors"])
     assert not (run.folder / manifest.NAME).exists()
+
+
+def test_weights_that_are_no_tensors_are_named(restored):
+    """Written as such, they are as their checksum says."""
+    _, run = restored
+    manifest.note(run.folder, {"model.safetensors": b"weights"}, over=["model.safetensors"])
+    (run.folder / "model.safetensors").write_bytes(b"weights")
+    with pytest.raises(RunFailed, match=r"model\.safetensors cannot be read"):
+        run.answer_bound()
+    assert summary.bound_words(run) == "damaged (see icl-lab verify)"
 
 
 def test_a_damaged_run_lends_its_model_to_no_other(restored, tiny):
