@@ -106,14 +106,6 @@ class ArchivedRun:
         return [run for run in same if run is not None]
 
     @property
-    def size(self) -> int:
-        """Bytes that the run takes: its share of the rows of each table, and its weights."""
-        if (part := self._part) is None:
-            return 0
-        weights = (self.path / _weights(self.key)).stat().st_size if WEIGHTS in self else 0
-        return _tables(self.archive.root, part).size(self.key) + weights
-
-    @property
     def _part(self) -> ArchivePart | None:
         return _index(self.archive.root).holders.get(self.key)
 
@@ -185,12 +177,11 @@ class Archive:
                 damages.append(str(damage))
         return runs, files, damages
 
-    def add(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False, name: str = "") -> list[str]:
+    def add(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
         """Adds runs, by key and then by file, as a new part; returns the keys that changed anything.
 
         A file that is there with the same content changes nothing. With ``replace`` a run that is held counts no more.
-        Raises ``RunFailed`` before anything is written where a run is held with other content. ``name`` is that of the
-        part, its number and checksum unless said.
+        Raises ``RunFailed`` before anything is written where a run is held with other content.
         """
         if not os.access(self.root if self.root.exists() else self.root.parent, os.W_OK):
             raise RunFailed(f"{self.root} cannot be written.")
@@ -200,7 +191,7 @@ class Archive:
             changed = self.changed_by(runs, replace=replace)
             if changed:
                 held = {key: {} if replace else ArchivedRun(self, key).files() for key in changed}
-                self._write_part({key: {**held[key], **runs[key]} for key in changed}, name)
+                self._write_part({key: {**held[key], **runs[key]} for key in changed})
         return changed
 
     def changed_by(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
@@ -224,7 +215,7 @@ class Archive:
             if other[key] or any(name not in held[key] or adds(name, held[key][name], files[name]) for name in files)
         ]
 
-    def _write_part(self, runs: Mapping[str, Mapping[str, bytes]], name: str) -> None:
+    def _write_part(self, runs: Mapping[str, Mapping[str, bytes]]) -> None:
         """Writes a part beside its place, moves it there and names it in the index, in this order."""
         from icl_lab.evidence.tables import content_of, encoded, rows_of
 
@@ -232,7 +223,7 @@ class Archive:
         tabled = {key: {n: d for n, d in files.items() if n != WEIGHTS} for key, files in runs.items()}
         before, content, files = self.parts, content_of(tabled), encoded(tabled) | weights
         part = ArchivePart(
-            name or f"{len(before) + 1:04d}-{content[:8]}",
+            f"{len(before) + 1:04d}-{content[:8]}",
             content,
             _seeds_of(runs),
             {each: PartFile(sha256(data), rows_of(each, data)) for each, data in files.items()},

@@ -99,14 +99,6 @@ class Tables:
         """SHA-256 over the checksums of all files of all runs."""
         return _content({key: {name: stamp[1] for name, stamp in self.stamps(key).items()} for key in self.keys})
 
-    def size(self, key: str) -> int:
-        """Bytes that a run takes: its share of the rows of each table."""
-        rows = {"runs": 1} | {"cells": 0, "history": 0, "errors": 0, "bounds": 0}
-        for place, (_, count, *_more) in self._layout(key).items():
-            rows[place.partition(":")[0]] += count
-        sizes = {name: (self.folder / f"{name}.parquet").stat().st_size for name in rows}
-        return round(sum(sizes[name] * count / max(1, len(self.table(name))) for name, count in rows.items() if count))
-
     def read(self, key: str, name: str) -> bytes:
         """Returns a file of a run as it was; raises ``RunFailed`` where it is not what its checksum says."""
         size, checksum = self.stamps(key)[name]

@@ -14,7 +14,6 @@ from icl_lab.errors import BadValue, Diverged
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.rng import stream
 from icl_lab.runs import environment, reuse, status
-from icl_lab.runs.environment import describe
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
@@ -53,20 +52,14 @@ def train_together(runs: Sequence[Run], lab: Lab) -> None:
         spec, began = runs[0].spec, time.monotonic()
         starts = [member.progress.step for _, member in members]
         lab.tick("train", min(starts), spec.train.steps, "")
-        words = [
-            (
-                held.enter_context(status.report_status(run.folder, describe(lab.device), member.progress.history)),
-                member,
-            )
-            for run, member in members
-        ]
-        for word, member in words:
-            word.train(member.progress.step, spec.train.steps)
+        reports = [held.enter_context(status.report_status(run.folder)) for run, _ in members]
+        for report, start in zip(reports, starts, strict=True):
+            report("train", start, spec.train.steps)
 
         def tick(step: int, loss: float) -> None:
-            for word, member in words:
+            for report, (_, member) in zip(reports, members, strict=True):
                 if member.progress.step == step:  # those that are trained together now
-                    word.train(step, spec.train.steps, member.progress.history[-1]["loss"])
+                    report("train", step, spec.train.steps)
             lab.tick("train", step, spec.train.steps, f"mean loss {loss:.4g}")
 
         lockstep.train(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from safetensors import SafetensorError
@@ -46,6 +46,8 @@ READ_OUT = "read-out.safetensors"  # of the evidence: the parameters that bound 
 DIVERGED = "diverged"  # of env.json: why there is no model
 TRAINED = ("history.csv", "env.json", WEIGHTS)
 MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
+
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ class Run:
 
     def load_model(self, model: GPT2) -> None:
         """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
-        stored, own = self._tensors(WEIGHTS), model.state_dict(keep_vars=True)
+        stored, own = self._decoded(WEIGHTS, load), model.state_dict(keep_vars=True)
         try:
             # A parameter that layers share is stored once, under one of its names.
             first = {id(p): stored[name] for name, p in own.items() if name in stored}
@@ -234,35 +236,22 @@ class Run:
         Raises ``RunFailed`` where a file is damaged.
         """
         if self.trained:
-            stored = self._tensors(WEIGHTS)
+            stored = self._decoded(WEIGHTS, load)
             return {name: stored[name] for name in LAST if name in stored}
-        return self._tensors(READ_OUT) if READ_OUT in self.files else None
+        return self._decoded(READ_OUT, load) if READ_OUT in self.files else None
 
     def answer_bound(self) -> tuple[Tensor, Tensor] | None:
         """Returns centre and bound of the answers (``model/bound.py``); None where the parameters are not kept."""
         last = self.last_parameters()
         return None if last is None else answer_bound(last, self.spec.model.norm_before_read_out)
 
-    def _tensors(self, name: str) -> dict[str, Tensor]:
-        try:
-            return load(self.read(name))
-        except SafetensorError as error:
-            raise RunFailed(f"{self.folder / name} cannot be read: {error}; {WAY_OUT}.") from error
-
     def env(self) -> dict[str, Any]:
         """Returns what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
-        path = self.folder / "env.json"
-        try:
-            return dict(json.loads(self.read("env.json")))
-        except (TypeError, ValueError) as error:
-            raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
+        return self._decoded("env.json", lambda data: dict(json.loads(data)))
 
     def history(self) -> list[dict[str, float]]:
         """Returns the rows of ``history.csv``."""
-        try:
-            return decode_history(self.read("history.csv"))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise RunFailed(f"{self.folder / 'history.csv'} cannot be read: {error}; {WAY_OUT}.") from error
+        return self._decoded("history.csv", decode_history)
 
     def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
@@ -287,23 +276,15 @@ class Run:
 
     def grid(self) -> Grid:
         """Returns the finished grid; raises ``RunFailed`` if it is damaged, cut short, or that of another run."""
-        path = self.place / "grid.csv"
-        try:
-            grid = Grid.read(self.read(self.below("grid.csv")).decode())
-        except (ValueError, KeyError) as error:
-            raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
-        checks.labels(grid, {**self.labels, "attn": self.name}, self.spec.test, path)
+        grid = self._decoded(self.below("grid.csv"), lambda data: Grid.read(data.decode()))
+        checks.labels(grid, {**self.labels, "attn": self.name}, self.spec.test, self.place / "grid.csv")
         return grid
 
     def errors(self) -> Errors | None:
         """Returns what each test prompt adds to the headline metric; None where that was not kept."""
         name = self.below("errors.safetensors")
-        if (data := self.files.find(name)) is None:
-            return None
-        try:
-            return Errors.decoded(data)
-        except ValueError as error:
-            raise RunFailed(f"{self.folder / name} cannot be read: {error}; {WAY_OUT}.") from error
+        data = self.files.find(name)
+        return None if data is None else self._decoded(name, Errors.decoded, data)
 
     def checksums(self) -> list[str]:
         """Returns SHA-256 of the grid and of the errors that are kept, as they stand; of a finished run."""
@@ -328,6 +309,12 @@ class Run:
         Raises ``RunFailed`` where it is missing, damaged or edited.
         """
         return run_files.read(self.files, name)
+
+    def _decoded(self, name: str, decode: Callable[[bytes], Content], data: bytes | None = None) -> Content:
+        try:
+            return decode(self.read(name) if data is None else data)
+        except (ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
+            raise RunFailed(f"{self.folder / name} cannot be read: {error}; {WAY_OUT}.") from error
 
 
 def read_spec(path: Path) -> RunSpec:

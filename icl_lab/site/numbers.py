@@ -9,7 +9,6 @@ import numpy as np
 from icl_lab.grid import Grid, model_name
 from icl_lab.learned import places
 from icl_lab.runs.measure import NOT_FINITE
-from icl_lab.runs.status import thinned
 from icl_lab.site.shown_task import ShownTask
 
 MOST_ROWS = 200  # of a history
@@ -121,7 +120,8 @@ def in_training(told: Mapping[str, Any], subject: ShownTask) -> float | None:
 
 def training(history: Sequence[dict[str, float]]) -> dict[str, Any]:
     """Returns the columns of a history that are drawn, thinned to ``MOST_ROWS`` rows, the last one always there."""
-    rows = thinned(history, MOST_ROWS)
+    stride = max(1, -(-len(history) // MOST_ROWS))
+    rows = history[(len(history) - 1) % stride :: stride]
     columns = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in NOT_DRAWN]
     columns = columns[: MOST_LEARNED + len(("step", "loss"))]
     return {name: [number(row.get(name, math.nan)) for row in rows] for name in columns}

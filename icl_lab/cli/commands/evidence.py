@@ -26,11 +26,11 @@ def evidence() -> None:
 @evidence.command("list")
 @click.argument("which", default="")
 def list_(which: str) -> None:
-    """Name the runs of a task, rule or specification (all without WHICH), with what each takes here."""
+    """Name the runs of a task, rule or specification (all without WHICH)."""
     archive = _archive()
     for archived in _chosen(archive, which):
         weights = ", weights" if "model.safetensors" in archived else ""
-        out(f"{archived.key:72} {len(archived.names):2} files{weights}, {archived.size / 1000:,.0f} kB")
+        out(f"{archived.key:72} {len(archived.names):2} files{weights}")
 
 
 @evidence.command()
