@@ -72,11 +72,14 @@ class ArchivedRun:
         """The files that are held."""
         if (part := self._part) is None:
             return frozenset()
-        weights = {WEIGHTS} if _weights(self.key) in part.files else set()
-        return frozenset(weights | set(_tables(self.archive.root, part).stamps(self.key)))
+        return frozenset(name for name in (WEIGHTS, *_tables(self.archive.root, part).stamps(self.key)) if name in self)
 
     def __contains__(self, name: str) -> bool:
-        return name in self.names
+        if (part := self._part) is None:
+            return False
+        if name == WEIGHTS:
+            return _weights(self.key) in part.files
+        return name in _tables(self.archive.root, part).stamps(self.key)
 
     def find(self, name: str) -> bytes | None:
         """Returns a file, checked against its checksum; None where it is not held."""

@@ -70,12 +70,12 @@ def without(data: bytes, names: Sequence[str]) -> bytes:
 def check(path: Path, data: bytes | None) -> None:
     """Raises ``RunFailed`` unless a file is as the manifest beside it says; ``data`` is None where it is missing.
 
-    In folders from before there were manifests ``env.json`` has the checksum of the weights.
+    Weights are held against ``env.json`` too, which alone has their checksum in folders from before manifests.
     """
     stamps = read(path.parent)
     if stamps is not None:
         compare(path, stamps.get(path.name), data)
-    elif path.name == WEIGHTS and data is not None and sha256(data) != _checksum_in_env(path.parent):
+    if path.name == WEIGHTS and data is not None and sha256(data) != _checksum_in_env(path.parent):
         raise RunFailed(f"{path} is damaged or altered (its hash is not that of env.json); {WAY_OUT}.")
 
 

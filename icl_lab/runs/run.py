@@ -69,7 +69,7 @@ class Run:
     def files(self) -> RunFiles:
         """Source of the run's files: its folder, or the copy where the folder has neither weights nor a grid."""
         own = RunFolder(self.folder)
-        if self.copy is None or not self.copy.names:
+        if self.copy is None or SPEC not in self.copy:
             return own
         results = (WEIGHTS, "grid.csv", self.below("grid.csv"))
         return own if any(name in own for name in results) else self.copy

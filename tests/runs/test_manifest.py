@@ -1,11 +1,13 @@
 """What is read is what was written: every damage to a file of a run is named, and none is used."""
 
+import json
 import random
 
 import pytest
 
 from icl_lab import pipeline as sweeping
 from icl_lab.errors import RunFailed
+from icl_lab.files import sha256
 from icl_lab.runs import manifest, reuse, summary
 from icl_lab.runs.manifest import Stamp
 
@@ -149,11 +151,24 @@ def test_what_is_damaged_before_there_is_a_manifest_is_not_sealed_by_one(restore
     assert not (run.folder / manifest.NAME).exists()
 
 
+def test_weights_of_another_training_are_refused_though_a_manifest_names_them(restored):
+    _, run = restored
+    weights = run.folder / "model.safetensors"
+    other = flipped(weights.read_bytes())
+    manifest.note(run.folder, {"model.safetensors": other}, over=["model.safetensors"])
+    weights.write_bytes(other)
+    with pytest.raises(RunFailed, match=r"model\.safetensors is damaged or altered"):
+        run.read("model.safetensors")
+
+
 def test_weights_that_are_no_tensors_are_named(restored):
     """Written as such, they are as their checksum says."""
     _, run = restored
-    manifest.note(run.folder, {"model.safetensors": b"weights"}, over=["model.safetensors"])
-    (run.folder / "model.safetensors").write_bytes(b"weights")
+    env = json.dumps(run.env() | {"model_sha256": sha256(b"weights")}).encode()
+    files = {"env.json": env, "model.safetensors": b"weights"}
+    manifest.note(run.folder, files, over=list(files))
+    for name, data in files.items():
+        (run.folder / name).write_bytes(data)
     with pytest.raises(RunFailed, match=r"model\.safetensors cannot be read"):
         run.answer_bound()
     assert summary.bound_words(run) == "damaged (see icl-lab verify)"
