@@ -1,5 +1,7 @@
 """Files that appear whole or not at all, and the folder of a study: numbers and text, and figures in every kind."""
 
+import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("png", "svg")  # what figures are published as
+CHECKSUM = "sum"  # the field of a JSON line that holds the checksum of all others
 PACKED = ".xz"  # ends the name of a large table that is kept compressed
 
 
@@ -48,6 +51,31 @@ def made(folder: Path) -> Path:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def signed_line(fields: Mapping[str, object]) -> bytes:
+    """Returns a JSON line with a checksum of its fields, for a file that is only added to."""
+    return json.dumps({**fields, CHECKSUM: _sum_of(fields)}, sort_keys=True).encode() + b"\n"
+
+
+def line_fields(line: bytes) -> dict[str, object]:
+    """Returns the fields of a JSON line; raises ``ValueError`` where its checksum, if it has one, is wrong."""
+    fields = json.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError("no JSON object")
+    if CHECKSUM in fields and fields[CHECKSUM] != _sum_of(fields):
+        raise ValueError("its checksum is another")
+    return fields
+
+
+def checkout_hint(path: Path) -> str:
+    """Command that brings back a damaged file of the repository."""
+    return f"take it from the repository again: git checkout {path}"
 
 
 @contextmanager
@@ -171,6 +199,11 @@ def _sync(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
+
+
+def _sum_of(fields: Mapping[str, object]) -> str:
+    others = {name: value for name, value in fields.items() if name != CHECKSUM}
+    return sha256(json.dumps(others, sort_keys=True).encode())[:16]
 
 
 def _umask() -> int:

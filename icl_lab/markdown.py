@@ -101,3 +101,13 @@ def _columns(rows: list[list[str]], strong: Callable[[str], str]) -> Iterator[st
 
 def _numeric(cell: str) -> bool:
     return not cell or re.match(r"[-−+±<>x×]*(\d|nan$|inf$)", cell) is not None
+
+
+def short(value: float) -> str:
+    """Two digits that fit a cell: 0.0083, 0.12, 3.4, 56, 1.2k."""
+    size = abs(value)
+    if value == 0 or 0.01 <= size < 0.995:
+        return f"{value:.2g}"
+    if size < 0.01:
+        return f"{value:.1e}".replace("e-0", "e-").replace("e-", "e−")
+    return f"{value:.1f}" if size < 9.95 else f"{value:.0f}" if size < 999.5 else f"{value / 1000:.1f}k"

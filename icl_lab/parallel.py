@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
     from icl_lab.runs.spec import RunSpec
+    from icl_lab.runs.store import Store
 
 RETRIES = 2  # of a run whose worker died
 LOOK = 0.2  # seconds between two looks at the workers
@@ -55,10 +56,13 @@ class Orders:
 
     def run(self) -> "Run":
         """Return the run in the results folder."""
-        from icl_lab.evidence.layer import Layer
+        return self._store().run(self.spec, self.seed, self.swap)
+
+    def _store(self) -> "Store":
+        from icl_lab.evidence.archive import Archive
         from icl_lab.runs.store import Store
 
-        return Store(self.results, Layer.find() if self.evidence else None).run(self.spec, self.seed, self.swap)
+        return Store(self.results, Archive.find() if self.evidence else None)
 
     def execute(
         self,
@@ -70,12 +74,11 @@ class Orders:
 
         from icl_lab.runs import environment
         from icl_lab.runs.session import Lab
-        from icl_lab.runs.store import Store
 
         outside.obey(self.imports)
         torch.set_num_threads(self.threads)
         run = self.run()
-        store = Store(self.results, run.layer)
+        store = self._store()
         say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
         device = environment.device(self.device)
         if device.type == "cuda" and 0 < self.gpu_share < 1:

@@ -8,10 +8,9 @@ import torch
 from icl_lab import tasks
 from icl_lab.errors import Diverged
 from icl_lab.grid import Grid
+from icl_lab.model.bound import exact_within_bound
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs import provenance, reuse, status
-from icl_lab.runs.environment import describe
-from icl_lab.runs.floor import exact_within_bound
+from icl_lab.runs import environment, reuse, status
 from icl_lab.runs.measure import Subject, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -37,10 +36,10 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
         except Diverged:  # without a model it answers nothing, and every cell says so
             subjects = {run.name: Subject(lambda prompt: torch.full((*prompt.targets.shape, task.outputs), math.nan))}
         subjects |= {f"reference:{name}": Subject(predict) for name, predict in task.references().items()}
-        with status.report_status(run.folder, describe(lab.device)) as reported:
+        with status.report_status(run.folder) as report:
 
             def tested(done: int, total: int) -> None:
-                reported.test(done, total)
+                report("test", done, total)
                 lab.tested(done, total)
 
             measured = measure(subjects, task, spec.test, tested)
@@ -67,20 +66,20 @@ def trained(run: Run, lab: Lab) -> GPT2:
     lab.tick("train", progress.step, spec.train.steps, "")  # long before the first row of the history
     began, steps = time.monotonic(), spec.train.steps - progress.step
     try:
-        with status.report_status(run.folder, describe(lab.device), progress.history) as reported:
-            reported.train(progress.step, spec.train.steps)
+        with status.report_status(run.folder) as report:
+            report("train", progress.step, spec.train.steps)
 
             def tick(step: int, loss: float) -> None:
-                reported.train(step, spec.train.steps, loss)
+                report("train", step, spec.train.steps)
                 lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}")
 
             keep = lambda state: run.keep(model, state)  # noqa: E731
             history = train(model, task, spec.train, run.seed, progress, keep=keep, stopping=lab.stopping, tick=tick)
     except Diverged as reason:
-        run.keep_divergence(reason, provenance.about(spec, lab.device, lab.command))
+        run.keep_divergence(reason, environment.of_run(spec, lab.device, lab.command))
         raise
     pace = {"seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
-    run.keep_model(model, history, provenance.about(spec, lab.device, lab.command) | pace)
+    run.keep_model(model, history, environment.of_run(spec, lab.device, lab.command) | pace)
     return model.eval()
 
 

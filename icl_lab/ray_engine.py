@@ -196,7 +196,7 @@ class Task:
     def _keep(self, ending: Ending, made: Files, gone: set[str]) -> None:
         """Write what the task has made, and remove what is no more: checkpoints, once the model is there."""
         for name, data in made.items():
-            if name == manifest.NAME and self._run.kept is not None:  # the model is the evidence's, not copied here
+            if name == manifest.NAME and self._run.copied:  # the model is the archive's, not copied here
                 data = manifest.without(data, TRAINED)
             write(self._run.folder / name, data)
         for name in gone:
@@ -222,9 +222,8 @@ def _present(run: Run) -> Files:
         run.begin()
         if not run.trained:
             reuse.weights(run, lambda text: None)
-    kept = run.kept
-    if kept is not None and run.trained:  # without its specification, which is written here once anything is
-        return {name: data for name, data in kept.files().items() if name != SPEC}
+    if run.copied and run.trained:  # without its specification, which is written here once anything is
+        return {name: run.read(name) for name in sorted(run.files.names) if name != SPEC}
     other_swaps = [place for place in run.folder.glob("swap-*/") if place != run.place]
     files = files_of(run.folder)
     return {name: data for name, data in files.items() if (run.folder / name).parent not in other_swaps}

@@ -34,7 +34,7 @@ OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, 
 BASES = {
     "tasks": {"base", "declared", "drawing", "estimators", "prompt", "spoken", "symbols"},
     "normalizers": {"base", "starts"},
-    "analyses": {"asking", "frame", "observe", "options", "page", "stretch"},
+    "analyses": {"asking", "frame", "observe", "options", "page", "places", "stretch"},
 }
 DOORS = {
     "pandas": {"grid", "tables", "python"},  # python names the type it returns
@@ -130,6 +130,14 @@ def test_each_library_enters_by_its_door():
         if "torch" in used and (part(path) in WITHOUT_TORCH or path == STATISTICS):
             found.append(f"{path.relative_to(ROOT)} may not import torch")
     assert found == []
+
+
+def test_runs_draw_nothing_and_only_the_store_and_its_keepers_know_the_archive():
+    keepers = {"store.py", "archiving.py", "verify.py"}
+    for path in (ROOT / "runs").glob("*.py"):
+        used = {".".join(name.split(".")[:2]) for name in IMPORTS[path]}
+        assert "icl_lab.figures" not in used, path
+        assert "icl_lab.evidence" not in used or path.name in keepers, path
 
 
 def test_every_floor_is_real():

@@ -13,7 +13,7 @@ import pytest
 
 from icl_lab import outside, ray_engine
 from icl_lab.errors import BadValue
-from icl_lab.evidence.layer import Layer
+from icl_lab.evidence.archive import Archive
 from icl_lab.launch.complete import undrawn
 from icl_lab.launch.order import Order
 from icl_lab.parallel import Ending, Orders
@@ -108,11 +108,11 @@ def test_models_of_the_evidence_are_only_tested(far, tiny, lab, tmp_path):
     """Their weights are sent, and not written here."""
     whole_pass(tiny(), 0, lab)
     first = lab.store.run(tiny(), 0)
-    layer = Layer(tmp_path / "evidence")
+    archive = Archive(tmp_path / "evidence")
     names = ("spec.json", "env.json", "history.csv", "model.safetensors")
-    layer.put({first.key: {name: (first.folder / name).read_bytes() for name in names}})
-    near, there = (Store(tmp_path / name, layer).run(tiny(), 0) for name in ("near", "there"))
-    whole_pass(near.spec, 0, replace(lab, store=Store(tmp_path / "near", layer)))
+    archive.add({first.key: {name: (first.folder / name).read_bytes() for name in names}})
+    near, there = (Store(tmp_path / name, archive).run(tiny(), 0) for name in ("near", "there"))
+    whole_pass(near.spec, 0, replace(lab, store=Store(tmp_path / "near", archive)))
     assert keep(there, far(there)) == Ending("done")
     assert contents(tmp_path / "there") == contents(tmp_path / "near")
     assert not (there.folder / "model.safetensors").exists()

@@ -14,10 +14,10 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import along, prompts, registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.places import Places
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
-from icl_lab.runs.places import Places
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.tasks.base import Task

@@ -10,7 +10,7 @@ from icl_lab import analyses, extras, normalizers, tasks
 from icl_lab import markdown as md
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
-from icl_lab.evidence.layer import Layer
+from icl_lab.evidence.archive import Archive
 from icl_lab.model import positions
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.papers import arms, experiment, headlines, ledger, record
@@ -188,7 +188,7 @@ def _analyses() -> list[str]:
 
 def _committed(root: Path) -> Store:
     """The repository's evidence and studies, whatever runs of his own a user has beside them."""
-    return Store(root / "results" / "runs-of-nobody", Layer(root / "results" / "evidence"))
+    return Store(root / "results" / "runs-of-nobody", Archive(root / "results" / "evidence"))
 
 
 def _options(registry: Registry, name: str) -> str:

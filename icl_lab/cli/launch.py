@@ -70,7 +70,7 @@ def laboratory(
     """
     import torch
 
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.archive import Archive
     from icl_lab.runs import environment
     from icl_lab.runs.session import Lab
     from icl_lab.runs.store import Store
@@ -78,8 +78,8 @@ def laboratory(
     if threads is not None:
         torch.set_num_threads(threads)
     here = environment.device(device)
-    layer = None if evidence is False else Layer.find()
-    return Lab(Store(results, layer), here, say, Bar(), catch_signals(), typed(), allow_large)
+    archive = None if evidence is False else Archive.find()
+    return Lab(Store(results, archive), here, say, Bar(), catch_signals(), typed(), allow_large)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from icl_lab.errors import RunFailed
-from icl_lab.runs.changes import differences
-from icl_lab.runs.estimate import standing
-from icl_lab.runs.floor import bound_words
+from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
+from icl_lab.runs.summary import bound_words
 
 
 def listing(store: Store, say: Callable[[str], object], long: bool = False) -> Iterator[str]:
@@ -36,8 +35,8 @@ def state(run: Run) -> str:
         lost = bool(run.diverged)
     except RunFailed:
         return "damaged (see icl-lab verify)"
-    begun = "trained" if run.trained else f"at step {standing(run)} of {run.spec.train.steps}"
-    begun = "evidence" if run.kept is not None else "diverged" if lost else "finished" if run.finished else begun
+    begun = "trained" if run.trained else f"at step {run.checkpoint_step} of {run.spec.train.steps}"
+    begun = "evidence" if run.copied else "diverged" if lost else "finished" if run.finished else begun
     return begun + (f", tested with {', '.join(swaps)}" if swaps else "")
 
 

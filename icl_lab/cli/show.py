@@ -23,8 +23,8 @@ def show(run: "Run", already: bool, brief: bool = False) -> None:
         out(f"{run.name}, seed {run.seed}: {here}; {verb}: {place / 'grid.csv'}")
         return
     out(summary.brief(run.grid(), task, run.spec))
-    if run.kept is not None:
-        out(f"read from {run.kept.path}; icl-lab evidence unpack writes it out")
+    if run.copied:
+        out(f"read from {run.files.path}; icl-lab evidence unpack writes it out")
         return
     out(f"{verb}: {place / 'grid.csv'}")
     out(f"heat map: {place / 'heat-map.png'}")
@@ -34,7 +34,7 @@ def close(runs: Sequence["Run"]) -> None:
     """Prints what several seeds of a rule have in common, what was not learned, and what could be done next."""
     from icl_lab import tasks
     from icl_lab.runs import summary
-    from icl_lab.runs.groups import by_rule
+    from icl_lab.runs.store import by_rule
 
     task, rules = tasks.build(runs[0].spec.task), by_rule(runs)
     for name, seeds in rules.items():
@@ -53,7 +53,7 @@ def warn(runs: Sequence["Run"]) -> None:
     """Says which rules have learned nothing: whoever compares them compares noise."""
     from icl_lab import tasks
     from icl_lab.runs import summary
-    from icl_lab.runs.groups import by_rule
+    from icl_lab.runs.store import by_rule
 
     for name, seeds in by_rule(runs).items():
         task = tasks.build(seeds[0].spec.task)
@@ -63,13 +63,13 @@ def warn(runs: Sequence["Run"]) -> None:
 
 def tell_repeat(runs: Sequence["Run"]) -> None:
     """Puts the user's own runs beside the repository's runs of the same specification and seed, where there are any."""
-    from icl_lab.evidence.layer import Layer
-    from icl_lab.runs import repeat
+    from icl_lab.evidence.archive import Archive, ArchivedRun
+    from icl_lab.runs import summary
 
-    layer = Layer.find()
-    if layer is None:
+    archive = Archive.find()
+    if archive is None:
         return
     for run in runs:
-        if run.kept is None and run.finished:
-            for line in repeat.lines(run, layer):
+        if not run.copied and run.finished:
+            for line in summary.repeated(run, ArchivedRun(archive, run.key)):
                 out(line)

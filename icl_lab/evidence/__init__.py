@@ -1,1 +1,1 @@
-"""The repository's finished runs in a compact, read-only form: what commands read where the user has no run."""
+"""Evidence: the repository's finished runs in a compact form, read where the user has none."""

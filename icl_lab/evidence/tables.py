@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
 from icl_lab.errors import RunFailed
-from icl_lab.evidence.layer import sha256, way_out
+from icl_lab.files import checkout_hint, sha256
 
 Files = Mapping[str, bytes]  # names below a run's folder -> what they hold
 
@@ -73,6 +73,8 @@ class Tables:
         """``read_file`` returns a file of the part by its name, once it has checked it."""
         self.folder, self._read_file = folder, read_file
         self._tables: dict[str, pa.Table] = {}
+        self._stamps: dict[str, dict[str, tuple[int, str]]] = {}
+        self._shared: dict[str, dict[str, list[Any]]] = {}
 
     def table(self, name: str) -> pa.Table:
         """Returns a table; raises ``RunFailed`` where its file is missing or has another checksum."""
@@ -93,28 +95,18 @@ class Tables:
             self._stamps[key] = {name: (size, checksum) for name, (size, checksum) in files.items()}
         return self._stamps[key]
 
-    @cached_property
-    def _stamps(self) -> dict[str, dict[str, tuple[int, str]]]:
-        return {}
-
     def content(self) -> str:
         """SHA-256 over the checksums of all files of all runs."""
         return _content({key: {name: stamp[1] for name, stamp in self.stamps(key).items()} for key in self.keys})
-
-    def size(self, key: str) -> int:
-        """Bytes that a run takes: its share of the rows of each table."""
-        rows = {"runs": 1} | {"cells": 0, "history": 0, "errors": 0, "bounds": 0}
-        for place, (_, count, *_more) in self._layout(key).items():
-            rows[place.partition(":")[0]] += count
-        sizes = {name: (self.folder / f"{name}.parquet").stat().st_size for name in rows}
-        return round(sum(sizes[name] * count / max(1, len(self.table(name))) for name, count in rows.items() if count))
 
     def read(self, key: str, name: str) -> bytes:
         """Returns a file of a run as it was; raises ``RunFailed`` where it is not what its checksum says."""
         size, checksum = self.stamps(key)[name]
         data = self._file(key, name)
         if (len(data), content_digest(name, data)) != (size, checksum):
-            raise RunFailed(f"{self.folder} is damaged ({key}/{name} has another checksum); {way_out(self.folder)}")
+            raise RunFailed(
+                f"{self.folder} is damaged ({key}/{name} has another checksum); {checkout_hint(self.folder)}"
+            )
         return data
 
     def _file(self, key: str, name: str) -> bytes:
@@ -142,32 +134,20 @@ class Tables:
         start, count, axes, test = self._layout(key)[f"cells:{place}"]
         own = self.table("cells").slice(start, count)
         names = {name: own[name].to_pylist() for name in (*WHO[:-1], *axes, *WHAT)}
-        lines = _lines(names, axes)
         who = [names[name][0] for name in WHO[:-1]]
         seed = own["seed"][0].as_py()
+        lines = [f"{_line([*who, seed])},{numbers}" for numbers in _lines(names, axes)]
         shared = self._references(test)
-        total, mine = count + len(shared["row"]), iter(lines)
-        reference = {row: number for number, row in enumerate(shared["row"])}
-        theirs = _lines(shared, axes)
-        out = [",".join([*WHO, *axes, *WHAT])]
-        mine_who = _line([*who, seed])
-        for row in range(total):
-            if row in reference:
-                number = reference[row]
-                out.append(f"{_line([who[0], shared['reference'][number], *who[2:], seed])},{theirs[number]}")
-            else:
-                out.append(f"{mine_who},{next(mine)}")
-        return ("\n".join(out) + "\n").encode()
+        # References go back to the rows that they had, the first row first.
+        for row, name, numbers in zip(shared["row"], shared["reference"], _lines(shared, axes), strict=True):
+            lines.insert(row, f"{_line([who[0], name, *who[2:], seed])},{numbers}")
+        return ("\n".join([",".join([*WHO, *axes, *WHAT]), *lines]) + "\n").encode()
 
     def _references(self, test: str) -> dict[str, list[Any]]:
-        if test not in self._blocks:
+        if test not in self._shared:
             table = self.table("references")
-            self._blocks[test] = table.filter(pc.equal(table["test"].cast(pa.string()), test)).to_pydict()
-        return self._blocks[test]
-
-    @cached_property
-    def _blocks(self) -> dict[str, dict[str, list[Any]]]:
-        return {}
+            self._shared[test] = table.filter(pc.equal(table["test"].cast(pa.string()), test)).to_pydict()
+        return self._shared[test]
 
     def _history(self, key: str, place: str) -> bytes:
         columns = self._layout(key)["history:"][2]
@@ -389,7 +369,6 @@ def _read(name: str, text: str) -> float | int | None:
 
 
 def _numbers(head: Sequence[str], line: Sequence[str]) -> dict[str, Any]:
-    """Labels and values of a line of a grid, by column."""
     known = dict(zip(head, line, strict=True))
     found: dict[str, Any] = {axis: float(known[axis]) if known[axis] else None for axis in head[len(WHO) : -len(WHAT)]}
     if "length" in found:
@@ -399,7 +378,6 @@ def _numbers(head: Sequence[str], line: Sequence[str]) -> dict[str, Any]:
 
 
 def _lines(columns: Mapping[str, Sequence[Any]], axes: Sequence[str]) -> list[str]:
-    """Axes, metric, value, standard error and count of each row, as a grid writes them."""
     labels = [["" if value is None else format(value, ".12g") for value in columns[axis]] for axis in axes]
     numbers = [["" if value is None else repr(value) for value in columns[name]] for name in ("value", "stderr")]
     return [",".join(row) for row in zip(*labels, columns["metric"], *numbers, map(str, columns["count"]), strict=True)]

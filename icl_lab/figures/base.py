@@ -10,6 +10,8 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from PIL import Image
 
+from icl_lab.markdown import short as short
+
 # Perceptually even, and readable without red-green vision.
 MAP = "viridis"
 NAMES = {
@@ -52,16 +54,6 @@ def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | Non
     if log and low > 0 and high > 3 * low:
         return LogNorm(low, high)
     return Normalize(min(low, 0.0), high if high > low else low + 1.0)
-
-
-def short(value: float) -> str:
-    """Two digits that fit a cell: 0.0083, 0.12, 3.4, 56, 1.2k."""
-    size = abs(value)
-    if value == 0 or 0.01 <= size < 0.995:
-        return f"{value:.2g}"
-    if size < 0.01:
-        return f"{value:.1e}".replace("e-0", "e-").replace("e-", "e−")
-    return f"{value:.1f}" if size < 9.95 else f"{value:.0f}" if size < 999.5 else f"{value / 1000:.1f}k"
 
 
 def write_numbers(

@@ -13,6 +13,7 @@ from torch import Tensor
 from icl_lab import normalizers
 from icl_lab.analyses.attention.maps import Maps
 from icl_lab.analyses.attention.seen import Shown
+from icl_lab.analyses.places import Places
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.language import attention, needle
 from icl_lab.language.disk import OnDisk
@@ -23,7 +24,6 @@ from icl_lab.language.model import LanguageModel, read
 from icl_lab.registry import filename
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, summary
-from icl_lab.runs.places import Places
 from icl_lab.texts.corpus import Corpus, corpus_in
 from icl_lab.texts.ngrams import ngram
 

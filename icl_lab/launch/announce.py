@@ -40,13 +40,11 @@ class Clock:
 
     def __call__(self, run: "Run") -> tuple[float, int, int]:
         """Returns the seconds that are left of a run, its parameters, and the step of its checkpoint."""
-        from icl_lab.runs.estimate import standing
-
         if self.done(run) or run.diverged:
             return 0.0, 0, 0
         if run.trained:
             return self.test(run), 0, 0
-        return self.training(run) + self.test(run), self._took(run.spec).parameters, standing(run)
+        return self.training(run) + self.test(run), self._took(run.spec).parameters, run.checkpoint_step
 
     def done(self, run: "Run") -> bool:
         """True if nothing is left to do of a run."""
@@ -55,11 +53,11 @@ class Clock:
     def training(self, run: "Run") -> float:
         """The seconds of training that are left of a run; none where another was trained alike."""
         from icl_lab.runs import reuse
-        from icl_lab.runs.estimate import examples, standing
+        from icl_lab.runs.estimate import examples
 
         if self.done(run) or run.diverged or reuse.there(run):
             return 0.0
-        left = examples(run.spec.train, standing(run)) / examples(run.spec.train)
+        left = examples(run.spec.train, run.checkpoint_step) / examples(run.spec.train)
         return self._took(run.spec).training * left
 
     def test(self, run: "Run") -> float:
@@ -67,7 +65,7 @@ class Clock:
         return 0.0 if self.done(run) or run.diverged else self._took(run.spec).test
 
     def _took(self, spec: "RunSpec") -> Took:
-        from icl_lab.runs.estimate import estimate, testing
+        from icl_lab.runs.estimate import test_seconds, training_seconds
 
         known = self._rules.setdefault(repr((spec.task, spec.preset, spec.model, spec.train)), {})
         if spec.hash in self._measured:
@@ -76,8 +74,8 @@ class Clock:
             return self._reckoned(spec.attn, known)
         if self._stopping():
             raise Stopped("stopped before anything was begun.")
-        training, parameters = estimate(spec, self._device)
-        test = testing(spec, self._device) if self.tested else 0.0
+        training, parameters = training_seconds(spec, self._device)
+        test = test_seconds(spec, self._device) if self.tested else 0.0
         known[spec.attn] = self._measured[spec.hash] = Took(training, test, parameters)
         return known[spec.attn]
 
@@ -104,7 +102,7 @@ def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None)
 
     In a ``rehearsal`` that is told the run's folder, and nothing will be done.
     """
-    from icl_lab.runs import environment, provenance, reuse
+    from icl_lab.runs import environment, reuse
 
     spec, (seconds, parameters, since) = run.spec, clock(run)
     steps = (
@@ -117,7 +115,7 @@ def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None)
     else:
         state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
     lab.say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if rehearsal else ''}")
-    for sentence in provenance.changed(spec, run.folder):
+    for sentence in environment.changed_parts(spec, run.folder):
         lab.say(sentence)
     if rehearsal:
         rehearsal(f"{'done' if clock.done(run) else 'to do'}  {run.place}")

@@ -29,32 +29,33 @@ def check_sizes(runs: Sequence["Run"], lab: "Lab", together: int = 1, tested: bo
 
     Asked before anything is trained or measured for them; unless the laboratory allows what is large.
     """
-    from icl_lab.runs import size
+    from icl_lab.runs import estimate
 
     if lab.allow_large:
         return
     for run in {run.spec.hash: run for run in runs if not run.trained}.values():
-        size.check_training(run.spec, lab.device, together)
+        estimate.check_training(run.spec, lab.device, together)
     for run in {run.spec.hash: run for run in runs if tested and not run.finished}.values():
-        size.check_test(run.spec, lab.device, together)
+        estimate.check_test(run.spec, lab.device, together)
 
 
 def check_asked(analysis: "Analysis", runs: Sequence["Run"], lab: "Lab") -> None:
     """Raises ``BadValue`` where the prompts that an analysis draws for runs do not fit this machine."""
-    from icl_lab.runs import size
+    from icl_lab.runs import estimate
 
     for spec in {run.spec.hash: run.spec for run in runs}.values() if analysis.trains and not lab.allow_large else ():
-        size.check_prompts(spec, analysis.asks(spec))
+        estimate.check_prompts(spec, analysis.asks(spec))
 
 
 def tell_evidence(runs: Sequence["Run"], say: Say) -> None:
     """Says, where it is so, that runs are not the user's own but read from the evidence."""
-    kept = {run.key: run.kept for run in runs}
-    found = [each for each in kept.values() if each is not None]
-    if found:
-        be, them = ("run is", "it") if len(found) == 1 else ("runs are", "them")
-        place = found[0].layer.root
-        say(f"{len(found)} {be} read from the repository's evidence ({place}); add --no-evidence to train {them} here.")
+    copied = {run.key: run.files.path for run in runs if run.copied}
+    if copied:
+        be, them = ("run is", "it") if len(copied) == 1 else ("runs are", "them")
+        place = next(iter(copied.values())).parent
+        say(
+            f"{len(copied)} {be} read from the repository's evidence ({place}); add --no-evidence to train {them} here."
+        )
 
 
 def complete(
@@ -77,8 +78,8 @@ def complete(
     """
     part, parts = order.shard
     if order.force:  # what is repeated is the user's own
-        lab = replace(lab, store=replace(lab.store, layer=None))
-        runs = [replace(run, layer=None) for run in runs]
+        lab = replace(lab, store=replace(lab.store, archive=None))
+        runs = [replace(run, copy=None) for run in runs]
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
     clock = Clock(lab.device, tested, lab.stopping)
     if not tested:
@@ -209,7 +210,7 @@ def by_workers(
                 results=lab.store.root,
                 device=order.device if order.remote else str(lab.device),
                 threads=each,
-                evidence=lab.store.layer is not None,
+                evidence=lab.store.archive is not None,
                 command=lab.command,
                 imports=outside.orders(),
                 gpu_share=order.gpus_per_run or 1.0,

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from icl_lab.grid import Grid
     from icl_lab.runs.run import Run
+    from icl_lab.runs.spec import RunSpec
 
 
 def draw(run: "Run", afresh: bool) -> None:
@@ -13,21 +15,19 @@ def draw(run: "Run", afresh: bool) -> None:
 
     A picture that is kept beside the grid stays as it is, though another version would draw it with other bytes.
     """
-    from icl_lab import tasks
     from icl_lab.figures import paper
     from icl_lab.figures.base import encode
     from icl_lab.files import KINDS, write
-    from icl_lab.runs import summary
 
-    if run.kept is not None:  # nothing is drawn into the evidence
+    if run.copied:  # nothing is drawn into the archive
         return
     if paper.wanted():
-        figure = summary.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
+        figure = heat_map(run.grid(), run.spec)
         write(run.place / f"heat-map{paper.SUFFIX}", encode(paper.styled(figure, "paper"), "pdf"))
     places = [run.place / f"heat-map.{kind}" for kind in KINDS]
     wanted = [place for place in places if afresh or not place.exists()]
     if wanted:
-        figure = summary.heat_map(run.grid(), tasks.build(run.spec.task), run.spec)
+        figure = heat_map(run.grid(), run.spec)
         for place in wanted:
             write(place, encode(figure, place.suffix[1:]))
     if not run.swap and (wanted or not (run.folder / "learning-curve.png").exists()):
@@ -51,3 +51,25 @@ def history_figures(run: "Run") -> dict[str, "Figure"]:
     curve = training.learning_curve({run.spec.attn: history}, title=title, label="training loss")
     learned = training.learned(history, title=title)
     return {"learning-curve": curve} | ({"learned": learned} if learned is not None else {})
+
+
+def heat_map(grid: "Grid", spec: "RunSpec") -> "Figure":
+    """Draws the headline metric of a run over the two main axes of its task."""
+    from icl_lab import tasks
+    from icl_lab.figures import maps
+    from icl_lab.grid import model_name
+    from icl_lab.runs import summary
+
+    task = tasks.build(spec.task)
+    here, (rows, columns) = summary.training_cell(task, spec), task.heat_map
+    return maps.heat_map(
+        summary.shown_cells(grid, task, here),
+        rows,
+        columns,
+        title=f"{spec.task}, {model_name(grid)}, {spec.preset}{summary.fixed_axes(grid, task, here)}",
+        label=task.metric_label(task.headline),
+        log=task.log_scale,
+        training=here,
+        names=task.axis_words,
+        lost=summary.lost(grid, task, here),
+    )

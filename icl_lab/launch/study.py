@@ -47,9 +47,9 @@ def compare(
     from icl_lab import normalizers
     from icl_lab.comparison import outside
     from icl_lab.comparison.gather import described, gather, publish
-    from icl_lab.evidence.layer import own_studies
+    from icl_lab.evidence.archive import own_studies
     from icl_lab.runs import study_folder
-    from icl_lab.runs.groups import by_rule
+    from icl_lab.runs.store import by_rule
 
     rules = list(dict.fromkeys(run.spec.attn for run in runs))
     if len(rules) < 2:
@@ -115,7 +115,7 @@ def analyse(
     ``unfinished`` is then told where the study would have been written.
     """
     from icl_lab.analyses import asking, publish
-    from icl_lab.evidence.layer import own_studies
+    from icl_lab.evidence.archive import own_studies
     from icl_lab.runs import study_folder
 
     groups = asking.labels(runs)

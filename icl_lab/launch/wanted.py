@@ -25,7 +25,7 @@ def specified(
 
     Raises ``LabError`` on what is not known or does not fit; it names the import of a run in ``results`` that had it.
     """
-    from icl_lab.runs import provenance
+    from icl_lab.runs import environment
     from icl_lab.runs.spec import check_swap, resolve
 
     try:
@@ -33,7 +33,7 @@ def specified(
         rules = ["", resolve(task, swap, preset, settings, draws).attn] if swap else [""]
         specs = {spec.hash: spec for spec in (resolve(task, attn, preset, settings, draws) for attn in attns)}
     except UnknownName as error:
-        raise provenance.explained(error, results) from None
+        raise environment.explain_missing(error, results) from None
     for spec in specs.values():
         check_swap(spec, swap)
     return list(specs.values()), rules

@@ -157,7 +157,7 @@ def recorded_basis(store: Store) -> str:
 
 def _basis(store: Store) -> dict[str, str]:
     """The row of the file ``BASIS``; raises ``RunFailed`` where it is no such file."""
-    path = None if store.layer is None else store.layer.root.parent / BASIS
+    path = None if store.archive is None else store.archive.root.parent / BASIS
     if path is None or not path.exists():
         return {}
     try:

@@ -6,7 +6,7 @@ from statistics import median
 
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim
-from icl_lab.runs import size
+from icl_lab.runs import estimate
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
@@ -26,12 +26,12 @@ class Costs:
         """
         if spec.hash not in self._known:
             taken = of_run(self._store, spec)
-            self._known[spec.hash] = size.trained(spec) * self._pace if math.isnan(taken) else taken
+            self._known[spec.hash] = estimate.training_operations(spec) * self._pace if math.isnan(taken) else taken
         return self._known[spec.hash]
 
     def test(self, spec: RunSpec) -> float:
         """Returns the seconds of a test: its operations at the pace of trainings; NaN where nothing tells."""
-        return size.tested(spec) * self._pace
+        return estimate.test_operations(spec) * self._pace
 
     def seed(self, finished: Finished, claim: Claim) -> float:
         """Returns the seconds for one more seed of both sides of a claim; NaN where nothing tells."""
@@ -45,7 +45,11 @@ class Costs:
 def pace(store: Store, preset: str) -> float:
     """Returns the seconds of one operation, the median over the runs at a scale; NaN where there are none."""
     runs = store.runs(lambda _: None, preset)
-    found = [seconds / size.trained(run.spec) for run in runs if (seconds := _taken(run, run.spec)) is not None]
+    found = [
+        seconds / estimate.training_operations(run.spec)
+        for run in runs
+        if (seconds := _taken(run, run.spec)) is not None
+    ]
     return median(found) if found else math.nan
 
 

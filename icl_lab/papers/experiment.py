@@ -14,7 +14,7 @@ from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.papers import printed, registration
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
 from icl_lab.registry import require
-from icl_lab.runs import size
+from icl_lab.runs import estimate
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
@@ -179,5 +179,5 @@ def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, 
     for variant in experiment.variants:
         spec = experiment.spec(variant, preset)
         finished += store.run(spec, 0, variant.tested_with).finished
-        operations += size.trained(spec) + size.tested(spec)
+        operations += estimate.training_operations(spec) + estimate.test_operations(spec)
     return finished, len(experiment.variants), operations

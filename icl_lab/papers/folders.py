@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from icl_lab.analyses.frame import Analysis
-from icl_lab.evidence.layer import own_studies
+from icl_lab.evidence.archive import own_studies
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim
 from icl_lab.runs import study_folder

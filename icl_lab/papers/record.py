@@ -13,7 +13,7 @@ from pathlib import Path
 
 from icl_lab.comparison import blocks
 from icl_lab.errors import RunFailed
-from icl_lab.evidence.layer import INDEX, OWN
+from icl_lab.evidence.archive import INDEX, OWN
 from icl_lab.papers import claims, cost, folders, ledger, registration
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
@@ -54,7 +54,7 @@ def stored(store: Store) -> dict[tuple[str, str], list[Row]]:
 
     Raises ``RunFailed`` where the file is no such record.
     """
-    path = None if store.layer is None else store.layer.root.parent / NAME
+    path = None if store.archive is None else store.archive.root.parent / NAME
     if path is None or not path.exists():
         return {}
     found = dict[tuple[str, str], list[Row]]()
@@ -71,10 +71,10 @@ def basis(files: Path, store: Store) -> str:
 
     Empty where the evidence is not all, since the results folder has runs or studies of its own.
     """
-    if store.layer is None or any((store.root / name).exists() for name in (RUNS, OWN)):
+    if store.archive is None or any((store.root / name).exists() for name in (RUNS, OWN)):
         return ""
-    results = store.layer.root.parent
-    paths = [*sorted(files.glob("*.toml")), files / registration.NAME, store.layer.root / INDEX]
+    results = store.archive.root.parent
+    paths = [*sorted(files.glob("*.toml")), files / registration.NAME, store.archive.root / INDEX]
     sums = {path.name: _sha256(path) for path in paths}
     sums |= {path.parent.name: _sha256(path) for path in sorted(results.glob(f"experiments/*/{RECORD}"))}
     return hashlib.sha256(json.dumps([VERSION, sums]).encode()).hexdigest()[:16]

@@ -22,11 +22,11 @@ from icl_lab import tasks
 from icl_lab.analyses.needle import STRETCH
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.errors import BadValue
-from icl_lab.evidence.layer import own_studies
+from icl_lab.evidence.archive import own_studies
 from icl_lab.figures import scatter
 from icl_lab.files import publish_folder as save
 from icl_lab.grid import Grid, model_name
-from icl_lab.runs import provenance, study_folder
+from icl_lab.runs import environment, study_folder
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
@@ -68,14 +68,18 @@ class Point:
         return shown(found.effect), shown(found.low), shown(found.high)
 
 
-def gather(store: Store, preset: str, task: str = "linear") -> list[Point]:
+def gather(
+    store: Store, preset: str, task: str = "linear", say: Callable[[str], object] = lambda reason: None
+) -> list[Point]:
     """Returns a point for each rule of which all sides are stored; trains nothing.
+
+    ``say`` is told of runs that cannot be read.
 
     Raises ``BadValue`` with the commands that make what is missing, where no rule has both.
     """
     struck = deviants(store, preset, task)
     found = {
-        name: retrieval(store, preset) if name == "needle" else robustness(struck, side.factors)
+        name: retrieval(store, preset, say) if name == "needle" else robustness(struck, side.factors)
         for name, side in SIDES.items()
     }
     needle, met = found["needle"], [rule for rule in found["deviant"] if rule in found["trained"]]
@@ -88,13 +92,13 @@ def gather(store: Store, preset: str, task: str = "linear") -> list[Point]:
     return [Point(rule, {side: _mean(values[rule]) for side, values in found.items()}) for rule in both]
 
 
-def retrieval(store: Store, preset: str) -> dict[str, list[float]]:
+def retrieval(store: Store, preset: str, say: Callable[[str], object] = lambda reason: None) -> dict[str, list[float]]:
     """Rule -> the share of needles found far out, one number a seed, from the finished runs of the plain task."""
     found: dict[str, list[float]] = {}
-    for run in store.runs():
+    for run in store.runs(say):
         if not run.finished or run.spec.task != "needle" or run.spec.preset != preset:
             continue
-        provenance.require(run.spec, run.folder)
+        environment.require_parts(run.spec, run.folder)
         if run.spec != resolve("needle", run.spec.attn, preset):
             continue  # another recipe, or another position code
         grid, length = run.grid(), float(STRETCH * run.spec.train.longest)

@@ -21,7 +21,7 @@ from icl_lab.grid import Grid
 from icl_lab.normalizers.base import Normalizer, causal, extra
 from icl_lab.profiles.families import rules
 from icl_lab.runs.environment import seconds as elapsed
-from icl_lab.runs.size import room
+from icl_lab.runs.estimate import room
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
 HEADS, HEAD_DIM, BATCH = 4, 64, 1

@@ -1,7 +1,7 @@
 """Record of answers: a JSON line for each question asked, in a file that is only added to.
 
 The first line is the identity of the study. A last line that a killed process left half written is dropped; a line that
-is damaged otherwise is an error. One process at a time adds to a file.
+is damaged otherwise, by its checksum, is an error. One process at a time adds to a file.
 """
 
 import json
@@ -15,7 +15,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from icl_lab.errors import RunFailed
-from icl_lab.files import unwritable, writing
+from icl_lab.files import CHECKSUM, line_fields, signed_line, unwritable, writing
 from icl_lab.prompted.question import Question
 
 KIND, VERSION = "icl_lab prompted", 1
@@ -159,14 +159,16 @@ class Record:
                 self._check(line)
                 continue
             try:
-                self._count(msgspec.json.decode(line, type=Reply))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                fields = line_fields(line)
+                fields.pop(CHECKSUM, None)  # files of earlier versions have none
+                self._count(msgspec.convert(fields, Reply))
+            except (ValueError, msgspec.ValidationError) as error:
                 raise RunFailed(f"{self.path}, line {number}, is damaged: {error}; move the file away.") from None
         return whole
 
     def _check(self, line: bytes) -> None:
         try:
-            told = json.loads(line)
+            told: dict[str, Any] = line_fields(line)
             theirs = told["question"]
             known = (told["record"], told["version"]) == (KIND, VERSION)
         except (ValueError, KeyError, TypeError):
@@ -187,6 +189,6 @@ class Record:
         if self._file is None:
             raise RuntimeError("a record is added to only while it is held")
         with writing(self.path):
-            self._file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+            self._file.write(signed_line(line))
             self._file.flush()
             os.fsync(self._file.fileno())

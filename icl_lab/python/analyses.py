@@ -191,7 +191,7 @@ def _asked(
     here = Here(
         lab.store.root if results is None else results,
         str(lab.device),
-        evidence=None if lab.store.layer is not None else False,
+        evidence=None if lab.store.archive is not None else False,
         allow_large=lab.allow_large,
         progress=progress,
     )

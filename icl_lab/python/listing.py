@@ -61,7 +61,7 @@ def list_runs(results: Folder = RESULTS) -> "pd.DataFrame":
     lab = Here(results, "cpu").lab("")
     rows = [
         {"name": run.spec.name, "seed": run.seed}
-        | {"finished": run.finished, "weights": run.trained, "evidence": run.kept is not None}
+        | {"finished": run.finished, "weights": run.trained, "evidence": run.copied}
         for run in lab.store.runs(lab.say)
     ]
     return frame_of(rows, columns=("name", "seed", "finished", "weights", "evidence"))

@@ -165,13 +165,12 @@ class Run:
         """
         from icl_lab.errors import LabError, UnknownName
         from icl_lab.figures import paper
-        from icl_lab.launch.draw import history_figures
-        from icl_lab.runs import summary
+        from icl_lab.launch.draw import heat_map, history_figures
 
         if name not in self.figures:
             raise UnknownName("figure of a run", name, self.figures)
         if name == "heat-map":
-            return paper.styled(summary.heat_map(self.grid, self._task, self.spec), style, columns)
+            return paper.styled(heat_map(self.grid, self.spec), style, columns)
         drawn = history_figures(self.stored)
         if name not in drawn:
             raise LabError(f"{self.spec.attn} learns no numbers of its own.")

@@ -40,18 +40,18 @@ class Here:
         """
         import torch
 
-        from icl_lab.evidence.layer import Layer
+        from icl_lab.evidence.archive import Archive
         from icl_lab.runs import environment
         from icl_lab.runs.session import Lab
         from icl_lab.runs.store import Store
 
         if self.threads is not None:
             torch.set_num_threads(whole(self.threads, "threads", 1))
-        layer = None if self.evidence is False else Layer.find()
+        archive = None if self.evidence is False else Archive.find()
         tick = Progress() if self.progress else lambda stage, done, total, note: None
         told = say if self.progress else quiet
         return Lab(
-            Store(Path(self.results), layer),
+            Store(Path(self.results), archive),
             environment.device(self.device),
             told,
             tick,
@@ -93,13 +93,13 @@ def complete(runs: Sequence["Run"], lab: "Lab", order: "Order", tested: bool = T
     Raises ``BadValue`` where several processes are asked for and a part was defined in a cell: they cannot import it.
     """
     from icl_lab.launch import complete as launching
-    from icl_lab.runs import provenance
+    from icl_lab.runs import environment
 
     told: dict[str, None] = {}
     for run in runs:
         if order.parallel and not run.finished:
             importable(run)
-        told |= dict.fromkeys(provenance.changed(run.spec, run.folder))
+        told |= dict.fromkeys(environment.changed_parts(run.spec, run.folder))
     for sentence in told:
         lab.say(sentence)
     launching.complete(runs, lab, order, board=Board if lab.say is say else Board.quiet, out=lab.say, tested=tested)
@@ -118,9 +118,9 @@ def finisher(lab: "Lab", order: "Order") -> Callable[[Sequence["Run"], bool], bo
 def importable(run: "Run") -> None:
     """Raises ``BadValue`` where a part of a run was defined in this program, in no file that another could import."""
     from icl_lab import outside
-    from icl_lab.runs import provenance
+    from icl_lab.runs import environment
 
-    for registry, name in provenance.parts(run.spec):
+    for registry, name in environment.parts(run.spec):
         source = registry.source(name)
         if source is not None and not source.distribution and source not in outside.loaded():
             raise BadValue(

@@ -116,6 +116,6 @@ class Study:
     @cached_property
     def _pictures(self) -> "dict[str, Picture]":
         from icl_lab.comparison import page
-        from icl_lab.runs.groups import by_rule
+        from icl_lab.runs.store import by_rule
 
         return page.pictures(self.numbers, page.facts_of(by_rule([run.stored for run in self.members])))

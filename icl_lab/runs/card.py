@@ -5,9 +5,9 @@ from icl_lab import markdown as md
 from icl_lab.errors import RunFailed
 from icl_lab.registry import Choice, Entry, Registry
 from icl_lab.runs import summary
-from icl_lab.runs.changes import differences
-from icl_lab.runs.floor import bound_words
+from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
+from icl_lab.runs.summary import bound_words
 
 
 def text(run: Run) -> str:

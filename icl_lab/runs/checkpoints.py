@@ -72,7 +72,7 @@ def _take_up(model: GPT2, state: Mapping[str, Any], spec: TrainSpec) -> Progress
     progress = Progress(**{name: value for name, value in state.items() if name not in ("attn", "model")})
     if not 0 <= progress.step <= spec.steps:
         raise ValueError(f"step {progress.step} of {spec.steps}")
-    if state["attn"] != model.attn:  # training had switched rules by then
+    if state["attn"] != model.attn:  # training had switched normalizers by then
         model.swap_rule(state["attn"])
     model.load_state_dict(state["model"])
     if progress.optimizer is not None:

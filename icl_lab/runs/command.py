@@ -1,12 +1,14 @@
-"""Command line that trains a run."""
+"""Command line that trains a run, and the settings in which a run is not its preset."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from icl_lab.runs.changes import differences
+from icl_lab.errors import LabError
+from icl_lab.option_values import write
 from icl_lab.runs.run import Run
+from icl_lab.runs.spec import RunSpec, resolve
 
 RESULTS = "results"  # the folder of a command that names none
 Folder = str | PathLike[str]
@@ -33,9 +35,18 @@ def repeats(run: Run, results: Folder = RESULTS) -> str:
     """Returns the command that makes a run again (and the seeds before it), whatever made it."""
     spec = run.spec
     more = {"swap": run.swap, "draws": spec.test.draws if spec.test.draws != "ours" else ""}
-    # Of a rule that is not here, or does not fit the preset as it is, nobody can say what differs.
+    # Of a normalizer that is not here, or does not fit the preset as it is, nobody can say what differs.
     settings = [field for field in differences(spec) if not field.startswith("(")]
     return trains("sweep", spec.task, [spec.attn], spec.preset, settings, run.seed + 1, results, **more)
+
+
+def differences(spec: RunSpec) -> list[str]:
+    """Returns the fields in which a run is not its preset, as ``--set`` takes them."""
+    try:
+        usual = resolve(spec.task, spec.attn, spec.preset, draws=spec.test.draws)
+    except LabError as reason:  # a normalizer that does not fit the preset as it is
+        return [f"({reason})"]
+    return list(_different(spec.whole(), usual.whole()))
 
 
 def options(values: Mapping[str, Any]) -> list[str]:
@@ -61,3 +72,11 @@ def joined(verb: str, words: Sequence[str], results: Folder = RESULTS) -> str:
     """Returns a command as a shell takes it."""
     place = [] if str(results) == RESULTS else ["--results", str(results)]
     return shlex.join(["icl-lab", verb, *words, *place])
+
+
+def _different(ours: dict[str, Any], usual: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, value in ours.items():
+        if isinstance(value, dict) and name != "shift":
+            yield from _different(value, usual.get(name, {}), f"{path}{name}.")
+        elif value != usual.get(name):
+            yield f"{path}{name}={write(value)}"

@@ -13,20 +13,19 @@ from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, Diverged
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.rng import stream
-from icl_lab.runs import provenance, reuse, status
-from icl_lab.runs.environment import describe
+from icl_lab.runs import environment, reuse, status
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training import lockstep
-from icl_lab.training.lockstep import Member
+from icl_lab.training.lockstep import StackedSeed
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
     """Returns the trainings that are missing, by specification and in the order of their seeds; of one alone none.
 
-    Raises ``BadValue`` where a rule cannot be stacked.
+    Raises ``BadValue`` where a normalizer cannot be stacked.
     """
     missing: dict[Path, dict[int, Run]] = {}
     for run in runs:
@@ -53,26 +52,20 @@ def train_together(runs: Sequence[Run], lab: Lab) -> None:
         spec, began = runs[0].spec, time.monotonic()
         starts = [member.progress.step for _, member in members]
         lab.tick("train", min(starts), spec.train.steps, "")
-        words = [
-            (
-                held.enter_context(status.report_status(run.folder, describe(lab.device), member.progress.history)),
-                member,
-            )
-            for run, member in members
-        ]
-        for word, member in words:
-            word.train(member.progress.step, spec.train.steps)
+        reports = [held.enter_context(status.report_status(run.folder)) for run, _ in members]
+        for report, start in zip(reports, starts, strict=True):
+            report("train", start, spec.train.steps)
 
         def tick(step: int, loss: float) -> None:
-            for word, member in words:
+            for report, (_, member) in zip(reports, members, strict=True):
                 if member.progress.step == step:  # those that are trained together now
-                    word.train(step, spec.train.steps, member.progress.history[-1]["loss"])
+                    report("train", step, spec.train.steps)
             lab.tick("train", step, spec.train.steps, f"mean loss {loss:.4g}")
 
         lockstep.train(
             [member for _, member in members], tasks.build(spec.task), spec.train, stopping=lab.stopping, tick=tick
         )
-        env = provenance.about(spec, lab.device, lab.command)
+        env = environment.of_run(spec, lab.device, lab.command)
         env |= {"seconds": round(time.monotonic() - began, 1), "stacked": len(members)}
         for (run, member), start in zip(members, starts, strict=True):
             if member.failed:
@@ -81,7 +74,7 @@ def train_together(runs: Sequence[Run], lab: Lab) -> None:
                 run.keep_model(member.model, member.progress.history, env | {"steps_timed": spec.train.steps - start})
 
 
-def _member(run: Run, lab: Lab) -> Member | None:
+def _member(run: Run, lab: Lab) -> StackedSeed | None:
     """Returns a run as far as it is trained by now; None where nothing is left to train."""
     task = tasks.build(run.spec.task)
     run.begin()
@@ -91,11 +84,11 @@ def _member(run: Run, lab: Lab) -> Member | None:
         return None
     model = run.spec.untrained(task, run.seed)
     progress = run.resume(model, lambda text: lab.say(f"seed {run.seed}: {text}"))
-    return Member(run.seed, model.to(lab.device).train(), progress, lambda progress: run.keep(model, progress))
+    return StackedSeed(run.seed, model.to(lab.device).train(), progress, lambda progress: run.keep(model, progress))
 
 
 def _check(spec: RunSpec) -> None:
-    """Raises ``BadValue`` for a rule or a loss that cannot be stacked, and for other engines than ``eager``."""
+    """Raises ``BadValue`` for a normalizer or a loss that cannot be stacked, and for other engines than ``eager``."""
     if (spec.train.engine, spec.train.precision) != ("eager", "float32"):
         told = f"train.engine={spec.train.engine}, train.precision={spec.train.precision}"
         raise BadValue(f"a stack is trained eagerly in float32, got {told}; leave one or the other.")

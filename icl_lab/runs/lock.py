@@ -1,6 +1,5 @@
 """Lock of a run's folder; removal of stale temporary files."""
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,17 +41,15 @@ def lock_folder(folder: Path, say: Say, stopping: Callable[[], bool], needless: 
         lock.release()
 
 
-def remove_stale(folder: Path, names: Iterable[str], unsaved: str) -> None:
-    """Removes what is left of writes of these files, and folders whose name begins with ``unsaved``.
+def remove_stale(folder: Path, names: Iterable[str]) -> None:
+    """Removes what is left of writes of these files.
 
-    Only while the folder is held: then nobody else writes these files.
+    Only while the folder is held: then nobody else writes them.
     """
     for place in (folder, *folder.glob("swap-*")):
         for name in names:
             for left in place.glob(f".{name}-*"):
                 left.unlink()
-    for left in folder.glob(f"{unsaved}*"):
-        shutil.rmtree(left)
 
 
 def _acquired(lock: FileLock, seconds: float) -> bool:

@@ -5,16 +5,17 @@ cut short. Pictures, checkpoints and whatever else is made again for the asking 
 before there were manifests have none, and what they hold is taken as it is.
 """
 
-import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from icl_lab.errors import RunFailed
-from icl_lab.files import publish
+from icl_lab.files import publish, sha256
 
 NAME = "manifest.json"
+WEIGHTS = "model.safetensors"
 WAY_OUT = "icl-lab repair makes it again, as does repeating the run with --force"
 
 
@@ -27,7 +28,7 @@ class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, data: bytes) -> "Stamp":
         """Returns the stamp of these bytes."""
-        return cls(len(data), hashlib.sha256(data).hexdigest())
+        return cls(len(data), sha256(data))
 
 
 def read(folder: Path) -> dict[str, Stamp] | None:
@@ -50,10 +51,13 @@ def note(folder: Path, files: Mapping[str, bytes], over: Sequence[str], before: 
 
     A folder that has no manifest yet gets one that also names what stands there already of the files ``before``.
     """
-    known = read(folder)
-    if known is None:
-        known = {name: Stamp.of((folder / name).read_bytes()) for name in before if (folder / name).exists()}
-    kept = {name: stamp for name, stamp in known.items() if name not in over}
+    stamps = read(folder)
+    if stamps is None:
+        there = {name: (folder / name).read_bytes() for name in before if (folder / name).exists()}
+        for name, data in there.items():
+            check(folder / name, data)  # what is damaged already must not be sealed
+        stamps = {name: Stamp.of(data) for name, data in there.items()}
+    kept = {name: stamp for name, stamp in stamps.items() if name not in over}
     publish(folder / NAME, _written(kept | {name: Stamp.of(data) for name, data in files.items()}))
 
 
@@ -63,16 +67,20 @@ def without(data: bytes, names: Sequence[str]) -> bytes:
     return _written({name: stamp for name, stamp in stamps.items() if name not in names})
 
 
-def check(folder: Path, name: str, data: bytes | None) -> None:
-    """Raises ``RunFailed`` unless a file is as its folder's manifest says; ``data`` is None where it is missing."""
-    stamps = read(folder)
+def check(path: Path, data: bytes | None) -> None:
+    """Raises ``RunFailed`` unless a file is as the manifest beside it says; ``data`` is None where it is missing.
+
+    Weights are held against ``env.json`` too, which alone has their checksum in folders from before manifests.
+    """
+    stamps = read(path.parent)
     if stamps is not None:
-        compare(folder, stamps, name, data)
+        compare(path, stamps.get(path.name), data)
+    if path.name == WEIGHTS and data is not None and sha256(data) != _checksum_in_env(path.parent):
+        raise RunFailed(f"{path} is damaged or altered (its hash is not that of env.json); {WAY_OUT}.")
 
 
-def compare(folder: Path, stamps: Mapping[str, Stamp], name: str, data: bytes | None) -> None:
-    """``check`` with the manifest read already."""
-    path, stamp = folder / name, stamps.get(name)
+def compare(path: Path, stamp: Stamp | None, data: bytes | None) -> None:
+    """Raises ``RunFailed`` unless a file is as its stamp says; None where either is missing."""
     if stamp is None:
         if data is not None:
             raise RunFailed(f"{path} is not among the files that {NAME} names; {WAY_OUT}.")
@@ -83,6 +91,14 @@ def compare(folder: Path, stamps: Mapping[str, Stamp], name: str, data: bytes | 
             f"{len(data):,} bytes in place of {stamp.size:,}" if len(data) != stamp.size else "its checksum is another"
         )
         raise RunFailed(f"{path} is damaged or edited ({had}); {WAY_OUT}.")
+
+
+def _checksum_in_env(folder: Path) -> object:
+    path = folder / "env.json"
+    try:
+        return dict(json.loads(path.read_bytes())).get("model_sha256")
+    except (OSError, TypeError, ValueError) as error:
+        raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
 
 
 def _written(stamps: Mapping[str, Stamp]) -> bytes:

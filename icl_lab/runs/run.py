@@ -3,81 +3,89 @@
     results/runs/<task>/<attn>/<preset>-<hash>/seed-<k>/
       spec.json  env.json  history.csv  model.safetensors  positions.csv  errors.safetensors
       manifest.json (what each of these was when it was written)  grid.csv (last: its presence means finished)
-      swap-<rule>/ (what was measured with another rule in the model, with a manifest of its own)
+      swap-<attn>/ (what was measured with another normalizer in the model, with a manifest of its own)
 
 Each file is written beside its place and moved there in one step, so that what stands under a name is whole; and it is
 held against the manifest whenever it is read, so that what is used is what was measured.
 
-Where the folder holds no run, a run may be read from the evidence layer (see ``icl_lab/evidence/layer.py``). Nothing is
-written there: what is missing in it, such as weights, is made in the folder.
+A folder without results may be stood for by a copy, which is only read: what is missing in it, such as weights, is made
+in the folder.
 """
 
-import csv
-import hashlib
-import io
 import json
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from safetensors import SafetensorError
-from safetensors.torch import load, save_model
+from safetensors.torch import load
 from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.errors import Diverged, LabError, RunFailed
-from icl_lab.evidence.layer import Kept, Layer
-from icl_lab.files import publish, writing
+from icl_lab.files import publish, sha256, writing
 from icl_lab.grid import Grid
 from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.registry import filename
-from icl_lab.runs import checkpoints, checks, lock, manifest, status
+from icl_lab.runs import checkpoints, checks, lock, manifest, run_files, status
 from icl_lab.runs.lock import Say
-from icl_lab.runs.manifest import WAY_OUT
+from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
 from icl_lab.runs.measure import Errors
+from icl_lab.runs.run_files import RunFiles, RunFolder, decode_history, encode_history, encode_weights
 from icl_lab.runs.spec import RunSpec
 from icl_lab.training.loop import Progress
 
 SPEC = "spec.json"
-UNSAVED = ".model-"  # begins the name of a folder in which weights are written
 REPLACED = ".replaced"  # what --force sets aside until the run is finished again
 READ_OUT = "read-out.safetensors"  # of the evidence: the parameters that bound the answers, where weights are not kept
 DIVERGED = "diverged"  # of env.json: why there is no model
-TRAINED = ("history.csv", "env.json", "model.safetensors")
+TRAINED = ("history.csv", "env.json", WEIGHTS)
 MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
+
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of one training seed of one specification; with ``swap``, its test with another rule in the model."""
+    """The folder of one training seed of one specification; with ``swap``, its test with another normalizer."""
 
     folder: Path
     spec: RunSpec
     seed: int
     swap: str = ""
-    layer: Layer | None = field(default=None, compare=False, repr=False)
+    copy: RunFiles | None = field(default=None, compare=False, repr=False)  # read while the folder has no results
 
     @property
     def key(self) -> str:
-        """The folder below ``runs/``: ``<task>/<rule>/<preset>-<hash>/seed-<k>``, the run's name in the evidence."""
+        """The folder below ``runs/``: ``<task>/<attn>/<preset>-<hash>/seed-<k>``, its name in an archive too."""
         return "/".join(self.folder.parts[-4:])
 
     @property
-    def kept(self) -> Kept | None:
-        """The run as the evidence layer holds it, where the folder has neither weights nor a grid; else None."""
-        if self.layer is None or any((place / name).exists() for place, name in self._results()):
-            return None
-        return self.layer.run(self.key)
+    def files(self) -> RunFiles:
+        """Source of the run's files: its folder, or the copy where the folder has neither weights nor a grid."""
+        own = RunFolder(self.folder)
+        if self.copy is None or SPEC not in self.copy:
+            return own
+        results = (WEIGHTS, "grid.csv", self.below("grid.csv"))
+        return own if any(name in own for name in results) else self.copy
+
+    @property
+    def copied(self) -> bool:
+        """True if the run is not the user's own, but read from a copy."""
+        return self.files is self.copy
+
+    def below(self, name: str) -> str:
+        """Name, below the run's folder, of a file of what was measured."""
+        return f"{self.place.name}/{name}" if self.swap else name
 
     @property
     def name(self) -> str:
-        """The rule, or ``rule->the other rule``."""
+        """The normalizer, or ``normalizer->the other normalizer``."""
         return f"{self.spec.attn}->{self.swap}" if self.swap else self.spec.attn
 
     @property
@@ -92,32 +100,32 @@ class Run:
 
     @property
     def place(self) -> Path:
-        """The folder of what was measured: the run's own, or one inside it for a test with another rule."""
+        """The folder of what was measured: the run's own, or one inside it for a test with another normalizer."""
         return self.folder / f"swap-{filename(self.swap)}" if self.swap else self.folder
 
     @property
     def finished(self) -> bool:
         """True if the grid is there."""
-        return self._has("grid.csv", self.place)
+        return self.below("grid.csv") in self.files
 
-    def swapped(self, rule: str) -> "Run":
-        """Returns the test of the same training with another rule."""
-        return replace(self, swap=rule)
+    def swapped(self, normalizer: str) -> "Run":
+        """Returns the test of the same training with another normalizer."""
+        return replace(self, swap=normalizer)
 
     @property
     def trained(self) -> bool:
-        """True if the trained model is there (the evidence holds the weights of few runs)."""
-        return self._has("model.safetensors", self.folder)
+        """True if the trained model is there (a copy may be without)."""
+        return WEIGHTS in self.files
 
     @property
     def recorded(self) -> bool:
         """True if the history of its training is there."""
-        return self._has("history.csv", self.folder)
+        return "history.csv" in self.files
 
     @property
     def diverged(self) -> str:
         """Why its training has no model, where its loss was no finite number; else empty."""
-        if self.trained or not self._has("env.json", self.folder):
+        if self.trained or "env.json" not in self.files:
             return ""
         return str(self.env().get(DIVERGED, ""))
 
@@ -125,27 +133,27 @@ class Run:
     def locked(self, say: Say, stopping: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Holds the run for this process; a second process says that it waits, and then waits.
 
-        A run whose model is read from the evidence, or from a folder that cannot be written, needs no lock: nothing
-        about it will be written. Raises ``Stopped`` when ``stopping()`` turns true while it waits.
+        A run whose model is read from a copy, or from a folder that cannot be written, needs no lock: nothing about it
+        will be written. Raises ``Stopped`` when ``stopping()`` turns true while it waits.
         """
-        if self.kept is not None and self.trained:
+        if self.copied and self.trained:
             yield
             return
         with lock.lock_folder(self.folder, say, stopping, needless=self.trained) as sure:
             if sure:
                 written = (SPEC, *TRAINED, *MEASURED, manifest.NAME, *checkpoints.NAMES, status.NAME)
-                lock.remove_stale(self.folder, written, UNSAVED)
+                lock.remove_stale(self.folder, written)
                 (self.folder / status.NAME).unlink(missing_ok=True)  # of a process that was killed
             yield
 
     def begin(self) -> None:
         """Writes the specification; raises ``RunFailed`` if the folder holds another one, ``Diverged`` if it did."""
-        if self.kept is not None and self.trained:  # read from the evidence
+        if self.copied and self.trained:
             return
         path = self.folder / SPEC
         with writing(self.folder):
             self._describe()
-        if read_spec(path.read_bytes(), path) != self.spec:
+        if read_spec(path) != self.spec:
             raise RunFailed(f"{path} holds another specification than its folder's name says; move the folder away.")
         if self.diverged:
             raise Diverged(self.diverged)
@@ -183,6 +191,11 @@ class Run:
         return checkpoints.resume(self.folder, self._owner, model, self.spec.train, say)
 
     @property
+    def checkpoint_step(self) -> int:
+        """Step from which training would go on: that of its newest whole checkpoint, 0 without one."""
+        return checkpoints.step(self.folder)
+
+    @property
     def _owner(self) -> str:
         """Owner of a checkpoint, as it is written in it."""
         return f"{self.spec.task} {self.spec.attn} {self.spec.hash} seed {self.seed}"
@@ -190,24 +203,18 @@ class Run:
     def keep_divergence(self, reason: Diverged, env: Mapping[str, Any]) -> None:
         """Publishes that the training diverged, and its history up to then; there is no model."""
         about = _json({**env, DIVERGED: str(reason)}).encode()
-        self.publish_trained({"history.csv": _table(reason.history), "env.json": about})
+        self.publish_trained({"history.csv": encode_history(reason.history), "env.json": about})
 
     def keep_model(self, model: GPT2, history: list[dict[str, float]], env: Mapping[str, Any]) -> None:
         """Publishes the history, the environment and, last of the three, the trained weights."""
-        with writing(self.folder):
-            self._describe()  # the folder may have been removed meanwhile
-        with writing(self.folder), tempfile.TemporaryDirectory(dir=self.folder, prefix=UNSAVED) as place:
-            path = Path(place) / "model.safetensors"
-            save_model(model, str(path))
-            data = path.read_bytes()
-        about = _json({**env, "model_sha256": hashlib.sha256(data).hexdigest()})
-        files = {"history.csv": _table(history), "env.json": about.encode(), "model.safetensors": data}
-        self.publish_trained(files)
+        data = encode_weights(model)
+        about = _json({**env, "model_sha256": sha256(data)})
+        self.publish_trained({"history.csv": encode_history(history), "env.json": about.encode(), WEIGHTS: data})
 
     def publish_trained(self, files: Mapping[str, bytes]) -> None:
         """Publishes what a training left, in the order of ``TRAINED``."""
         with writing(self.folder):
-            self._describe()
+            self._describe()  # the folder may have been removed meanwhile
             manifest.note(self.folder, files, over=TRAINED, before=[SPEC])
             for name, data in files.items():
                 publish(self.folder / name, data)
@@ -215,66 +222,51 @@ class Run:
 
     def load_model(self, model: GPT2) -> None:
         """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
+        stored, own = self._decoded(WEIGHTS, load), model.state_dict(keep_vars=True)
         try:
-            stored, own = load(self.check_weights()), model.state_dict(keep_vars=True)
             # A parameter that layers share is stored once, under one of its names.
             first = {id(p): stored[name] for name, p in own.items() if name in stored}
             model.load_state_dict({name: first[id(p)] for name, p in own.items() if id(p) in first} | stored)
-        except (SafetensorError, RuntimeError) as error:
+        except RuntimeError as error:
             raise RunFailed(f"{self.folder / 'model.safetensors'} does not fit its specification: {error}") from error
 
     def last_parameters(self) -> dict[str, Tensor] | None:
-        """Returns the parameters of the final norm and the read-out, from the weights or the evidence; None without.
+        """Returns the parameters of the final norm and the read-out; None where no weights are kept.
 
         Raises ``RunFailed`` where a file is damaged.
         """
         if self.trained:
-            stored = load(self.check_weights())
+            stored = self._decoded(WEIGHTS, load)
             return {name: stored[name] for name in LAST if name in stored}
-        return load(self.read(READ_OUT)) if self._has(READ_OUT, self.folder) else None
+        return self._decoded(READ_OUT, load) if READ_OUT in self.files else None
 
     def answer_bound(self) -> tuple[Tensor, Tensor] | None:
         """Returns centre and bound of the answers (``model/bound.py``); None where the parameters are not kept."""
         last = self.last_parameters()
         return None if last is None else answer_bound(last, self.spec.model.norm_before_read_out)
 
-    def check_weights(self) -> bytes:
-        """Returns the file of the weights; raises ``RunFailed`` unless it has the hash that ``env.json`` names."""
-        path, data = self.folder / "model.safetensors", self.read("model.safetensors")
-        if hashlib.sha256(data).hexdigest() != self.env().get("model_sha256"):
-            raise RunFailed(f"{path} is damaged or altered (its hash is not that of env.json); {WAY_OUT}.")
-        return data
-
     def env(self) -> dict[str, Any]:
         """Returns what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
-        path = self.folder / "env.json"
-        try:
-            return dict(json.loads(self.read("env.json")))
-        except (TypeError, ValueError) as error:
-            raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
+        return self._decoded("env.json", lambda data: dict(json.loads(data)))
 
     def history(self) -> list[dict[str, float]]:
         """Returns the rows of ``history.csv``."""
-        try:
-            rows = csv.DictReader(self.read("history.csv").decode().splitlines())
-            return [{key: float(value) for key, value in row.items() if value} for row in rows]
-        except (ValueError, TypeError, AttributeError) as error:
-            raise RunFailed(f"{self.folder / 'history.csv'} cannot be read: {error}; {WAY_OUT}.") from error
+        return self._decoded("history.csv", decode_history)
 
     def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
         """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
         kept = {"errors.safetensors": errors.encoded()} if errors.cells else {}
         files = {**kept, "positions.csv": positions.csv().encode(), "grid.csv": grid.csv().encode()}
-        self.publish_measured({self._inside(name, self.place): data for name, data in files.items()})
+        self.publish_measured({self.below(name): data for name, data in files.items()})
 
     def publish_measured(self, files: Mapping[str, bytes]) -> None:
         """Publishes what was measured, by names below the run's folder, in the order of ``MEASURED``; leaves the rest.
 
-        Of the run itself and, below ``swap-<rule>/``, of its tests with other rules.
+        Of the run itself and, below ``swap-<attn>/``, of its tests with other normalizers.
         """
         places = {Path(name).parent for name in files if Path(name).name in MEASURED}
         with writing(self.folder):
-            self._describe()  # where the model came from the evidence, or the folder vanished meanwhile
+            self._describe()  # where the model came from a copy, or the folder vanished meanwhile
             for place in sorted(places):
                 here = {name: files[path] for name in MEASURED if (path := (place / name).as_posix()) in files}
                 own = place == Path()
@@ -284,81 +276,57 @@ class Run:
 
     def grid(self) -> Grid:
         """Returns the finished grid; raises ``RunFailed`` if it is damaged, cut short, or that of another run."""
-        path = self.place / "grid.csv"
-        try:
-            grid = Grid.read(self.read("grid.csv", self.place).decode())
-        except (ValueError, KeyError) as error:
-            raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
-        checks.labels(grid, {**self.labels, "attn": self.name}, self.spec.test, path)
+        grid = self._decoded(self.below("grid.csv"), lambda data: Grid.read(data.decode()))
+        checks.labels(grid, {**self.labels, "attn": self.name}, self.spec.test, self.place / "grid.csv")
         return grid
 
     def errors(self) -> Errors | None:
         """Returns what each test prompt adds to the headline metric; None where that was not kept."""
-        path = self.place / "errors.safetensors"
-        if not self._has("errors.safetensors", self.place):
-            if self.kept is None:
-                manifest.check(self.place, "errors.safetensors", None)
-            return None
-        try:
-            return Errors.decoded(self.read("errors.safetensors", self.place))
-        except ValueError as error:
-            raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
+        name = self.below("errors.safetensors")
+        data = self.files.find(name)
+        return None if data is None else self._decoded(name, Errors.decoded, data)
 
     def checksums(self) -> list[str]:
         """Returns SHA-256 of the grid and of the errors that are kept, as they stand; of a finished run."""
-        names = [self._inside(name, self.place) for name in ("grid.csv", "errors.safetensors")]
-        if (kept := self.kept) is not None and kept.layer is not None:
-            return [kept.layer.stamp(self.key, name)[1] for name in names if name in kept]
-        paths = (self.folder / name for name in names)
-        return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.exists()]
+        sums = [self.files.checksum(self.below(name)) for name in ("grid.csv", "errors.safetensors")]
+        return [each for each in sums if each is not None]
 
     def measured(self) -> tuple[Grid, Errors | None]:
         """Returns the grid and the errors; raises ``RunFailed`` unless each cell is the mean of its errors."""
         grid, errors = self.grid(), self.errors()
         if errors is not None:
             headline, path = tasks.build(self.spec.task).headline, self.place / "grid.csv"
-            checks.means(grid, errors, self.name, headline, path, all_cells=self.kept is None)
+            checks.means(grid, errors, self.name, headline, path, all_cells=not self.copied)
         return grid, errors
 
     def _describe(self) -> None:
-        """Publishes the specification where it is not there."""
         if not (self.folder / SPEC).exists():
             publish(self.folder / SPEC, _json(self.spec.whole()).encode())
 
-    def _results(self) -> Iterator[tuple[Path, str]]:
-        """Files that make a run the user's own: weights or a grid."""
-        yield self.folder, "model.safetensors"
-        yield self.folder, "grid.csv"
-        if self.swap:
-            yield self.place, "grid.csv"
-
-    def _has(self, name: str, place: Path) -> bool:
-        kept = self.kept
-        return (place / name).exists() if kept is None else self._inside(name, place) in kept
-
-    def read(self, name: str, place: Path | None = None) -> bytes:
-        """Returns a file of the run's folder, or of ``place`` inside it, as it was written.
+    def read(self, name: str) -> bytes:
+        """Returns a file by its name below the run's folder, as it was written.
 
         Raises ``RunFailed`` where it is missing, damaged or edited.
         """
-        place, kept = place or self.folder, self.kept
-        if kept is not None:
-            return kept.read(self._inside(name, place))
+        return run_files.read(self.files, name)
+
+    def _decoded(self, name: str, decode: Callable[[bytes], Content], data: bytes | None = None) -> Content:
         try:
-            data = (place / name).read_bytes()
-        except FileNotFoundError:
-            raise RunFailed(f"{place / name} is missing; {WAY_OUT}.") from None
-        except OSError as error:
-            raise RunFailed(f"{place / name} cannot be read: {error.strerror or error}; {WAY_OUT}.") from error
-        manifest.check(place, name, data)
-        return data
-
-    def _inside(self, name: str, place: Path) -> str:
-        return (place / name).relative_to(self.folder).as_posix()
+            return decode(self.read(name) if data is None else data)
+        except (ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
+            raise RunFailed(f"{self.folder / name} cannot be read: {error}; {WAY_OUT}.") from error
 
 
-def read_spec(data: bytes, path: Path) -> RunSpec:
-    """Reads a specification as it was written; raises ``RunFailed`` where that is none.
+def read_spec(path: Path) -> RunSpec:
+    """Reads the file of a specification; raises ``RunFailed`` where it cannot be read or is none."""
+    try:
+        return parse_spec(path.read_bytes(), path)
+    except OSError as error:
+        raise RunFailed(f"{path} cannot be read: {error.strerror or error}; move the folder away.") from error
+
+
+def parse_spec(data: bytes, path: Path) -> RunSpec:
+    """Returns the specification that a file holds; raises ``RunFailed`` where it is none.
 
     The axes of its test come in the task's order, as in the specification that was written, so that a test which is
     repeated from the file has the same rows in the same order.
@@ -373,17 +341,6 @@ def read_spec(data: bytes, path: Path) -> RunSpec:
         return spec
     axes = {axis: spec.test.axes[axis] for axis in order if axis in spec.test.axes}
     return msgspec.structs.replace(spec, test=msgspec.structs.replace(spec.test, axes=axes))
-
-
-def _table(rows: Sequence[Mapping[str, float]]) -> bytes:
-    """Rows as CSV, with a column for every name that one of them has."""
-    text = io.StringIO()
-    # A rule that was swapped in on the way has parameters of its own.
-    columns = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
 
 
 def _json(fields: Mapping[str, Any]) -> str:

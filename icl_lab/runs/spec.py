@@ -58,7 +58,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def whole(self) -> dict[str, Any]:
         """Returns every field, those with their default included: what is written, and what can be changed."""
-        return dict(_whole(self))
+        return dict(msgspec.to_builtins(self))
 
     def untrained(self, task: Task, seed: int) -> GPT2:
         """Returns the model before its first step, on the CPU: its weights are drawn from the training seed."""
@@ -146,17 +146,10 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
 
 
 def _share(text: str, steps: float) -> int:
-    """The step at a share of the training, such as 7/8."""
     try:
         return round(Fraction(text.replace(" ", "")) * int(steps))
     except (ValueError, ZeroDivisionError):
         raise BadValue(f"--set train.switch_step: a step or a share of the steps such as 7/8, got '{text}'.") from None
-
-
-def _whole(part: Any) -> Any:
-    if isinstance(part, msgspec.Struct):
-        return {name: _whole(value) for name, value in msgspec.structs.asdict(part).items()}
-    return dict(part) if isinstance(part, dict) else part
 
 
 def _told(part: msgspec.Struct) -> dict[str, Any]:
@@ -205,7 +198,7 @@ def check(spec: RunSpec, task: Task) -> None:
     _rescalable(spec, task)
     head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
     check_swap(spec, spec.train.switch_to)
-    rules = [
+    chosen = [
         normalizers.build(attn, heads=spec.model.heads, head_dim=head_dim, train_tokens=reading.train_tokens)
         for attn in (spec.attn, spec.train.switch_to)
         if attn
@@ -216,8 +209,8 @@ def check(spec: RunSpec, task: Task) -> None:
     ):
         with torch.device("meta"):  # a table of any size takes no memory there
             code = positions.build(name, spec.model.width, head_dim, reading.train_tokens)
-        for rule in rules:
-            positions.check_scores(code, rule)
+        for normalizer in chosen:
+            positions.check_scores(code, normalizer)
         if code.limit is not None and task.tokens(longest) > code.limit:
             tokens = task.tokens(longest)
             raise BadValue(
@@ -231,7 +224,6 @@ def check(spec: RunSpec, task: Task) -> None:
 
 
 def _usual_rescale(task: Task) -> Rescale:
-    """Part that ``model.read_in=scaled`` rescales: the first that the task declares."""
     return task.rescales[0] if task.rescales else "inputs"
 
 
@@ -252,10 +244,10 @@ def _rescalable(spec: RunSpec, task: Task) -> None:
         )
 
 
-def check_swap(spec: RunSpec, rule: str) -> None:
-    """Raises ``BadValue`` where a rule (none from an empty text) is to stand in a model that has no attention."""
-    if rule and not spec.model.attention:
-        raise BadValue(f"a model without attention (model.attention=no) has no rule to swap for {rule}.")
+def check_swap(spec: RunSpec, normalizer: str) -> None:
+    """Raises ``BadValue`` where a normalizer (none from an empty text) is to stand in a model that has no attention."""
+    if normalizer and not spec.model.attention:
+        raise BadValue(f"a model without attention (model.attention=no) has no rule to swap for {normalizer}.")
 
 
 def _drawable(spec: RunSpec, task: Task) -> None:

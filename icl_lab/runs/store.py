@@ -1,29 +1,30 @@
 """A results folder: where the run of a specification and seed lies, and which runs there are."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from icl_lab.errors import RunFailed, UnknownName
-from icl_lab.evidence.layer import Layer, by_number, own_studies
+from icl_lab.evidence.archive import Archive, ArchivedRun, by_number, own_studies
 from icl_lab.registry import filename
-from icl_lab.runs import checks, provenance
+from icl_lab.runs import checks, environment
 from icl_lab.runs.lock import Say
-from icl_lab.runs.run import Run, read_spec
+from icl_lab.runs.run import SPEC, Run, parse_spec, read_spec
+from icl_lab.runs.run_files import read
 from icl_lab.runs.spec import RunSpec
 
 
 @dataclass(frozen=True)
 class Store:
-    """A results folder, and the evidence that stands in for runs that it does not hold; without ``layer`` none does."""
+    """A results folder, and the archive, if any, that stands in for runs which it does not hold."""
 
     root: Path
-    layer: Layer | None = None
+    archive: Archive | None = None
 
     def run(self, spec: RunSpec, seed: int, swap: str = "") -> Run:
         """Returns the place of a run, whether or not it is there yet."""
-        return Run(self.folder(spec) / f"seed-{seed}", spec, seed, swap, self.layer)
+        return self._run(self.folder(spec) / f"seed-{seed}", spec, seed, swap)
 
     def folder(self, spec: RunSpec) -> Path:
         """Returns the folder that holds all seeds of a specification."""
@@ -33,35 +34,35 @@ class Store:
         """Returns the seeds of a specification that have begun, or that the evidence holds, in order."""
         folder = self.folder(spec)
         found = {seed_of(path.parent) for path in folder.glob("seed-*/spec.json")}
-        if self.layer is not None:
-            found |= {seed_of(folder / key) for key in self.layer.seeds("/".join(folder.parts[-3:]))}
+        if self.archive is not None:
+            found |= set(self.archive.seeds("/".join(folder.parts[-3:])))
         return sorted(seed for seed in found if seed is not None)
 
     def has(self, preset: str) -> bool:
-        """True if a run of this preset has begun here, or is held by the evidence."""
+        """True if a run of this preset has begun here, or is held by the archive."""
         own = any(self.root.glob(f"runs/*/*/{preset}-*/seed-*"))
-        return own or (self.layer is not None and any(f"/{preset}-" in kept.key for kept in self.layer.runs()))
+        return own or (self.archive is not None and any(f"/{preset}-" in run.key for run in self.archive.runs()))
 
     def at(self, place: Path) -> Run:
         """Returns the run in a folder ``.../seed-K``; raises ``UnknownName`` with the nearest runs there are.
 
-        Raises it too where the run's task or rule is not known here, with the import that the run was made with, and
-        ``RunFailed`` where the specification inside is not the one that the folder is named after.
+        Raises it too where the run's task or normalizer is not known here, with the import that the run was made with,
+        and ``RunFailed`` where the specification inside is not the one that the folder is named after.
         """
-        seed, path = seed_of(place), place / "spec.json"
-        kept = self.layer.run("/".join(place.parts[-4:])) if self.layer and not path.exists() else None
-        if seed is None or not (path.exists() or kept):
-            there = [str(run.folder) for run in self.runs()]
+        seed, path = seed_of(place), place / SPEC
+        archived = self.archive.run("/".join(place.parts[-4:])) if self.archive and not path.exists() else None
+        if seed is None or not (path.exists() or archived):
+            there = [str(run.folder) for run in self.runs(lambda reason: None)]
             raise UnknownName("run", str(place), get_close_matches(str(place), there, n=5, cutoff=0))
-        spec = read_spec(kept.read("spec.json") if kept else path.read_bytes(), path)
+        spec = read_spec(path) if archived is None else parse_spec(read(archived, SPEC), path)
         checks.folder(spec, place)
-        provenance.require(spec, place)
-        return Run(place, spec, seed, layer=self.layer)
+        environment.require_parts(spec, place)
+        return self._run(place, spec, seed)
 
     def runs(self, say: Say | None = None, preset: str = "") -> Iterator[Run]:
-        """Yields every run that has begun, of one preset where said, then those that only the evidence holds.
+        """Yields every run that has begun, of one preset where said, then those that only the archive holds.
 
-        They come by task, rule and specification, and seeds by their number.
+        They come by task, normalizer and specification, and seeds by their number.
 
         Raises ``RunFailed`` where a specification cannot be read or has another hash than its folder; with ``say`` such
         a folder, or one that is called otherwise, is named and passed over.
@@ -79,10 +80,11 @@ class Store:
                 continue
             seen.add(run.key)
             yield run
-        for kept in self.layer.runs() if self.layer is not None else ():
-            if kept.key not in seen and Path(kept.key).match(wanted):
-                place = self.root / "runs" / kept.key
-                yield Run(place, read_spec(kept.read("spec.json"), kept.path), seed_of(place) or 0, layer=self.layer)
+        for archived in self.archive.runs() if self.archive is not None else ():
+            if archived.key not in seen and Path(archived.key).match(wanted):
+                place = self.root / "runs" / archived.key
+                spec = parse_spec(read(archived, SPEC), archived.path)
+                yield self._run(place, spec, seed_of(place) or 0)
 
     def study(self, folder: Path) -> Path:
         """Returns the folder of a study: this one, or where it is missing the repository's study of the same name."""
@@ -96,19 +98,28 @@ class Store:
         return [self.study(parent / name) for name in sorted(names)]
 
     def _repositorys(self, folder: Path) -> Path | None:
-        """The folder in which the repository keeps what lies in one of these results; None where there is none."""
         mine = own_studies(self.root)
-        if self.layer is None or not folder.is_relative_to(mine):
+        if self.archive is None or not folder.is_relative_to(mine):
             return None
-        return self.layer.root.parent / folder.relative_to(mine)
+        return self.archive.root.parent / folder.relative_to(mine)
 
     def _begun(self, path: Path) -> Run:
         seed = seed_of(path.parent)
         if seed is None:
             raise RunFailed(f"{path.parent} is not called seed-K as the folder of a run is; move it away.")
-        spec = read_spec(path.read_bytes(), path)
+        spec = read_spec(path)
         checks.folder(spec, path.parent)
-        return Run(path.parent, spec, seed, layer=self.layer)
+        return self._run(path.parent, spec, seed)
+
+    def _run(self, folder: Path, spec: RunSpec, seed: int, swap: str = "") -> Run:
+        key = "/".join(folder.parts[-4:])
+        return Run(folder, spec, seed, swap, ArchivedRun(self.archive, key) if self.archive is not None else None)
+
+
+def by_rule(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Groups runs of several training seeds by their normalizer, in order of appearance."""
+    names = dict.fromkeys(run.name for run in runs)
+    return {name: [run for run in runs if run.name == name] for name in names}
 
 
 def seed_of(folder: Path) -> int | None:

@@ -3,7 +3,6 @@
 ``study.json`` in the folder says what made it: the kind of study, its options, its runs, the command and the commit.
 """
 
-import hashlib
 import json
 import lzma
 import os
@@ -16,7 +15,7 @@ import msgspec
 from filelock import FileLock
 
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder, writing
+from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder, sha256, writing
 from icl_lab.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
@@ -27,17 +26,8 @@ if TYPE_CHECKING:
 
 RECORD = "study.json"
 NUMBERS = (".csv", ".json", ".safetensors")
-TAKEN = (
-    "runs",
-    "evidence",
-    "experiments",
-    "bench",
-    "costs",
-    "functions",
-    "torture",
-    "finetuned",
-    "prompted",
-)  # folders that others write
+# Folders that others write.
+TAKEN = ("runs", "evidence", "experiments", "bench", "costs", "functions", "torture", "finetuned", "prompted")
 LONGEST = 200  # bytes of a name: files beside it are named after it
 
 
@@ -91,7 +81,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def hash(self) -> str:
         """Six hexadecimal digits: equal for the same question to the same runs, whatever the command looked like."""
         identity = [self.kind, self.options, [msgspec.to_builtins(member) for member in self.runs]]
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
+        return sha256(json.dumps(identity, sort_keys=True).encode())[:6]
 
     def contains(self, other: "StudyRecord") -> bool:
         """True if this is the same question, asked of the same runs and perhaps of more: then nothing of it is lost."""
@@ -104,15 +94,9 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def sealed(self, files: Mapping[str, bytes]) -> "StudyRecord":
         """Returns the record of a folder with these files: their checksums, and its own."""
-        sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        sums = {name: sha256(content) for name, content in files.items()}
         made = msgspec.structs.replace(self, files=sums, seal="")
-        return msgspec.structs.replace(made, seal=hashlib.sha256(made.json()).hexdigest())
-
-    @property
-    def sound(self) -> bool:
-        """True if the seal is that of the record, where it has one."""
-        bare = msgspec.structs.replace(self, seal="")
-        return not self.seal or self.seal == hashlib.sha256(bare.json()).hexdigest()
+        return msgspec.structs.replace(made, seal=sha256(made.json()))
 
     def json(self) -> bytes:
         """Returns the text of ``study.json``."""
@@ -170,7 +154,8 @@ def read(folder: Path) -> StudyRecord | None:
         study = msgspec.json.decode(data, type=StudyRecord)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
-    if study.seal and not (study.sound and study.json() == data):
+    bare = msgspec.structs.replace(study, seal="")
+    if study.seal and (study.seal != sha256(bare.json()) or study.json() != data):
         raise RunFailed(f"{path} is damaged or edited; name another folder with --name, or use --force.")
     return study
 
@@ -191,9 +176,11 @@ def folders(root: Path, option: str) -> list[Path]:
 def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
     """Returns the stored runs of a study, one group of seeds a label; raises ``RunFailed`` with those that are missing.
 
-    Runs are found by what they are (task, rule, hash of the specification, seed), not by a path.
+    Runs are found by what they are (task, normalizer, hash of the specification, seed), not by a path.
     """
-    known = {(run.spec.task, run.spec.attn, run.spec.hash, run.seed): run for run in store.runs()}
+    unreadable: list[str] = []
+    stored = store.runs(unreadable.append)
+    known = {(run.spec.task, run.spec.attn, run.spec.hash, run.seed): run for run in stored}
     found: dict[str, list[Run]] = {}
     missing = []
     for member in record.runs:
@@ -204,7 +191,9 @@ def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
         else:
             found.setdefault(member.label, []).append(run)
     if missing:
-        raise RunFailed(f"{len(missing)} runs of this study are not stored: {'; '.join(missing[:5])}.")
+        raise RunFailed(
+            f"{len(missing)} runs of this study are not stored: {'; '.join([*missing[:5], *unreadable[:5]])}."
+        )
     return found
 
 
@@ -216,6 +205,15 @@ def verify(folder: Path, pictures: bool = True) -> None:
     Without a record nobody can say what the files are.
     """
     list(verified(folder, ("",) if pictures else ()))
+
+
+def check_file(path: Path) -> None:
+    """Raises ``RunFailed`` where a file of a study is damaged or edited; files that no record names are passed over."""
+    if (study := read(path.parent)) is None:
+        return
+    for name in {path.name, path.name.removesuffix(PACKED)} & set(study.files):
+        if _sum(path, packed=path.name != name) != study.files[name]:
+            raise RunFailed(f"{path} is damaged or edited (not what {RECORD} says); make it again: {study.command}")
 
 
 def verified(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
@@ -238,13 +236,12 @@ def verified(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _sum(path: Path, packed: bool) -> str:
-    """The checksum of a file, or of what a packed one holds."""
     try:
         data = path.read_bytes()
         content = lzma.decompress(data) if packed else data
     except (OSError, lzma.LZMAError) as error:
         return str(error)
-    return hashlib.sha256(content).hexdigest()
+    return sha256(content)
 
 
 def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force: bool = False) -> Path:

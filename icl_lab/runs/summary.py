@@ -1,17 +1,24 @@
-"""A finished run in words and pictures."""
+"""A finished run in words: its grid in brief, and how far it is from the repository's run of the same seed."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from icl_lab.figures import maps
-from icl_lab.figures.base import short
+from icl_lab import tasks
+from icl_lab.errors import RunFailed
 from icl_lab.grid import Grid, model_name
+from icl_lab.markdown import short
 from icl_lab.runs.measure import NOT_FINITE
+from icl_lab.runs.run import Run
+from icl_lab.runs.run_files import RunFiles
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
 
+REPEATS_DIFFER = (
+    "Another machine or library rounds differently, and training amplifies rounding; so one seed moves, and what holds "
+    "is what several seeds agree on (--seeds 3)."
+)
 LEARNED = 0.9  # of the error of the best trivial reference: below, something was learned
 
 
@@ -41,10 +48,10 @@ def home(grid: Grid, task: Task, spec: RunSpec) -> str:
 def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     """Returns the headline metric as a small table, and its value in training conditions beside the references."""
     here = training_cell(task, spec)
-    ours = _picture(grid, task, here)
+    ours = shown_cells(grid, task, here)
     rows, columns = task.heat_map
     table = ours.table(rows, columns)
-    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(grid, task, here)}"]
+    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{fixed_axes(grid, task, here)}"]
     lines.append(" " * 8 + "".join(f"{value:>9g}" for value in table.columns))
     lines += [
         f"{name:>8g}" + "".join(f"{short(value):>9}" for value in row)
@@ -69,13 +76,13 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     """
     here = training_cell(task, spec)
     rows, columns = task.heat_map
-    tables = [_picture(grid, task, here).table(rows, columns) for grid in grids]
+    tables = [shown_cells(grid, task, here).table(rows, columns) for grid in grids]
     values = np.stack([table.to_numpy() for table in tables])
     with np.errstate(invalid="ignore"):  # a model without finite answers has no spread
         mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
     cells = [[f"{short(m)} ± {short(s)}" for m, s in zip(*row, strict=True)] for row in zip(mean, sd, strict=True)]
     width = max(len(cell) for row in cells for cell in row) + 2
-    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{_fixed(grids[0], task, here)}"]
+    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{fixed_axes(grids[0], task, here)}"]
     lines.append(" " * 8 + "".join(f"{value:>{width}g}" for value in tables[0].columns))
     lines += [
         f"{name:>8g}" + "".join(f"{cell:>{width}}" for cell in row)
@@ -85,7 +92,7 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
 
 
 def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float]:
-    """Returns the headline metric in training conditions, the mean over training seeds, of the rule and references.
+    """Returns the headline metric in training conditions, the mean over seeds, of the normalizer and references.
 
     Where training has met every value of an axis (a facet of the task), the mean over its values. Where the grid leaves
     training conditions out, the values of the nearest cell: ``home`` says which it is.
@@ -97,7 +104,7 @@ def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float
 
 
 def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
-    """Returns why a rule counts as not learned, over its training seeds; nothing where it has learned something.
+    """Returns why a normalizer counts as not learned, over its training seeds; nothing where it has learned something.
 
     A model that errs in training conditions nearly as often as the best reference that reads no example has learned
     nothing that could be tested under a shift: ``error >= LEARNED * reference``. A grid without training conditions
@@ -117,23 +124,6 @@ def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     )
 
 
-def heat_map(grid: Grid, task: Task, spec: RunSpec) -> Figure:
-    """Draws the headline metric of a run over the task's two main axes."""
-    here = training_cell(task, spec)
-    rows, columns = task.heat_map
-    return maps.heat_map(
-        _picture(grid, task, here),
-        rows,
-        columns,
-        title=f"{spec.task}, {model_name(grid)}, {spec.preset}{_fixed(grid, task, here)}",
-        label=task.metric_label(task.headline),
-        log=task.log_scale,
-        training=here,
-        names=task.axis_words,
-        lost=lost(grid, task, here),
-    )
-
-
 def lost(grid: Grid, task: Task, here: Mapping[str, float]) -> set[tuple[float, float]]:
     """Returns the places of the task's map (down, across) where answers of the model were no finite numbers.
 
@@ -148,17 +138,61 @@ def lost(grid: Grid, task: Task, here: Mapping[str, float]) -> set[tuple[float, 
     return set(zip(frame[down], frame[across], strict=True))
 
 
-def _picture(grid: Grid, task: Task, here: Mapping[str, float]) -> Grid:
+def shown_cells(grid: Grid, task: Task, here: Mapping[str, float]) -> Grid:
+    """Returns the cells of the task's map: the headline of the model, every other axis at its training condition."""
     others = {axis: value for axis, value in here.items() if axis not in task.heat_map}
     return grid.where(attn=model_name(grid), metric=task.headline, **_present(grid, others))
 
 
-def _present(grid: Grid, labels: Mapping[str, float]) -> dict[str, float]:
-    """Training conditions in a grid; where it leaves them out, its nearest value stands for them."""
-    return {axis: min(grid.values(axis), key=lambda there: abs(there - value)) for axis, value in labels.items()}
-
-
-def _fixed(grid: Grid, task: Task, here: Mapping[str, float]) -> str:
+def fixed_axes(grid: Grid, task: Task, here: Mapping[str, float]) -> str:
     """The other axes of a picture or table, with the values that it shows."""
     others = [f"{axis} {value:g}" for axis, value in _present(grid, here).items() if axis not in task.heat_map]
     return f", {', '.join(others)}" if others else ""
+
+
+def bound_words(run: Run) -> str:
+    """The bound that the final norm and the read-out set on a run's answers, in words."""
+    try:
+        known = run.answer_bound()
+    except RunFailed:
+        return "damaged (see icl-lab verify)"
+    if known is None:
+        return "bound on answers not kept" if run.finished else "not trained yet"
+    centre, bound = (value.tolist() for value in known)
+    if not math.isfinite(bound[0]):
+        return "no bound on answers (no final norm)"
+    bounds = [f"{each:.4g} around {middle:.3g}" for middle, each in zip(centre, bound, strict=True)]
+    return f"answers bounded by C = {bounds[0]}" if len(bounds) == 1 else f"outputs bounded by C up to {max(bound):.4g}"
+
+
+def repeated(run: Run, other: RunFiles) -> list[str]:
+    """Compare a finished run with another of the same specification and seed: equal, or how far apart, in words.
+
+    Nothing where that has no grid. Errors that span decades are compared by their ratio, |ours / theirs - 1|; error
+    rates by their difference.
+    """
+    if (data := other.find(run.below("grid.csv"))) is None:
+        return []
+    task = tasks.build(run.spec.task)
+    grids = run.grid(), Grid.read(data.decode())
+    ours, theirs = (grid.where(attn=run.name, metric=task.headline) for grid in grids)
+    both = ours.frame.merge(theirs.frame, on=ours.axes, suffixes=("", "_there"))
+    label = f"beside the repository's run of the same specification and seed ({run.name}, seed {run.seed}):"
+    if both["value"].equals(both["value_there"]):
+        return [f"{label} equal in all {len(both)} cells of {task.headline}."]
+    apart = (both["value"] - both["value_there"]).abs()
+    if task.log_scale:
+        apart = (both["value"] / both["value_there"] - 1).abs()
+    farthest = both.iloc[int(apart.argmax())]
+    gap = f"{apart.max():.1%}" if task.log_scale and math.isfinite(apart.max()) else f"{apart.max():.3g}"
+    where = ", ".join(f"{axis} {farthest[axis]:g}" for axis in ours.axes)
+    here = training_cell(task, run.spec)
+    try:
+        there = f"in training conditions {short(ours.at(**here))} here, {short(theirs.at(**here))} there; "
+    except KeyError:  # the test grid leaves training conditions out
+        there = ""
+    return [f"{label} {there}farthest cell {gap} apart ({where}).", REPEATS_DIFFER]
+
+
+def _present(grid: Grid, labels: Mapping[str, float]) -> dict[str, float]:
+    return {axis: min(grid.values(axis), key=lambda there: abs(there - value)) for axis, value in labels.items()}

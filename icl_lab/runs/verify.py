@@ -1,25 +1,28 @@
-"""Everything in a results folder held against what was written: runs and their files, studies, the evidence."""
+"""Everything in a results folder held against what was written, and repair: damaged files of a run are removed."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from icl_lab.errors import RunFailed
-from icl_lab.evidence.layer import Layer
-from icl_lab.runs import checks, deposit, manifest, study_folder
-from icl_lab.runs.run import MEASURED, SPEC, Run, read_spec
+from icl_lab.evidence.archive import Archive
+from icl_lab.files import CHECKSUM, line_fields
+from icl_lab.runs import archiving, checks, manifest, study_folder
+from icl_lab.runs.manifest import WEIGHTS
+from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run, read_spec
+from icl_lab.runs.run_files import RunFolder, unreadable
 from icl_lab.runs.store import seed_of
 
 State = Literal["whole", "damaged", "unfinished", "no manifest"]
 STATES: tuple[State, ...] = ("whole", "damaged", "unfinished", "no manifest")
-REMOVABLE = ("model.safetensors",)  # takes most of the room, and is trained again where it is wanted
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The state of a run, of a test with another rule, of a study or of the evidence; why, where it is damaged."""
+class Verification:
+    """The state of a run, of a test with another normalizer, of a study or of the archive; why, where it is damaged."""
 
     kind: str
     place: Path
@@ -28,7 +31,7 @@ class Finding:
     run: Run | None = None  # what would have to be done again
 
 
-def everything(folder: Path) -> Iterator[Finding]:
+def everything(folder: Path) -> Iterator[Verification]:
     """Yields what is known of every run, study and archive in a results folder, or of the one run or study in it.
 
     ``no manifest``: a run that was written before there were manifests; of it, rows are held against its specification
@@ -42,20 +45,58 @@ def everything(folder: Path) -> Iterator[Finding]:
     tables = {path.parent for path in folder.glob("**/table.md")}
     for place in sorted(tables | {path.parent for path in folder.glob(f"**/{study_folder.RECORD}")}):
         yield _study(place)
+    for path in sorted(folder.glob("prompted/*.jsonl")):
+        yield _answers(path)
     if (folder / "evidence").is_dir():
-        yield from _evidence(folder / "evidence")
+        yield from _archive(folder / "evidence")
 
 
-def table(found: Sequence[Finding]) -> list[str]:
+def check_file(path: Path) -> None:
+    """Raises ``RunFailed`` where a file of a run or of a study is damaged or edited."""
+    if (path.parent / study_folder.RECORD).exists():
+        study_folder.check_file(path)
+    elif path.name in (*TRAINED, *MEASURED):
+        RunFolder(path.parent).find(path.name)
+
+
+def table(found: Sequence[Verification]) -> list[str]:
     """Returns how many of each kind are in which state, as lines of text."""
-    counts = Counter((finding.kind, finding.state) for finding in found)
-    kinds = list(dict.fromkeys(finding.kind for finding in found))
+    counts = Counter((each.kind, each.state) for each in found)
+    kinds = list(dict.fromkeys(each.kind for each in found))
     wide = max([len("kind"), *map(len, kinds)])
     lines = [f"{'kind':{wide}}" + "".join(f"{state:>13}" for state in STATES)]
     return lines + [f"{kind:{wide}}" + "".join(f"{counts[kind, state]:>13}" for state in STATES) for kind in kinds]
 
 
-def _run(folder: Path) -> Iterator[Finding]:
+def prepare_repair(found: Verification) -> list[Run]:
+    """Removes the damaged part of a run, and returns the runs that have to be finished again.
+
+    Where the model and what is known of its training are whole, the test alone; else all of it, with its tests with
+    other normalizers. None where nobody can say what the run was: its specification is damaged, or the grid of a test
+    that alone names its normalizer.
+    """
+    try:
+        return [] if found.run is None else _without_damage(found.run, found)
+    except OSError:  # a folder in the place of a file: not ours to remove
+        return []
+
+
+def _without_damage(run: Run, found: Verification) -> list[Run]:
+    if found.place != run.place:
+        others = _swapped_runs(run, [found.place])
+        for other in others:
+            _remove_measured(other)
+        return others
+    if _training_is_whole(run):
+        _remove_measured(run)
+        return [run]
+    others = _swapped_runs(run, sorted(run.folder.glob("swap-*")))
+    run.clear()
+    run.forget_replaced()  # it is what is damaged
+    return [run, *others]
+
+
+def _run(folder: Path) -> Iterator[Verification]:
     seed = seed_of(folder)
     try:
         if seed is None:
@@ -64,70 +105,121 @@ def _run(folder: Path) -> Iterator[Finding]:
         if not path.exists():
             if (folder / "grid.csv").exists():
                 raise RunFailed(f"{path} is missing; move the folder away.")
-            yield Finding("run", folder, "unfinished")
+            yield Verification("run", folder, "unfinished")
             return
-        spec = read_spec(path.read_bytes(), path)
+        spec = read_spec(path)
         checks.folder(spec, folder)
     except (RunFailed, OSError) as reason:
-        yield Finding("run", folder, "damaged", str(reason))
+        yield Verification("run", folder, "damaged", str(reason))
         return
     run = Run(folder, spec, seed)
-    yield _finding("run", run)
+    yield _verification("run", run)
     for place in sorted(folder.glob("swap-*")):
         if any((place / name).exists() for name in MEASURED):
             yield _swapped(run, place)
 
 
-def _swapped(run: Run, place: Path) -> Finding:
-    """A test with another rule; which rule, its grid says, if it is whole."""
+def _swapped(run: Run, place: Path) -> Verification:
+    kind = "test with another rule"
     try:
-        _files(place)
-        return _finding("test with another rule", deposit.swapped(run, place))
+        _check_files(place)
+        return _verification(kind, archiving.swapped_run(run, place))
     except RunFailed as reason:
-        return Finding("test with another rule", place, "damaged", str(reason), run)
+        return Verification(kind, place, "damaged", str(reason), run)
 
 
-def _finding(kind: str, run: Run) -> Finding:
+def _verification(kind: str, run: Run) -> Verification:
     try:
-        signed = _files(run.place)
+        signed = _check_files(run.place)
         if run.recorded:
             run.env()
             run.history()
         if run.trained:
-            run.check_weights()
+            run.read(WEIGHTS)
         if run.finished:
             run.measured()
     except RunFailed as reason:
-        return Finding(kind, run.place, "damaged", str(reason), run)
+        return Verification(kind, run.place, "damaged", str(reason), run)
     state: State = "unfinished" if not run.finished else "whole" if signed else "no manifest"
-    return Finding(kind, run.place, state, run=run)
+    return Verification(kind, run.place, state, run=run)
 
 
-def _files(folder: Path) -> bool:
+def _check_files(folder: Path) -> bool:
     """Checks every file that the manifest of a folder names; returns whether there is one."""
     stamps = manifest.read(folder)
     finished = (folder / "grid.csv").exists()
-    for name in stamps or {}:
+    for name, stamp in (stamps or {}).items():
         path = folder / name
-        if path.exists():
-            manifest.compare(folder, stamps or {}, name, path.read_bytes())
-        elif finished and name not in REMOVABLE:
-            manifest.compare(folder, stamps or {}, name, None)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            # Weights take most of the room, and are trained again where they are wanted.
+            if not finished or name == WEIGHTS:
+                continue
+            data = None
+        except OSError as error:
+            raise unreadable(path, error) from error
+        manifest.compare(path, stamp, data)
     return stamps is not None
 
 
-def _study(folder: Path) -> Finding:
+def _study(folder: Path) -> Verification:
     if not (folder / study_folder.RECORD).exists():
-        return Finding("study", folder, "no manifest")
+        return Verification("study", folder, "no manifest")
     try:
         study_folder.verify(folder)
         study = study_folder.read(folder)
     except RunFailed as reason:
-        return Finding("study", folder, "damaged", str(reason))
-    return Finding("study", folder, "whole" if study is not None and study.files else "no manifest")
+        return Verification("study", folder, "damaged", str(reason))
+    return Verification("study", folder, "whole" if study is not None and study.files else "no manifest")
 
 
-def _evidence(folder: Path) -> Iterator[Finding]:
-    count, _, damages = Layer(folder).verify()
-    yield from (Finding("run of the evidence", folder, "damaged", why) for why in damages)
-    yield from (Finding("run of the evidence", folder, "whole") for _ in range(max(0, count - len(damages))))
+def _answers(path: Path) -> Verification:
+    """The record of a prompted model's answers; a last line that was cut short is written anew by the next command."""
+    kind = "answers of a prompted model"
+    try:
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1].splitlines()
+        signed = [CHECKSUM in line_fields(line) for line in whole]
+    except (OSError, ValueError) as reason:
+        return Verification(
+            kind, path, "damaged", f"{path} is damaged or edited ({reason}); move it away and ask anew."
+        )
+    return Verification(kind, path, "whole" if all(signed) else "no manifest")
+
+
+def _archive(folder: Path) -> Iterator[Verification]:
+    count, _, damages = Archive(folder).verify()
+    kind = "run of the evidence"
+    yield from (Verification(kind, folder, "damaged", why) for why in damages)
+    yield from (Verification(kind, folder, "whole") for _ in range(max(0, count - len(damages))))
+
+
+def _swapped_runs(run: Run, places: Sequence[Path]) -> list[Run]:
+    found = []
+    for place in places:
+        with suppress(RunFailed):
+            found.append(archiving.swapped_run(run, place))
+    return found
+
+
+def _remove_measured(run: Run) -> None:
+    """Removes what was measured, the grid first; the manifest goes where it cannot be read."""
+    for name in reversed(MEASURED):
+        (run.place / name).unlink(missing_ok=True)
+    try:
+        manifest.read(run.place)
+    except RunFailed:
+        (run.place / manifest.NAME).unlink()
+
+
+def _training_is_whole(run: Run) -> bool:
+    """True if all that training left is as it was written; the weights may have been removed."""
+    try:
+        manifest.read(run.folder)
+        for name in TRAINED:
+            if name != WEIGHTS or run.trained:
+                run.read(name)
+    except RunFailed:
+        return False
+    return True

@@ -47,8 +47,8 @@ class Stock:
     ) -> "Stock":
         """Reads a results folder and the evidence; ``files`` holds the experiments, ``judge`` reads their claims."""
         roots = {"own": store.root}
-        if store.layer is not None:
-            roots["evidence"] = store.layer.root.parent
+        if store.archive is not None:
+            roots["evidence"] = store.archive.root.parent
         grids: Grids = {}
         specs, damages = specifications.every(store, told, grids)
         found = list(studies.every(roots, files))

@@ -9,8 +9,7 @@ import numpy as np
 from icl_lab.grid import Grid, model_name
 from icl_lab.learned import places
 from icl_lab.runs.measure import NOT_FINITE
-from icl_lab.runs.status import thinned
-from icl_lab.site.subject import Subject
+from icl_lab.site.shown_task import ShownTask
 
 MOST_ROWS = 200  # of a history
 MOST_LEARNED = 16  # learned parameters whose curves are drawn
@@ -20,7 +19,7 @@ DIGITS, ERROR_DIGITS = 4, 2
 Number = float | str | None  # as JSON holds it: None for NaN, "inf" or "-inf" for what has no end
 
 
-def arrays(grid: Grid, subject: Subject) -> dict[str, Any]:
+def arrays(grid: Grid, subject: ShownTask) -> dict[str, Any]:
     """Returns axes, metrics, predictors (the model first) and their values, flat in the order of the axes.
 
     Cells that are not there are None; infinite ones are the text "inf". ``lost`` lists, for each metric, the cells in
@@ -108,7 +107,7 @@ def _once(lists: list[list[Number]]) -> list[list[Number]]:
     return lists[:1] if all(each == lists[0] for each in lists) else lists
 
 
-def in_training(told: Mapping[str, Any], subject: Subject) -> float | None:
+def in_training(told: Mapping[str, Any], subject: ShownTask) -> float | None:
     """Returns the headline of the model in the cell of training, or the nearest one; None where it was not measured."""
     at = subject.told({axis["name"]: axis["values"] for axis in told["axes"]})["at"]
     flat = 0
@@ -121,7 +120,8 @@ def in_training(told: Mapping[str, Any], subject: Subject) -> float | None:
 
 def training(history: Sequence[dict[str, float]]) -> dict[str, Any]:
     """Returns the columns of a history that are drawn, thinned to ``MOST_ROWS`` rows, the last one always there."""
-    rows = thinned(history, MOST_ROWS)
+    stride = max(1, -(-len(history) // MOST_ROWS))
+    rows = history[(len(history) - 1) % stride :: stride]
     columns = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in NOT_DRAWN]
     columns = columns[: MOST_LEARNED + len(("step", "loss"))]
     return {name: [number(row.get(name, math.nan)) for row in rows] for name in columns}

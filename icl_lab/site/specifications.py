@@ -14,15 +14,13 @@ from icl_lab.figures.base import short
 from icl_lab.figures.styles import styles
 from icl_lab.grid import Grid
 from icl_lab.option_values import in_words
-from icl_lab.runs.changes import differences
-from icl_lab.runs.command import repeats
-from icl_lab.runs.estimate import standing
-from icl_lab.runs.floor import bound_words
+from icl_lab.runs.command import differences, repeats
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
+from icl_lab.runs.summary import bound_words
 from icl_lab.site import numbers
 from icl_lab.site.names import address
-from icl_lab.site.subject import Subject
+from icl_lab.site.shown_task import ShownTask
 
 DASHES = {"-": [], "--": [7, 4], ":": [2, 3], "-.": [8, 3, 2, 3]}
 
@@ -122,9 +120,9 @@ def every(
 
 def _swaps(run: Run) -> list[str]:
     """The normalizers that were put in the place of a run's own when it was tested again."""
-    if run.kept is not None:
-        names = [name for name in run.kept.names if name.startswith("swap-") and name.endswith("/grid.csv")]
-        return sorted({_tested(run.kept.read(name)) for name in names} - {""})
+    if run.copied:
+        names = [name for name in run.files.names if name.startswith("swap-") and name.endswith("/grid.csv")]
+        return sorted({_tested(run.read(name)) for name in names} - {""})
     found = set()
     for path in run.folder.glob("swap-*/grid.csv"):
         try:
@@ -180,14 +178,14 @@ def _seed(run: Run, grids: Grids) -> tuple[Seed, Numbers, Any, list[dict[str, fl
     try:
         history, env = (run.history(), run.env()) if run.recorded else ([], {})
         why = run.diverged
-        begun = "trained, not tested" if run.trained else f"at step {standing(run):,} of {run.spec.train.steps:,}"
-        state = "diverged" if why else "evidence" if run.kept is not None else "finished" if run.finished else begun
+        begun = "trained, not tested" if run.trained else f"at step {run.checkpoint_step:,} of {run.spec.train.steps:,}"
+        state = "diverged" if why else "evidence" if run.copied else "finished" if run.finished else begun
         if not run.finished:
             return Seed(run.seed, state, notes=(why,) if why else (), env=env), {}, None, history
         grid = grids[run.key, run.swap] = run.grid()
         if not len(grid.frame):
             raise RunFailed(f"{run.place / 'grid.csv'} has no row.")
-        subject = Subject.of(run.spec, grid)
+        subject = ShownTask.of(run.spec, grid)
         arrays = numbers.arrays(grid, subject)
         notes = tuple(filter(None, (why, subject.missing, subject.left_out)))
         error = None if subject.left_out else numbers.in_training(arrays, subject)

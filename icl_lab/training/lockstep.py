@@ -22,7 +22,7 @@ from icl_lab.training.recipe import TrainSpec
 
 
 @dataclass
-class Member:
+class StackedSeed:
     """One seed's training: its model, its progress, what publishes a checkpoint, and why it failed if it did."""
 
     seed: int
@@ -33,7 +33,7 @@ class Member:
 
 
 def train(
-    members: Sequence[Member],
+    members: Sequence[StackedSeed],
     task: Task,
     spec: TrainSpec,
     *,
@@ -55,7 +55,7 @@ def train(
 class Ensemble:
     """Members at one step, trained together; their models and optimizers are updated when they are unstacked."""
 
-    def __init__(self, members: Sequence[Member], task: Task, spec: TrainSpec) -> None:
+    def __init__(self, members: Sequence[StackedSeed], task: Task, spec: TrainSpec) -> None:
         self.members, self.task, self.spec = list(members), task, spec
         self._stack()
 

@@ -13,7 +13,7 @@ from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.frame import Analysis, option
 from icl_lab.errors import BadValue, Stopped, UnknownName, UnknownOption
 from icl_lab.grid import Grid
-from icl_lab.runs.groups import by_rule
+from icl_lab.runs.store import by_rule
 
 
 @dataclass(frozen=True, kw_only=True)

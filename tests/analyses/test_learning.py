@@ -7,7 +7,7 @@ import pytest
 from icl_lab.analyses import asking
 from icl_lab.analyses.learning import Learning, first_below, loss_at, mean_loss, stored
 from icl_lab.errors import BadValue
-from icl_lab.evidence.layer import Layer
+from icl_lab.evidence.archive import Archive
 from icl_lab.files import publish
 from icl_lab.pipeline import load_or_train
 from icl_lab.runs.store import Store
@@ -109,9 +109,9 @@ def test_a_run_without_a_history_is_trained_and_others_are_not(tiny, lab):
 def test_histories_of_the_evidence_are_read(tiny, lab, tmp_path, histories):
     groups = histories(softmax=[[4.0, 2.0, 1.0, 0.5]])
     (run,) = groups["softmax"]
-    layer = Layer(tmp_path / "evidence")
-    layer.put({run.key: {"history.csv": (run.folder / "history.csv").read_bytes(), "spec.json": b"{}"}})
-    elsewhere = Store(tmp_path / "elsewhere", layer).run(run.spec, 0)
+    archive = Archive(tmp_path / "evidence")
+    archive.add({run.key: {"history.csv": (run.folder / "history.csv").read_bytes(), "spec.json": b"{}"}})
+    elsewhere = Store(tmp_path / "elsewhere", archive).run(run.spec, 0)
     assert not elsewhere.folder.exists()
     assert Learning().lacking([elsewhere]) == []
     found = asking.ask(Learning(), {"softmax": [elsewhere]}, lab)

@@ -5,7 +5,7 @@ import pytest
 from icl_lab.analyses import publish
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.page import asked, page, sections
-from icl_lab.runs.groups import by_rule
+from icl_lab.runs.store import by_rule
 
 LINES = ["Of two rules.", "", "### Errors", "", "| rule | x1 |", "| --- | --- |", "| `ssa` | **0.1** |"]
 LINES += ["| reference:zero | 2 |", "* a note", "", "| other |", "| --- |", "| 3 |"]

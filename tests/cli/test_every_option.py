@@ -163,8 +163,8 @@ def idle(tmp_path, monkeypatch):
     place = tmp_path / "here"
     place.mkdir()
     monkeypatch.chdir(place)
-    monkeypatch.setattr(estimate, "estimate", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "testing", lambda *_: 1.0)
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
     monkeypatch.setattr(environment, "commit", lambda *_: "unknown")
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # they would stay, for all tests after this
     monkeypatch.setattr(bench, "measure", lambda *_: iter(()))

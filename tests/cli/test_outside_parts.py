@@ -10,7 +10,7 @@ import pytest
 
 from icl_lab import outside
 from icl_lab.cli.imports import named
-from icl_lab.runs import provenance
+from icl_lab.runs import environment
 from icl_lab.runs.spec import resolve
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -202,9 +202,9 @@ def test_a_built_in_name_is_taken_before_anything_is_loaded(folder):
 def test_a_rule_that_training_switches_to_is_recorded(folder):
     outside.load("./square.py")
     spec = resolve("linear", "softmax", "smoke", ["train.switch_step=10", "train.switch_to=softmax+reweight"])
-    assert provenance.outside(spec) == {}
+    assert environment.outside_parts(spec) == {}
     spec = resolve("linear", "softmax", "smoke", ["train.switch_step=10", "train.switch_to=square+reweight"])
-    assert [part["name"] for part in provenance.outside(spec)["outside"]] == ["square"]
+    assert [part["name"] for part in environment.outside_parts(spec)["outside"]] == ["square"]
 
 
 @pytest.mark.slow

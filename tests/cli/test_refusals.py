@@ -5,7 +5,7 @@ import os
 import pytest
 
 from icl_lab.files import publish
-from icl_lab.runs import estimate, size, store
+from icl_lab.runs import estimate, store
 from icl_lab.training import lockstep, loop
 
 SMALL = ["model.width=8", "train.batch=4", "train.steps=60", "train.warmup=2", "test.axes.length=5,10"]
@@ -24,9 +24,9 @@ def untrained(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loop, "advance", never)
     monkeypatch.setattr(lockstep, "train", never)
-    monkeypatch.setattr(estimate, "testing", never)
-    monkeypatch.setattr(estimate, "estimate", never)  # it makes a model, and a batch as long as the longest
-    monkeypatch.setattr(size, "room", lambda device: 16e9)
+    monkeypatch.setattr(estimate, "test_seconds", never)
+    monkeypatch.setattr(estimate, "training_seconds", never)  # it makes a model, and a batch as long as the longest
+    monkeypatch.setattr(estimate, "room", lambda device: 16e9)
 
 
 def setting(*fields):
@@ -160,8 +160,8 @@ def test_what_cannot_be_is_one_line(run, tmp_path, words, said):
 
 def test_what_is_large_can_be_asked_for_all_the_same(run, monkeypatch):
     words = [*SWEEP, "--set", "train.batch=100000", "--dry-run"]
-    monkeypatch.setattr(estimate, "estimate", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "testing", lambda *_: 1.0)
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
     code, _, err = run(*words)
     assert (code, "--allow-large" in err) == (2, True)
     code, out, _ = run(*words, "--allow-large")
@@ -180,8 +180,8 @@ def test_a_folder_that_vanishes_is_one_line(run, monkeypatch):
         raise FileNotFoundError(2, os.strerror(2), "results/runs")
 
     monkeypatch.setattr(store.Run, "begin", gone)
-    monkeypatch.setattr(estimate, "estimate", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "testing", lambda *_: 1.0)
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
     code, _, err = run(*SWEEP)
     assert (code, err.splitlines()[-1]) == (1, "icl-lab: results/runs: No such file or directory.")
 
@@ -201,8 +201,8 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run
         monkeypatch.setattr(store.Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
         draw_history(run)
 
-    monkeypatch.setattr(estimate, "estimate", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "testing", lambda *_: 1.0)
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
     code, _, err = run(*SWEEP)
     assert code == 1
     assert err.splitlines()[-1].endswith("learning-curve.png cannot be written: No space left on device.")

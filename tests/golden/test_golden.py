@@ -16,7 +16,7 @@ import torch
 
 from icl_lab import pipeline, tasks
 from icl_lab.errors import BadValue
-from icl_lab.evidence.layer import Layer
+from icl_lab.evidence.archive import Archive
 from icl_lab.grid import Grid
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import record
@@ -32,7 +32,7 @@ CLOSE = 1e-6  # relative, of numbers that references measured anew and resamples
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("none") / "results", Layer(ROOT / "results" / "evidence"))
+    return Store(tmp_path_factory.mktemp("none") / "results", Archive(ROOT / "results" / "evidence"))
 
 
 def test_hashes_of_experiments_are_as_they_were():

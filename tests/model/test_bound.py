@@ -156,12 +156,12 @@ def repository(monkeypatch):
     """The stored softmax model of preset lite."""
     from pathlib import Path
 
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.archive import Archive
     from icl_lab.runs.spec import resolve
     from icl_lab.runs.store import Store
 
     root = Path(__file__).parents[2] / "results"
-    run = Store(root / "none", Layer(root / "evidence")).run(resolve("linear", "softmax", "lite"), 0)
+    run = Store(root / "none", Archive(root / "evidence")).run(resolve("linear", "softmax", "lite"), 0)
     model = run.spec.untrained(__import__("icl_lab").tasks.build("linear"), 0)
     run.load_model(model)
     return model.eval()

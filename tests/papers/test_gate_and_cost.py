@@ -14,7 +14,7 @@ from icl_lab.papers import claims, cost, experiment, quantities
 from icl_lab.papers.finished import Finished, unlearned, unlearned_counts
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.pipeline import sweep
-from icl_lab.runs import size
+from icl_lab.runs import estimate
 from icl_lab.runs.store import Store
 from tests.papers.test_experiments import SMALL
 
@@ -213,7 +213,7 @@ def test_a_training_that_two_sides_test_differently_counts_once(finished, monkey
 
 def test_what_was_never_trained_takes_its_operations_at_the_pace_of_the_scale(finished, monkeypatch, free):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": math.nan}[spec.attn])
-    monkeypatch.setattr(size, "trained", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
+    monkeypatch.setattr(estimate, "training_operations", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
     assert math.isnan(of_a_seed(finished, "softmax", "wide"))
     monkeypatch.setattr(cost, "pace", lambda store, preset: 3.0)
     assert of_a_seed(finished, "softmax", "wide") == 10 + 20 * 3
@@ -232,7 +232,7 @@ def test_what_trainings_take_is_looked_up_once(finished, monkeypatch, free):
 def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):
     store = Store(tmp_path)
     monkeypatch.setattr(cost, "_taken", lambda run, spec: {0: 6.0, 1: 8.0, 2: 50.0, 3: None}[run.seed])
-    monkeypatch.setattr(size, "trained", lambda spec: 2.0)
+    monkeypatch.setattr(estimate, "training_operations", lambda spec: 2.0)
     assert math.isnan(cost.pace(store, "smoke"))
     for seed in range(4):
         store.run(tiny("linear"), seed).begin()
@@ -260,7 +260,7 @@ def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
 def test_a_test_takes_its_operations_and_one_of_two_swaps_is_another(finished, monkeypatch):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
     monkeypatch.setattr(cost, "pace", lambda store, preset: 0.5)
-    monkeypatch.setattr(size, "tested", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
+    monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
     assert of_a_seed(finished, "softmax", "softmax") == 10 + 2
     assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
     finished.specs["wide"] = finished.specs["softmax"]
@@ -273,7 +273,7 @@ def test_the_models_of_an_analysis_are_tested_once_with_their_own_rule(finished,
     """It reads no grid: whether they have learned is known from there alone."""
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
     monkeypatch.setattr(cost, "pace", lambda store, preset: 0.5)
-    monkeypatch.setattr(size, "tested", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
+    monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
     finished.experiment = replace(finished.experiment, analysis="deviant", options={})
     assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
     ungated = [replace(each, ungated="it is about those") for each in finished.experiment.claims]

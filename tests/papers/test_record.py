@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icl_lab.errors import RunFailed
-from icl_lab.evidence.layer import Layer
+from icl_lab.evidence.archive import Archive
 from icl_lab.papers import arms, claims, record
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.quantities import claimed
@@ -20,7 +20,7 @@ EXPERIMENTS = ROOT / "experiments"
 
 @pytest.fixture
 def repository(tmp_path):
-    return Store(tmp_path / "results", Layer(ROOT / "results" / "evidence"))
+    return Store(tmp_path / "results", Archive(ROOT / "results" / "evidence"))
 
 
 def test_a_record_is_used_only_for_the_very_runs_that_it_is_about(repository, monkeypatch):
@@ -37,7 +37,7 @@ def test_a_run_of_the_user_is_judged_anew(repository):
     made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
     rows = record.stored(repository)[("ssa-table1", "lite2")]
     spec = made.spec(made.variants[0], "lite2")
-    kept = repository.run(spec, 0).kept
+    kept = repository.run(spec, 0).files
     folder = repository.folder(spec) / "seed-0"
     folder.mkdir(parents=True)
     for name, data in kept.files().items():
@@ -54,7 +54,8 @@ def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_pat
     words = ("claims", "--preset", "lite2", "--experiments", str(EXPERIMENTS), "--results", str(tmp_path / "none"))
     code, out, _ = run(*words)
     assert code == 0
-    wanted = [row for (_, preset), rows in record.stored(Store(tmp_path, Layer(ROOT / "results" / "evidence"))).items()
+    recorded = record.stored(Store(tmp_path, Archive(ROOT / "results" / "evidence")))
+    wanted = [row for (_, preset), rows in recorded.items()
               for row in rows if preset == "lite2"]  # fmt: skip
     assert set(judged).isdisjoint(row["experiment"] for row in wanted)
     assert sum(" | lite2" in line for line in out.splitlines()) == len(wanted)
@@ -68,7 +69,7 @@ def test_a_record_of_nothing_is_refused_and_a_broken_one_named(tmp_path):
     (tmp_path / "evidence").mkdir()
     (tmp_path / "claims.csv").write_text("a,b\n1,2\n")
     with pytest.raises(RunFailed, match=r"claims\.csv cannot be read"):
-        record.stored(Store(tmp_path / "none", Layer(tmp_path / "evidence")))
+        record.stored(Store(tmp_path / "none", Archive(tmp_path / "evidence")))
 
 
 def test_the_cells_that_claims_read_are_those_that_they_name():
@@ -120,7 +121,7 @@ def test_a_basis_that_is_none_is_said(tmp_path):
     (tmp_path / "evidence").mkdir()
     (tmp_path / claims.BASIS).write_text("basis,correlation\nx,much\n")
     with pytest.raises(RunFailed, match=r"claims-basis\.csv cannot be read"):
-        claims.seed_correlation(Store(tmp_path / "none", Layer(tmp_path / "evidence")))
+        claims.seed_correlation(Store(tmp_path / "none", Archive(tmp_path / "evidence")))
 
 
 def test_rows_that_are_no_longer_current_are_judged_anew(repository, monkeypatch):

@@ -272,17 +272,17 @@ def test_a_commit_is_noted(swept):
 
 
 def test_the_evidence_is_read_where_the_command_line_reads_it(swept, tmp_path, monkeypatch):
-    from icl_lab.evidence.layer import Layer
-    from icl_lab.runs import deposit
+    from icl_lab.evidence.archive import Archive
+    from icl_lab.runs import archiving
 
     run = swept()
-    layer = Layer(tmp_path / "evidence")
-    layer.put({run.stored.key: deposit.files(run.stored, weights=True)})
-    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(layer.root))
+    archive = Archive(tmp_path / "evidence")
+    archive.add({run.stored.key: archiving.run_files(run.stored, weights=True)})
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(archive.root))
     elsewhere = tmp_path / "elsewhere"
     monkeypatch.setattr("icl_lab.pipeline.train", None)  # nothing is trained
     read = swept(results=elsewhere)
-    assert read.stored.kept is not None
+    assert read.stored.copied
     assert read.grid.csv() == run.grid.csv()
     assert not list(elsewhere.rglob("grid.csv"))
     tokens = run.prompts(2).tokens

@@ -8,6 +8,8 @@ from icl_lab import pipeline as sweeping
 from icl_lab.errors import RunFailed
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
+from icl_lab.runs.verify import everything
+from icl_lab.site import specifications
 
 
 @pytest.fixture
@@ -107,17 +109,45 @@ def test_odd_folders_are_named_and_passed_over(done, tmp_path):
     for name, data in {"seed-0-old": b"{}", "seed-²": b"{}", "seed-7": b"\xff\xfe", "seed-8": b"{"}.items():
         (parent / name).mkdir()
         (parent / name / "spec.json").write_bytes(data)
+    (parent / "seed-9" / "spec.json").mkdir(parents=True)  # read as another user's file is: not at all
     store, said = Store(done.folder.parents[4]), []
     assert [run.key for run in store.runs(said.append)] == [done.key]
-    assert len(said) == 4
+    assert len(said) == 5
     assert all("move" in line for line in said)
-    assert set(store.seeds(done.spec)) == {0, 7, 8}
+    assert set(store.seeds(done.spec)) == {0, 7, 8, 9}
+
+
+def test_an_odd_run_does_not_end_the_commands_that_read_all(done, run):
+    root, odd = done.folder.parents[4], done.folder.with_name("seed-9") / "spec.json"
+    odd.mkdir(parents=True)
+    for words in (("list", "runs", "--results", str(root)), ("tradeoff",), ("verify", str(root))):
+        _, out, err = run(*words)
+        assert f"{odd} cannot be read: Is a directory" in out + err, words
+    assert "seed 0 finished" in run("list", "runs", "--results", str(root))[1]
+    shown, damages = specifications.every(Store(root))
+    assert len(shown) == len(damages) == 1
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_folder_in_the_place_of_a_file_is_named(tiny, lab, run, listed):
+    sweeping.sweep(tiny(), 0, lab)
+    root, done = lab.store.root, lab.store.run(tiny(), 0)
+    if not listed:
+        (done.folder / "manifest.json").unlink()
+    (done.folder / "history.csv").unlink()
+    (done.folder / "history.csv").mkdir()
+    (found,) = everything(root)
+    assert (found.state, found.run) == ("damaged", done)
+    assert f"{done.folder / 'history.csv'} cannot be read: Is a directory" in found.why
+    assert run("repair", str(root))[0] == 0
+    assert [each.state for each in everything(root)] == ["whole"]
 
 
 def test_an_odd_sibling_does_not_stop_a_run(done, lab, tiny):
     sibling = done.folder.parents[1] / "smoke-00000000" / "seed-0"
     sibling.mkdir(parents=True)
     (sibling / "spec.json").write_bytes(b"\xff\xfe")
+    (sibling / "model.safetensors").write_bytes(b"weights")
     sweeping.sweep(tiny("linear", "softmax", "test.axes.length=6"), 0, lab)
     assert any("smoke-00000000" in line for line in lab.said)
     assert any("trained alike" in line for line in lab.said)

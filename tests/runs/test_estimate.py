@@ -23,16 +23,16 @@ def stopped(tiny, lab):
 
 
 def test_a_stopped_run_stands_at_its_checkpoint(stopped, tiny, lab):
-    assert estimate.standing(stopped) == 20
-    assert estimate.standing(lab.store.run(tiny(), 1)) == 0
+    assert stopped.checkpoint_step == 20
+    assert lab.store.run(tiny(), 1).checkpoint_step == 0
 
 
 def test_a_damaged_checkpoint_counts_as_none(stopped):
     path = stopped.folder / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert estimate.standing(stopped) == 0
+    assert stopped.checkpoint_step == 0
     path.write_bytes(b"")
-    assert estimate.standing(stopped) == 0
+    assert stopped.checkpoint_step == 0
 
 
 def test_examples_are_those_of_the_steps_that_are_left():
@@ -54,8 +54,8 @@ def test_examples_of_very_many_steps_are_counted_in_part():
 def test_an_estimate_shrinks_with_what_is_done(monkeypatch):
     spec, now = resolve("linear", "softmax", "smoke"), iter(range(100))
     monkeypatch.setattr(estimate.time, "monotonic", lambda: float(next(now)))  # every measured step takes 1 s
-    seconds, _ = estimate.estimate(spec, torch.device("cpu"))
-    left, _ = estimate.estimate(spec, torch.device("cpu"), 200)
+    seconds, _ = estimate.training_seconds(spec, torch.device("cpu"))
+    left, _ = estimate.training_seconds(spec, torch.device("cpu"), 200)
     assert seconds == estimate.examples(spec.train) / spec.train.longest
     assert left == estimate.examples(spec.train, 200) / spec.train.longest
 
@@ -66,7 +66,7 @@ def test_a_test_is_estimated_by_its_prompts_its_cells_and_its_passes(monkeypatch
     cells = ["test.prompts=64", "test.axes.sigma_x=1,2", "test.axes.sigma_f=1,2,4", "test.axes.length=10,30,40"]
 
     def seconds(attn="softmax", task="linear", more=cells):
-        return estimate.testing(resolve(task, attn, "smoke", more), torch.device("cpu"))
+        return estimate.test_seconds(resolve(task, attn, "smoke", more), torch.device("cpu"))
 
     monkeypatch.setattr(estimate, "FEW", 16 * 80**2)  # 40 examples are 80 tokens: 16 prompts at once
     assert seconds() == 6 * 64 / 16

@@ -1,12 +1,14 @@
 """What is read is what was written: every damage to a file of a run is named, and none is used."""
 
+import json
 import random
 
 import pytest
 
 from icl_lab import pipeline as sweeping
 from icl_lab.errors import RunFailed
-from icl_lab.runs import manifest, reuse
+from icl_lab.files import sha256
+from icl_lab.runs import manifest, reuse, summary
 from icl_lab.runs.manifest import Stamp
 
 READS = {  # a file -> what reads it
@@ -14,7 +16,7 @@ READS = {  # a file -> what reads it
     "errors.safetensors": lambda run: run.errors(),
     "history.csv": lambda run: run.history(),
     "env.json": lambda run: run.env(),
-    "model.safetensors": lambda run: run.check_weights(),
+    "model.safetensors": lambda run: run.read("model.safetensors"),
 }
 
 
@@ -137,6 +139,39 @@ def test_a_folder_from_before_there_were_manifests_is_read_and_gets_one_with_its
         *("errors.safetensors", "positions.csv", "grid.csv"),
     }
     assert run.grid().csv() == before
+
+
+def test_what_is_damaged_before_there_is_a_manifest_is_not_sealed_by_one(restored):
+    _, run = restored
+    (run.folder / manifest.NAME).unlink()
+    weights = run.folder / "model.safetensors"
+    weights.write_bytes(flipped(weights.read_bytes()))
+    with pytest.raises(RunFailed, match=r"model\.safetensors is damaged or altered"):
+        manifest.note(run.folder, {}, over=(), before=["env.json", "model.safetensors"])
+    assert not (run.folder / manifest.NAME).exists()
+
+
+def test_weights_of_another_training_are_refused_though_a_manifest_names_them(restored):
+    _, run = restored
+    weights = run.folder / "model.safetensors"
+    other = flipped(weights.read_bytes())
+    manifest.note(run.folder, {"model.safetensors": other}, over=["model.safetensors"])
+    weights.write_bytes(other)
+    with pytest.raises(RunFailed, match=r"model\.safetensors is damaged or altered"):
+        run.read("model.safetensors")
+
+
+def test_weights_that_are_no_tensors_are_named(restored):
+    """Written as such, they are as their checksum says."""
+    _, run = restored
+    env = json.dumps(run.env() | {"model_sha256": sha256(b"weights")}).encode()
+    files = {"env.json": env, "model.safetensors": b"weights"}
+    manifest.note(run.folder, files, over=list(files))
+    for name, data in files.items():
+        (run.folder / name).write_bytes(data)
+    with pytest.raises(RunFailed, match=r"model\.safetensors cannot be read"):
+        run.answer_bound()
+    assert summary.bound_words(run) == "damaged (see icl-lab verify)"
 
 
 def test_a_damaged_run_lends_its_model_to_no_other(restored, tiny):

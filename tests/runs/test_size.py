@@ -9,8 +9,8 @@ from icl_lab.model.gpt2 import GPT2
 from icl_lab.pipeline import subject
 from icl_lab.profiles.costs import peak
 from icl_lab.rng import stream
+from icl_lab.runs import estimate
 from icl_lab.runs import measure as measuring
-from icl_lab.runs import size
 from icl_lab.runs.measure import Subject
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.spec import resolve
@@ -37,13 +37,13 @@ def model_of(spec):
 )
 def test_parameters_are_counted_without_a_model(task, settings):
     spec = resolve(task, "softmax", "smoke", settings)
-    assert size.parameters(spec, tasks.build(task)) == model_of(spec).parameter_count()
+    assert estimate.parameters(spec, tasks.build(task)) == model_of(spec).parameter_count()
 
 
 @pytest.mark.parametrize("settings", [["model.block=llama"], ["model.qk_norm=yes"]])
 def test_parameters_of_other_blocks_are_counted_about(settings):
     spec = resolve("linear", "softmax", "smoke", ["model.width=64", *settings])
-    assert size.parameters(spec, tasks.build("linear")) == pytest.approx(model_of(spec).parameter_count(), rel=0.1)
+    assert estimate.parameters(spec, tasks.build("linear")) == pytest.approx(model_of(spec).parameter_count(), rel=0.1)
 
 
 def test_operations_of_a_training_are_those_of_its_steps():
@@ -56,24 +56,24 @@ def test_operations_of_a_training_are_those_of_its_steps():
         "train.curriculum.run=0.33",
     ]
     spec = resolve("linear", "softmax", "smoke", [*small, *stairs])
-    p = size.parameters(spec, tasks.build("linear"))
+    p = estimate.parameters(spec, tasks.build("linear"))
     passes = [2 * p * t + 4 * 4 * t * t for t in (2, 4, 4)]
-    assert size.trained(spec) == pytest.approx(3 * 2 * sum(passes))
+    assert estimate.training_operations(spec) == pytest.approx(3 * 2 * sum(passes))
 
 
 def test_operations_of_a_test_are_those_of_its_passes():
     linear = resolve("linear", "softmax", "smoke", ["test.prompts=10", "test.axes.length=5,12", "test.axes.sigma_x=1"])
-    p, d = size.parameters(linear, tasks.build("linear")), linear.model.width * linear.model.layers
-    assert size.tested(linear) == 3 * 10 * (2 * p * 24 + 4 * d * 24**2)  # three sigma_f; 5 is cut from 12
+    p, d = estimate.parameters(linear, tasks.build("linear")), linear.model.width * linear.model.layers
+    assert estimate.test_operations(linear) == 3 * 10 * (2 * p * 24 + 4 * d * 24**2)  # three sigma_f; 5 is cut from 12
     needle = resolve("needle", "softmax", "smoke", ["test.prompts=10", "test.axes.length=64,128", "test.axes.depth=50"])
-    p, d = size.parameters(needle, tasks.build("needle")), needle.model.width * needle.model.layers
-    assert size.tested(needle) == 10 * sum(2 * p * t + 4 * d * t**2 for t in (64, 128))
+    p, d = estimate.parameters(needle, tasks.build("needle")), needle.model.width * needle.model.layers
+    assert estimate.test_operations(needle) == 10 * sum(2 * p * t + 4 * d * t**2 for t in (64, 128))
 
 
 def test_a_size_of_any_size_takes_no_memory():
     """A table of 2.6 TB, which could not be made."""
     spec = resolve("linear", "softmax", "smoke", ["model.positions=learned:rows=10000000", "model.width=65536"])
-    assert size.of(spec).model > 1e13
+    assert estimate.size_of(spec).model > 1e13
 
 
 @pytest.mark.parametrize("attn", ["softmax", "ssa", "entmax", "lssa", "stick-breaking"])
@@ -85,7 +85,9 @@ def test_the_estimate_of_a_step_is_near_and_not_below(attn, settings):
     task, model = tasks.build(spec.task), model_of(spec)
     prompt = task.sample(stream(0, "x"), spec.train.batch, spec.train.longest)
     taken = peak(lambda: task.loss(model(prompt.tokens, answers=task.answers), prompt).backward())
-    assert 0.8 < size.of(spec).step / taken < (25 if attn == "softmax" else 6)  # softmax keeps no pairs of tokens
+    assert (
+        0.8 < estimate.size_of(spec).step / taken < (25 if attn == "softmax" else 6)
+    )  # softmax keeps no pairs of tokens
 
 
 CELL = {
@@ -100,49 +102,49 @@ CELL = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("task", CELL)
 def test_the_estimate_of_a_test_is_near_and_not_below(task, monkeypatch):
-    monkeypatch.setattr(size, "MEMORY", 2**23)
+    monkeypatch.setattr(estimate, "MEMORY", 2**23)
     monkeypatch.setattr(measuring, "MEMORY", 2**23)
     spec = resolve(task, "ssa", "smoke", ["test.prompts=160", "test.axes.length=100", *CELL[task]])
     built, model = tasks.build(task), model_of(spec).eval()
     subjects = {"ssa": subject(model, built, CPU)}
     subjects |= {name: Subject(predict) for name, predict in built.references().items()}
-    assert 0.8 < size.of(spec).test / peak(lambda: measuring.measure(subjects, built, spec.test)) < 8
+    assert 0.8 < estimate.size_of(spec).test / peak(lambda: measuring.measure(subjects, built, spec.test)) < 8
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("task", ["linear", "every", "needle"])
 def test_every_preset_fits_a_usual_machine(preset, task, monkeypatch):
-    monkeypatch.setattr(size, "room", lambda device: 16e9)
+    monkeypatch.setattr(estimate, "room", lambda device: 16e9)
     spec = resolve(task, "softmax", preset)
-    size.check_training(spec, CPU)
-    size.check_test(spec, CPU)
+    estimate.check_training(spec, CPU)
+    estimate.check_test(spec, CPU)
 
 
 def test_the_line_holds_the_numbers_and_the_bound(monkeypatch):
-    monkeypatch.setattr(size, "room", lambda device: 8e9)
+    monkeypatch.setattr(estimate, "room", lambda device: 8e9)
     spec = resolve("linear", "softmax", "smoke", ["train.batch=100000"])
     with pytest.raises(
         BadValue, match=r"about 86 GB of memory \(.* for 29,249 parameters.*more than the 8 GB .*allow-large"
     ):
-        size.check_training(spec, CPU)
+        estimate.check_training(spec, CPU)
     spec = resolve("linear", "softmax", "smoke", ["train.steps=1000000000", "train.batch=1000"])
     with pytest.raises(BadValue, match=r"about [\d,.]+ years \(1,000,000,000 steps\), more than the one"):
-        size.check_training(spec, CPU)
+        estimate.check_training(spec, CPU)
 
 
 def test_what_grows_together_adds_up(monkeypatch):
-    monkeypatch.setattr(size, "room", lambda device: 8e9)
+    monkeypatch.setattr(estimate, "room", lambda device: 8e9)
     spec = resolve("linear", "softmax", "smoke", ["train.batch=2000"])
-    size.check_training(spec, CPU, together=4)
+    estimate.check_training(spec, CPU, together=4)
     with pytest.raises(BadValue, match="6 trainings at once would need about"):
-        size.check_training(spec, CPU, together=6)
+        estimate.check_training(spec, CPU, together=6)
 
 
 def test_the_last_and_largest_batch_counts():
-    once = size.of(resolve("linear", "softmax", "smoke"))
-    doubled = size.of(resolve("linear", "softmax", "smoke", ["train.doublings=3"]))
+    once = estimate.size_of(resolve("linear", "softmax", "smoke"))
+    doubled = estimate.size_of(resolve("linear", "softmax", "smoke", ["train.doublings=3"]))
     assert doubled.step == pytest.approx(8 * once.step, rel=0.01)
 
 
 def test_this_machine_has_memory():
-    assert size.room(CPU) > 1e8
+    assert estimate.room(CPU) > 1e8

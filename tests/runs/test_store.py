@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import random
+import resource
 import shutil
 import signal
 import stat
@@ -19,13 +20,14 @@ import time
 import msgspec
 import pytest
 import torch
+from safetensors.torch import save_model
 
 from icl_lab import pipeline as sweeping
+from icl_lab import tasks
 from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.files import publish
 from icl_lab.model.gpt2 import ModelSpec
 from icl_lab.runs.checkpoints import NAMES as CHECKPOINTS
-from icl_lab.runs.estimate import standing
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
@@ -268,7 +270,7 @@ def test_a_checkpoint_with_a_right_checksum_and_a_wrong_content_is_left_aside(st
     state = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
     path.write_bytes(hostile(kind, state, str(mark)))
     (stopped.folder / "checkpoint-before.pt").unlink()
-    assert standing(stopped) in (0, 20, 10**9)  # what is estimated from it must not fail
+    assert stopped.checkpoint_step in (0, 20, 10**9)  # what is estimated from it must not fail
     grid = sweeping.sweep(tiny(), 0, lab)
     assert any(f"{path} " in line and "is left aside" in line for line in lab.said), lab.said
     assert not mark.exists()
@@ -282,8 +284,6 @@ def test_what_killed_writes_left_is_removed_when_the_run_is_next_held(tiny, lab)
     left = [run.folder / name for name in (".grid.csv-abc", ".checkpoint.pt-x1", ".manifest.json-q")]
     for path in left:
         path.write_text("half")
-    (run.folder / ".model-abc").mkdir()
-    (run.folder / ".model-abc" / "model.safetensors").write_text("half")
     (run.folder / ".heat-map.png-abc").write_text("somebody draws at this moment, and holds nothing")
     with run.locked(print):
         assert {path.name for path in run.folder.iterdir()} == {".lock", ".heat-map.png-abc"}
@@ -393,6 +393,29 @@ def test_a_second_process_says_that_it_waits_and_then_reads(tiny, lab):
         assert not run.trained
     thread.join(60)
     assert run.finished
+
+
+def test_weights_that_do_not_fit_the_disk_are_named(tiny, lab):
+    run = lab.store.run(tiny(), 0)
+    run.begin()
+    model = tiny().untrained(tasks.build("linear"), 0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))  # bytes of a file, as a quota has it
+    try:
+        with pytest.raises(RunFailed, match="cannot be written: File too large"):
+            run.keep_model(model, [{"step": 1.0}], {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not run.trained
+
+
+@pytest.mark.parametrize("attn", ["softmax", "ssmax-free"])  # of the second, layers share a parameter
+def test_weights_are_stored_as_safetensors_stores_a_model(tiny, lab, tmp_path, attn):
+    spec = tiny("linear", attn, "model.layers=2")
+    run, model = lab.store.run(spec, 0), spec.untrained(tasks.build("linear"), 0)
+    run.keep_model(model, [{"step": 1.0}], {})
+    save_model(model, str(tmp_path / "model.safetensors"))
+    assert run.read("model.safetensors") == (tmp_path / "model.safetensors").read_bytes()
 
 
 def test_nothing_is_seen_half_written(tmp_path, monkeypatch):

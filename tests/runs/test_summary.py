@@ -7,6 +7,7 @@ import pytest
 
 from icl_lab import tasks
 from icl_lab.grid import Grid
+from icl_lab.launch.draw import heat_map
 from icl_lab.runs import summary
 from icl_lab.runs.spec import resolve
 
@@ -97,7 +98,7 @@ def test_cells_with_answers_that_are_no_numbers_are_marked_in_the_picture():
     marked = Grid(pd.concat([frame, marks[marks["sigma_f"] == 2.0], other, far], ignore_index=True))
     assert summary.lost(marked, TASK, here) == {(1.0, 2.0)}
     assert summary.lost(grid(0, 0.1), TASK, here) == set()
-    crossed = [patch for patch in summary.heat_map(marked, TASK, SPEC).axes[0].patches if patch.get_hatch()]
+    crossed = [patch for patch in heat_map(marked, SPEC).axes[0].patches if patch.get_hatch()]
     assert len(crossed) == 1
 
 

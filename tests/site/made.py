@@ -13,7 +13,7 @@ from icl_lab import tasks
 from icl_lab.grid import Grid
 from icl_lab.papers.schema import Claim, Experiment, Quantity
 from icl_lab.runs.measure import Errors
-from icl_lab.runs.run import _table
+from icl_lab.runs.run_files import encode_history
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import Member, StudyRecord, publish
@@ -33,8 +33,8 @@ def spec_of(attn="softmax", task="linear", *settings):
     return resolve(task, attn, "smoke", [*SMALL, *settings])
 
 
-def store(root, layer=None):
-    return Store(root / "results", layer)
+def store(root, archive=None):
+    return Store(root / "results", archive)
 
 
 def trained(run, losses=(3.0, 2.0, 1.0), finished="2026-11-21", learned=None):
@@ -42,7 +42,7 @@ def trained(run, losses=(3.0, 2.0, 1.0), finished="2026-11-21", learned=None):
     history = [{"step": 20.0 * (i + 1), "loss": loss, "length": 12.0, "rate": 1e-3} for i, loss in enumerate(losses)]
     history = [row | (learned or {}) for row in history]
     env = json.dumps({**ENV, "finished": f"{finished}T10:00:00+00:00"}).encode()
-    run.publish_trained({"history.csv": _table(history), "env.json": env, "model.safetensors": b"weights"})
+    run.publish_trained({"history.csv": encode_history(history), "env.json": env, "model.safetensors": b"weights"})
     return run
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urldefrag
 
 import pytest
 
-from icl_lab.evidence.layer import Layer
+from icl_lab.evidence.archive import Archive
 from icl_lab.papers import claims as judging
 from icl_lab.papers import record
 from icl_lab.runs.store import Store
@@ -49,7 +49,7 @@ class Places(HTMLParser):
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory):
     """The claims of the repository, without the pages of runs and studies."""
-    store = Store(tmp_path_factory.mktemp("none") / "results", Layer(ROOT / "results" / "evidence"))
+    store = Store(tmp_path_factory.mktemp("none") / "results", Archive(ROOT / "results" / "evidence"))
     assert record.stored(store)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -4,7 +4,7 @@ import math
 
 from icl_lab.grid import Grid
 from icl_lab.site import numbers
-from icl_lab.site.subject import Subject
+from icl_lab.site.shown_task import ShownTask
 from tests.site import made
 
 
@@ -17,7 +17,7 @@ def at(data, who, metric, **place):
 
 def test_every_value_is_where_its_labels_say(tmp_path):
     run = made.finished(made.store(tmp_path), "ssa")
-    subject = Subject.of(run.spec, run.grid())
+    subject = ShownTask.of(run.spec, run.grid())
     data, metric = numbers.arrays(run.grid(), subject), subject.headline
     assert data["who"][0] == "ssa"
     assert at(data, "ssa", metric, sigma_x=10.0, sigma_f=2.0, length=20.0) == 400
@@ -28,7 +28,7 @@ def test_every_value_is_where_its_labels_say(tmp_path):
 def test_a_cell_that_was_not_measured_is_none_and_no_other_moves(tmp_path):
     run = made.store(tmp_path).run(made.spec_of("ssa"), 0)
     grid = made.grid_of(run, drop=[(3.0, 2.0, 20.0)])
-    data = numbers.arrays(grid, Subject.of(run.spec, grid))
+    data = numbers.arrays(grid, ShownTask.of(run.spec, grid))
     assert at(data, "ssa", "mse-code", sigma_x=3.0, sigma_f=2.0, length=20.0) is None
     assert at(data, "ssa", "mse-code", sigma_x=3.0, sigma_f=2.0, length=40.0) == 240
 
@@ -42,7 +42,7 @@ def test_what_is_infinite_or_lost_is_said(tmp_path):
         frame | {"length": 40.0, "metric": "mse-code", "value": math.nan},
     ]
     grid = Grid.of(rows, ["sigma_x", "sigma_f", "length"], **run.labels)
-    data = numbers.arrays(grid, Subject.of(run.spec, grid))
+    data = numbers.arrays(grid, ShownTask.of(run.spec, grid))
     assert data["values"]["softmax"]["mse-code"]["v"] == ["inf", None]
     assert data["lost"] == {"mse-code": [0]}
     assert [metric["name"] for metric in data["metrics"]] == ["mse-code"]
@@ -67,7 +67,7 @@ def test_of_a_history_only_what_is_drawn_is_handed_on():
 def test_seeds_in_other_cells_are_not_joined(tmp_path):
     run = made.store(tmp_path).run(made.spec_of("ssa"), 0)
     whole, part = made.grid_of(run), made.grid_of(run, drop=[(s, f, 20.0) for s in (1, 3, 10) for f in (1, 2, 10)])
-    grids = {seed: numbers.arrays(grid, Subject.of(run.spec, grid)) for seed, grid in enumerate((whole, part, whole))}
+    grids = {seed: numbers.arrays(grid, ShownTask.of(run.spec, grid)) for seed, grid in enumerate((whole, part, whole))}
     assert numbers.together(grids)["seeds"] == [0, 2]
 
 

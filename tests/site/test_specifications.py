@@ -2,7 +2,7 @@
 
 import pytest
 
-from icl_lab.evidence.layer import Layer
+from icl_lab.evidence.archive import Archive
 from icl_lab.runs.store import Store
 from icl_lab.site import specifications
 from tests.site import made
@@ -101,11 +101,11 @@ def test_evidence_and_ones_own_runs_both_count(tmp_path):
     other = made.store(tmp_path / "theirs")
     kept = made.finished(other, "ssa")
     made.measured(kept.swapped("ssmax:s=swap"), 0.5)
-    layer = Layer(tmp_path / "evidence")
+    archive = Archive(tmp_path / "evidence")
     names = ("spec.json", "env.json", "history.csv", "grid.csv")
     files = {path.relative_to(kept.folder).as_posix(): path for name in names for path in kept.folder.rglob(name)}
-    layer.put({kept.key: {name: path.read_bytes() for name, path in files.items()}})
-    store = Store(tmp_path / "results", layer)
+    archive.add({kept.key: {name: path.read_bytes() for name, path in files.items()}})
+    store = Store(tmp_path / "results", archive)
     made.finished(store, "softmax")
     found = read(store)
     assert {name: spec.seeds[0].state for name, spec in found.items()} == {

@@ -15,7 +15,7 @@ from icl_lab import files
 from icl_lab.errors import LabError
 from icl_lab.pipeline import sweep
 from icl_lab.runs import checkpoints, manifest, study_folder
-from icl_lab.runs import run as run_files
+from icl_lab.runs import run as run_module
 from icl_lab.runs.run import SPEC
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
@@ -105,7 +105,7 @@ def _full(arena: Arena, rng: random.Random) -> Iterator[Fault]:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 publish(path, data)
 
-            for module in (files, run_files, manifest, checkpoints):
+            for module in (files, run_module, manifest, checkpoints):
                 module.publish = full  # type: ignore[attr-defined]
 
         ended(apart(_study(arena, results, fill)))

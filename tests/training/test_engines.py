@@ -14,7 +14,7 @@ from icl_lab.errors import BadValue, LabError, Stopped
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import causal
 from icl_lab.rng import stream
-from icl_lab.runs.estimate import estimate
+from icl_lab.runs.estimate import training_seconds
 from icl_lab.runs.spec import resolve
 from icl_lab.training import engines
 from icl_lab.training.curriculum import Staircase
@@ -244,7 +244,7 @@ def test_graphs_are_refused_without_cuda():
     with pytest.raises(BadValue, match=r"train.engine=graph records CUDA graphs, and the device is cpu"):
         train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
     with pytest.raises(BadValue, match="CUDA graphs"):
-        estimate(spec, CPU)
+        training_seconds(spec, CPU)
     with pytest.raises(LabError, match="engine"):
         small("softmax", "train.engine=fast")
 

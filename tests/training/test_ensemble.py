@@ -26,7 +26,7 @@ from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.linear import Linear
 from icl_lab.training import lockstep
 from icl_lab.training.ensemble import Stack, advance, clip, optimizer
-from icl_lab.training.lockstep import Member
+from icl_lab.training.lockstep import StackedSeed
 from icl_lab.training.loop import Progress, train
 from icl_lab.training.optimizers import together
 
@@ -53,7 +53,7 @@ def model(spec, task, seed):
 
 
 def members(spec, task, seeds=SEEDS, keep=lambda progress: None):
-    return [Member(seed, model(spec, task, seed), Progress(), keep) for seed in seeds]
+    return [StackedSeed(seed, model(spec, task, seed), Progress(), keep) for seed in seeds]
 
 
 def same(one, other, tolerance):

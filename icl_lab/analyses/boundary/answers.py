@@ -8,9 +8,9 @@ import torch
 from icl_lab import markdown as md
 from icl_lab.analyses.frame import Found, Trained
 from icl_lab.grid import Grid
+from icl_lab.model.bound import exact_within_bound
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
-from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.tasks.base import Prompt, Task
 

@@ -26,7 +26,7 @@ LINE = 110  # characters
 def list_(what: str | None, results: Path, files: Path, long: bool) -> None:
     """Say what there is: tasks, normalizers, positions, presets, runs or experiments; without one, the names of all."""
     from icl_lab.cli import index, runs
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.archive import Archive
     from icl_lab.papers import experiment
     from icl_lab.runs.store import Store
 
@@ -39,12 +39,12 @@ def list_(what: str | None, results: Path, files: Path, long: bool) -> None:
     if what == "experiments":
         place = experiment.place(files)
         for name in experiment.names(place):
-            for line in experiment.card(name, experiment.load(name, place), Store(results, Layer.find())):
+            for line in experiment.card(name, experiment.load(name, place), Store(results, Archive.find())):
                 out(line)
         return
 
     if what == "runs":
-        for line in runs.listing(Store(results, Layer.find()), say, long):
+        for line in runs.listing(Store(results, Archive.find()), say, long):
             out(line)
         return
     for line in index.listing(what):
@@ -121,12 +121,12 @@ def doctor(results: Path) -> None:
 @results_option
 def card(places: tuple[Path, ...], beside: bool, results: Path) -> None:
     """Describe trained models: what each is, what it was measured to do, how to load it; RUN is a run's folder."""
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.archive import Archive
     from icl_lab.files import write
     from icl_lab.runs import card as cards
     from icl_lab.runs.store import Store
 
-    store = Store(results, Layer.find())
+    store = Store(results, Archive.find())
     for run in [store.at(place) for place in places]:
         text = cards.text(run)
         if beside:

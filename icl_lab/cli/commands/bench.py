@@ -46,7 +46,7 @@ def bench(
     import torch
 
     from icl_lab.bench import base, measure, table
-    from icl_lab.evidence.layer import own_studies
+    from icl_lab.evidence.archive import own_studies
     from icl_lab.runs import environment
 
     if threads is not None:

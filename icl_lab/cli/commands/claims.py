@@ -116,7 +116,7 @@ def claims(preset: str | None, every: bool, results: Path, files: Path, record: 
 
     Verdicts of the repository's runs are read from results/claims.csv; others are judged now.
     """
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.archive import Archive
     from icl_lab.files import write
     from icl_lab.papers import experiment, ledger, registration
     from icl_lab.papers import record as records
@@ -129,7 +129,7 @@ def claims(preset: str | None, every: bool, results: Path, files: Path, record: 
             if every
             else UnknownName("preset", preset, PRESETS)
         )
-    store, place = Store(results, Layer.find()), experiment.place(files)
+    store, place = Store(results, Archive.find()), experiment.place(files)
     if record:
         write(place / registration.NAME, registration.table(place).encode())
         out(f"wrote {place / registration.NAME}")
@@ -160,12 +160,12 @@ def claims(preset: str | None, every: bool, results: Path, files: Path, record: 
 def tradeoff(preset: str, task: str, results: Path) -> None:
     """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
     from icl_lab import tasks
-    from icl_lab.evidence.layer import Layer, own_studies
+    from icl_lab.evidence.archive import Archive, own_studies
     from icl_lab.papers import tradeoff as study
     from icl_lab.runs.store import Store
 
     task = tasks.canonical(task)
-    points = study.gather(Store(results, Layer.find()), preset, task)
+    points = study.gather(Store(results, Archive.find()), preset, task, say)
     folder = own_studies(results) / f"tradeoff-{preset}"
     text, files = study.publish(points, folder, preset, task, typed())
     tell(text, folder, files, "tradeoff.png")

@@ -15,7 +15,7 @@ from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, RunFailed, UnknownName
 
 if TYPE_CHECKING:
-    from icl_lab.evidence.layer import Kept, Layer
+    from icl_lab.evidence.archive import Archive, ArchivedRun
 
 
 @click.group()
@@ -26,21 +26,21 @@ def evidence() -> None:
 @evidence.command("list")
 @click.argument("which", default="")
 def list_(which: str) -> None:
-    """Name the runs of a task, rule or specification (all without WHICH), with what each takes here."""
-    layer = _layer()
-    for kept in _chosen(layer, which):
-        weights = ", weights" if "model.safetensors" in kept else ""
-        out(f"{kept.key:72} {len(kept.names):2} files{weights}, {layer.size(kept) / 1000:,.0f} kB")
+    """Name the runs of a task, rule or specification (all without WHICH)."""
+    archive = _archive()
+    for archived in _chosen(archive, which):
+        weights = ", weights" if "model.safetensors" in archived else ""
+        out(f"{archived.key:72} {len(archived.names):2} files{weights}")
 
 
 @evidence.command()
 def verify() -> None:
     """Read everything and compare it with its checksums; exit 1 with a line for each damaged file."""
-    layer = _layer()
-    runs, files, damages = layer.verify()
+    archive = _archive()
+    runs, files, damages = archive.verify()
     if damages:
         raise RunFailed("\nicl-lab: ".join(damages))
-    out(f"{layer.root}: {runs} runs, {files} files, every checksum is right.")
+    out(f"{archive.root}: {runs} runs, {files} files, every checksum is right.")
 
 
 @evidence.command()
@@ -51,11 +51,11 @@ def unpack(which: str, root: Path, force: bool) -> None:
     """Write runs of a task, rule or specification (all without WHICH) as ordinary folders, byte for byte."""
     from icl_lab.files import write
 
-    chosen = _chosen(_layer(), which)
+    chosen = _chosen(_archive(), which)
     new = dict[Path, bytes]()
-    for kept in chosen:
-        for name, data in kept.files().items():
-            path = root / "runs" / kept.key / name
+    for archived in chosen:
+        for name, data in archived.files().items():
+            path = root / "runs" / archived.key / name
             if not path.exists():
                 new[path] = data
             elif path.read_bytes() != data:
@@ -80,29 +80,29 @@ def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, f
     They become a new part beside the others. Errors of single prompts are kept where a claim reads them.
     """
     from icl_lab.cli.progress import say
-    from icl_lab.evidence.layer import PLACE, Layer
+    from icl_lab.evidence.archive import PLACE, Archive
     from icl_lab.papers.experiment import place as experiments
     from icl_lab.papers.quantities import claimed
-    from icl_lab.runs import deposit
+    from icl_lab.runs import archiving
     from icl_lab.runs.store import Store
 
-    store, layer = Store(results), Layer.find() or Layer(PLACE)
+    store, archive = Store(results), Archive.find() or Archive(PLACE)
     runs = [store.at(place) for place in places] or [
-        run for run in store.runs(say) if run.finished or deposit.tested(run, layer.run(run.key))
+        run for run in store.runs(say) if run.finished or archiving.tests_held_model(run, archive.run(run.key))
     ]
     # All are read and checked before the first is taken in.
     found, cells = {}, claimed(experiments(files), {run.spec.preset for run in runs})
     for run in runs:
-        held = None if replace and run.finished else layer.run(run.key)
-        found[run.key] = deposit.files(
+        held = None if replace and run.finished else archive.run(run.key)
+        found[run.key] = archiving.run_files(
             run, weights=weights, held=held, cells=lambda run: cells.get((run.spec.hash, run.swap), ())
         )
     if dry_run:
-        new = len(layer.news(found, replace=replace))
-        out(f"{len(found)} runs are whole; {new} of them would be new in {layer.root}, the others are there.")
+        new = len(archive.changed_by(found, replace=replace))
+        out(f"{len(found)} runs are whole; {new} of them would be new in {archive.root}, the others are there.")
         return
-    changed = layer.put(found, replace=replace)
-    out(f"{len(changed)} of {len(found)} runs are new in {layer.root}; the others were there.")
+    changed = archive.add(found, replace=replace)
+    out(f"{len(changed)} of {len(found)} runs are new in {archive.root}; the others were there.")
 
 
 @evidence.command("add-studies")
@@ -115,10 +115,10 @@ def add_studies(places: tuple[Path, ...], results: Path, replace: bool, dry_run:
 
     Numbers, tables and PNGs are kept, large tables compressed, under the same name in the repository's results.
     """
-    from icl_lab.runs import deposit_study
+    from icl_lab.runs import archiving
     from icl_lab.runs.study_folder import RECORD
 
-    home = _layer().root.parent
+    home = _archive().root.parent
     if results.resolve() == home.resolve():
         raise BadValue(f"{results} is where the repository keeps them; name other results with --results.")
     chosen = places or [path.parent for path in sorted(results.glob(f"experiments/*/{RECORD}"))]
@@ -126,13 +126,13 @@ def add_studies(places: tuple[Path, ...], results: Path, replace: bool, dry_run:
     if outside:
         raise BadValue(f"{', '.join(outside)}: not inside {results}; name its results folder with --results.")
     # All are read and checked before the first is taken in.
-    found = {home / place.relative_to(results): deposit_study.files(place) for place in chosen}
+    found = {home / place.relative_to(results): archiving.study_files(place) for place in chosen}
     if dry_run:
-        new = deposit_study.news(found, replace=replace)
+        new = archiving.changed_studies(found, replace=replace)
         named = f": {', '.join(map(str, new))}" if new else ""
         out(f"{len(found)} studies are whole; {len(new)} of them would be new in {home}{named}")
         return
-    changed = deposit_study.put(found, replace=replace)
+    changed = archiving.add_studies(found, replace=replace)
     out(f"{len(changed)} of {len(found)} studies are new in {home}; the others were there.")
     if changed:
         out(f"next: git add -f {shlex.join(map(str, changed))}")
@@ -143,7 +143,7 @@ def add_studies(places: tuple[Path, ...], results: Path, replace: bool, dry_run:
 @click.option("--only", default="", help="A word of the studies' names, e.g. needle.")
 def pages(root: Path, only: str) -> None:
     """Draw the repository's studies again, with the pages that git does not keep: report.html, attention.html."""
-    studies = _layer().root.parent
+    studies = _archive().root.parent
     made = {path.parent.relative_to(studies): _made_by(path) for path in sorted(studies.rglob("table.md"))}
     chosen = {name: words for name, words in made.items() if only in str(name) and _paged(studies / name, words)}
     for number, (name, words) in enumerate(chosen.items(), 1):
@@ -168,22 +168,22 @@ def _paged(study: Path, words: list[str]) -> bool:
     return bool(words) and (words[0] == "attention" or present(study / "comparison.csv") is not None)
 
 
-def _layer() -> "Layer":
-    from icl_lab.evidence.layer import PLACE, VARIABLE, Layer
+def _archive() -> "Archive":
+    from icl_lab.evidence.archive import PLACE, VARIABLE, Archive
 
-    layer = Layer.find()
-    if layer is None:
+    archive = Archive.find()
+    if archive is None:
         raise RunFailed(f"there is no evidence here: neither {PLACE} nor a folder named by {VARIABLE}.")
-    return layer
+    return archive
 
 
-def _chosen(layer: "Layer", which: str) -> list["Kept"]:
-    from icl_lab.evidence.layer import choose
+def _chosen(archive: "Archive", which: str) -> list["ArchivedRun"]:
+    from icl_lab.evidence.archive import choose
     from icl_lab.registry import filename
 
-    runs = list(layer.runs())
+    runs = list(archive.runs())
     chosen = choose(runs, filename(which))
     if which and not chosen:
-        tasks = {kept.key.split("/")[0] for kept in runs}
+        tasks = {archived.key.split("/")[0] for archived in runs}
         raise UnknownName("task, rule or specification in the evidence", which, tasks)
     return chosen

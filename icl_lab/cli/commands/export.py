@@ -27,11 +27,13 @@ def export(place: Path, kind: str, name: str, number: int, target: Path | None) 
     from icl_lab import tables
     from icl_lab.cli.output import out
     from icl_lab.files import write
+    from icl_lab.runs.verify import check_file
 
     there = tables.stored(place)
     chosen = name or ("table" if "table" in there else next(iter(there)))
     if chosen not in there:
         raise UnknownName("table", chosen, there, f"They are those of {place}.")
+    check_file(there[chosen])
     found = tables.read(there[chosen])
     if number > len(found):
         raise BadValue(f"{there[chosen]} holds {len(found)} tables, there is no number {number}.")

@@ -47,7 +47,7 @@ def league(
     from icl_lab import normalizers, tasks
     from icl_lab.comparison import league as numbers
     from icl_lab.comparison import league_pictures as pictures
-    from icl_lab.evidence.layer import own_studies
+    from icl_lab.evidence.archive import own_studies
     from icl_lab.runs import study_folder
 
     force = bool(where.pop("force"))

@@ -119,7 +119,7 @@ def prompted(**given: Any) -> None:
     contacted, and the key is neither stored nor shown. What is answered is never asked again: the same command goes on.
     """
     from icl_lab.cli.progress import Bar, say
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.archive import Archive
     from icl_lab.prompted.asking import Console, Limits, answer
     from icl_lab.prompted.record import Record
     from icl_lab.prompted.report import runs_of, written
@@ -134,7 +134,7 @@ def prompted(**given: Any) -> None:
     if given["dry_run"]:
         out(_plan(study, Record.read(path, study.identity), given))
         return
-    store = Store(results, Layer.find())
+    store = Store(results, Archive.find())
     # The trained runs that stand beside it are found before anything is asked.
     runs = {attn: runs_of(store, study.spec.task, attn, study.spec.preset) for attn in given["against"]}
     record_of = study_folder.StudyRecord.of("prompted", study.options, runs, typed())
@@ -144,8 +144,11 @@ def prompted(**given: Any) -> None:
     limits = Limits(given["max_requests"], given["max_tokens"], given["retries"], given["fail_fast"])
     stopping = catch_signals()
     with Record.read(path, study.identity) as record:
-        if taken := record.take(folder / "record.jsonl"):
-            say(f"{taken:,} answers are taken from {folder / 'record.jsonl'}.")
+        earlier = folder / "record.jsonl"
+        if earlier.exists():
+            study_folder.check_file(earlier)
+        if taken := record.take(earlier):
+            say(f"{taken:,} answers are taken from {earlier}.")
         questions = study.questions()
         expected = study.ask.short if study.ask.engine == "openai" else ""
         with ExitStack() as stack:

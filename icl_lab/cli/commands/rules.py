@@ -17,7 +17,7 @@ LENGTHS = Numbers(int, 1, 10**9)
 @results_option
 def functions(results: Path) -> None:
     """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
-    from icl_lab.evidence.layer import own_studies
+    from icl_lab.evidence.archive import own_studies
     from icl_lab.figures import rules
     from icl_lab.files import made, publish_folder
     from icl_lab.profiles import functions as analysis
@@ -57,7 +57,7 @@ def costs(
     import torch
 
     from icl_lab import normalizers
-    from icl_lab.evidence.layer import own_studies
+    from icl_lab.evidence.archive import own_studies
     from icl_lab.figures import rules
     from icl_lab.files import made, publish_folder
     from icl_lab.profiles import costs as analysis

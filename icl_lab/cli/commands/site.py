@@ -20,13 +20,13 @@ from icl_lab.launch.announce import duration
 @experiments_option
 def site(results: Path, place: Path | None, evidence: bool | None, force: bool, files: Path) -> None:
     """Show everything that is stored as pages that open from disk: claims with their numbers, studies, runs."""
-    from icl_lab.evidence.layer import Layer
+    from icl_lab.evidence.archive import Archive
     from icl_lab.papers import experiment
     from icl_lab.runs.store import Store
     from icl_lab.site import build
     from icl_lab.site import place as places
 
-    store = Store(results, None if evidence is False else Layer.find())
+    store = Store(results, None if evidence is False else Archive.find())
     known = experiment.place(files)
     target = place or Path("site")
     places.check(target, results, force)

@@ -106,8 +106,8 @@ def train(task: str, attns: tuple[str, ...], seeds: int, force: bool, dry_run: b
             say(f"failed: {title(run)} ({error})")
             failed += 1
             continue
-        if run.kept is not None:
-            out(f"trained already, in {run.kept.path}")
+        if run.copied:
+            out(f"trained already, in {run.files.path}")
             continue
         settled(run)
         draw_history(run)
@@ -128,7 +128,7 @@ def ablate(task: str, attns: tuple[str, ...], seeds: int, name: str, **where: An
     """Leave one part of the model out at a time: attention only, MLP only, no norm, a layer less; compare with all."""
     from icl_lab.comparison import ablations
     from icl_lab.comparison.gather import described, gather, publish
-    from icl_lab.evidence.layer import own_studies
+    from icl_lab.evidence.archive import own_studies
     from icl_lab.runs import study_folder
 
     order = Order.of(where)

@@ -18,7 +18,7 @@ from icl_lab.launch.announce import title
 if TYPE_CHECKING:
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
-    from icl_lab.runs.verify import Finding
+    from icl_lab.runs.verify import Verification
 
 
 @click.command()
@@ -72,7 +72,7 @@ def repair(
         raise RunFailed(f"{len(left)} of {len(damaged)} could not be made again from here, see above.")
 
 
-def _told(folder: Path) -> "list[Finding]":
+def _told(folder: Path) -> "list[Verification]":
     """Says what is in a folder and what of it is damaged, and returns that."""
     from icl_lab.runs.verify import everything, table
 
@@ -87,14 +87,14 @@ def _told(folder: Path) -> "list[Finding]":
     return damaged
 
 
-def _prepared(finding: "Finding", lab: "Lab") -> "list[Run]":
+def _prepared(finding: "Verification", lab: "Lab") -> "list[Run]":
     """Removes what is damaged of a run while no other process works on it; returns what has to be finished again."""
-    from icl_lab.runs import repair
+    from icl_lab.runs.verify import prepare_repair
 
     if finding.run is None:
         return []
     with finding.run.locked(lab.say, lab.stopping):
-        return repair.prepare(finding)
+        return prepare_repair(finding)
 
 
 def _root(folder: Path) -> Path:
@@ -102,7 +102,7 @@ def _root(folder: Path) -> Path:
     return next((place for place in (folder, *folder.absolute().parents) if (place / "runs").is_dir()), folder)
 
 
-def _studies(damaged: "list[Finding]", lab: "Lab") -> Iterator[str]:
+def _studies(damaged: "list[Verification]", lab: "Lab") -> Iterator[str]:
     """Builds the pages of comparisons again; yields why others were left."""
     for finding in damaged:
         if finding.kind != "study":

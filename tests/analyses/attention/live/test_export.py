@@ -12,7 +12,7 @@ from icl_lab import normalizers, tasks
 from icl_lab.analyses.attention import live
 from icl_lab.analyses.attention.live.export import Output, Weights
 from icl_lab.analyses.attention.live.graph import operators, pack, trace
-from icl_lab.evidence.layer import Layer
+from icl_lab.evidence.archive import Archive
 from icl_lab.normalizers.softmax import Softmax
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
@@ -96,7 +96,7 @@ def test_layers_share_a_graph_unless_their_constants_differ():
 def test_a_stored_model_is_as_torch_has_it(compute, true):
     """A trained model of the repository, with its own normalizer and with another."""
     root = Path(__file__).parents[4] / "results"
-    run = Store(root / "none", Layer(root / "evidence")).run(resolve("every:balance=half", "ssa", "lite"), 0)
+    run = Store(root / "none", Archive(root / "evidence")).run(resolve("every:balance=half", "ssa", "lite"), 0)
     model = run.spec.untrained(tasks.build("every:balance=half"), 0)
     run.load_model(model)
     model.eval()

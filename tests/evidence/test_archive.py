@@ -11,7 +11,7 @@ import pytest
 
 from icl_lab import pipeline as sweeping
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.evidence.layer import Layer, choose
+from icl_lab.evidence.archive import Archive, choose
 from icl_lab.grid import Grid
 from icl_lab.runs.store import Store
 
@@ -47,16 +47,16 @@ def own(trained, tmp_path):
 
 @pytest.fixture
 def evidence(tmp_path, monkeypatch):
-    """An empty layer of evidence that commands find."""
+    """An empty archive that commands find."""
     folder = tmp_path / "kept" / "evidence"
     folder.mkdir(parents=True)
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(folder))
-    return Layer(folder)
+    return Archive(folder)
 
 
 @pytest.fixture
 def held(own, evidence, run):
-    """The layer with the run in it, weights included."""
+    """The archive with the run in it, weights included."""
     code, out, _ = run("evidence", "add", "--results", str(own.folder.parents[4]), "--weights")
     assert (code, out.split()[0]) == (0, "1")
     return evidence
@@ -69,7 +69,7 @@ def everything(folder):
 @pytest.mark.slow
 def test_an_added_run_is_read_as_it_was(own, held, tmp_path):
     other = Store(tmp_path / "none", held).run(own.spec, 0)
-    assert other.kept is not None
+    assert other.copied
     assert other.finished
     assert other.trained
     assert other.grid().frame.equals(own.grid().frame)
@@ -80,7 +80,7 @@ def test_an_added_run_is_read_as_it_was(own, held, tmp_path):
     assert Store(tmp_path / "none", held).seeds(own.spec) == [0]
     assert [run.key for run in Store(tmp_path / "none", held).runs()] == [own.key]
     assert Store(tmp_path / "none", held).at(other.folder) == other
-    assert Store(tmp_path / "none").run(own.spec, 0).kept is None
+    assert Store(tmp_path / "none").run(own.spec, 0).copy is None
 
 
 def test_a_model_is_loaded_from_the_evidence_without_writing(own, held, lab, monkeypatch):
@@ -105,7 +105,7 @@ def test_missing_weights_are_trained_in_the_users_folder(own, evidence, run, lab
     assert not there.trained
     sweeping.load_or_train(there, other)
     assert there.trained
-    assert there.kept is None  # the run is the user's own from here on
+    assert not there.copied  # the run is the user's own from here on
     assert (there.folder / "model.safetensors").exists()
     assert everything(evidence.root) == before
 
@@ -154,7 +154,7 @@ def test_what_was_measured_with_the_very_model_that_is_taken_over_counts_on(own,
     assert there.finished
     assert not there.trained
     sweeping.load_or_train(there, dataclasses.replace(lab, store=Store(lab.store.root, evidence)))
-    assert there.kept is None  # the model is in the user's folder now
+    assert not there.copied  # the model is in the user's folder now
     assert [there.finished, there.swapped("softmax").finished] == [same, same]
     if same:
         assert there.grid().frame.equals(other.grid().frame)
@@ -182,7 +182,7 @@ def test_sweep_says_how_far_a_repeated_run_is(own, evidence, run, tmp_path):
     first = grid.frame["attn"].eq("ssa") & grid.frame["metric"].eq("mse-code")
     grid.frame.loc[first.idxmax(), "value"] *= 2
     files = {path.name: path.read_bytes() for path in own.folder.iterdir() if path.suffix == ".json"}
-    evidence.put({own.key: {**files, "grid.csv": grid.csv().encode()}})
+    evidence.add({own.key: {**files, "grid.csv": grid.csv().encode()}})
     code, out, _ = run("sweep", *NAMED)
     assert code == 0
     assert "farthest cell 50.0% apart (sigma_x 1, sigma_f 1, length 5)" in out
@@ -250,7 +250,7 @@ def test_another_run_of_the_same_seed_needs_replace(own, held, run):
     assert everything(held.root) == before
     assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
     kept = held.run(own.key)
-    assert b"another cpu" in kept.read("env.json")
+    assert b"another cpu" in kept.find("env.json")
     assert "model.safetensors" not in kept  # the old model is not that of the new run
 
 
@@ -301,7 +301,7 @@ def test_nor_does_a_grid_of_its_own_keep_a_test_of_the_very_model_out(own, evide
     assert set(after) == {*before, "swap-softmax/grid.csv", "swap-softmax/errors.safetensors"}
     assert {name: after[name] for name in before} == before
     assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
-    assert b"another one" in evidence.run(own.key).read("env.json")
+    assert b"another one" in evidence.run(own.key).find("env.json")
 
 
 def test_a_test_of_another_model_than_the_one_that_is_held_is_not_added(own, held, run, lab):
@@ -398,7 +398,7 @@ def test_a_damaged_part_is_named_and_refused(own, held, run, spoil, tmp_path):
     assert str(named) in err
     assert "Traceback" not in err
     with pytest.raises(RunFailed, match=re.escape(named.name)):
-        Store(tmp_path / "none", held).run(own.spec, 0).kept.files()
+        Store(tmp_path / "none", held).run(own.spec, 0).files.files()
 
 
 def test_a_foreign_part_is_named_and_not_read(own, held, run):
@@ -415,21 +415,21 @@ def test_a_foreign_part_is_named_and_not_read(own, held, run):
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("at", ["publish", "_write_index"])
 def test_an_interrupted_addition_leaves_nothing_behind(own, evidence, run, monkeypatch, reason, at):
-    from icl_lab.evidence import layer
-    from icl_lab.runs import deposit
+    from icl_lab.evidence import archive
+    from icl_lab.runs import archiving
 
-    files = {own.key: deposit.files(own, weights=False)}
+    files = {own.key: archiving.run_files(own, weights=False)}
     before = everything(evidence.root)
 
     def stop(*args):
         raise reason
 
     with monkeypatch.context() as patch:
-        patch.setattr(layer, at, stop)
+        patch.setattr(archive, at, stop)
         with pytest.raises((KeyboardInterrupt, RunFailed)):
-            evidence.put(files)
+            evidence.add(files)
     assert {path: data for path, data in everything(evidence.root).items() if path.name != ".lock"} == before
-    assert evidence.put(files) == [own.key]
+    assert evidence.add(files) == [own.key]
 
 
 def test_what_a_killed_addition_has_left_is_removed_by_the_next(own, held, run):
@@ -440,7 +440,7 @@ def test_what_a_killed_addition_has_left_is_removed_by_the_next(own, held, run):
         (held.root / left / ".adding").touch()
     assert run("evidence", "verify")[0] == 1
     other = own.key.replace("seed-0", "seed-7")
-    assert held.put({other: files}) == [other]
+    assert held.add({other: files}) == [other]
     assert run("evidence", "verify")[0] == 0
     assert len(held.parts) == 2
     assert not (held.root / "0002-deadbeef").exists()
@@ -449,10 +449,10 @@ def test_what_a_killed_addition_has_left_is_removed_by_the_next(own, held, run):
 def test_an_added_run_changes_no_part_that_is_there(own, held):
     (part,) = held.parts
     before = everything(held.root / part.name)
-    held.put({own.key.replace("seed-0", f"seed-{seed}"): held.run(own.key).files() for seed in (3, 4, 9)})
+    held.add({own.key.replace("seed-0", f"seed-{seed}"): held.run(own.key).files() for seed in (3, 4, 9)})
     assert everything(held.root / part.name) == before
     assert held.parts[1].runs == {own.key.rpartition("/")[0]: "3-4,9"}
-    assert held.seeds(own.key.rpartition("/")[0]) == ["seed-0", "seed-3", "seed-4", "seed-9"]
+    assert held.seeds(own.key.rpartition("/")[0]) == [0, 3, 4, 9]
 
 
 def test_of_several_runs_of_which_one_conflicts_none_is_added(own, held):
@@ -460,15 +460,15 @@ def test_of_several_runs_of_which_one_conflicts_none_is_added(own, held):
     other = own.key.replace("seed-0", "seed-1")
     before = everything(held.root)
     with pytest.raises(RunFailed, match=rf"{re.escape(own.key)} is in the evidence already with another env.json"):
-        held.put({other: files, own.key: files | {"env.json": b"{}"}})
+        held.add({other: files, own.key: files | {"env.json": b"{}"}})
     assert everything(held.root) == before
 
 
 def test_errors_are_kept_where_a_claim_reads_them(own, evidence):
-    from icl_lab.runs import deposit
+    from icl_lab.runs import archiving
 
     cell = {"sigma_x": 1.0, "sigma_f": 2.0, "length": 12.0}
-    evidence.put({own.key: deposit.files(own, weights=False, cells=lambda run: [cell])})
+    evidence.add({own.key: archiving.run_files(own, weights=False, cells=lambda run: [cell])})
     there = Store(own.folder.parents[5] / "none", evidence).run(own.spec, 0)
     kept = there.errors()
     assert kept.at(cell).equal(own.errors().at(cell))
@@ -488,7 +488,7 @@ def test_the_bound_of_a_run_is_kept_without_its_weights(own, evidence, run, tmp_
 
 def test_a_file_that_the_tables_cannot_say_is_kept_as_it_is(evidence):
     files = {"spec.json": b"{}", "grid.csv": b"task,attn\nlinear,ssa\n", "note.txt": b"\xff\x00"}
-    evidence.put({"linear/ssa/smoke-00000000/seed-0": files})
+    evidence.add({"linear/ssa/smoke-00000000/seed-0": files})
     assert evidence.run("linear/ssa/smoke-00000000/seed-0").files() == files
 
 
@@ -512,13 +512,13 @@ def test_evidence_is_chosen_by_task_rule_or_hash(own, held):
 def test_the_variable_names_the_evidence_or_none(tmp_path, monkeypatch):
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(tmp_path / "none"))
     with pytest.raises(BadValue, match="which is no folder"):
-        Layer.find()
+        Archive.find()
     monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
-    assert Layer.find() is None
+    assert Archive.find() is None
     monkeypatch.delenv("ICL_LAB_EVIDENCE")
     (tmp_path / "results" / "evidence").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert Layer.find() == Layer(Path("results/evidence"))
+    assert Archive.find() == Archive(Path("results/evidence"))
 
 
 def test_a_study_is_found_among_the_repositorys(evidence, tmp_path):
@@ -555,7 +555,7 @@ RUNS = [row for row in ORIGINALS if row[2].startswith("runs/")]
 
 @pytest.fixture(scope="module")
 def repository():
-    return Layer(ROOT / "results" / "evidence")
+    return Archive(ROOT / "results" / "evidence")
 
 
 @pytest.mark.slow
@@ -658,7 +658,7 @@ def test_a_changed_index_is_read_again(own, held):
 
 def test_verify_reads_the_disk_and_not_what_is_in_memory(own, held):
     held.run(own.key).files()
-    (held.folder_of(own.key) / "history.parquet").write_bytes(b"")
+    (held.run(own.key).path / "history.parquet").write_bytes(b"")
     assert "history.parquet is damaged" in held.verify()[2][0]
 
 

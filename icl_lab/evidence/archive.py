@@ -1,4 +1,4 @@
-"""The evidence: the repository's finished runs as Parquet tables, read where the user has none.
+"""Archive of the repository's finished runs as Parquet tables, read where the user has none.
 
     results/evidence/index.json          the parts, their runs, and a checksum of every file; sealed by its own
     results/evidence/<part>/             tables of some runs (see ``tables.py``), and weights of few
@@ -8,7 +8,6 @@ A part is never rewritten: runs that are added are a part of their own, named ``
 hold a run, the later one counts. A run is named as its folder is, ``<task>/<attn>/<preset>-<hash>/seed-<k>``.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -24,7 +23,7 @@ from filelock import FileLock
 
 import icl_lab
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import publish, write, writing
+from icl_lab.files import checkout_hint, publish, sha256, write, writing
 
 if TYPE_CHECKING:
     from icl_lab.evidence.tables import Tables
@@ -36,14 +35,14 @@ VARIABLE = "ICL_LAB_EVIDENCE"
 PLACE = Path("results") / "evidence"
 
 
-class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file of a part: its SHA-256, and the rows of a table."""
 
     sha256: str
     rows: int = 0
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ArchivePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One part: its folder, its runs (``<task>/<attn>/<preset>-<hash>`` -> seeds as ``0-2,5``), and its files.
 
     ``content`` is the SHA-256 over the checksums of all files of all runs: the same for the same runs, whatever version
@@ -53,46 +52,75 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     content: str
     runs: dict[str, str]
-    files: dict[str, File]
+    files: dict[str, PartFile]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """One run as the evidence holds it: the names of its files, relative to the run's folder, and their bytes."""
+class ArchivedRun:
+    """One run of the archive: its files by their names below the run's folder; it has none where it is not held."""
 
-    layer: "Layer"
+    archive: "Archive"
     key: str
+
+    @property
+    def path(self) -> Path:
+        """The folder of the part that holds the run; the archive's where none does."""
+        return self.archive.root / (self._part.name if self._part is not None else "")
 
     @property
     def names(self) -> frozenset[str]:
         """The files that are held."""
-        return self.layer.names(self.key)
-
-    @property
-    def path(self) -> Path:
-        """The folder of the part that holds the run."""
-        return self.layer.folder_of(self.key)
+        if (part := self._part) is None:
+            return frozenset()
+        return frozenset(name for name in (WEIGHTS, *_tables(self.archive.root, part).stamps(self.key)) if name in self)
 
     def __contains__(self, name: str) -> bool:
-        return name in self.names
+        if (part := self._part) is None:
+            return False
+        if name == WEIGHTS:
+            return _weights(self.key) in part.files
+        return name in _tables(self.archive.root, part).stamps(self.key)
 
-    def read(self, name: str) -> bytes:
-        """Returns a file of the run; raises ``RunFailed`` if it is damaged and ``KeyError`` if it is not there."""
-        return self.layer.read(self.key, name)
+    def find(self, name: str) -> bytes | None:
+        """Returns a file, checked against its checksum; None where it is not held."""
+        if (part := self._part) is None or name not in self:
+            return None
+        if name == WEIGHTS:
+            return _checked(self.path / _weights(self.key), part.files[_weights(self.key)])
+        return _tables(self.archive.root, part).read(self.key, name)
+
+    def checksum(self, name: str) -> str | None:
+        """Returns the SHA-256 that a file has once it is put together; None where it is not held."""
+        if (part := self._part) is None or name not in self:
+            return None
+        if name == WEIGHTS:
+            return part.files[_weights(self.key)].sha256
+        return _tables(self.archive.root, part).stamps(self.key)[name][1]
 
     def files(self) -> dict[str, bytes]:
         """Returns every file of the run."""
-        return {name: self.read(name) for name in sorted(self.names)}
+        return {name: data for name in sorted(self.names) if (data := self.find(name)) is not None}
+
+    def siblings(self) -> "list[ArchivedRun]":
+        """Returns the runs of the same task, normalizer and seed."""
+        task, normalizer, _, seed = self.key.split("/")
+        specs = sorted(_index(self.archive.root).specs)
+        same = (self.archive.run(f"{spec}/{seed}") for spec in specs if spec.startswith(f"{task}/{normalizer}/"))
+        return [run for run in same if run is not None]
+
+    @property
+    def _part(self) -> ArchivePart | None:
+        return _index(self.archive.root).holders.get(self.key)
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A folder of evidence."""
+class Archive:
+    """A folder of archived runs."""
 
     root: Path
 
     @classmethod
-    def find(cls) -> "Layer | None":
+    def find(cls) -> "Archive | None":
         """Returns the evidence that is there: of ``ICL_LAB_EVIDENCE``, of this folder, or of the package's checkout.
 
         None where there is none, as beside an installed package, or where the variable is empty. Raises ``BadValue``
@@ -107,60 +135,24 @@ class Layer:
         return next((cls(path) for path in here if path.is_dir()), None)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[ArchivePart, ...]:
         """The parts that the index names, in the order in which they were added.
 
         Raises ``RunFailed`` where the index is missing beside parts, damaged or edited.
         """
         return _index(self.root).parts
 
-    def folder_of(self, key: str) -> Path:
-        """Returns the folder of the part that holds a run; of one that is not held, the root."""
-        part = _index(self.root).holders.get(key)
-        return self.root / part.name if part is not None else self.root
-
-    def run(self, key: str) -> Kept | None:
+    def run(self, key: str) -> ArchivedRun | None:
         """Returns a run; None where it is not held."""
-        return Kept(self, key) if key in _index(self.root).holders else None
+        return ArchivedRun(self, key) if key in _index(self.root).holders else None
 
-    def seeds(self, spec: str) -> list[str]:
-        """Returns the names ``seed-<k>`` that are held of ``<task>/<rule>/<preset>-<hash>``."""
-        return [f"seed-{seed}" for seed in sorted(_index(self.root).specs.get(spec, ()))]
+    def seeds(self, spec: str) -> list[int]:
+        """Returns the seeds that are held of ``<task>/<attn>/<preset>-<hash>``, in order."""
+        return sorted(_index(self.root).specs.get(spec, ()))
 
-    def siblings(self, key: str) -> list[Kept]:
-        """Returns the runs of the same task, rule and seed as a run's key."""
-        task, rule, _, seed = key.split("/")
-        specs = (spec for spec in _index(self.root).specs if spec.startswith(f"{task}/{rule}/"))
-        return [kept for spec in sorted(specs) if (kept := self.run(f"{spec}/{seed}")) is not None]
-
-    def runs(self) -> Iterator[Kept]:
+    def runs(self) -> Iterator[ArchivedRun]:
         """Yields every run, ordered ``by_number``."""
-        yield from (Kept(self, key) for key in sorted(_index(self.root).holders, key=by_number))
-
-    def names(self, key: str) -> frozenset[str]:
-        """Returns the names of the files that are held of a run."""
-        part = _index(self.root).holders[key]
-        weights = {WEIGHTS} if _weights(key) in part.files else set()
-        return frozenset(weights | set(_tables(self.root, part).stamps(key)))
-
-    def read(self, key: str, name: str) -> bytes:
-        """Returns one file of a run, checked against its size and checksum."""
-        part = _index(self.root).holders[key]
-        if name != WEIGHTS:
-            return _tables(self.root, part).read(key, name)
-        return _checked(self.root / part.name / _weights(key), part.files[_weights(key)])
-
-    def stamp(self, key: str, name: str) -> tuple[int, str]:
-        """Returns the size and the SHA-256 that a file of a run has once it is put together."""
-        part = _index(self.root).holders[key]
-        if name == WEIGHTS:
-            return (self.root / part.name / _weights(key)).stat().st_size, part.files[_weights(key)].sha256
-        return _tables(self.root, part).stamps(key)[name]
-
-    def size(self, kept: Kept) -> int:
-        """Returns the bytes that a run takes: its share of the rows of each table, and its weights."""
-        part = _index(self.root).holders[kept.key]
-        return _tables(self.root, part).size(kept.key) + (self.stamp(kept.key, WEIGHTS)[0] if WEIGHTS in kept else 0)
+        yield from (ArchivedRun(self, key) for key in sorted(_index(self.root).holders, key=by_number))
 
     def verify(self) -> tuple[int, int, list[str]]:
         """Reads everything; returns the number of runs and files that are whole, and a line for each damage."""
@@ -188,32 +180,31 @@ class Layer:
                 damages.append(str(damage))
         return runs, files, damages
 
-    def put(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False, name: str = "") -> list[str]:
-        """Takes runs in, by key and then by file, as a new part; returns the keys that changed anything.
+    def add(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
+        """Adds runs, by key and then by file, as a new part; returns the keys that changed anything.
 
         A file that is there with the same content changes nothing. With ``replace`` a run that is held counts no more.
-        Raises ``RunFailed`` before anything is written where a run is held with other content. ``name`` is that of the
-        part, its number and checksum unless said.
+        Raises ``RunFailed`` before anything is written where a run is held with other content.
         """
         if not os.access(self.root if self.root.exists() else self.root.parent, os.W_OK):
             raise RunFailed(f"{self.root} cannot be written.")
         self.root.mkdir(parents=True, exist_ok=True)
         with FileLock(self.root / LOCK):
             self._remove_unfinished()
-            changed = self.news(runs, replace=replace)
+            changed = self.changed_by(runs, replace=replace)
             if changed:
-                held = {key: {} if replace else self._files(key) for key in changed}
-                self._add({key: {**held[key], **runs[key]} for key in changed}, name)
+                held = {key: {} if replace else ArchivedRun(self, key).files() for key in changed}
+                self._write_part({key: {**held[key], **runs[key]} for key in changed})
         return changed
 
-    def news(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
-        """Returns the keys of runs that ``put`` would take in.
+    def changed_by(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
+        """Returns the keys of runs that ``add`` would write.
 
         Raises ``RunFailed`` with all that are held with other content.
         """
         from icl_lab.evidence.tables import adds, agree
 
-        held = {key: self._files(key) for key in runs}
+        held = {key: ArchivedRun(self, key).files() for key in runs}
         other = {
             key: [name for name in sorted(set(files) & set(held[key])) if not agree(name, held[key][name], files[name])]
             for key, files in runs.items()
@@ -227,22 +218,18 @@ class Layer:
             if other[key] or any(name not in held[key] or adds(name, held[key][name], files[name]) for name in files)
         ]
 
-    def _files(self, key: str) -> dict[str, bytes]:
-        kept = self.run(key)
-        return {} if kept is None else kept.files()
-
-    def _add(self, runs: Mapping[str, Mapping[str, bytes]], name: str) -> None:
+    def _write_part(self, runs: Mapping[str, Mapping[str, bytes]]) -> None:
         """Writes a part beside its place, moves it there and names it in the index, in this order."""
         from icl_lab.evidence.tables import content_of, encoded, rows_of
 
         weights = {_weights(key): files[WEIGHTS] for key, files in runs.items() if WEIGHTS in files}
         tabled = {key: {n: d for n, d in files.items() if n != WEIGHTS} for key, files in runs.items()}
         before, content, files = self.parts, content_of(tabled), encoded(tabled) | weights
-        part = Part(
-            name or f"{len(before) + 1:04d}-{content[:8]}",
+        part = ArchivePart(
+            f"{len(before) + 1:04d}-{content[:8]}",
             content,
             _seeds_of(runs),
-            {each: File(sha256(data), rows_of(each, data)) for each, data in files.items()},
+            {each: PartFile(sha256(data), rows_of(each, data)) for each, data in files.items()},
         )
         if (self.root / part.name).exists():
             raise RunFailed(f"{self.root / part.name} is there already, and {INDEX} does not name it; move it away.")
@@ -284,8 +271,8 @@ class Layer:
 class _Index:
     """The index as it was read: parts, the part that holds each run, and the seeds of each specification."""
 
-    parts: tuple[Part, ...]
-    holders: dict[str, Part]
+    parts: tuple[ArchivePart, ...]
+    holders: dict[str, ArchivePart]
     specs: dict[str, set[int]]
 
 
@@ -295,7 +282,7 @@ def _index(root: Path) -> _Index:
         state = path.stat()
     except FileNotFoundError:
         if any(not (path.parent / ADDING).exists() for path in root.glob("*/*.parquet")):
-            raise RunFailed(f"{path} is missing; {way_out(path)}") from None
+            raise RunFailed(f"{path} is missing; {checkout_hint(path)}") from None
         return _Index((), {}, {})
     except OSError as error:
         raise RunFailed(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -306,13 +293,13 @@ def _index(root: Path) -> _Index:
 def _read_index(path: Path, *state: int) -> _Index:
     try:
         fields = json.loads(path.read_bytes())
-        parts = msgspec.convert(fields["parts"], tuple[Part, ...])
+        parts = msgspec.convert(fields["parts"], tuple[ArchivePart, ...])
         sound = fields["seal"] == _seal(parts)
     except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
         sound, parts = False, ()
     if not sound:
-        raise RunFailed(f"{path} is damaged or edited; {way_out(path)}")
-    holders, specs = dict[str, Part](), dict[str, set[int]]()
+        raise RunFailed(f"{path} is damaged or edited; {checkout_hint(path)}")
+    holders, specs = dict[str, ArchivePart](), dict[str, set[int]]()
     for part in parts:
         for spec, text in part.runs.items():
             seeds = _expanded(text)
@@ -321,12 +308,12 @@ def _read_index(path: Path, *state: int) -> _Index:
     return _Index(parts, holders, specs)
 
 
-def _write_index(root: Path, parts: list[Part]) -> None:
+def _write_index(root: Path, parts: list[ArchivePart]) -> None:
     fields: dict[str, Any] = {"parts": msgspec.to_builtins(parts), "seal": _seal(parts)}
     write(root / INDEX, (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode())
 
 
-def _seal(parts: Iterable[Part]) -> str:
+def _seal(parts: Iterable[ArchivePart]) -> str:
     return sha256(json.dumps(msgspec.to_builtins(list(parts)), sort_keys=True).encode())
 
 
@@ -355,27 +342,21 @@ def _expanded(text: str) -> list[int]:
 
 
 def _weights(key: str) -> str:
-    """Name of the weights of a run inside its part."""
     return f"weights/{key}.safetensors"
 
 
-def _checked(path: Path, file: File) -> bytes:
+def _checked(path: Path, file: PartFile) -> bytes:
     """Returns a file of a part; raises ``RunFailed`` where it is missing or has another checksum."""
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise RunFailed(f"{path} cannot be read: {error.strerror or error}; {way_out(path)}") from error
+        raise RunFailed(f"{path} cannot be read: {error.strerror or error}; {checkout_hint(path)}") from error
     if sha256(data) != file.sha256:
-        raise RunFailed(f"{path} is damaged (it has another checksum); {way_out(path)}")
+        raise RunFailed(f"{path} is damaged (it has another checksum); {checkout_hint(path)}")
     return data
 
 
-def way_out(path: Path) -> str:
-    """Says how a damaged part comes back."""
-    return f"take it from the repository again: git checkout {path}"
-
-
-def _tables(root: Path, part: Part) -> "Tables":
+def _tables(root: Path, part: ArchivePart) -> "Tables":
     """Tables of a part, each read once a process: what was read has the checksum that the index names."""
     return _read_tables(root, part.name, part.content)
 
@@ -386,11 +367,6 @@ def _read_tables(root: Path, name: str, content: str) -> "Tables":
 
     part = next(part for part in _index(root).parts if part.name == name)
     return Tables(root / name, lambda file: _checked(root / name / file, part.files[file]))
-
-
-def sha256(data: bytes) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def own_studies(results: Path) -> Path:
@@ -408,11 +384,11 @@ def by_number(folder: str) -> tuple[list[str], int, str]:
     return above, int(number) if number.isdecimal() else 0, seed
 
 
-def choose(runs: Iterable[Kept], which: str) -> list[Kept]:
-    """Returns the runs of a task, a rule or a specification's hash, as in the names of folders; all for no word."""
-    return [kept for kept in runs if not which or which in _words(kept.key)]
+def choose(runs: Iterable[ArchivedRun], which: str) -> list[ArchivedRun]:
+    """Returns the runs of a task, a normalizer or a specification's hash, as folders are named; all for no word."""
+    return [run for run in runs if not which or which in _words(run.key)]
 
 
 def _words(key: str) -> set[str]:
-    task, rule, spec, _ = key.split("/")
-    return {task, rule, spec, spec.rpartition("-")[2], key, f"{task}/{rule}"}
+    task, normalizer, spec, _ = key.split("/")
+    return {task, normalizer, spec, spec.rpartition("-")[2], key, f"{task}/{normalizer}"}

@@ -12,7 +12,7 @@ from icl_lab.runs.summary import left_out, training_cell
 
 
 @dataclass(frozen=True)
-class Subject:
+class ShownTask:
     """A task as the pages see it; of a task that is not here, what its grid says by itself."""
 
     headline: str
@@ -27,7 +27,7 @@ class Subject:
     left_out: str = ""  # which training conditions the grid leaves out
 
     @classmethod
-    def of(cls, spec: RunSpec, grid: Grid) -> "Subject":
+    def of(cls, spec: RunSpec, grid: Grid) -> "ShownTask":
         """Returns the task of a finished run."""
         axes, metrics = grid.axes, [str(metric) for metric in grid.values("metric")]
         first, last = axes[0], axes[-1]

@@ -1,0 +1,122 @@
+"""Stored files of a run, read by name and checked: those of a folder by its manifest, or a copy kept elsewhere.
+
+Weights are stored as safetensors, the history of a training as CSV.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from safetensors.torch import save
+
+from icl_lab.errors import RunFailed
+from icl_lab.files import sha256
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.runs import manifest
+from icl_lab.runs.manifest import WAY_OUT
+
+
+class RunFiles(Protocol):
+    """Files of one run by their names below its folder, such as ``grid.csv`` or ``swap-ssa/grid.csv``."""
+
+    @property
+    def path(self) -> Path:
+        """The folder that they lie in."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The files that are there."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def find(self, name: str) -> bytes | None:
+        """Returns a file, None where the run was written without it; ``RunFailed`` where it is not as written."""
+
+    def checksum(self, name: str) -> str | None:
+        """Returns the SHA-256 of a file; None where it is not there."""
+
+    def siblings(self) -> Iterable["RunFiles"]:
+        """Returns the files of the runs of the same task, normalizer and seed."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Files of a run's folder, each held against the manifest that lies beside it."""
+
+    path: Path
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The files that are there, of tests with other normalizers too, but for hidden ones."""
+        files = (path for pattern in ("*", "swap-*/*") for path in self.path.glob(pattern) if path.is_file())
+        return frozenset(path.relative_to(self.path).as_posix() for path in files if path.name[0] != ".")
+
+    def __contains__(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def find(self, name: str) -> bytes | None:
+        """Returns a file that is as the manifest says; None where the run was written without it."""
+        data = self._bytes(name)
+        manifest.check(self.path / name, data)
+        return data
+
+    def checksum(self, name: str) -> str | None:
+        """Returns the SHA-256 of a file as it stands; None where it is not there."""
+        data = self._bytes(name)
+        return None if data is None else sha256(data)
+
+    def siblings(self) -> "list[RunFolder]":
+        """Returns the folders of the same task, normalizer and seed."""
+        found = self.path.parent.parent.glob(f"*/{self.path.name}/spec.json")
+        return [RunFolder(path.parent) for path in sorted(found)]
+
+    def _bytes(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:  # another user's file, or a folder in its place
+            raise unreadable(self.path / name, error) from error
+
+
+def read(files: RunFiles, name: str) -> bytes:
+    """Returns a file of a run as it was written; raises ``RunFailed`` where it is missing, damaged or edited."""
+    data = files.find(name)
+    if data is None:
+        raise RunFailed(f"{files.path / name} is missing; {WAY_OUT}.")
+    return data
+
+
+def unreadable(path: Path, error: OSError) -> RunFailed:
+    """Returns the complaint about a file of a run that cannot be read."""
+    return RunFailed(f"{path} cannot be read: {error.strerror or error}; {WAY_OUT}.")
+
+
+def encode_weights(model: GPT2) -> bytes:
+    """Weights as ``safetensors.torch.save_model`` writes them, a parameter that layers share once; without a disk."""
+    state, names = model.state_dict(keep_vars=True), dict[int, list[str]]()
+    for name, parameter in state.items():
+        names.setdefault(id(parameter), []).append(name)
+    groups = [sorted(group) for group in names.values()]
+    shared = {other: first for first, *others in groups for other in others}
+    return save({first: state[first].detach().contiguous() for first, *_ in groups}, metadata=shared or None)
+
+
+def encode_history(rows: Sequence[Mapping[str, float]]) -> bytes:
+    """Rows as CSV, with a column for every name that one of them has."""
+    text = io.StringIO()
+    # A normalizer that was swapped in on the way has parameters of its own.
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def decode_history(data: bytes) -> list[dict[str, float]]:
+    """Returns the rows of ``history.csv``."""
+    rows = csv.DictReader(data.decode().splitlines())
+    return [{key: float(value) for key, value in row.items() if value} for row in rows]
