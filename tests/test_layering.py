@@ -32,7 +32,7 @@ FLOORS = (
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
 BASES = {
-    "tasks": {"base", "declared", "drawing", "estimators", "prompt", "spoken", "symbols"},
+    "tasks": {"base", "capabilities", "declared", "drawing", "estimators", "prompt", "symbols", "wording"},
     "normalizers": {"base", "starts"},
     "analyses": {"asking", "frame", "observe", "options", "page", "stretch"},
 }

@@ -28,6 +28,7 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Task
+from icl_lab.tasks.capabilities import Stretchable
 
 ROUNDING = 1e-6  # what a prediction may differ by because a sum was rounded otherwise
 WORDS = {
@@ -46,8 +47,9 @@ class Deviant(Analysis):
 
     Everything else is as in training. A standard normal number times the factor is one drawn with that standard
     deviation. All factors share their prompts, so that factor 1 is the undisturbed prompt. The metrics are those of
-    ``Task.disturbed``; ``recovery`` is the number of examples after the last deviant until the mean error is within
-    twice the undisturbed one, and stays there (NaN: not within the prompt). ``prompts``: the metrics of each prompt.
+    ``Stretchable.disturbed``; ``recovery`` is the number of examples after the last deviant until the mean error is
+    within twice the undisturbed one, and stays there (NaN: not within the prompt). ``prompts``: the metrics of each
+    prompt.
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -69,9 +71,7 @@ class Deviant(Analysis):
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` on a task without numbers, an index outside the prompt, and a factor that is not > 0."""
         check_factors(self.factors)
-        task = tasks.build(spec.task)
-        if not task.deviants:
-            raise BadValue(f"{spec.task} knows no deviant: its tokens are not numbers to be stretched.")
+        task = tasks.require(tasks.build(spec.task), Stretchable)
         length = int(training_cell(task, spec)["length"])
         require(len(self.position) > 0, "a deviant stands at one index or more", "none")
         for index in self.position:
@@ -88,7 +88,7 @@ class Deviant(Analysis):
 
     def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
         """Puts the deviant before the model and, once, before the references."""
-        suite, at = trained.task.balanced, self.position
+        suite, at = tasks.require(trained.task.balanced, Stretchable), self.position
         undisturbed = trained.prompts(self.prompts, trained.task.training | {"length": trained.cell["length"]})
         cells: list[Row] = []
         positions: list[Row] = []

@@ -130,6 +130,7 @@ class Analysis(ABC):
     grids: ClassVar[Mapping[str, Sequence[str]]]  # each grid that it makes (a CSV file) -> the axes of the grid
     title: ClassVar[str]  # of its figures and its page, after task and preset
     usual_rules: ClassVar[Sequence[str]] = ()  # asked where the command names none
+    usual_task: ClassVar[str] = ""  # asked where the command names none; empty: that of all commands
     most: ClassVar[int | None] = None  # runs that it takes at most
     reads_grids: ClassVar[bool] = False  # whether the runs have to be tested as well as trained
     reads_models: ClassVar[bool] = True  # False: a model is loaded, or trained, only where it is asked for

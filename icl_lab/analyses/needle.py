@@ -25,10 +25,10 @@ from icl_lab.figures import ranks
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.rng import stream
-from icl_lab.runs.measure import TEST_SEED, TestSpec, draw, judged
+from icl_lab.runs.measure import TestSpec, draw, judged
 from icl_lab.runs.spec import RunSpec, change, check
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.capabilities import Retrieval
 from icl_lab.training.curriculum import LONGEST
 
 TOP = 25  # heads that are shown, as in Figure 7 of arXiv 2501.19399
@@ -49,6 +49,7 @@ class Needle(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"heads": ("length", "layer", "head"), "trials": ("length", "trial")}
     title: ClassVar[str] = "attention to the needle"
+    usual_task: ClassVar[str] = "needle"
 
     length: int | None = option(None, "Tokens of a prompt.  [default: 8 training lengths]", least=1, most=LONGEST)
     trials: int = option(100, "Prompts.", least=2, most=100_000, names=("prompts",))
@@ -67,8 +68,7 @@ class Needle(Analysis):
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` without a needle or without heads, and where one does not fit into the length."""
-        task = tasks.build(spec.task)
-        task.value_places(task.sample(stream(TEST_SEED, "needle"), 1, max(task.least, 8)))
+        task = tasks.require(tasks.build(spec.task), Retrieval)
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to score.")
         length = self.tokens(spec)
@@ -80,7 +80,7 @@ class Needle(Analysis):
         """Lets the model look for needles at any depth, in prompts that all models share."""
         length = self.tokens(trained.spec)
         prompt = trained.prompts(self.trials, {"length": length}).take(self.trials)
-        scores, outcomes = retrieve(trained.model, trained.task, prompt, trained.lab.device)
+        scores, outcomes = retrieve(trained.model, tasks.require(trained.task, Retrieval), prompt, trained.lab.device)
         means, errors = scores.mean(0), scores.std(0) / len(scores) ** 0.5
         heads: list[Row] = [
             {"length": length, "layer": layer, "head": head, "metric": "needle-score"}
@@ -191,7 +191,7 @@ class Needle(Analysis):
         return Grid(heads.frame.sort_values("value").tail(1))
 
 
-def retrieve(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
+def retrieve(model: GPT2, task: Retrieval, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
     """Returns the needle score of every head (b l h), and outcomes (b): 0 wrong, 1 the first symbol only, 2 all right.
 
     Signed weights count by their size.

@@ -16,7 +16,7 @@ from icl_lab import markdown as md
 from icl_lab import published
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Found, Row, Trained
-from icl_lab.comparison.clip import clip_errors
+from icl_lab.comparison.clip import clip_errors, clip_targets
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads
 from icl_lab.runs.measure import TestSpec, draw
@@ -147,7 +147,7 @@ def _cells() -> Iterator[tuple[str, float, float]]:
 def _targets(task: Task, test: TestSpec, points: int, sigma: float) -> np.ndarray:
     """True answers behind a published error."""
     prompt = draw(task, POINTS, test, {task.summary.axis: sigma}).first(task.tokens(points))
-    return np.asarray(task.clip_targets(prompt).numpy())
+    return clip_targets(task, prompt)
 
 
 def _stored(trained: Trained) -> Iterator[dict[str, Any]]:

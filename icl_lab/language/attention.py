@@ -15,7 +15,7 @@ from icl_lab.analyses.attention.window import CELLS, Window, chosen
 from icl_lab.errors import BadValue
 from icl_lab.language.model import LanguageModel
 from icl_lab.normalizers.base import Normalizer, extra, scores, upcast
-from icl_lab.tasks.base import Answer, Mark, Prompt
+from icl_lab.tasks.base import Mark, Prompt, ScoredAnswer
 
 MOST = 2  # models side by side on a page
 See = Callable[[int, Tensor, Tensor], object]  # a layer from 0, its weights and scores (b h t t)
@@ -59,7 +59,7 @@ def shown(language: LanguageModel, attn: str, reads: Asked, shows: Window) -> tu
     nats = F.cross_entropy(logits[:-1], reads.prompt.tokens[0, 1:], reduction="none").tolist()
     said = [language.tokenizer.decode([token]) for token in logits.argmax(1).tolist()]
     true = [mark.text for mark in marks(language, reads)]
-    answers = [Answer(t, spelled(said[t]), true[t + 1], nats[t]) for t in range(reads.length - 1)]
+    answers = [ScoredAnswer(t, spelled(said[t]), true[t + 1], nats[t]) for t in range(reads.length - 1)]
     card = [("model", language.name), ("rule", attn)]
     made = Shown(attn, attn, 0, card, _learned(language), answers)
     return made, Maps(weights, torch.zeros_like(weights), each, torch.zeros(1, reads.length, 1))

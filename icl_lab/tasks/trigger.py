@@ -10,6 +10,7 @@ from torch import Tensor
 from icl_lab.errors import BadValue
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
+from icl_lab.tasks.wording import number_words
 
 BEFORE = 2  # tokens before the first that can be the trigger: the first token, and one number
 
@@ -124,7 +125,7 @@ class Trigger(Task):
         return found
 
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
-        return plain(outputs[0, t, 0].item()), plain(prompt.targets[0, t].item())
+        return number_words(outputs, prompt, t)
 
 
 def _triggered(prompt: Prompt) -> Tensor:

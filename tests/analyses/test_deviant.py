@@ -110,7 +110,7 @@ def test_sign_of_the_largest_is_fooled_only_against_the_truth(tiny, untrained):
         ("linear", {"position": (11,)}, "index from 0 to 10, so that answers follow; got 11"),
         ("linear", {"position": (0, 99)}, "index from 0 to 10, so that answers follow; got 99"),
         ("linear", {"position": ()}, "one index or more, got none"),
-        ("needle", {}, "needle knows no deviant"),
+        ("needle", {}, "needle has no number that can be stretched"),
         ("linear", {"factors": (1.0, math.nan)}, "finite.*, got nan"),
         ("linear", {"factors": (-math.inf,)}, "finite.*, got -inf"),
         ("linear", {"factors": (0.0,)}, "a factor must be finite and > 0, got 0"),

@@ -163,7 +163,7 @@ def test_table_and_figure_of_finished_runs(runs, lab):
 @pytest.mark.parametrize(
     ("choice", "options", "message"),
     [
-        ("linear", {}, "linear has no answer to a single number; take every or some"),
+        ("linear", {}, "linear has no answer to a single number; tasks that have: every, some"),
         ("needle", {}, "needle has no answer to a single number"),
         ("every", {"position": 99}, "at an index from 0 to 39, got 99"),
         ("every", {"factors": (10.0, math.nan)}, "finite.*, got nan"),

@@ -259,7 +259,7 @@ def test_factors_below_1_are_patched_and_shown(runs, lab):
 @pytest.mark.parametrize(
     ("choice", "settings", "options", "message"),
     [
-        ("needle", (), {}, "needle has no number to be stretched"),
+        ("needle", (), {}, "needle has no number that can be stretched"),
         ("linear", ("model.attention=no",), {}, "a model without attention has no heads to saturate"),
         ("linear", (), {"position": 40}, r"at an index from 0 to 39, or at -1 \(the query\), got 40"),
         ("linear", (), {"position": -2}, r"or at -1 \(the query\), got -2"),

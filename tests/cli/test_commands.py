@@ -433,7 +433,7 @@ EVERY = ["--task", "every", "--attn", "softmax"]
     ("words", "said"),
     [
         (["boundary"], "name the models: --task and --attn, or --run"),
-        (["boundary", "--task", "every", "--attn", "ssa"], "boundary values are those of lines: every has"),
+        (["boundary", "--task", "every", "--attn", "ssa"], "every has no prompts of y = a x + b"),
         (["boundary", "--attn", "ssa", "--slopes", "1,steep"], "'1,steep' is not a list of numbers"),
         (["boundary", "--attn", "ssa", "--slopes", "0"], "a slope must not be 0"),
         (["boundary", "--attn", "ssa", "--slopes", "nan"], "'nan' is not a list of numbers"),
@@ -453,7 +453,10 @@ EVERY = ["--task", "every", "--attn", "softmax"]
         (["attention", "--task", "linear", "--attn", "softmax", "--prompt", "1e30,1e30"], "as large as 1e+30"),
         ([*FIGURE_2, *EVERY, "--set", "model.attention=no"], "softmax is a model without attention"),
         ([*FIGURE_2, *EVERY, "--function", "1,0"], "every has no function to choose"),
-        ([*FIGURE_2, "--task", "needle", "--attn", "softmax"], "reads no list of numbers; take random"),
+        (
+            [*FIGURE_2, "--task", "needle", "--attn", "softmax"],
+            "needle has no prompt of typed numbers, only random ones such as random",
+        ),
         ([*FIGURE_2, "--run", "nowhere/seed-0"], "nowhere/seed-0"),
         (["needle"], "name the models: --task and --attn, or --run"),
         (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),

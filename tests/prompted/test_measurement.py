@@ -8,7 +8,8 @@ from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.prompted import measurement
 from icl_lab.prompted.record import Record, Reply
-from icl_lab.prompted.study import Ask, Study, spoken
+from icl_lab.prompted.speech import spoken
+from icl_lab.prompted.study import Ask, Study
 from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, measure
 

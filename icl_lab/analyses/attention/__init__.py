@@ -23,7 +23,9 @@ from icl_lab.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.capabilities import TypedPrompts
 
 OFFERED = "softmax average ssmax ssa lssa+reweight:p=15"
 
@@ -101,7 +103,7 @@ class Attention(Analysis):
         for key, value in trained.model.learned().items():  # "s 0.1": by name, layer and head
             name, place = key.split(" ")
             learned.setdefault((name, int(place.partition(".")[0])), []).append(value)
-        answers = trained.task.answered(seen.outputs, layout.asked.prompt)
+        answers = wording.answered(trained.task, seen.outputs, layout.asked.prompt)
         live = self._exported(trained, lambda done: trained.tick(len(layout.plans) + 1 + done, steps))
         return Reading(seen, answers, found, learned, live)
 
@@ -110,7 +112,12 @@ class Attention(Analysis):
         runs, readings = [trained.run for trained, _ in answers], [reading for _, reading in answers]
         layout, first = self._laid(runs), runs[0].spec
         frames = [
-            Frame(THIS, 0.0, tasks.build(first.task).marks(layout.asked.prompt), [reading.maps for reading in readings])
+            Frame(
+                THIS,
+                0.0,
+                wording.marks(tasks.build(first.task), layout.asked.prompt),
+                [reading.maps for reading in readings],
+            )
         ]
         for number, plan in enumerate(layout.plans):
             each = [reading.means[number] for reading in readings]
@@ -136,7 +143,7 @@ class Attention(Analysis):
             command,
             first.task,
             {frame.axis: task.axis_label(frame.axis).words for frame in frames if frame.axis != THIS},
-            task.reach(**first.train.shift),
+            task.reach(**first.train.shift) if isinstance(task, TypedPrompts) else {},
             computes,
         )
 

@@ -12,6 +12,7 @@ from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Mark, Prompt, Task
 
 TOKENS = 128  # the longest prompts of which a page holds the mean over prompts
@@ -48,12 +49,12 @@ def prompts(task: Task, plan: Plan, count: int) -> Prompt:
 
 def roles(task: Task, prompt: Prompt) -> list[Mark]:
     """Returns the tokens by role and index, without the numbers of any one prompt."""
-    return [Mark(mark.role, mark.index, "", None, mark.quiet) for mark in task.balanced.marks(prompt)]
+    return [Mark(mark.role, mark.index, "", None, mark.quiet) for mark in wording.marks(task.balanced, prompt)]
 
 
 def tokens(task: Task, length: int) -> int:
     """Returns the tokens of a prompt of ``length`` examples up to its last question."""
-    return task.end(task.sample(stream(TEST_SEED, "attention", "end"), 16, length))
+    return task.sample(stream(TEST_SEED, "attention", "end"), 16, length).end
 
 
 def _along(runs: Sequence[Run], task: Task, asked: Asked) -> Iterator[Plan]:

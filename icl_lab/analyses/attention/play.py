@@ -9,6 +9,7 @@ from icl_lab.analyses.attention.live import Exported, Graph, LayerGraphs
 from icl_lab.analyses.attention.prompt import LARGEST, Asked
 from icl_lab.analyses.attention.seen import Reading
 from icl_lab.analyses.attention.window import Window
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task, plain
 
 TOKENS = 512  # that a page computes at once: a second of a browser's time
@@ -37,7 +38,7 @@ def lay(
         "graphs": graphs,
         "tokens": prompt.tokens[0].flatten().tolist(),
         "editable": _editable(task, whole),
-        "roles": [[mark.role, mark.quiet] for mark in task.marks(whole)[: task.roles]],
+        "roles": [[mark.role, mark.quiet] for mark in wording.marks(task, whole)[: task.roles]],
         "said": _words(task, prompt, places),
         "asked": places,
         "answers": [[answer.answer for answer in reading.answers] for reading in readings],
@@ -87,7 +88,7 @@ def _editable(task: Task, prompt: Prompt) -> bool:
     """True if every token is one number that a reader can type, its role told by its place alone."""
     if task.width != 1 or task.vocabulary:
         return False
-    marks = task.marks(prompt)
+    marks = wording.marks(task, prompt)
     return all(
         mark.value is not None and (mark.role, mark.index) == (marks[at % task.roles].role, at // task.roles + 1)
         for at, mark in enumerate(marks)
@@ -102,7 +103,7 @@ def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
     def said(outputs: torch.Tensor) -> str:
         whole = torch.zeros(1, prompt.tokens.shape[1], task.outputs)
         whole[0, places[0]] = outputs
-        return task.words(whole, prompt, places[0])[0]
+        return wording.words(task, whole, prompt, places[0])[0]
 
     if task.outputs == 1:
         words = []
@@ -125,7 +126,7 @@ def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
 def _references(task: Task, whole: Prompt, places: Sequence[int]) -> Mapping[str, list[str]]:
     """Answers of the task's own predictors to the prompt, in the words of the task."""
     return {
-        name: [task.words(outputs, whole, t)[0] for t in places]
+        name: [wording.words(task, outputs, whole, t)[0] for t in places]
         for name, predict in task.references().items()
         for outputs in [predict(whole)]
     }

@@ -14,7 +14,9 @@ from icl_lab.registry import Choice
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task, plain
+from icl_lab.tasks.capabilities import TypedPrompts
 
 READABLE = 20  # examples of a drawn prompt whose tokens a page has room to name
 BYTES = 4 * 2**30  # what a forward pass with all its maps may take
@@ -60,8 +62,8 @@ def read(text: str, spec: RunSpec, function: str = "") -> Asked:
     else:
         asked = _typed(text, spec, task, function)
     _finite(asked.prompt)
-    task.marks(asked.prompt)
-    task.answered(torch.zeros(*asked.prompt.tokens.shape[:2], task.outputs), asked.prompt)
+    wording.marks(task, asked.prompt)
+    wording.answered(task, torch.zeros(*asked.prompt.tokens.shape[:2], task.outputs), asked.prompt)
     return asked
 
 
@@ -82,22 +84,23 @@ def fits(spec: RunSpec, task: Task, length: int) -> None:
 
 def _typed(text: str, spec: RunSpec, task: Task, function: str) -> Asked:
     numbers = _numbers(text, "a prompt is a list of numbers such as 1,-2,3,70, or random:sigma=10")
-    fits(spec, task, len(numbers))
+    able = tasks.require(task, TypedPrompts)
+    fits(spec, able, len(numbers))
     parameters, how = {}, "typed"
-    if task.parameters:
-        names = ", ".join(task.parameters)
+    if able.parameters:
+        names = ", ".join(able.parameters)
         if function:
-            values = _numbers(function, f"a function of {spec.task} is {len(task.parameters)} numbers ({names})")
+            values = _numbers(function, f"a function of {spec.task} is {len(able.parameters)} numbers ({names})")
         else:
-            values = torch.randn(len(task.parameters), generator=stream(TEST_SEED, "function")).tolist()
-        if len(values) != len(task.parameters):
-            raise BadValue(f"a function of {spec.task} is {len(task.parameters)} numbers ({names}), got '{function}'.")
-        parameters = dict(zip(task.parameters, values, strict=True))
+            values = torch.randn(len(able.parameters), generator=stream(TEST_SEED, "function")).tolist()
+        if len(values) != len(able.parameters):
+            raise BadValue(f"a function of {spec.task} is {len(able.parameters)} numbers ({names}), got '{function}'.")
+        parameters = dict(zip(able.parameters, values, strict=True))
         spoken = ", ".join(f"{name} = {plain(value)}" for name, value in parameters.items())
         how = f"inputs typed; {spoken} ({'typed' if function else 'drawn by address, seed 0'})"
     elif function:
         raise BadValue(f"{spec.task} has no function to choose, got '{function}'.")
-    prompt = task.prompt_of(numbers, **parameters)
+    prompt = able.prompt_of(numbers, **parameters)
     return Asked(text, prompt, len(numbers), how, {})
 
 
@@ -113,7 +116,7 @@ def _drawn(text: str, spec: RunSpec, task: Task) -> Asked:
     rng = stream(seed, "attention", length)
     prompt = task.sample(rng, 1, length, **shift)
     # Labels after the last question are no part of what is asked.
-    prompt = prompt.first(task.end(prompt))
+    prompt = prompt.first(prompt.end)
     told = ", ".join(f"{axis} {plain(value)}" for axis, value in (task.training | shift).items())
     return Asked(text, prompt, length, f"drawn by address, seed {seed}: {told}, length {length}", shift)
 

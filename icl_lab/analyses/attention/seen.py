@@ -9,7 +9,7 @@ from icl_lab.analyses.attention.maps import Maps
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.window import Window
 from icl_lab.runs.run import Run
-from icl_lab.tasks.base import Answer, Mark
+from icl_lab.tasks.base import Mark, ScoredAnswer
 
 THIS = "prompt"  # the frame of the prompt itself; the others are called after the axis along which they lie
 
@@ -19,7 +19,7 @@ class Reading:
     """Maps of one model on the prompt, its answers, and the roles and maps of each mean."""
 
     maps: Maps
-    answers: list[Answer]
+    answers: list[ScoredAnswer]
     means: list[tuple[list[Mark], Maps]]
     learned: dict[tuple[str, int], list[float]]  # the numbers of a layer's rule, by name and layer
     live: Exported | str = ""  # the model, for a page that computes; or why there is none
@@ -47,7 +47,7 @@ class Shown:
     seed: int
     card: list[tuple[str, str]]
     learned: dict[tuple[str, int], list[float]]
-    answers: list[Answer]
+    answers: list[ScoredAnswer]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
@@ -25,6 +24,7 @@ from icl_lab.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
+from icl_lab.tasks.capabilities import HasLines
 
 REACH = 40.0  # the usual range of true values, for training y of root mean square 1.41
 LEAST = 6  # a range must be at least so many root mean squares
@@ -51,6 +51,7 @@ class Boundary(Analysis):
         answers.GRID: ("spread",),  # the bound of the model's answers, the largest of them, and errors
     }
     title: ClassVar[str] = "answers far from the examples"
+    usual_task: ClassVar[str] = "linear"
     reads_grids: ClassVar[bool] = True
 
     slopes: tuple[float, ...] = option((1.0, 3.0, 9.0, 10.0), "Slopes a of f(x) = a x + b.")
@@ -66,7 +67,7 @@ class Boundary(Analysis):
 
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` on a task without lines and on curves that are short, thin or beyond what floats hold."""
-        tasks.build(spec.task).on_line(torch.zeros(1, 2), 1.0, 0.0)
+        tasks.require(tasks.build(spec.task), HasLines)
         require(self.contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", self.contexts)
         least = LEAST * spread(spec)
         if self.reach is not None:
@@ -89,11 +90,11 @@ class Boundary(Analysis):
         reach = self.reach or usual_reach(trained.spec)
         truth, examples = truths(reach), min(EXAMPLES, trained.spec.train.longest - 1)
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.grids}
-        subjects = trained.subjects()
+        subjects, task = trained.subjects(), tasks.require(trained.task, HasLines)
         for number, (name, subject) in enumerate(subjects.items()):
             for place, line in enumerate(self.lines):
                 trained.tick(number * len(self.lines) + place, len(subjects) * len(self.lines))
-                curves = extrapolate(subject, trained.task, line, truth, self.contexts, examples)
+                curves = extrapolate(subject, task, line, truth, self.contexts, examples)
                 where = {"attn": name, **{axis: getattr(line, axis) for axis in bounds.AXES}, "count": self.contexts}
                 if name == trained.label:
                     found["curves"] += curve(where, truth, curves)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from icl_lab import markdown as md
+from icl_lab import tasks
 from icl_lab.analyses.frame import Found, Trained
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
@@ -13,6 +14,7 @@ from icl_lab.rng import stream
 from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.capabilities import Rescalable
 
 GRID = "answers"
 BOUND, REACHED = "answer-bound", "reached"  # metrics of claims
@@ -44,7 +46,7 @@ def measured(trained: Trained) -> list[dict[str, Any]]:
         nearest = exact_within_bound(model, task)
         if nearest is not None:
             numbers["floor"] = _error(task, nearest(prompt), prompt)
-        if "labels" in task.rescales:
+        if isinstance(task, Rescalable) and "labels" in task.rescales:
             model.rescaling = task.rescaling("labels")
             numbers["rescaled"] = _error(task, _answers(model, task, prompt), prompt)
             model.rescaling = None
@@ -107,8 +109,6 @@ def table(found: Found, seeds: Mapping[str, Sequence[int]]) -> list[str]:
 
 def found_axis(found: Found) -> str:
     """Name of the axis along which functions are spread."""
-    from icl_lab import tasks
-
     return tasks.build(found.spec.task).summary.axis
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from icl_lab.analyses.boundary.lines import Line
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, Subject, predict
-from icl_lab.tasks.base import Task
+from icl_lab.tasks.capabilities import HasLines
 
 EXAMPLES = 39  # of a context; the query is the next
 SIDE = 100  # points on either side of 0
@@ -40,7 +40,7 @@ def largest(line: Line, reach: float) -> float:
 
 
 def extrapolate(
-    subject: Subject, task: Task, line: Line, truth: NDArray[np.float64], count: int, examples: int = EXAMPLES
+    subject: Subject, task: HasLines, line: Line, truth: NDArray[np.float64], count: int, examples: int = EXAMPLES
 ) -> NDArray[np.float64]:
     """Answers to the query x = (t - b) / a after ``examples`` examples of f, for each t of ``truth`` (n): (count n)."""
     known = line.scale * contexts(count, examples)

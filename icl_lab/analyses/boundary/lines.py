@@ -9,6 +9,7 @@ import numpy as np
 from icl_lab import tasks
 from icl_lab.registry import require
 from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks.capabilities import HasLines
 
 
 @dataclass(frozen=True, order=True)
@@ -39,4 +40,4 @@ def lines(slopes: Sequence[float], intercepts: Sequence[float], scales: Sequence
 
 def spread(spec: RunSpec) -> float:
     """Returns the root mean square of y in the training of a run."""
-    return tasks.build(spec.task).spread(**spec.train.shift)
+    return tasks.require(tasks.build(spec.task), HasLines).spread(**spec.train.shift)

@@ -27,6 +27,7 @@ from icl_lab.runs.measure import TEST_SEED
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
+from icl_lab.tasks.capabilities import SingleNumbers
 
 LESSONS = 512  # prompts that a probe learns from
 WORDS = {
@@ -62,10 +63,7 @@ class Probe(Analysis):
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` where a single number has no answer, or none stands at that index."""
         check_growth(self.factors)
-        task = tasks.build(spec.task)
-        task.singly(task.sample(stream(TEST_SEED, "probe"), 1, spec.train.longest))
-        if not task.deviants:
-            raise BadValue(f"{spec.task} has no number to be stretched; take every or some.")
+        task = tasks.require(tasks.build(spec.task), SingleNumbers)
         length = int(training_cell(task, spec)["length"])
         if not 0 <= self.position < length:
             raise BadValue(f"the growing number stands at an index from 0 to {length - 1}, got {self.position}.")
@@ -76,7 +74,7 @@ class Probe(Analysis):
 
     def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
         """Trains probes on undisturbed prompts of their own, then reads the test prompts at each factor."""
-        suite, here = trained.task.balanced, dict(trained.cell)
+        suite, here = tasks.require(trained.task.balanced, SingleNumbers), dict(trained.cell)
         length = int(here.pop("length"))
         lessons = suite.sample(stream(TEST_SEED, "probe", length), LESSONS, length, **here)
         undisturbed, device = trained.prompts(self.prompts), trained.lab.device

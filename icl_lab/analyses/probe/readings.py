@@ -9,7 +9,8 @@ from torch import Tensor
 from icl_lab.analyses.probe.linear import classified, fit, states
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import Subject, errors_of, summary
-from icl_lab.tasks.base import Prompt, Task, by_class
+from icl_lab.tasks.base import Prompt, by_class
+from icl_lab.tasks.capabilities import SingleNumbers
 
 Row = dict[str, Any]
 OUTPUT = -1.0  # the layer of what is read at the model's output
@@ -18,7 +19,7 @@ OUTPUT = -1.0  # the layer of what is read at the model's output
 @torch.no_grad()
 def readings(
     model: GPT2,
-    task: Task,
+    task: SingleNumbers,
     lessons: Prompt,
     undisturbed: Prompt,
     at: int,
@@ -31,7 +32,7 @@ def readings(
     ``together``: of the last answer of the prompt. ``alone-deviant`` and ``alone-others``: of the only answer of a
     prompt that holds one of its numbers. ``probe-deviant`` and ``probe-others``: of a linear probe at the numbers'
     tokens after layer 0 (the read-in), 1, ...; it learns from the prompts ``lessons``, undisturbed and others than
-    ``undisturbed``. Classes are the answers that a number gets alone (``Task.singly``).
+    ``undisturbed``. Classes are the answers that a number gets alone (``SingleNumbers.singly``).
     """
     reader = Subject(lambda prompt: model(prompt.tokens.to(device)), bytes_of=model.bytes_a_prompt)
     taught = _classes(task, lessons)
@@ -59,7 +60,7 @@ def readings(
     return rows
 
 
-def _errors_alone(reader: Subject, task: Task, prompt: Prompt) -> Tensor:
+def _errors_alone(reader: Subject, task: SingleNumbers, prompt: Prompt) -> Tensor:
     """The error of the answer to each number when it stands alone, (b L)."""
     single = task.singly(prompt)
     return errors_of(task, reader, single).view(len(prompt.tokens), -1)
@@ -71,7 +72,7 @@ def _example(prompt: Prompt, at: int, roles: int) -> Prompt:
     return Prompt(prompt.tokens[:, own], prompt.targets[:, own], prompt.scored[:, own])
 
 
-def _classes(task: Task, prompt: Prompt) -> Tensor:
+def _classes(task: SingleNumbers, prompt: Prompt) -> Tensor:
     """The class of each number when it stands alone, (b L) bool."""
     single = task.singly(prompt)
     return (single.targets[:, task.asking(1)] > 0).view(len(prompt.tokens), -1)

@@ -25,6 +25,7 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Task
+from icl_lab.tasks.capabilities import Stretchable
 from icl_lab.training.curriculum import LONGEST
 
 QUERY = -1  # the position of the number that is asked last
@@ -75,9 +76,7 @@ class Saturation(Analysis):
     def check(self, spec: RunSpec) -> None:
         """Raises ``BadValue`` where nothing can be stretched, nothing attends, or there is no such number."""
         check_growth(self.factors)
-        task = tasks.build(spec.task)
-        if not task.deviants:
-            raise BadValue(f"{spec.task} has no number to be stretched; take linear, every or some.")
+        task = tasks.require(tasks.build(spec.task), Stretchable)
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to saturate.")
         length = self._length(training_cell(task, spec))
@@ -96,7 +95,8 @@ class Saturation(Analysis):
         """Lets the number grow, then patches what the undisturbed prompt held in at each factor but 1."""
         length = self._length(trained.cell)
         at = length - 1 if self.position == QUERY else self.position
-        suite, undisturbed = trained.task.balanced, trained.prompts(self.prompts, trained.cell | {"length": length})
+        suite = tasks.require(trained.task.balanced, Stretchable)
+        undisturbed = trained.prompts(self.prompts, trained.cell | {"length": length})
         steps, device, token = 2 * len(self.factors), trained.lab.device, suite.asking(length)
         heads, metrics = disturb(
             trained.model,

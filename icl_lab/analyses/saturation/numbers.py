@@ -17,7 +17,10 @@ from icl_lab.errors import Undefined
 from icl_lab.grid import Grid
 
 NOTHING = "reference:nothing"  # of claims: that something is more than nothing
-HARM = ("mse", "balanced-last")  # the first metric of ``Task.disturbed``, of numbers and of classes: what patches undo
+HARM = (
+    "mse",
+    "balanced-last",
+)  # the first metric of ``Stretchable.disturbed``, of numbers and of classes: what patches undo
 PATCHED = "patched"  # of single prompts: that error with the attention of all heads put back
 SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
 WEIGHTS = ("deviant", AGAINST)  # on the number: what heads are ranked by

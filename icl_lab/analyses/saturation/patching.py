@@ -12,7 +12,8 @@ from torch import Tensor
 
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import judged, summary
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.capabilities import Stretchable
 
 Row = dict[str, Any]
 ALL = -1  # the layer or the head of a row: all of them at once
@@ -20,11 +21,11 @@ ALL = -1  # the layer or the head of a row: all of them at once
 
 @torch.no_grad()
 def patch(
-    model: GPT2, task: Task, undisturbed: Prompt, at: int, factor: float, device: torch.device
+    model: GPT2, task: Stretchable, undisturbed: Prompt, at: int, factor: float, device: torch.device
 ) -> tuple[list[Row], Tensor]:
     """Returns the share of the added error that patching heads recovers, and what is left of it in each prompt.
 
-    Formula: recovered = (E - E_patched) / (E - E_undisturbed), E the first metric of ``Task.disturbed``
+    Formula: recovered = (E - E_patched) / (E - E_undisturbed), E the first metric of ``Stretchable.disturbed``
 
     A row for each ``layer`` and ``head``, for all heads of a layer, and for all heads (``ALL``). 1: without the
     deviant's error; 0: patching changes nothing; below 0: it makes the error greater; NaN: the deviant changed none.

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from icl_lab.model.blocks import Block
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import judged, summary
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.capabilities import Stretchable
 
 Row = dict[str, Any]
 Part = tuple[str, int]  # what, and of which layer: attention and mlp are outputs, stream is what leaves the block
@@ -88,7 +89,9 @@ def _modules(model: GPT2) -> Iterator[tuple[Part, nn.Module]]:
                 yield (name, layer), module
 
 
-def healing(model: GPT2, task: Task, undisturbed: Prompt, at: int, factor: float, device: torch.device) -> list[Row]:
+def healing(
+    model: GPT2, task: Stretchable, undisturbed: Prompt, at: int, factor: float, device: torch.device
+) -> list[Row]:
     """Returns, for the number with index ``at`` stretched, the share of the added error that each patch heals.
 
     Formula: healed = (E - E_patched) / (E - E_undisturbed), E the mean error of the last answer

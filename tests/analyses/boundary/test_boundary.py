@@ -118,7 +118,7 @@ def test_curves_are_the_answers_of_the_model(finished, lab):
     model, task = load_or_train(run, lab), tasks.build("linear")
     known = extrapolation.contexts(16, min(39, run.spec.train.longest - 1))
     x = torch.cat((known, torch.full((16, 1), (40.0 - 1) / 3)), 1)
-    prompt = task.prompt(x, torch.full((16, 1), 3.0), torch.ones(16, 1))
+    prompt = task.on_line(x, torch.full((16, 1), 3.0), torch.ones(16, 1))
     with torch.no_grad():
         answers = model(prompt.tokens)[:, -2, 0]
     assert prompt.targets[:, -2].tolist() == pytest.approx([40.0] * 16)
