@@ -17,7 +17,6 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
-from icl_lab.tasks.capabilities import Rescalable
 from icl_lab.training.loop import train
 
 
@@ -100,9 +99,7 @@ def _load_or_train(run: Run, lab: Lab) -> GPT2:
     if test.positions:
         model.swap_positions(test.positions)
     if test.rescale != "none":
-        model.rescaling = tasks.require(tasks.build(run.spec.task), Rescalable).rescaling(
-            test.rescale, test.rescale_from
-        )
+        model.rescaling = tasks.rescaling(run.spec.task, test.rescale, test.rescale_from)
     return model
 
 

@@ -244,7 +244,7 @@ def _rescalable(spec: RunSpec, task: Task) -> None:
         if test.rescale_from != FIRST:
             raise BadValue("test.rescale_from needs test.rescale: say which part of a prompt is rescaled.")
         return
-    tasks.require(task, Rescalable).rescaling(test.rescale)
+    tasks.rescaling(spec.task, test.rescale)
     if spec.model.read_in == "scaled":
         raise BadValue("model.read_in=scaled rescales prompts in tests already: leave test.rescale=none.")
     if test.lengths[0] <= test.rescale_from:

@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from icl_lab.errors import BadValue
 from icl_lab.registry import Registry
+from icl_lab.rescale import FIRST, Rescale, Rescaling
 from icl_lab.tasks.base import Task
-from icl_lab.tasks.capabilities import Capability, ReadsFiles
+from icl_lab.tasks.capabilities import Capability, ReadsFiles, Rescalable
 
 registry = Registry("task", __name__)
 
@@ -59,3 +60,8 @@ def reads(choice: str) -> Mapping[str, str]:
     """Returns what a task reads beside its options, a name -> its SHA-256; mostly nothing."""
     task = build(choice)
     return task.reads() if isinstance(task, ReadsFiles) else {}
+
+
+def rescaling(choice: str, part: Rescale, first: int = FIRST) -> Rescaling:
+    """Returns the rescaling of a part of a task's prompts; raises ``BadValue`` where it has none of this part."""
+    return require(build(choice), Rescalable).rescaling(part, first)

@@ -134,7 +134,12 @@ def test_usual_length_is_eight_training_lengths():
 @pytest.mark.parametrize(
     ("choice", "settings", "options", "message"),
     [
-        ("linear", (), {}, "linear has no answer that stands in its context, for needle scores; tasks that have: needle"),
+        (
+            "linear",
+            (),
+            {},
+            "linear has no answer that stands in its context, for needle scores; tasks that have: needle",
+        ),
         (CHOICE, (), {"length": 4}, "a needle of 2 tokens needs prompts of 6 or more, got 4"),
         (CHOICE, ("model.attention=no",), {}, "a model without attention has no heads to score"),
         (CHOICE, ("model.positions=learned:rows=128", "test.axes.length=64"), {}, "more than the 128 places"),

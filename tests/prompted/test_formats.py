@@ -161,5 +161,5 @@ def test_who_reads_the_words_as_they_are_meant_answers_right(task):
     for number in range(32):
         one = type(prompt)(*(p[number : number + 1] for p in (prompt.tokens, prompt.targets, prompt.scored)))
         t = int(one.scored[0].nonzero().max())
-        told = built.tell(one, t, lambda value: f"{value:.9f}")
-        assert READERS[task](told) == built.right(one, t, str)
+        told = speech(built).tell(one, t, lambda value: f"{value:.9f}")
+        assert READERS[task](told) == speech(built).right(one, t, str)

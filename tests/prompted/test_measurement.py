@@ -48,8 +48,8 @@ def truth(made, question):
     number = lambda value: repr(value)  # noqa: E731
     if question.listed:
         asked = one.scored[0].nonzero().flatten().tolist()
-        return f"[{', '.join(made.task.right(one, at, number) for at in asked)}]"
-    return made.task.right(one, question.token, number)
+        return f"[{', '.join(made.speech.right(one, at, number) for at in asked)}]"
+    return made.speech.right(one, question.token, number)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_long_prompts_are_cut_for_a_line():
     assert (len(cut), cut[-1]) == (80, "…")
 
 
-@pytest.mark.parametrize("method", ["marks", "answered"])
+@pytest.mark.parametrize("method", ["marks", "words"])
 def test_tasks_without_words_for_tokens_or_answers_are_refused(monkeypatch, method):
     def refuse(*arguments):
         raise BadValue("a token of this task has no words.")
