@@ -14,6 +14,7 @@ ROOT = Path(icl_lab.__file__).parent
 # Words with a meaning of their own elsewhere: the analysis called needle, the column of a published table; what one
 # published question or one benchmark is about, by definition; and the task of a command that names none.
 ELSEWHERE = {
+    ("analyses/boundary/__init__.py", "linear"),  # asked where the command names no task
     ("analyses/deviant.py", "sigma"),
     ("analyses/needle.py", "needle"),
     ("bench/base.py", "linear"),
