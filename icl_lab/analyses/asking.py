@@ -6,7 +6,7 @@ from typing import Any
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Row, Trained
+from icl_lab.analyses.frame import AnyAnalysis, Row, TrainedModel
 from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.pipeline import load_or_train
 from icl_lab.runs.run import Run
@@ -31,7 +31,7 @@ def labels(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return groups
 
 
-def checked(analysis: Analysis, groups: Groups) -> Analysis:
+def checked(analysis: AnyAnalysis, groups: Groups) -> AnyAnalysis:
     """Returns the analysis prepared for these runs; raises ``BadValue`` where it cannot ask them."""
     runs = [run for seeds in groups.values() for run in seeds]
     if analysis.most is not None and len(runs) > analysis.most:
@@ -54,7 +54,7 @@ def _once(label: str, runs: Sequence[Run]) -> None:
             raise BadValue(f"{label}, seed {run.seed}, is there twice: {other.folder} and {run.folder}.")
 
 
-def ask(analysis: Analysis, groups: Groups, lab: Lab, known: Known = lambda label, run: None) -> Any:
+def ask(analysis: AnyAnalysis, groups: Groups, lab: Lab, known: Known = lambda label, run: None) -> Any:
     """Asks the models of each label, trained where missing; prompts that they share are drawn by address.
 
     Those that are ``known`` are not asked again: what was found in them is put beside the rest.
@@ -76,7 +76,7 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab, known: Known = lambda labe
                 raise Stopped("stopped; nothing was written, and the models that are trained are kept.")
 
         load = partial(load_or_train, run, lab)
-        trained = Trained(label, run, load, tasks.build(run.spec.task), lab, number == 0, tick)
+        trained = TrainedModel(label, run, load, tasks.build(run.spec.task), lab, number == 0, tick)
         found = known(label, run)
         # Here, because the analysis may measure without gradients, and a training needs them.
         if found is None and analysis.reads_models:
@@ -87,5 +87,5 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab, known: Known = lambda labe
     return analysis.collect(answers)
 
 
-def _name(analysis: Analysis) -> str:
+def _name(analysis: AnyAnalysis) -> str:
     return next((name for name in registry.names() if registry.part(name) is type(analysis)), type(analysis).__name__)

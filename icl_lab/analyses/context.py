@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import along, prompts, registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
@@ -62,7 +62,7 @@ class Context(Analysis):
             raise BadValue(f"the tested lengths differ ({told}): name --lengths.")
         return replace(self, lengths=usual.pop())
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Measures the model, and beside the first model the references."""
         task, rows, single = trained.task, list[Row](), list[Row]()
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": self.lengths[-1]})
@@ -77,7 +77,7 @@ class Context(Analysis):
             trained.tick(done + 1, len(subjects))
         return {"context": rows, "prompts": single}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The error after each length of context, means over prompts and seeds."""
         grid, (shortest, *_) = found["context"], (lengths := found["context"].values("length"))
         last, written = answers(tasks.build(found.spec.task), int(shortest)), along.error_writer(found)
@@ -92,13 +92,13 @@ class Context(Analysis):
             text.append(md.row([f"`{rule}`", *map(written, cells)]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The error over the examples that are read, the longest prompt of training dotted."""
         axis = "examples that are read" if tasks.build(found.spec.task).roles > 1 else "tokens that are read"
         mark = found.spec.train.longest
         return {"context": along.picture(found, "context", "length", axis=axis, title=title, mark=mark)}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The error after the shortest and the longest context, rule by rule."""
         grid, written = found["context"], along.error_writer(found)
         ends = [grid.values("length")[place] for place in (0, -1)]
@@ -113,7 +113,7 @@ class Context(Analysis):
         """Errors, as the task's own."""
         return task.log_scale
 
-    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The ``error`` after the lengths named, or the longest; raises ``KeyError`` where there is no such number."""
         grid = found["context"]
         if metric not in ("", "error"):

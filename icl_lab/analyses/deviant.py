@@ -15,7 +15,7 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import published, tasks
 from icl_lab.analyses import prompts, registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.stretch import check_factors, factors_of
 from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
@@ -86,7 +86,7 @@ class Deviant(Analysis):
             self, position=tuple(dict.fromkeys(self.position)), factors=tuple(dict.fromkeys(map(float, self.factors)))
         )
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Puts the deviant before the model and, once, before the references."""
         suite, at = tasks.require(trained.task.balanced, Stretchable), self.position
         undisturbed = trained.prompts(self.prompts, trained.task.training | {"length": trained.cell["length"]})
@@ -108,7 +108,7 @@ class Deviant(Analysis):
                     positions.append({**where, "index": index, "metric": "error"} | summary(values))
         return {"deviant": cells, "positions": positions, "prompts": single}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """A table for each metric: rules down, factors across, means over seeds; then rules against the first."""
         grid, factors = found["deviant"], found["deviant"].values("factor")
         first = grid.values("position")[0]
@@ -126,7 +126,7 @@ class Deviant(Analysis):
                 text += [md.row(row) for row in _against(found, metric)]
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Every metric but the recovery over the factor."""
         grid = found["deviant"]
         factors = grid.values("factor")
@@ -149,7 +149,7 @@ class Deviant(Analysis):
         }
         return {"deviant": lines.disturbance(factors, panels, title=title, spans=spans)}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The error at the greatest factor beside that of the undisturbed prompt, means over seeds."""
         grid, factors = found["deviant"], found["deviant"].values("factor")
         metric, most = "mse" if "mse" in grid.values("metric") else "balanced-last", max(factors)
@@ -164,7 +164,7 @@ class Deviant(Analysis):
         """Squared errors span decades."""
         return task.log_scale
 
-    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""
         grid = found["deviant"]
         # References were put before the deviant once: they are the same beside every model.
@@ -173,7 +173,7 @@ class Deviant(Analysis):
         return Grid.join(grid.where(attn=of, metric=asked, factor=factor, **who) for factor in factors_of(cells))
 
 
-def mean(found: Found, name: str, metric: str, factor: float) -> float:
+def mean(found: Findings, name: str, metric: str, factor: float) -> float:
     """The mean of a metric over seeds; NaN where a seed has none."""
     return fmean(_values(found, name, metric, factor))
 
@@ -188,11 +188,11 @@ def recovery(before: Tensor, after: Tensor, last: int) -> float:
     return float(examples) if last + examples < len(after) else float("nan")
 
 
-def _values(found: Found, name: str, metric: str, factor: float) -> list[float]:
+def _values(found: Findings, name: str, metric: str, factor: float) -> list[float]:
     return list(found["deviant"].where(attn=name, metric=metric, factor=factor).frame["value"])
 
 
-def _against(found: Found, metric: str) -> list[list[str]]:
+def _against(found: Findings, metric: str) -> list[list[str]]:
     """Rows of each rule against the first one: a ratio or a difference, with its interval over seeds."""
     rows = []
     baseline, *others = found.rules

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from icl_lab.analyses.frame import Analysis, Stored
+from icl_lab.analyses.frame import AnyAnalysis, GridAnalysis, StoredGrids
 from icl_lab.errors import RunFailed
 from icl_lab.grid import Grid
 from icl_lab.runs import study_folder
@@ -82,21 +82,21 @@ class Earlier:
 
 
 def find(
-    study: StudyRecord, analysis: Analysis, folders: Sequence[Path], say: Callable[[str], object]
+    study: StudyRecord, analysis: AnyAnalysis, folders: Sequence[Path], say: Callable[[str], object]
 ) -> Earlier | None:
     """Returns what folders hold of the question of a study; None where none does.
 
     One that does not hold all that was found there is passed over. References are asked beside the first run, which
     therefore has to be the same.
     """
-    if not analysis.trains or type(analysis).files is not Analysis.files:
+    if not analysis.trains or type(analysis).files is not GridAnalysis.files:
         return None
     studies = [kept for folder in folders if (kept := _kept(study, analysis, folder, say)) is not None]
     # What holds more of a model goes first: errors of single prompts, say, that older studies do not keep.
     return Earlier(sorted(studies, key=lambda kept: len(kept.grids), reverse=True)) if studies else None
 
 
-def _kept(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[str], object]) -> Kept | None:
+def _kept(study: StudyRecord, analysis: AnyAnalysis, folder: Path, say: Callable[[str], object]) -> Kept | None:
     """Stored results of the same question in a folder; None where it is another one, or not all of it is kept."""
     try:
         known = study_folder.read(folder)
@@ -109,5 +109,5 @@ def _kept(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[s
         say(str(reason))
         return None
     found = analysis.read(folder)
-    kept = Kept(folder, known, found.grids) if isinstance(found, Stored) else None
+    kept = Kept(folder, known, found.grids) if isinstance(found, StoredGrids) else None
     return kept if kept is not None and kept.whole else None

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.observe import attention_rows, entropy, head_rows, inverse_temperature, known_median, shares
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
@@ -84,7 +84,7 @@ class Fading(Analysis):
         _two_or_more(lengths)
         return replace(self, lengths=lengths)
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Reads every head at each length, and what its rule has learned."""
         rows: list[Row] = []
         for done, length in enumerate(self.lengths):
@@ -95,7 +95,7 @@ class Fading(Analysis):
             trained.tick(done + 1, len(self.lengths))
         return {"fading": rows, "learned": parameters(trained.model)}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The slopes of the heads, every metric at each length (medians over heads), and what the rules learned."""
         keys = found["fading"].values("keys")
         text = [
@@ -118,7 +118,7 @@ class Fading(Analysis):
                 text += _learned(found["learned"].where(attn=rule), rule)
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Every metric over n, the longest prompt of training dotted."""
         spec = found.spec
         panels: dict[str, dict[str, Any]] = {
@@ -131,12 +131,12 @@ class Fading(Analysis):
             "fading": pictures.curves(panels, title=title, across=NAMES["keys"], scales=scales, mark=trained, base=2)
         }
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """Rate at which the largest weight of each normalizer falls."""
         falls = [f"n^{known_median(slopes(found['fading'].where(attn=rule))):.2f} with {rule}" for rule in found.rules]
         return f"The largest weight changes as {md.listed(falls)} (median slope over heads)."
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of ``slope`` (the usual metric), or of another metric in the cells.
 
         ``slope`` is that of log(largest weight) on log n, over the lengths or keys that cells name, or all. Another

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import SHIFTS, Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, Findings, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.observe import entropy, known_median, shares, watchable
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
@@ -57,7 +57,7 @@ class Heads(Analysis):
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to look at.")
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Reads every head in training conditions and in the cells that differ from them along one axis."""
         suite, rows = trained.task.balanced, []
         cells = beside(trained.cell, trained.spec.test.axes)
@@ -74,7 +74,7 @@ class Heads(Analysis):
             trained.tick(done + 1, len(cells))
         return {"heads": rows}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The median head of each rule in training conditions, and at the ends of every axis."""
         grid = found["heads"]
         metrics = [metric for metric in WORDS if metric in grid.values("metric")]
@@ -92,7 +92,7 @@ class Heads(Analysis):
                 text.append(md.row([f"`{rule}`", words, *medians]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Some of the statistics over the place in the prompt, every head a thin line."""
         grid = found["heads"]
         panels: dict[str, dict[str, Any]] = {
@@ -102,7 +102,7 @@ class Heads(Analysis):
         }
         return {"heads": pictures.curves(panels, title=title, across="answer of the prompt, from 1", scales={})}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """Entropy and largest weight of the median head in training conditions."""
         grids = {rule: found["heads"].where(attn=rule) for rule in found.rules}
         medians = {
@@ -115,7 +115,7 @@ class Heads(Analysis):
         )
         return f"At the last answer in training conditions the median head has an entropy of {md.listed(told)}."
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of a metric (usually ``entropy``) in the cells, mean over several.
 
         Axes that cells do not name are as in training, and ``index`` is the last answer of a prompt.

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import training
 from icl_lab.figures.base import short
@@ -58,7 +58,7 @@ class Learning(Analysis):
         """Returns the runs without a history."""
         return [run for run in runs if stored(run) is None]
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Reads the history of a run, which is trained first where it has none."""
         history = stored(trained.run)
         if history is None:
@@ -78,7 +78,7 @@ class Learning(Analysis):
         ]
         return {"learning": rows, "history": kept}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The loss of each rule at the shares, means over seeds, and the step at which it passed the bar."""
         grid = found["learning"]
         shares = grid.where(metric="share").values("share")
@@ -99,7 +99,7 @@ class Learning(Analysis):
             text.append(md.row([f"`{rule}`", *map(short, losses), f"{mean:.2f}", when]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The learning curve of each rule: the mean over seeds, and their range."""
         curves = {
             rule: [
@@ -110,7 +110,7 @@ class Learning(Analysis):
         }
         return {"learning": training.spans(curves, title=title, label="training loss")}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The final loss of each rule."""
         ends = [
             f"{short(_middle(found['learning'].where(attn=rule, metric='final')))} with {rule}" for rule in found.rules
@@ -121,7 +121,7 @@ class Learning(Analysis):
         """Losses span decades."""
         return True
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The logarithm of the ``final`` loss (usual), or of one of these.
 
         ``share``: the loss at the shares that cells name, their geometric mean; ``below``: the first step at which the

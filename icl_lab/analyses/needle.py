@@ -16,7 +16,7 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
 from icl_lab.analyses.observe import attention_rows, shares
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
@@ -39,7 +39,7 @@ CLAIMS = ("best-head", "top", "found", "auc")
 
 @registry.add("needle")
 @dataclass(frozen=True, kw_only=True)
-class Needle(Analysis):
+class NeedleScores(Analysis):
     """Score every head by the attention that it pays to the needle.
 
     The needle score of a head is the share of its attention that falls on the needle's value symbols, read at the token
@@ -76,7 +76,7 @@ class Needle(Analysis):
         check(change(spec, {"test.axes.length": [float(length)]}), task)
         draw(task, length, TestSpec(1, {"length": [float(length)]}, spec.test.draws), {})
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Lets the model look for needles at any depth, in prompts that all models share."""
         length = self.tokens(trained.spec)
         prompt = trained.prompts(self.trials, {"length": length}).take(self.trials)
@@ -94,7 +94,7 @@ class Needle(Analysis):
         ]
         return {"heads": heads, "trials": trials}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The best heads of each rule, how trials ended, and the mean top score of each outcome."""
         lengths = ", ".join(f"{length:g}" for length in found["heads"].values("length"))
         text = [
@@ -115,7 +115,7 @@ class Needle(Analysis):
             text.append(md.row([f"`{rule}`", best_heads, *(f"{n} of {len(ends)}" for n in counts), shown]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The ranked heads of each rule, and the ranked trials with how they ended."""
         drawn = ranks.needles(
             {rule: [score for score, *_ in ranked(found, rule)[:TOP]] for rule in found.rules},
@@ -125,7 +125,7 @@ class Needle(Analysis):
         )
         return {"needle": drawn}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The score of each rule's best head, and the share of trials that are all right."""
         told = []
         for rule in found.rules:
@@ -136,7 +136,7 @@ class Needle(Analysis):
         lengths = md.listed(f"{length:g}" for length in found["heads"].values("length"))
         return f"In prompts of {lengths} tokens the best head gives the needle a share of {md.listed(told)}."
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """``best-head``: a head's greatest score; ``top`` (usual): mean over the trials' best; ``found``: share right.
 
         ``auc``: how well the best score of a trial tells those that are all right from the others, see ``auc``; beside
@@ -162,9 +162,7 @@ class Needle(Analysis):
         values = found["trials"].where(metric=kind, **where).frame["value"]
         return float((values == len(OUTCOMES) - 1).mean() if metric == "found" else values.mean())
 
-    def on_resamples(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Array | None:
+    def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Values on resamples, of all metrics but ``best-head``, where the trials are kept."""
         metric = metric or "top"
         if (number := constant(of)) is not None:
@@ -181,9 +179,7 @@ class Needle(Analysis):
             return auc_on_resamples(tops, right)
         return np.asarray(resampled(tops if metric == "top" else right, seed=0).mean(axis=1))
 
-    def cells_of(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Grid | None:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
         """Head that is best on these trials, for ``best-head``; None for what is read from single trials."""
         if metric != "best-head":
             return None
@@ -243,14 +239,14 @@ def auc_on_resamples(scores: Array, right: NDArray[np.bool_]) -> Array:
     return np.asarray(np.where(np.isnan(found), found[0], found))
 
 
-def ranked(found: Found, rule: str) -> list[tuple[float, int, int, int]]:
+def ranked(found: Findings, rule: str) -> list[tuple[float, int, int, int]]:
     """The heads of all seeds of a rule as (score, seed, layer, head), greatest score first."""
     frame = found["heads"].where(attn=rule).frame.sort_values("value", ascending=False)
     columns = (frame["value"], *(frame[name].astype(int) for name in ("seed", "layer", "head")))
     return list(zip(*columns, strict=True))
 
 
-def endings(found: Found, rule: str) -> tuple[list[float], list[int]]:
+def endings(found: Findings, rule: str) -> tuple[list[float], list[int]]:
     """The top scores of all trials of a rule, greatest first, and how each of them ended (an index of OUTCOMES)."""
     frame = found["trials"].where(attn=rule).frame.pivot(index=["seed", "trial"], columns="metric", values="value")
     frame = frame.sort_values("top", ascending=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from icl_lab import markdown as md
 from icl_lab.analyses.asking import Groups
-from icl_lab.analyses.frame import Analysis
+from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
 from icl_lab.option_values import in_words
@@ -17,14 +17,14 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.study_folder import StudyRecord
 
 
-def titled(analysis: Analysis, spec: RunSpec) -> str:
+def titled(analysis: AnyAnalysis, spec: RunSpec) -> str:
     """Returns the title of figures and pages: the task and the preset of trained models, and what was asked."""
     return f"{spec.task}, {spec.preset}: {analysis.title}" if analysis.trains else analysis.title
 
 
 def page(
     study: StudyRecord,
-    analysis: Analysis,
+    analysis: AnyAnalysis,
     groups: Groups,
     finding: str,
     lines: Sequence[str],
@@ -98,7 +98,7 @@ def _row(cells: list[str]) -> Row:
     return Row([cell.replace("`", "").replace("**", "") for cell in cells], reference=name.startswith("reference:"))
 
 
-def _setup(study: StudyRecord, analysis: Analysis, groups: Groups) -> Iterable[tuple[str, str]]:
+def _setup(study: StudyRecord, analysis: AnyAnalysis, groups: Groups) -> Iterable[tuple[str, str]]:
     first = next(iter(groups.values()))
     spec, seeds = first[0].spec, ", ".join(str(run.seed) for run in first)
     if analysis.trains:

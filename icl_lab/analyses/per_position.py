@@ -13,7 +13,7 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import along, prompts, registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
@@ -70,7 +70,7 @@ class PerPosition(Analysis):
             )
         return replace(self, length=lengths.pop())
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Measures the model, and beside the first model the references."""
         spec, length = trained.spec, self.length or trained.spec.test.lengths[-1]
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": length})
@@ -87,7 +87,7 @@ class PerPosition(Analysis):
             trained.tick(done + 1, len(subjects))
         return found
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The errors at every fourth step, those within and beyond training, and the rise, means over seeds."""
         grid, longest = found["per-position"], found.spec.train.longest
         shown = grid.values("tokens")[-1::-4][::-1]
@@ -106,13 +106,13 @@ class PerPosition(Analysis):
             text.append(md.row([f"`{rule}`", *map(along.error_writer(found), cells)]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The error over the tokens that were read, the longest prompt of training dotted."""
         mark = tasks.build(found.spec.task).asked(found.spec.train.longest)[-1] + 1
         drawn = along.picture(found, "per-position", "tokens", axis="tokens read", title=title, mark=mark)
         return {"per-position": drawn}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The errors within and beyond training, rule by rule."""
         ends, written = found["ends"], along.error_writer(found)
         said = [
@@ -126,7 +126,7 @@ class PerPosition(Analysis):
         """Errors, as the task's own."""
         return task.log_scale
 
-    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """``beyond`` (usual), ``within``, ``end-of-training``, ``end``, ``rise``, or ``error`` at the tokens named.
 
         For tasks whose errors span decades there is no ``rise``. Raises ``KeyError`` where there is no such number.

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import published
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained
+from icl_lab.analyses.frame import Analysis, Findings, Row, Rows, TrainedModel
 from icl_lab.comparison.clip import clip_errors, clip_targets
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads
@@ -61,7 +61,7 @@ class PrintedBounds(Analysis):
         if spec.test.draws != "paper":
             raise BadValue("printed-bounds reads published functions: set draws = 'paper' (icl-lab experiment does).")
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Inverts the clip error of each printed cell; then reads the bounds of the stored models of the task."""
         task, printed = trained.task, list[Row]()
         cells = [cell for cell in _cells() if cell[1] >= LOWEST]
@@ -75,7 +75,7 @@ class PrintedBounds(Analysis):
                     printed.append({**NOBODY, "attn": label, **where, **numbers})
         return {"printed": printed, "stored": list(_stored(trained))}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The least bound of each printed row by column, then by reading, and the bounds of our own models."""
         grid = found["printed"]
         sigmas = grid.values("printed")
@@ -113,7 +113,7 @@ class PrintedBounds(Analysis):
         )
         return [*text, "", settle]
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The least bound over the printed standard deviation, a panel a reading."""
         panels = {}
         for name, reading in READINGS.items():
@@ -150,7 +150,7 @@ def _targets(task: Task, test: TestSpec, points: int, sigma: float) -> np.ndarra
     return clip_targets(task, prompt)
 
 
-def _stored(trained: Trained) -> Iterator[dict[str, Any]]:
+def _stored(trained: TrainedModel) -> Iterator[dict[str, Any]]:
     """The bounds of the stored models of the task, whole models alone."""
     for run in trained.lab.store.runs():
         model = run.spec.model
@@ -165,7 +165,7 @@ def _stored(trained: Trained) -> Iterator[dict[str, Any]]:
             yield {**row, "value": round(bound, 4), "stderr": None}
 
 
-def _by_sigma(found: Found, label: str, points: int, column: int) -> dict[float, float]:
+def _by_sigma(found: Findings, label: str, points: int, column: int) -> dict[float, float]:
     frame = found["printed"].frame
     own = frame[(frame["attn"] == label) & (frame["points"] == points) & (frame["column"] == column)]
     return dict(zip(own["printed"].astype(float), own["value"].astype(float), strict=True))

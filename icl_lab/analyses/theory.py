@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads
 from icl_lab.figures.base import short
@@ -69,7 +69,7 @@ class Theory(Analysis):
         require(scores <= SCORES, f"rows times keys must be at most {SCORES:,}", f"{scores:,}")
         bounds.weigher(spec.attn)
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Draws the rows of a seed and asks the rule of the run for their weights."""
         weigh, seed = bounds.weigher(trained.spec.attn), trained.run.seed
         softmax = bounds.weigher("softmax")
@@ -87,7 +87,7 @@ class Theory(Analysis):
                     fading.append({**NOBODY, "keys": keys, "gap": gap, **cell})
         return {"rows": rows, "fading": fading}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """Entropies, slopes and bounds of each rule, and the largest weight by the number of keys."""
         rows, fading = found["rows"], found["fading"]
         text = [
@@ -110,7 +110,7 @@ class Theory(Analysis):
                 text.append(md.row([f"`{rule}`", *weights, f"{_slope(own_rows):.2f}"]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The largest weight of each rule by the number of keys, a panel a gap."""
         fading = found["fading"]
         panels = {
@@ -122,7 +122,7 @@ class Theory(Analysis):
         scales = dict.fromkeys(panels, "xy")
         return {"theory": heads.curves(panels, title=title, across="keys of a row, n", scales=scales, base=2)}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """Change of the largest weight with n, and share of rows whose entropy lies below the bound of J.3."""
         gap = max(found["fading"].values("gap"))
         falls = [f"n^{_slope(found['fading'].where(attn=rule, gap=gap)):.2f} with {rule}" for rule in found.rules]
@@ -134,7 +134,7 @@ class Theory(Analysis):
             f"h(p) + (1 - p) log(n - 1) in {100 * below:.3g} % of the rows."
         )
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """A metric of a rule (``largest`` unless named); ``reference:0.25`` is the number itself.
 
         Cells name ``keys``, and ``gap`` where the largest weight is that of one score above all others: then ``slope``

@@ -9,7 +9,7 @@ from icl_lab.errors import BadValue
 from icl_lab.launch.complete import check_asked
 
 if TYPE_CHECKING:
-    from icl_lab.analyses.frame import Analysis
+    from icl_lab.analyses.frame import AnyAnalysis
     from icl_lab.comparison.study import Study
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
@@ -82,7 +82,7 @@ def test_rescaled(runs: "Sequence[Run]", lab: "Lab") -> None:
 
 
 def stages(
-    runs: "Sequence[Run]", analysis: "Analysis | None", tested: bool, *, force: bool = False
+    runs: "Sequence[Run]", analysis: "AnyAnalysis | None", tested: bool, *, force: bool = False
 ) -> "list[tuple[Sequence[Run], bool]]":
     """Returns what has to be done with runs before they can be asked: which of them, and whether they are tested too.
 
@@ -101,7 +101,7 @@ def stages(
 
 def analyse(
     question: str,
-    analysis: "Analysis",
+    analysis: "AnyAnalysis",
     runs: Sequence["Run"],
     lab: "Lab",
     finish: Finish,

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from icl_lab import tasks
-from icl_lab.analyses.frame import Analysis
+from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Evaluation, Scale, evaluation, resampled
 from icl_lab.errors import BadValue, Undefined
@@ -204,7 +204,12 @@ def _prompt_variance_bound(
 
 
 def from_analysis(
-    analysis: Analysis, found: Answers | None, claim: Claim, scale: Scale, prompts: int, exploratory: Sequence[int] = ()
+    analysis: AnyAnalysis,
+    found: Answers | None,
+    claim: Claim,
+    scale: Scale,
+    prompts: int,
+    exploratory: Sequence[int] = (),
 ) -> Source:
     """Reads both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
 

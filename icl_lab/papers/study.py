@@ -149,7 +149,7 @@ def _publish_analysis(
     made: StudyRecord,
     experiment: Experiment,
     order: Order,
-    analysis: frame.Analysis,
+    analysis: frame.AnyAnalysis,
     found: Answers,
     members: Mapping[str, Sequence[Run]],
     lab: Lab,

@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses import asking
-from icl_lab.analyses.frame import Stored
+from icl_lab.analyses.frame import StoredGrids
 from icl_lab.analyses.per_position import PerPosition, places
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -68,10 +68,10 @@ def test_the_mean_over_all_places_is_the_cell_of_the_grid(tiny, lab):
         told = found["ends"].where(attn=of, metric=metric).frame["stderr"].iloc[0]
         assert drawn[1:].std() == pytest.approx(told, rel=0.1)
     assert analysis.on_resamples(found, "softmax", {"tokens": [32.0]}, "error", 0) is None
-    before = Stored({name: found[name] for name in ("per-position", "ends")})
+    before = StoredGrids({name: found[name] for name in ("per-position", "ends")})
     assert analysis.on_resamples(before, "softmax", {}, "within", 0) is None
     rows = found["prompts"].frame
-    later = Stored({**found.grids, "prompts": Grid(rows[rows["attn"] != "softmax"])})  # another seed's were kept
+    later = StoredGrids({**found.grids, "prompts": Grid(rows[rows["attn"] != "softmax"])})  # another seed's were kept
     assert analysis.on_resamples(later, "softmax", {}, "within", 0) is None
     assert analysis.on_resamples(later, "reference:5-gram", {}, "within", 0) is not None
     with pytest.raises(KeyError, match="names its tokens"):

@@ -13,7 +13,7 @@ from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.fading import Fading
 from icl_lab.analyses.heads import Heads
 from icl_lab.analyses.law import Law
-from icl_lab.analyses.needle import Needle
+from icl_lab.analyses.needle import NeedleScores
 from icl_lab.analyses.probe import Probe
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.model.gpt2 import GPT2
@@ -68,7 +68,7 @@ CASES = {
         },
     ),
     "needle": (
-        Needle(length=40, trials=10),
+        NeedleScores(length=40, trials=10),
         NEEDLE,
         {
             "heads": (["length", "layer", "head"], {"needle-score"}, 2),

@@ -11,7 +11,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import asking, frame, publish
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.frame import Found, Stored
+from icl_lab.analyses.frame import Findings, StoredGrids
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.analyses.saturation.attention import disturb, saturation_point
 from icl_lab.analyses.saturation.numbers import best_head, saturating
@@ -105,7 +105,7 @@ def test_saturation_is_counted_from_the_undisturbed_prompt_on():
         for factor, value in zip((0.1, 1.0, 100.0), values, strict=True)
     ]
     who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0, "attn": "softmax"}
-    stored = Stored({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
+    stored = StoredGrids({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
     assert saturating(stored, "softmax") == ([100.0], 2)
 
 
@@ -180,7 +180,7 @@ def test_the_recovered_share_on_resamples_by_hand(disturbed, patched, told):
     shares = [{**who, "factor": 10.0, "layer": -1, "head": -1, "metric": "recovered", "value": 2 / 3}]
     shares += [{**shares[0], "factor": 2.0, "value": math.nan}]
     grids = {"patches": Grid.of(shares, ["layer", "head", "factor"]), "prompts": Grid.of(rows, ["factor", "prompt"])}
-    found, cells = Stored(grids), {"factor": [2.0, 10.0]}
+    found, cells = StoredGrids(grids), {"factor": [2.0, 10.0]}
     drawn = Saturation().on_resamples(found, "softmax", cells, "", 0)
     assert drawn[0] == pytest.approx(2 / 3)
     assert {round(value, 6) for value in drawn} == {round(value, 6) for value in told}
@@ -211,7 +211,7 @@ def test_a_query_that_grows_is_read_at_its_own_token(runs, lab):
     metrics = {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}
     assert set(found["errors"].values("metric")) == metrics
     model, task = loaded(groups["softmax"][0], lab)
-    trained = frame.Trained("softmax", groups["softmax"][0], lambda: model, task, lab, True, print)
+    trained = frame.TrainedModel("softmax", groups["softmax"][0], lambda: model, task, lab, True, print)
     undisturbed = trained.prompts(64, {**trained.cell, "length": 4})
     wild = trained.task.deviate(undisturbed, [3], 1000.0)
     seen = []
@@ -356,7 +356,7 @@ def heads_of(weights, metric="deviant"):
         {"layer": layer, "head": head, "factor": factor, "metric": metric, "value": value, "stderr": value**2}
         for (layer, head, factor), value in weights.items()
     ]
-    return Stored({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
+    return StoredGrids({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
 
 
 def test_the_best_head_is_that_with_the_most_weight_on_the_number_at_each_factor():
@@ -416,7 +416,7 @@ def test_nothing_to_recover_is_said_instead_of_a_number(tmp_path):
     with pytest.raises(KeyError, match="changed no answer"):
         Saturation().value(found, "softmax", {"factor": [100.0]}, "recovered", 0)
     grids = {**found.grids, "heads": Grid(found["heads"].frame.assign(metric="largest"))}
-    sentence = Saturation().finding(Found(resolve("linear", "softmax"), grids))
+    sentence = Saturation().finding(Findings(grids, resolve("linear", "softmax")))
     assert "recovers is unknown with softmax (no error was added)" in sentence
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 from matplotlib.figure import Figure
 
@@ -17,7 +17,7 @@ from icl_lab.analyses.attention.means import MOST, Plan
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.seen import THIS, Frame, Reading, Seen, Shown, names
 from icl_lab.analyses.attention.window import Window
-from icl_lab.analyses.frame import Analysis, Trained, option
+from icl_lab.analyses.frame import AnalysisOf, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.registry import filename
 from icl_lab.runs import environment
@@ -42,7 +42,7 @@ class Layout:
 
 @registry.add("attention")
 @dataclass(frozen=True, kw_only=True)
-class Attention(Analysis):
+class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
     """Show what every head attends to in a prompt, as a page.
 
     The page (attention.html) needs nothing beside it: all maps of one model, or of two side by side with their
@@ -77,14 +77,14 @@ class Attention(Analysis):
         if not spec.model.attention:
             raise BadValue(f"{spec.attn} is a model without attention: it has no maps.")
 
-    def prepared(self, runs: Sequence[Run]) -> "Attention":
+    def prepared(self, runs: Sequence[Run]) -> Self:
         """Reads the prompt and lays out the page; raises ``BadValue`` on what cannot be read, named or shown."""
         self._offered()
         made = dataclasses.replace(self)
         object.__setattr__(made, "layout", self._laid(runs))
         return made
 
-    def measure(self, trained: Trained) -> Reading:
+    def measure(self, trained: TrainedModel) -> Reading:
         """Lets the model read the prompt, and the prompts of the means."""
         layout = self._laid([trained.run])
 
@@ -107,7 +107,7 @@ class Attention(Analysis):
         live = self._exported(trained, lambda done: trained.tick(len(layout.plans) + 1 + done, steps))
         return Reading(seen, answers, found, learned, live)
 
-    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Seen:
+    def collect(self, answers: Sequence[tuple[TrainedModel, Reading]]) -> Seen:
         """Puts the maps of all models into frames: the prompt, then the means."""
         runs, readings = [trained.run for trained, _ in answers], [reading for _, reading in answers]
         layout, first = self._laid(runs), runs[0].spec
@@ -166,11 +166,14 @@ class Attention(Analysis):
     def read(self, folder: Path) -> None:
         """Maps are not read back: no claim is about them."""
 
+    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> None:
+        """Maps are not made again."""
+
     def _offered(self) -> list[str]:
         names = normalizers.names() if self.offer == "all" else self.offer.split()
         return list(dict.fromkeys(normalizers.canonical(name) for name in names)) if self.live else []
 
-    def _exported(self, trained: Trained, tick: Callable[[int], object]) -> Exported | str:
+    def _exported(self, trained: TrainedModel, tick: Callable[[int], object]) -> Exported | str:
         size = trained.model.parameter_count()
         if not self.live or size > self.live:
             return play.too_large(size, self.live) if self.live else ""

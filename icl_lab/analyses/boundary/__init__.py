@@ -18,7 +18,16 @@ from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.extrapolation import EXAMPLES, extrapolate, largest, truths
 from icl_lab.analyses.boundary.lines import Line, lines, spread
 from icl_lab.analyses.boundary.rows import curve, detected
-from icl_lab.analyses.frame import SHIFTS, Analysis, Found, Row, Stored, Trained, option
+from icl_lab.analyses.frame import (
+    SHIFTS,
+    Cells,
+    Findings,
+    GridAnalysis,
+    Rows,
+    StoredGrids,
+    TrainedModel,
+    option,
+)
 from icl_lab.comparison.statistics import Scale
 from icl_lab.registry import require
 from icl_lab.runs.run import Run
@@ -34,7 +43,7 @@ LARGEST = 1e15  # of the numbers of a prompt: norms and errors square them in si
 
 @registry.add("boundary")
 @dataclass(frozen=True, kw_only=True)
-class Boundary(Analysis):
+class Boundary(GridAnalysis[Bounds]):
     """Detect the values that answers do not exceed, and what they depend on.
 
     A model reads examples of f(x) = a x + b and is asked at x = (t - b) / a, for true values t ever farther out. On
@@ -85,7 +94,7 @@ class Boundary(Analysis):
             return self
         return dataclasses.replace(self, reach=max(usual_reach(run.spec) for run in runs))
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Asks the model and, once, the references along every line, in contexts that all share."""
         reach = self.reach or usual_reach(trained.spec)
         truth, examples = truths(reach), min(EXAMPLES, trained.spec.train.longest - 1)
@@ -102,12 +111,12 @@ class Boundary(Analysis):
         tested = clip_sweep.measured(trained.run) if trained.run.finished else []
         return {**found, "measured": tested, answers.GRID: answers.measured(trained)}
 
-    def completed(self, found: Found, specs: Mapping[str, RunSpec]) -> Bounds:
+    def completed(self, found: Findings, specs: Mapping[str, RunSpec]) -> Bounds:
         """Adds the clip sweep of each run, beside what its own B, and its clip B, predict.
 
         A run that was asked before its test was kept with the answers has none: its grid may be another training's now.
         """
-        plain, sweeps = Bounds(found.spec, found.grids), []
+        plain, sweeps = Bounds(found.grids, found.spec), []
         if "measured" not in plain.grids:
             return plain
         for rule in plain.rules:
@@ -118,7 +127,7 @@ class Boundary(Analysis):
                     sweeps.append((sweep, *pair))
         return dataclasses.replace(plain, sweeps=sweeps)
 
-    def whole(self, found: Stored) -> bool:
+    def whole(self, found: StoredGrids) -> bool:
         """Not where a folder is from before curves and tests were kept; bounds on answers came later."""
         return set(found.grids) | {answers.GRID} == set(self.grids)
 
@@ -138,7 +147,7 @@ class Boundary(Analysis):
         """Ratios of the bound C, differences of everything else."""
         return "log-ratio" if metric == answers.BOUND else super().scale_of(task, metric)
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean over both sides and the slopes asked for, in contexts as in training; usually of ``clip``.
 
         That is the B for which min(t, B) is nearest to the curve: it exists for curves of every class.

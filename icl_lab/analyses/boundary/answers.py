@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses.frame import Found, Trained
+from icl_lab.analyses.frame import Findings, TrainedModel
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
@@ -25,7 +25,7 @@ SHOWN = 10.0  # the spread whose shares the table names
 
 
 @torch.no_grad()
-def measured(trained: Trained) -> list[dict[str, Any]]:
+def measured(trained: TrainedModel) -> list[dict[str, Any]]:
     """Rows of the grid: the bound, the largest distance of an answer from its centre, and errors at each spread.
 
     Metrics: ``bound`` C, ``largest`` max |answer - c| so far, ``error`` of the model, ``floor`` of the exact answers
@@ -65,7 +65,7 @@ def _error(task: Task, outputs: torch.Tensor, prompt: Prompt) -> float:
     return float(task.views(task.errors(outputs, prompt), prompt)[task.headline].mean())
 
 
-def of(found: Found, label: str, seed: int) -> dict[str, dict[float, float]]:
+def of(found: Findings, label: str, seed: int) -> dict[str, dict[float, float]]:
     """Metric -> spread -> value, of one model; empty where its answers have no bound or nothing is kept of them."""
     grid = found.grids.get(GRID)
     if grid is None:
@@ -77,7 +77,7 @@ def of(found: Found, label: str, seed: int) -> dict[str, dict[float, float]]:
     return known
 
 
-def table(found: Found, seeds: Mapping[str, Sequence[int]]) -> list[str]:
+def table(found: Findings, seeds: Mapping[str, Sequence[int]]) -> list[str]:
     """C and B of each model, and how much of its error far from training lies above C."""
     rows = []
     for label, each in seeds.items():
@@ -107,12 +107,12 @@ def table(found: Found, seeds: Mapping[str, Sequence[int]]) -> list[str]:
     ]
 
 
-def found_axis(found: Found) -> str:
+def found_axis(found: Findings) -> str:
     """Name of the axis along which functions are spread."""
     return tasks.build(found.spec.task).summary.axis
 
 
-def sentence(found: Found, seeds: Mapping[str, Sequence[int]]) -> str:
+def sentence(found: Findings, seeds: Mapping[str, Sequence[int]]) -> str:
     """C beside B in words; empty where nothing is kept."""
     told = []
     for label, each in seeds.items():
@@ -129,7 +129,7 @@ def _span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def curves(found: Found, seeds: Mapping[str, Sequence[int]]) -> dict[str, list[dict[str, dict[float, float]]]]:
+def curves(found: Findings, seeds: Mapping[str, Sequence[int]]) -> dict[str, list[dict[str, dict[float, float]]]]:
     """The numbers of each model that has a bound, by label, one a seed: what the picture draws."""
     made = {label: [numbers for seed in each if (numbers := of(found, label, seed))] for label, each in seeds.items()}
     return {label: numbers for label, numbers in made.items() if numbers}

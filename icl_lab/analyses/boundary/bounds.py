@@ -12,7 +12,7 @@ import numpy as np
 from icl_lab.analyses.boundary import detector
 from icl_lab.analyses.boundary.clip_sweep import Sweep
 from icl_lab.analyses.boundary.lines import Line
-from icl_lab.analyses.frame import Found
+from icl_lab.analyses.frame import Findings
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.grid import Grid
 
@@ -21,7 +21,7 @@ AXES = ("slope", "intercept", "scale")
 
 
 @dataclass(frozen=True)
-class Bounds(Found):
+class Bounds(Findings):
     """The grids ``boundary`` (axes: slope, intercept, scale, side) and ``curves`` (target in the place of the side).
 
     ``measured`` holds cells of the runs' own tests, ``sweeps`` the clip sweep through them of each run, with the B and

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Trained
+from icl_lab.analyses.frame import AnalysisOf, Cells, TrainedModel
 from icl_lab.analyses.law.fits import LAWS, LEAST, Fit, fits
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
@@ -33,7 +33,7 @@ FEWEST = 3  # n below this are left out: one visible key has weight 1 whatever p
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedFactor:
     """The p_n of one run, n from ``FEWEST`` to the training length, the laws fitted to it, and every head's s and b."""
 
     seed: int
@@ -45,7 +45,7 @@ class Learned:
 
 @registry.add("law")
 @dataclass(frozen=True, kw_only=True)
-class Law(Analysis):
+class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFactor]]):
     """Fit laws of n to the free-form factor that ssmax-free has learned.
 
     The laws are a constant, log n, the root of n, and n, each with a factor and a shift by least squares, compared by
@@ -75,18 +75,18 @@ class Law(Analysis):
             require(count == 1, "laws are fitted to one run of each seed", f"{count} of seed {seed}")
         return self
 
-    def measure(self, trained: Trained) -> Learned:
+    def measure(self, trained: TrainedModel) -> LearnedFactor:
         """Reads p, s and b from the model and fits the laws to p."""
         rules = [cast(SSMaxFree, rule) for rule in trained.model.rules]
         p = rules[0].p.detach().double().cpu().numpy()[FEWEST - 1 :]
         s, b = (np.array([getattr(rule, name).tolist() for rule in rules]) for name in ("s", "b"))
-        return Learned(trained.run.seed, p, fits(p, FEWEST), s, b)
+        return LearnedFactor(trained.run.seed, p, fits(p, FEWEST), s, b)
 
-    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Any:
+    def collect(self, answers: Sequence[tuple[TrainedModel, LearnedFactor]]) -> list[LearnedFactor]:
         """Returns what each run has learned."""
         return [learned for _, learned in answers]
 
-    def table(self, found: Sequence[Learned]) -> list[str]:
+    def table(self, found: Sequence[LearnedFactor]) -> list[str]:
         """The fits of every seed, best first, and the numbers that each head learned."""
         text = [
             f"p_n of softmax((s p_n + b) z), n from {FEWEST} to {FEWEST + len(found[0].p) - 1}. Lower AIC is better; a "
@@ -107,7 +107,7 @@ class Law(Analysis):
                 text.append(f"* seed {each.seed}, layer {layer}: s, b of each head {heads}")
         return text
 
-    def figures(self, found: Sequence[Learned], title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Sequence[LearnedFactor], title: str) -> Mapping[str, Figure]:
         """p of every seed, and the laws fitted to the first."""
         n = np.arange(FEWEST, FEWEST + len(found[0].p))
         drawn = lines.laws(
@@ -118,14 +118,14 @@ class Law(Analysis):
         )
         return {"law": drawn}
 
-    def finding(self, found: Sequence[Learned]) -> str:
+    def finding(self, found: Sequence[LearnedFactor]) -> str:
         """The best law, in how many seeds, and by how much."""
         wins = Counter(each.fits[0].law for each in found)
         clear = sum(each.fits[1].aic - each.fits[0].aic >= 2 for each in found)
         best = md.listed(f"{law} in {count} of {len(found)} seeds" for law, count in wins.most_common())
         return f"The best law of the learned factor by AIC is {best}; it leads by 2 or more in {clear} of {len(found)}."
 
-    def files(self, found: Sequence[Learned]) -> dict[str, str | bytes]:
+    def files(self, found: Sequence[LearnedFactor]) -> dict[str, str | bytes]:
         """Returns ``p.csv``: seed, n, p."""
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
@@ -135,7 +135,7 @@ class Law(Analysis):
         )
         return {"p.csv": table.getvalue()}
 
-    def read(self, folder: Path) -> list[Learned] | None:
+    def read(self, folder: Path) -> list[LearnedFactor] | None:
         """Reads ``p.csv`` and fits the laws again; None where it is not there. The s and b of heads are not kept."""
         path = folder / "p.csv"
         if not path.exists():
@@ -144,19 +144,20 @@ class Law(Analysis):
         for row in csv.DictReader(io.StringIO(path.read_text())):
             values.setdefault(int(row["seed"]), []).append(float(row["p"]))
         none = np.zeros((0, 0))
-        return [Learned(seed, np.array(p), fits(p, FEWEST), none, none) for seed, p in values.items()]
+        return [LearnedFactor(seed, np.array(p), fits(p, FEWEST), none, none) for seed, p in values.items()]
+
+    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> list[LearnedFactor] | None:
+        return self.read(folder)
 
     def subjects(self, variants: Sequence[str]) -> Sequence[str]:
         """Claims are about the laws, whatever the variants are called."""
         return list(LAWS)
 
-    def seeds(self, found: Sequence[Learned]) -> list[int]:
+    def seeds(self, found: Sequence[LearnedFactor]) -> list[int]:
         """The training seeds."""
         return sorted(each.seed for each in found)
 
-    def value(
-        self, found: Sequence[Learned], of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> float:
+    def value(self, found: Sequence[LearnedFactor], of: str, cells: Cells, metric: str, seed: int) -> float:
         """Akaike's criterion ``aic`` (usual) of the law ``of``, or the share of variance that it has ``explained``."""
         if metric not in ("", "aic", "explained"):
             raise KeyError(f"a law has no metric '{metric}'; there are aic and explained")

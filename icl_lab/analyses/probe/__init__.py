@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Rows, StoredGrids, TrainedModel, constant, option
 from icl_lab.analyses.probe.readings import OUTPUT, readings
 from icl_lab.analyses.stretch import FACTORS, check_growth, factors_of, with_undisturbed
 from icl_lab.errors import BadValue, Undefined
@@ -72,7 +72,7 @@ class Probe(Analysis):
         """Returns the analysis with its factors in order, and 1 among them."""
         return replace(self, factors=with_undisturbed(self.factors))
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Trains probes on undisturbed prompts of their own, then reads the test prompts at each factor."""
         suite, here = tasks.require(trained.task.balanced, SingleNumbers), dict(trained.cell)
         length = int(here.pop("length"))
@@ -81,7 +81,7 @@ class Probe(Analysis):
         rows = readings(trained.model, suite, lessons, undisturbed, self.position, self.factors, device, trained.tick)
         return {"probe": rows}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The median error over seeds of each reading, rule by rule."""
         grid = found["probe"]
         factors = grid.values("factor")
@@ -98,7 +98,7 @@ class Probe(Analysis):
                 text.append(md.row([f"`{rule}`", words(metric, layer), *cells]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Each reading over the factor: the whole prompt, its numbers alone, and the probes at the last layer."""
         last = max(layer for _, layer in places(found))
         panels = {
@@ -113,7 +113,7 @@ class Probe(Analysis):
         drawn = pictures.curves(panels, title=title, across="factor of the growing number", scales={}, limits=limits)
         return {"probe": drawn}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """Error rates at the greatest factor: of the whole prompt, and of the grown number alone and by probe."""
         most = max(found["probe"].values("factor"))
         last = max(layer for _, layer in places(found))
@@ -130,7 +130,7 @@ class Probe(Analysis):
             f"a linear probe after layer {last:g} it is {rates('probe-deviant', last)} (medians over seeds)."
         )
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean error rate over the cells (they name the factors); ``reference:0.5`` is chance."""
         if (number := constant(of)) is not None:
             return number
@@ -139,9 +139,7 @@ class Probe(Analysis):
             raise Undefined("the prompts are all of one class, so there is no mean over the classes")
         return value
 
-    def cells_of(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Grid | None:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
         """Error rates of ``together`` unless a metric is named; None of a number.
 
         Probes are those after the last layer, unless cells name a layer (0: as read in).
@@ -153,14 +151,12 @@ class Probe(Analysis):
         where = {axis: list(values) for axis, values in cells.items()} | {"factor": factors_of(cells)}
         return grid.where(metric=metric, **where | {"layer": list(layers)})
 
-    def prompts_error(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> float:
+    def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """Standard error over test prompts; noise of fitting the probe is not included."""
         return 0.0 if constant(of) is not None else super().prompts_error(found, of, cells, metric, seed)
 
 
-def places(found: Found) -> list[tuple[str, float]]:
+def places(found: Findings) -> list[tuple[str, float]]:
     """Quantity that was read, and the layer."""
     frame = found["probe"].frame.drop_duplicates(["metric", "layer"])
     read = list(zip(frame["metric"], frame["layer"], strict=True))

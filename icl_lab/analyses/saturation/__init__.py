@@ -10,7 +10,7 @@ from torch import equal
 
 from icl_lab import tasks
 from icl_lab.analyses import prompts, registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.saturation import numbers, pictures, report
 from icl_lab.analyses.saturation.attention import disturb
 from icl_lab.analyses.saturation.patching import patch
@@ -91,7 +91,7 @@ class Saturation(Analysis):
         """Returns the analysis with its factors in order, and 1 among them."""
         return replace(self, factors=with_undisturbed(self.factors))
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Lets the number grow, then patches what the undisturbed prompt held in at each factor but 1."""
         length = self._length(trained.cell)
         at = length - 1 if self.position == QUERY else self.position
@@ -122,15 +122,15 @@ class Saturation(Analysis):
             trained.tick(len(self.factors) + done + 1, steps)
         return {"heads": heads, "errors": errors, "patches": patches, "stream": stream, "prompts": single}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """Errors, what heads do, the share that patching recovers, and how many heads saturate."""
         return report.table(found)
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Curves over the factor, a map of every head, and what patches of the residual stream heal."""
         return pictures.figures(found, title)
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """Number of heads that saturate, and the share of the error that patching recovers at the greatest factor."""
         return report.finding(found)
 
@@ -138,7 +138,7 @@ class Saturation(Analysis):
         """Squared errors span decades and are compared as ratios; rates, weights, shares and norms as differences."""
         return "log-ratio" if task.log_scale and metric in numbers.SQUARED else "difference"
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean over the cells (they name the factors), and over heads where heads do it.
 
         Metrics are those of heads (``largest``, ``deviant``, ...; ``deviant-last``, the mean of the last layer,
@@ -151,13 +151,11 @@ class Saturation(Analysis):
         """
         return numbers.quantity(found, of, cells, metric, seed)
 
-    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The cells that the metrics of ``value`` are means of."""
         return numbers.cells_of(found, of, cells, metric or "recovered", seed)
 
-    def on_resamples(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Array | None:
+    def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Values on resamples, of errors and other metrics of answers, and of what patching all heads recovers."""
         if of == numbers.NOTHING:
             return np.zeros(1 + RESAMPLES)
@@ -165,9 +163,7 @@ class Saturation(Analysis):
             return numbers.recovered_on_resamples(found, self.cells_of(found, of, cells, metric, seed))
         return super().on_resamples(found, of, cells, metric, seed)
 
-    def prompts_error(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> float:
+    def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """Standard error over prompts, of all metrics but the shares that a patch recovers or heals, and the norms."""
         return 0.0 if of == numbers.NOTHING else super().prompts_error(found, of, cells, metric, seed)
 

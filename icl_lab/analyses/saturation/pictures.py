@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.analyses.frame import Found
+from icl_lab.analyses.frame import Findings
 from icl_lab.analyses.saturation.attention import AGAINST
 from icl_lab.analyses.saturation.numbers import curves, error_metric, seeds_of, summarised
 from icl_lab.analyses.saturation.patching import ALL
@@ -22,13 +22,13 @@ SEEDS = 5  # whose heads are drawn one by one; those of all stand in heads.csv
 ABREAST = 5  # maps of heads in a row: the rules of one seed, so that each has a column
 
 
-def figures(found: Found, title: str) -> Mapping[str, Figure]:
+def figures(found: Findings, title: str) -> Mapping[str, Figure]:
     """Figures of heads over the factor and of the error; every head by itself; recovery by patches of the stream."""
     made = {"saturation": _curves(found, title), "heads": _heads(found, title)}
     return made | ({"stream": _stream(found, title)} if "stream" in found.grids else {})
 
 
-def _curves(found: Found, title: str) -> Figure:
+def _curves(found: Findings, title: str) -> Figure:
     factors = found["heads"].values("factor")
     panels: dict[str, dict[str, Any]] = {
         words: {rule: curves(found, rule, metric) for rule in found.rules} for metric, words in WORDS.items()
@@ -57,7 +57,7 @@ def _curves(found: Found, title: str) -> Figure:
     )
 
 
-def _heads(found: Found, title: str) -> Figure:
+def _heads(found: Findings, title: str) -> Figure:
     """A map for each model of the first seeds: layer and head down, factors across, the weight on the number."""
     panels: dict[str, np.ndarray] = {}
     factors = found["heads"].values("factor")
@@ -83,7 +83,7 @@ def _heads(found: Found, title: str) -> Figure:
     )
 
 
-def _stream(found: Found, title: str) -> Figure:
+def _stream(found: Findings, title: str) -> Figure:
     """The share that each kind of patch heals: of all layers at once, or after the last one."""
     last = max(found["stream"].values("layer"))
     there = found["stream"].values("metric")
@@ -102,6 +102,6 @@ def _stream(found: Found, title: str) -> Figure:
     return lines.curves(panels, title=title, across=ACROSS, scales={}, limits=limits)
 
 
-def _weight(found: Found) -> str:
+def _weight(found: Findings) -> str:
     """The weight that is drawn: over the prompts that the number misleads about, where there are such."""
     return AGAINST if AGAINST in found["heads"].values("metric") else "deviant"

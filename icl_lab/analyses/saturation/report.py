@@ -6,7 +6,7 @@ from statistics import fmean, median
 from typing import Any
 
 from icl_lab import markdown as md
-from icl_lab.analyses.frame import Found
+from icl_lab.analyses.frame import Findings
 from icl_lab.analyses.saturation.attention import AGAINST
 from icl_lab.analyses.saturation.numbers import (
     best_head,
@@ -42,7 +42,7 @@ HEALED = {
 NORMED = {"attention": "last attention output", "mlp": "last MLP output", "stream": "residual stream at the end"}
 
 
-def table(found: Found) -> list[str]:
+def table(found: Findings) -> list[str]:
     """Errors, what heads do, which of them looks most at the number, what patches recover, how many heads saturate."""
     factors = found["heads"].values("factor")
     across = [f"x{factor:g}" for factor in factors]
@@ -75,7 +75,7 @@ def table(found: Found) -> list[str]:
     ]
 
 
-def finding(found: Found) -> str:
+def finding(found: Findings) -> str:
     """Sentence on saturated heads and on the share of the error that patching recovers at the greatest factor."""
     most = max(found["patches"].values("factor"))
     heads, shares = [], []
@@ -94,7 +94,7 @@ def finding(found: Found) -> str:
     return f"{told}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
 
 
-def _answers(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
+def _answers(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """The error that is shown first, then every other measure of the answers."""
     shown = error_metric(found)
     others = [metric for metric in found["errors"].values("metric") if metric != shown]
@@ -107,7 +107,7 @@ def _answers(found: Found, factors: Sequence[float], across: Sequence[str]) -> l
     return text[1:]
 
 
-def _best(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
+def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """The weight on the number in the last layer and the best heads, means over seeds; and which heads these are."""
     text: list[str] = []
     known = [weight for weight in WEIGHED if weight in found["heads"].values("metric")]
@@ -130,7 +130,7 @@ def _best(found: Found, factors: Sequence[float], across: Sequence[str]) -> list
     return text[1:]
 
 
-def _stream(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
+def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """Table of what patching parts at the last question recovers, in all layers or after the last; then the norms."""
 
     def lines(words: dict[str, str], ending: str, cell: Callable[[Sequence[float]], str]) -> list[str]:

@@ -11,7 +11,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses import asking, publish
-from icl_lab.analyses.attention import Attention, live, page, play
+from icl_lab.analyses.attention import AttentionMaps, live, page, play
 from icl_lab.analyses.attention.prompt import Asked
 from icl_lab.analyses.attention.seen import Reading
 from icl_lab.analyses.attention.window import Window
@@ -98,11 +98,11 @@ def test_random_places_are_left_out_with_a_line(see):
 
 def test_the_option_changes_no_study_of_before(runs_of):
     runs = runs_of("ssa")
-    groups, plain_one = asking.labels(runs), Attention(prompt="1,2")
+    groups, plain_one = asking.labels(runs), AttentionMaps(prompt="1,2")
     record = str(publish.record("attention", plain_one, groups, ""))
     assert "live" not in record
     assert "offer" not in record
-    assert "live" in str(publish.record("attention", Attention(prompt="1,2", live=0), groups, ""))
+    assert "live" in str(publish.record("attention", AttentionMaps(prompt="1,2", live=0), groups, ""))
 
 
 def laid(name):
