@@ -10,7 +10,7 @@ import pytest
 from icl_lab import analyses
 from icl_lab.analyses import asking, frame, publish
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.frame import Analysis, option
+from icl_lab.analyses.frame import Analysis, AnalysisOf, option
 from icl_lab.errors import BadValue, Stopped, UnknownName, UnknownOption
 from icl_lab.grid import Grid
 from icl_lab.runs.groups import by_rule
@@ -58,7 +58,7 @@ def groups_of(tiny, lab, *rules, seeds=1):
 def test_every_analysis_is_a_frozen_dataclass_with_words():
     for name in analyses.names():
         part = analyses.registry.part(name)
-        assert issubclass(part, Analysis)
+        assert issubclass(part, AnalysisOf)
         assert part.__dataclass_params__.frozen, name
         assert part.__doc__.partition("\n")[0].endswith((".", "?")), name
         assert part.grids or name == "attention", name
