@@ -34,7 +34,7 @@ OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, 
 BASES = {
     "tasks": {"base", "capabilities", "declared", "drawing", "estimators", "prompt", "symbols", "wording"},
     "normalizers": {"base", "starts"},
-    "analyses": {"asking", "frame", "observe", "options", "page", "stretch"},
+    "analyses": {"attention_rows", "base", "factors", "findings", "frame", "options", "page", "runner"},
 }
 DOORS = {
     "pandas": {"grid", "tables", "python"},  # python names the type it returns

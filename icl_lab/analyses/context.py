@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses import along, prompts, registry
+from icl_lab.analyses import error_curves, per_prompt, registry
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -73,14 +73,14 @@ class Context(Analysis):
                 errors = errors_of(task, subject, prompt.last(task.tokens(length)))
                 where, values = {"attn": name, "length": length}, errors[:, -last:].mean(1)
                 rows.append({**where, "metric": "error"} | summary(values))
-                single += prompts.rows(trained.run.seed, where, {"error": values})
+                single += per_prompt.rows(trained.run.seed, where, {"error": values})
             trained.tick(done + 1, len(subjects))
         return {"context": rows, "prompts": single}
 
     def table(self, found: Findings) -> list[str]:
         """The error after each length of context, means over prompts and seeds."""
         grid, (shortest, *_) = found["context"], (lengths := found["context"].values("length"))
-        last, written = answers(tasks.build(found.spec.task), int(shortest)), along.error_writer(found)
+        last, written = answers(tasks.build(found.spec.task), int(shortest)), error_curves.error_writer(found)
         text = [
             f"The last {last} answers of a prompt, the same in all columns, where only so many of its last examples "
             f"are read. Trained up to {found.spec.train.longest}. Means over prompts and seeds.",
@@ -88,7 +88,7 @@ class Context(Analysis):
             *md.head(["rule", *(f"{length:g} read" for length in lengths)]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = (along.mean(grid.where(attn=rule, length=length)) for length in lengths)
+            cells = (error_curves.mean(grid.where(attn=rule, length=length)) for length in lengths)
             text.append(md.row([f"`{rule}`", *map(written, cells)]))
         return text
 
@@ -96,14 +96,15 @@ class Context(Analysis):
         """The error over the examples that are read, the longest prompt of training dotted."""
         axis = "examples that are read" if tasks.build(found.spec.task).roles > 1 else "tokens that are read"
         mark = found.spec.train.longest
-        return {"context": along.picture(found, "context", "length", axis=axis, title=title, mark=mark)}
+        return {"context": error_curves.picture(found, "context", "length", axis=axis, title=title, mark=mark)}
 
     def finding(self, found: Findings) -> str:
         """The error after the shortest and the longest context, rule by rule."""
-        grid, written = found["context"], along.error_writer(found)
+        grid, written = found["context"], error_curves.error_writer(found)
         ends = [grid.values("length")[place] for place in (0, -1)]
         said = [
-            " to ".join(written(along.mean(grid.where(attn=rule, length=length))) for length in ends) + f" ({rule})"
+            " to ".join(written(error_curves.mean(grid.where(attn=rule, length=length))) for length in ends)
+            + f" ({rule})"
             for rule in found.rules
         ]
         read = f"From {ends[0]:g} to {ends[1]:g} examples that are read"

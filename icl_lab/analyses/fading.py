@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,8 +17,15 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
+from icl_lab.analyses.attention_rows import (
+    attention_rows,
+    entropy,
+    head_rows,
+    inverse_temperature,
+    known_median,
+    shares,
+)
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
-from icl_lab.analyses.observe import attention_rows, entropy, head_rows, inverse_temperature, known_median, shares
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import NAMES, short
@@ -121,7 +128,7 @@ class Fading(Analysis):
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Every metric over n, the longest prompt of training dotted."""
         spec = found.spec
-        panels: dict[str, dict[str, Any]] = {
+        panels: dict[str, dict[str, list[list[tuple[float, float]]]]] = {
             WORDS[metric]: {rule: curves(found["fading"].where(attn=rule, metric=metric)) for rule in found.rules}
             for metric in METRICS
         }
@@ -200,7 +207,7 @@ def curves(grid: Grid) -> list[list[tuple[float, float]]]:
     return grid.lines("keys", "seed", "layer", "head")
 
 
-def parameters(model: GPT2) -> list[dict[str, Any]]:
+def parameters(model: GPT2) -> list[Row]:
     """The learned numbers of each layer's rule, by the names of the formula; one that heads share stands once."""
     found = model.learned()
     return [

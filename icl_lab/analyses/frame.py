@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from icl_lab import tasks
-from icl_lab.analyses import prompts, registry
+from icl_lab.analyses import per_prompt, registry
 from icl_lab.analyses.base import AnalysisOf as AnalysisOf  # analyses find all they need here
 from icl_lab.analyses.base import AnyAnalysis as AnyAnalysis
 from icl_lab.analyses.base import Cells as Cells
@@ -101,7 +101,7 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
         chosen = self.cells_of(found, of, cells, metric, seed)
         if chosen is None or "prompts" not in found.grids:
             return None
-        return prompts.on_resamples(found["prompts"], chosen, logarithm=self._as_ratio(chosen, metric))
+        return per_prompt.on_resamples(found["prompts"], chosen, logarithm=self._as_ratio(chosen, metric))
 
     def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean standard error of the cells, or that of their logarithms."""

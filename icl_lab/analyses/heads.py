@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, Findings, Rows, StoredGrids, TrainedModel, option
-from icl_lab.analyses.observe import entropy, known_median, shares, watchable
+from icl_lab.analyses.attention_rows import entropy, known_median, shares, watchable
+from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
@@ -95,7 +95,7 @@ class Heads(Analysis):
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Some of the statistics over the place in the prompt, every head a thin line."""
         grid = found["heads"]
-        panels: dict[str, dict[str, Any]] = {
+        panels: dict[str, dict[str, list[list[tuple[float, float]]]]] = {
             WORDS[metric]: {rule: lines(grid.where(attn=rule, metric=metric)) for rule in found.rules}
             for metric in SHOWN
             if metric in grid.values("metric")
@@ -157,7 +157,7 @@ def statistics(weights: Tensor, roles: int) -> dict[str, Tensor]:
 @torch.no_grad()
 def statistics_of_heads(
     model: GPT2, prompt: Prompt, places: Mapping[int, int], roles: int, device: torch.device
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Measures some tokens in every layer and head; ``places`` maps an index of the grid to its token (from 0)."""
     found: dict[tuple[int, int, str], list[Tensor]] = {}
 
@@ -168,7 +168,7 @@ def statistics_of_heads(
 
     for piece in watchable(model, prompt):
         model(piece.tokens.to(device), see)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for (layer, index, metric), pieces in found.items():
         place = {"layer": layer, "index": index, "metric": metric}
         rows += [{**place, "head": head, **summary(column)} for head, column in enumerate(torch.cat(pieces).unbind(1))]

@@ -16,8 +16,8 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
+from icl_lab.analyses.attention_rows import attention_rows, shares
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
-from icl_lab.analyses.observe import attention_rows, shares
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
 from icl_lab.errors import BadValue, Undefined

@@ -4,11 +4,10 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 from icl_lab import markdown as md
-from icl_lab.analyses.asking import Groups
 from icl_lab.analyses.frame import AnyAnalysis
+from icl_lab.analyses.runner import Groups
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
 from icl_lab.option_values import in_words
@@ -62,7 +61,7 @@ def document(
     )
 
 
-def asked(options: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def asked(options: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     """Yields the options of a study as they are written in that box."""
     for name, value in options.items():
         yield name.replace("_", " ").capitalize(), in_words(value) or "the usual"

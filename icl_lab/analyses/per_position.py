@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses import along, prompts, registry
+from icl_lab.analyses import error_curves, per_prompt, registry
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -83,7 +83,7 @@ class PerPosition(Analysis):
                 found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
             ends = lies.ends(errors)
             found["ends"] += [_row(name, metric, values) for metric, values in ends.items()]
-            found["prompts"] += prompts.rows(trained.run.seed, {"attn": name}, ends)
+            found["prompts"] += per_prompt.rows(trained.run.seed, {"attn": name}, ends)
             trained.tick(done + 1, len(subjects))
         return found
 
@@ -99,25 +99,26 @@ class PerPosition(Analysis):
             *md.head(["rule", *(f"{tokens:g}" for tokens in shown), "within", "beyond", "rise"]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = [along.mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
+            cells = [error_curves.mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
             cells += [
-                along.mean(found["ends"].where(attn=rule, metric=metric)) for metric in ("within", "beyond", "rise")
+                error_curves.mean(found["ends"].where(attn=rule, metric=metric))
+                for metric in ("within", "beyond", "rise")
             ]
-            text.append(md.row([f"`{rule}`", *map(along.error_writer(found), cells)]))
+            text.append(md.row([f"`{rule}`", *map(error_curves.error_writer(found), cells)]))
         return text
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The error over the tokens that were read, the longest prompt of training dotted."""
         mark = tasks.build(found.spec.task).asked(found.spec.train.longest)[-1] + 1
-        drawn = along.picture(found, "per-position", "tokens", axis="tokens read", title=title, mark=mark)
+        drawn = error_curves.picture(found, "per-position", "tokens", axis="tokens read", title=title, mark=mark)
         return {"per-position": drawn}
 
     def finding(self, found: Findings) -> str:
         """The errors within and beyond training, rule by rule."""
-        ends, written = found["ends"], along.error_writer(found)
+        ends, written = found["ends"], error_curves.error_writer(found)
         said = [
-            f"from {written(along.mean(ends.where(attn=rule, metric='end-of-training')))} to "
-            f"{written(along.mean(ends.where(attn=rule, metric='end')))} ({rule})"
+            f"from {written(error_curves.mean(ends.where(attn=rule, metric='end-of-training')))} to "
+            f"{written(error_curves.mean(ends.where(attn=rule, metric='end')))} ({rule})"
             for rule in found.rules
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."

@@ -7,7 +7,7 @@ how large C must have been. Tables 1 and 6 of Naim, Bhar, Bolte, Asher 2025, arX
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -150,7 +150,7 @@ def _targets(task: Task, test: TestSpec, points: int, sigma: float) -> np.ndarra
     return clip_targets(task, prompt)
 
 
-def _stored(trained: TrainedModel) -> Iterator[dict[str, Any]]:
+def _stored(trained: TrainedModel) -> Iterator[Row]:
     """The bounds of the stored models of the task, whole models alone."""
     for run in trained.lab.store.runs():
         model = run.spec.model

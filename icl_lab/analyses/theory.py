@@ -4,10 +4,10 @@ After Appendix J of Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685, and Eqs. 5 
 and 3 of Nakanishi 2025, arXiv 2501.19399. A seed is an independent draw of the rows, which all rules share.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -83,7 +83,7 @@ class Theory(Analysis):
             for keys in LENGTHS:
                 for gap in GAPS:
                     z = bounds.gap_rows(stream(seed, "theory", "gap", keys), GAP_ROWS, keys, gap)
-                    cell = _cell("largest", weigh(z).amax(-1), float)
+                    cell = _cell("largest", weigh(z).amax(-1))
                     fading.append({**NOBODY, "keys": keys, "gap": gap, **cell})
         return {"rows": rows, "fading": fading}
 
@@ -152,7 +152,7 @@ class Theory(Analysis):
         grid = found["fading" if "gap" in cells else "rows"]
         return _summed(grid.where(metric=metric, **where), metric)
 
-    def _cells(self, weigh: bounds.Weigh, softmax: bounds.Weigh, z: Tensor) -> list[dict[str, Any]]:
+    def _cells(self, weigh: bounds.Weigh, softmax: bounds.Weigh, z: Tensor) -> list[Row]:
         """Measurements on the rows of one number of keys."""
         with torch.no_grad():
             w, theirs = weigh(z), softmax(z)
@@ -160,16 +160,16 @@ class Theory(Analysis):
         low, high = bounds.bracket(weigh, z)
         largest = w.amax(-1)
         found = [
-            _cell("entropy", entropy, float),
-            _cell("largest", largest, float),
-            _cell("distance", bounds.distance(w, theirs), float),
+            _cell("entropy", entropy),
+            _cell("largest", largest),
+            _cell("distance", bounds.distance(w, theirs)),
             _cell("ceiling-margin", bounds.ceiling(weigh, z.shape[1], self.reach) - largest, Tensor.amin),
             _cell("upper-margin", high - largest, Tensor.amin),
             _cell("lower-margin", largest - low, Tensor.amin),
         ]
         if z.shape[1] > 2:  # of two keys the largest weight says all
             found.append(_cell("entropy-margin", entropy - bound, Tensor.amin))
-            found.append(_cell("below-bound", (entropy < bound - ROUNDING).double(), float))
+            found.append(_cell("below-bound", (entropy < bound - ROUNDING).double()))
         if z.shape[1] <= SQUARE:
             slopes = bounds.jacobian(weigh, z)
             found.append(_cell("jacobian-entry", slopes.abs().amax((1, 2)), Tensor.amax))
@@ -177,9 +177,9 @@ class Theory(Analysis):
         return found
 
 
-def _cell(metric: str, values: Tensor, how: Any) -> dict[str, Any]:
-    """A row of a grid: the mean over rows with its standard error (``float``), or an extreme without one."""
-    if how is float:
+def _cell(metric: str, values: Tensor, how: Callable[[Tensor], Tensor] | None = None) -> Row:
+    """A row of a grid: the mean over rows with its standard error, or an extreme (``how``) without one."""
+    if how is None:
         error = float(values.std() / len(values) ** 0.5)
         return {"metric": metric, "value": float(values.mean()), "stderr": error, "count": len(values)}
     return {"metric": metric, "value": float(how(values)), "stderr": None, "count": len(values)}

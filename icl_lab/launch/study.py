@@ -114,13 +114,13 @@ def analyse(
 
     ``unfinished`` is then told where the study would have been written.
     """
-    from icl_lab.analyses import asking, publish
+    from icl_lab.analyses import publish, runner
     from icl_lab.evidence.layer import own_studies
     from icl_lab.runs import study_folder
 
-    groups = asking.labels(runs)
+    groups = runner.labels(runs)
     check_asked(analysis, runs, lab)
-    analysis = asking.checked(analysis, groups)
+    analysis = runner.checked(analysis, groups)
     study = publish.record(question, analysis, groups, lab.command)
     place = study_folder.place(study, own_studies(lab.store.root), name, analysis.tag, force)
     todo = stages(analysis.lacking(runs), analysis, analysis.reads_grids)
@@ -128,6 +128,6 @@ def analyse(
     if not all(done):
         unfinished(place)
         return None
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     text = publish.publish(study, analysis, found, groups, place)
     return Made(found, text, place, publish.written(place), analysis)

@@ -13,7 +13,7 @@ from icl_lab.papers import cost, folders, quantities, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished, unlearned, unlearned_counts
 from icl_lab.papers.folders import Answers
-from icl_lab.papers.quantities import Source
+from icl_lab.papers.quantities import ClaimSource
 from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
@@ -57,7 +57,7 @@ def findings(
     return judged
 
 
-def _judged(finished: Finished, claim: Claim, source: Source, costs: cost.Costs) -> Finding:
+def _judged(finished: Finished, claim: Claim, source: ClaimSource, costs: cost.Costs) -> Finding:
     """Judges a claim from both sides of it as they are read."""
     undefined = next(iter(source.undefined.values()), "")
     if not source.seeds:

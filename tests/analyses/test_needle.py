@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking, frame
+from icl_lab.analyses import frame, runner
 from icl_lab.analyses.needle import NeedleScores, auc, auc_on_resamples, best, endings, ranked, retrieve
 from icl_lab.comparison.statistics import draws
 from icl_lab.errors import BadValue
@@ -103,7 +103,7 @@ CHOICE, SETTINGS = "needle:alphabet=4,keys=2", ("test.axes.length=32,48", "test.
 def test_scores_and_trials_of_finished_runs(runs, lab):
     groups = runs(CHOICE, "ssmax", "softmax", seeds=2, settings=SETTINGS)
     analysis = NeedleScores(length=40, trials=10)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     assert found.rules == ["ssmax", "softmax"]
     scores = [score for score, *_ in ranked(found, "ssmax")]
     assert len(scores) == 2 * 2  # two seeds of two heads
@@ -120,7 +120,7 @@ def test_scores_and_trials_of_finished_runs(runs, lab):
 
 def test_swapped_rule_is_what_is_scored(runs, lab):
     (run,) = runs(CHOICE, "softmax", settings=SETTINGS)["softmax"]
-    found = asking.ask(NeedleScores(length=40, trials=10), {"own": [run], "other": [run.swapped("average")]}, lab)
+    found = runner.ask(NeedleScores(length=40, trials=10), {"own": [run], "other": [run.swapped("average")]}, lab)
     assert ranked(found, "other")[0][0] == pytest.approx(1 / 40, rel=1e-4)
     assert ranked(found, "own")[0][0] != pytest.approx(1 / 40, rel=1e-4)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking, frame, publish
+from icl_lab.analyses import frame, publish, runner
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.frame import Findings, StoredGrids
 from icl_lab.analyses.saturation import Saturation
@@ -112,7 +112,7 @@ def test_saturation_is_counted_from_the_undisturbed_prompt_on():
 def test_table_and_figure_of_finished_runs(runs, lab):
     groups = runs("every:balance=half", "softmax", "ssa")
     analysis = Saturation(factors=(100.0,), prompts=64)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     assert found.rules == ["softmax", "ssa"]
     assert found["heads"].values("factor") == [1.0, 100.0]  # the undisturbed prompt is always among them
     assert found["patches"].values("factor") == [100.0]
@@ -132,7 +132,7 @@ def test_table_and_figure_of_finished_runs(runs, lab):
     [("linear", ("mse", "last", "recovered")), ("every:balance=half", ("last", "balanced-last", "flip-against"))],
 )
 def test_what_the_prompts_add_is_kept_of_answers_and_of_what_patching_recovers(runs, lab, task, metrics):
-    found = asking.ask(Saturation(factors=(10.0, 100.0), prompts=64), runs(task, "softmax"), lab)
+    found = runner.ask(Saturation(factors=(10.0, 100.0), prompts=64), runs(task, "softmax"), lab)
     drawn, value, most = (
         partial(getattr(Saturation(), name), found) for name in ("on_resamples", "value", "prompts_error")
     )
@@ -189,7 +189,7 @@ def test_the_recovered_share_on_resamples_by_hand(disturbed, patched, told):
 
 def test_heads_of_the_first_seeds_are_drawn_and_a_weight_is_written_as_a_share(runs, lab):
     """A column a rule, in rows of seeds; the title says of how many, and no cell holds a number like 2.5e-07."""
-    found = asking.ask(Saturation(factors=(100.0,), prompts=16), runs("every:balance=half", "softmax", "ssa"), lab)
+    found = runner.ask(Saturation(factors=(100.0,), prompts=16), runs("every:balance=half", "softmax", "ssa"), lab)
     seeds = {name: [Grid(grid.frame.assign(seed=seed)) for seed in range(7)] for name, grid in found.grids.items()}
     more = replace(found, grids={name: Grid.join(grids) for name, grids in seeds.items()})
     figure = Saturation().figures(more, "a title")["heads"]
@@ -207,7 +207,7 @@ def test_a_query_that_grows_is_read_at_its_own_token(runs, lab):
     """Of four numbers the last grows: its weight on itself is that of a single token, and each answer is compared."""
     groups = runs("every:balance=half", "softmax")
     analysis = Saturation(position=-1, length=4, factors=(1000.0,), prompts=64)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     metrics = {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}
     assert set(found["errors"].values("metric")) == metrics
     model, task = loaded(groups["softmax"][0], lab)
@@ -237,7 +237,7 @@ def loaded(run, lab):
 
 def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
     """In regression the answer to a stretched query is another number, so that nothing is put back."""
-    found = asking.ask(Saturation(position=-1, factors=(10.0,), prompts=64), runs("linear", "softmax"), lab)
+    found = runner.ask(Saturation(position=-1, factors=(10.0,), prompts=64), runs("linear", "softmax"), lab)
     assert set(found.grids) == {"heads", "errors", "patches", "prompts"}
     assert found["errors"].at(metric="mse", factor=10.0) == found["errors"].at(metric="last", factor=10.0)
     assert Saturation().figures(found, "a title").keys() == {"saturation", "heads"}
@@ -245,7 +245,7 @@ def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
 
 def test_factors_below_1_are_patched_and_shown(runs, lab):
     analysis = Saturation(factors=(0.5, 10.0), prompts=64)
-    found = asking.ask(analysis, runs("linear", "ssa"), lab)
+    found = runner.ask(analysis, runs("linear", "ssa"), lab)
     assert found["patches"].values("factor") == [0.5, 10.0]
     table = analysis.table(found)
     header = next(place for place, line in enumerate(table) if line.startswith("| share of the added error"))

@@ -379,9 +379,9 @@ def test_a_law_from_the_command_line(run, tmp_path):
 @pytest.mark.slow
 def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
     """From nothing to bounds; then by the folder of the run, with the same numbers."""
-    from icl_lab.analyses.boundary import extrapolation
+    from icl_lab.analyses.boundary import curves
 
-    monkeypatch.setattr(extrapolation, "SIDE", 40)  # as thin as the detector takes it
+    monkeypatch.setattr(curves, "SIDE", 40)  # as thin as the detector takes it
     asked = ["--slopes", "3", "--scales", "1", "--contexts", "16", "--reach", "10"]
     code, out, _ = run("boundary", "--attn", "ssa", "--preset", "smoke", *SMALL, "--set", "train.batch=2", *asked)
     assert code == 0

@@ -10,13 +10,24 @@ from matplotlib.figure import Figure
 
 from icl_lab import normalizers, tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention import means, page, play, prompt, report, window
-from icl_lab.analyses.attention.live import Exported, NotExportable, export_model
-from icl_lab.analyses.attention.maps import Maps, maps
-from icl_lab.analyses.attention.means import MOST, Plan
-from icl_lab.analyses.attention.prompt import Asked
-from icl_lab.analyses.attention.seen import THIS, Frame, Reading, Seen, Shown, names
-from icl_lab.analyses.attention.window import Window
+from icl_lab.analyses.attention import page, prompt, report
+from icl_lab.analyses.attention.live import Exported, NotExportable, export_model, payload
+from icl_lab.analyses.attention.maps import (
+    MOST,
+    THIS,
+    Frame,
+    Maps,
+    Plan,
+    Reading,
+    Seen,
+    ShownModel,
+    maps,
+    mean_marks,
+    mean_prompts,
+    names,
+    planned,
+)
+from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.analyses.frame import AnalysisOf, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.registry import filename
@@ -97,8 +108,8 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         steps = len(layout.plans) + len(self._offered()) + 2
         for number, plan in enumerate(layout.plans, 1):
             trained.tick(number, steps)
-            drawn = means.prompts(trained.task, plan, self.means)
-            found.append((means.roles(trained.task, drawn), watch(drawn)))
+            drawn = mean_prompts(trained.task, plan, self.means)
+            found.append((mean_marks(trained.task, drawn), watch(drawn)))
         learned: dict[tuple[str, int], list[float]] = {}
         for key, value in trained.model.learned().items():  # "s 0.1": by name, layer and head
             name, place = key.split(" ")
@@ -123,16 +134,16 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
             each = [reading.means[number] for reading in readings]
             frames.append(Frame(plan.axis, plan.value, each[0][0], [found for _, found in each]))
         shown = [
-            Shown(name, run.name, run.seed, card(run), reading.learned, reading.answers)
+            ShownModel(name, run.name, run.seed, card(run), reading.learned, reading.answers)
             for name, run, reading in zip(names(runs), runs, readings, strict=True)
         ]
         notes = [f"Trained on prompts of up to {first.train.longest} examples; this one has {layout.asked.length}."]
         if self.means and not layout.plans:
             notes.append("Means over prompts are left out: with them the page would hold too many cells.")
         task, command = tasks.build(first.task), answers[0][0].lab.command
-        computes, why = play.lay(task, layout.asked, readings, layout.window, self.live)
+        computes, why = payload.lay(task, layout.asked, readings, layout.window, self.live)
         notes += [why] if why else []
-        notes += play.left_out(readings)
+        notes += payload.left_out(readings)
         return Seen(
             layout.asked,
             layout.window,
@@ -176,7 +187,7 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
     def _exported(self, trained: TrainedModel, tick: Callable[[int], object]) -> Exported | str:
         size = trained.model.parameter_count()
         if not self.live or size > self.live:
-            return play.too_large(size, self.live) if self.live else ""
+            return payload.too_large(size, self.live) if self.live else ""
         try:
             return export_model(trained.model, self._offered(), tick)
         except NotExportable as why:
@@ -186,8 +197,8 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         if self.layout is not None:
             return self.layout
         asked = prompt.read(self.prompt, runs[0].spec, self.function)
-        shown = window.choose(runs, asked, self.layers, self.heads, self.last)
-        plans = means.planned(runs, asked, shown) if self.means else []
+        shown = prompt.choose(runs, asked, self.layers, self.heads, self.last)
+        plans = planned(runs, asked, shown) if self.means else []
         rules = "-".join(filename(run.name) + f"-seed-{run.seed}" * (run.seed > 0) for run in runs)
         return Layout(asked, shown, plans, rules)
 

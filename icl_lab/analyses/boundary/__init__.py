@@ -7,22 +7,31 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.boundary import answers, bounds, clip_sweep, detector, figures, report, words
+from icl_lab.analyses.boundary import answers, bounds, clip_sweep, detector, figures, report
 from icl_lab.analyses.boundary.bounds import Bounds
-from icl_lab.analyses.boundary.extrapolation import EXAMPLES, extrapolate, largest, truths
-from icl_lab.analyses.boundary.lines import Line, lines, spread
-from icl_lab.analyses.boundary.rows import curve, detected
+from icl_lab.analyses.boundary.curves import (
+    EXAMPLES,
+    Line,
+    curve,
+    detected,
+    extrapolate,
+    largest,
+    lines,
+    spread,
+    truths,
+)
 from icl_lab.analyses.frame import (
     SHIFTS,
     Cells,
     Findings,
     GridAnalysis,
+    Row,
     Rows,
     StoredGrids,
     TrainedModel,
@@ -98,7 +107,7 @@ class Boundary(GridAnalysis[Bounds]):
         """Asks the model and, once, the references along every line, in contexts that all share."""
         reach = self.reach or usual_reach(trained.spec)
         truth, examples = truths(reach), min(EXAMPLES, trained.spec.train.longest - 1)
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.grids}
+        found: dict[str, list[Row]] = {name: [] for name in self.grids}
         subjects, task = trained.subjects(), tasks.require(trained.task, HasLines)
         for number, (name, subject) in enumerate(subjects.items()):
             for place, line in enumerate(self.lines):
@@ -141,7 +150,7 @@ class Boundary(GridAnalysis[Bounds]):
 
     def finding(self, found: Bounds) -> str:
         """The bound of each rule, and whether it grows with the slope."""
-        return words.finding(found)
+        return report.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:
         """Ratios of the bound C, differences of everything else."""

@@ -1,13 +1,12 @@
 """The bound C that the final norm and the read-out set, beside the largest answers B and the errors that C leaves."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses.frame import Findings, TrainedModel
+from icl_lab.analyses.frame import Findings, Row, TrainedModel
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
@@ -25,7 +24,7 @@ SHOWN = 10.0  # the spread whose shares the table names
 
 
 @torch.no_grad()
-def measured(trained: TrainedModel) -> list[dict[str, Any]]:
+def measured(trained: TrainedModel) -> list[Row]:
     """Rows of the grid: the bound, the largest distance of an answer from its centre, and errors at each spread.
 
     Metrics: ``bound`` C, ``largest`` max |answer - c| so far, ``error`` of the model, ``floor`` of the exact answers
@@ -36,7 +35,7 @@ def measured(trained: TrainedModel) -> list[dict[str, Any]]:
     centre, bound = (float(value[0]) for value in model.answer_bound())
     if model.rescaling is not None or not task.numeric or bound == float("inf"):
         return []
-    rows, largest = list[dict[str, Any]](), 0.0
+    rows, largest = list[Row](), 0.0
     for spread in SPREADS:
         shift = {task.summary.axis: spread * task.training[task.summary.axis]}
         prompt = task.sample(stream(TEST_SEED, "bound"), PROMPTS, EXAMPLES, **shift)

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
 
 from icl_lab.analyses.boundary import detector
 from icl_lab.analyses.boundary.clip_sweep import Sweep
-from icl_lab.analyses.boundary.lines import Line
+from icl_lab.analyses.boundary.curves import Line
 from icl_lab.analyses.frame import Findings
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.grid import Grid
@@ -71,7 +70,7 @@ class Bounds(Findings):
         return self._table.get((rule, line.slope, line.intercept, line.scale, float(side), metric), [])
 
     @cached_property
-    def _table(self) -> dict[tuple[Any, ...], list[float]]:
+    def _table(self) -> dict[tuple[object, ...], list[float]]:
         parts = self.first.frame.groupby(["attn", *AXES, "side", "metric"], sort=False)["value"]
         return {tuple(where): [float(value) for value in part] for where, part in parts}
 

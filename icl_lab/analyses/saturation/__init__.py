@@ -9,13 +9,12 @@ from matplotlib.figure import Figure
 from torch import equal
 
 from icl_lab import tasks
-from icl_lab.analyses import prompts, registry
+from icl_lab.analyses import per_prompt, registry
+from icl_lab.analyses.factors import FACTORS, check_growth, with_undisturbed
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
-from icl_lab.analyses.saturation import numbers, pictures, report
+from icl_lab.analyses.saturation import figures, numbers, report
 from icl_lab.analyses.saturation.attention import disturb
-from icl_lab.analyses.saturation.patching import patch
-from icl_lab.analyses.saturation.stream import healing
-from icl_lab.analyses.stretch import FACTORS, check_growth, with_undisturbed
+from icl_lab.analyses.saturation.patching import healing, patch
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, Scale
 from icl_lab.errors import BadValue
@@ -110,12 +109,12 @@ class Saturation(Analysis):
         errors, patches, stream, single = list[Row](), list[Row](), list[Row](), list[Row]()
         for factor, found in metrics.items():
             errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in found.items()]
-            single += prompts.rows(trained.run.seed, {"factor": factor}, found)
+            single += per_prompt.rows(trained.run.seed, {"factor": factor}, found)
         for done, factor in enumerate(self.factors):
             if factor != 1:
                 rows, left = patch(trained.model, suite, undisturbed, at, factor, device)
                 patches += rows
-                single += prompts.rows(trained.run.seed, {"factor": factor}, {numbers.PATCHED: left})
+                single += per_prompt.rows(trained.run.seed, {"factor": factor}, {numbers.PATCHED: left})
                 truth = suite.deviate(undisturbed, [at], factor).targets[:, token]
                 if equal(truth, undisturbed.targets[:, token]):
                     stream += healing(trained.model, suite, undisturbed, at, factor, device)
@@ -128,7 +127,7 @@ class Saturation(Analysis):
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Curves over the factor, a map of every head, and what patches of the residual stream heal."""
-        return pictures.figures(found, title)
+        return figures.figures(found, title)
 
     def finding(self, found: Findings) -> str:
         """Number of heads that saturate, and the share of the error that patching recovers at the greatest factor."""

@@ -1,19 +1,18 @@
 """Attention of every head, and errors, while one number of the prompt grows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from icl_lab.analyses.observe import attention_rows, entropy, head_rows, shares
+from icl_lab.analyses.attention_rows import attention_rows, entropy, head_rows, shares
+from icl_lab.analyses.findings import Row
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.runs.measure import Subject, errors_of, judged, predict
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.capabilities import Stretchable
 
-Row = dict[str, Any]
 METRICS = ("largest", "effective", "distance", "deviant", "theory")
 AGAINST = "deviant-against"  # of heads: the weight on the deviant in the prompts whose truth it speaks against
 BEFORE, AFTER = 0.5, 0.9  # a head saturates where its largest weight climbs from below the one to above the other

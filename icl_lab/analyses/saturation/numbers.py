@@ -1,16 +1,14 @@
 """Numbers read from what was found: curves of heads, the best head, and the quantities that claims are about."""
 
 import math
-from typing import Any
 
 import numpy as np
 
-from icl_lab.analyses import prompts
+from icl_lab.analyses import per_prompt
+from icl_lab.analyses.factors import factors_of
 from icl_lab.analyses.frame import Cells, StoredGrids
 from icl_lab.analyses.saturation.attention import AGAINST, METRICS, saturation_point
-from icl_lab.analyses.saturation.patching import ALL
-from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
-from icl_lab.analyses.stretch import factors_of
+from icl_lab.analyses.saturation.patching import ALL, FROM_LAYER, KINDS
 from icl_lab.comparison.given import Array
 from icl_lab.errors import Undefined
 from icl_lab.grid import Grid
@@ -122,7 +120,7 @@ def cells_of(found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) 
     name = _grid(found, metric)
     if name not in found.grids:
         raise KeyError(f"'{metric}' stands in {name}.csv, which is not there")
-    where: dict[str, Any] = {}
+    where: dict[str, list[float]] = {}
     if name == "patches":
         where = {"layer": [ALL], "head": [ALL]}
     elif name == "stream":
@@ -145,7 +143,7 @@ def recovered_on_resamples(found: StoredGrids, cells: Grid) -> Array | None:
             Grid.of([{"attn": attn, "seed": seed, "factor": at, "metric": metric}], ["factor"])
             for at, metric in ((1.0, harm), (factor, harm), (factor, PATCHED))
         ]
-        calm, spoiled, left = (prompts.on_resamples(found["prompts"], grid) for grid in there)
+        calm, spoiled, left = (per_prompt.on_resamples(found["prompts"], grid) for grid in there)
         if calm is None or spoiled is None or left is None:
             return None
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
-from typing import Any
 
 from icl_lab import markdown as md
 from icl_lab.analyses.frame import Findings
@@ -18,9 +17,10 @@ from icl_lab.analyses.saturation.numbers import (
     seeds_of,
     summarised,
 )
-from icl_lab.analyses.saturation.stream import KINDS, NORMS
+from icl_lab.analyses.saturation.patching import KINDS, NORMS
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures.base import short
+from icl_lab.grid import Grid
 
 WORDS = {
     "largest": "largest weight",
@@ -157,7 +157,7 @@ def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) ->
     ]
 
 
-def _mean(rows: Any, factor: float) -> float:
+def _mean(rows: Grid, factor: float) -> float:
     return float(rows.where(factor=factor).frame["value"].mean())
 
 

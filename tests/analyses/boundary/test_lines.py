@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses.boundary.lines import Line, lines, spread
+from icl_lab.analyses.boundary.curves import Line, lines, spread
 from icl_lab.errors import BadValue
 
 

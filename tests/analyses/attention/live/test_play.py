@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking, publish
-from icl_lab.analyses.attention import AttentionMaps, live, page, play
-from icl_lab.analyses.attention.prompt import Asked
-from icl_lab.analyses.attention.seen import Reading
-from icl_lab.analyses.attention.window import Window
+from icl_lab.analyses import publish, runner
+from icl_lab.analyses.attention import AttentionMaps, live, page
+from icl_lab.analyses.attention.live import payload
+from icl_lab.analyses.attention.maps import Reading
+from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.errors import UnknownName
 from icl_lab.pipeline import load_or_train
 from icl_lab.tasks import wording
@@ -98,7 +98,7 @@ def test_random_places_are_left_out_with_a_line(see):
 
 def test_the_option_changes_no_study_of_before(runs_of):
     runs = runs_of("ssa")
-    groups, plain_one = asking.labels(runs), AttentionMaps(prompt="1,2")
+    groups, plain_one = runner.labels(runs), AttentionMaps(prompt="1,2")
     record = str(publish.record("attention", plain_one, groups, ""))
     assert "live" not in record
     assert "offer" not in record
@@ -113,8 +113,10 @@ def laid(name):
     reading = Reading(
         None, wording.answered(task, torch.zeros(1, prompt.tokens.shape[1], task.outputs), prompt), [], {}
     )
-    reading = Reading(reading.maps, reading.answers, [], {}, live.Exported({}, 0, live.Graph([], [], ""), [], {}, {}))
-    found, why = play.lay(task, Asked("", prompt, 16, "", {}), [reading], Window([0], [0]), 1)
+    reading = Reading(
+        reading.maps, reading.answers, [], {}, live.Exported({}, 0, live.OperatorGraph([], [], ""), [], {}, {})
+    )
+    found, why = payload.lay(task, Asked("", prompt, 16, "", {}), [reading], Window([0], [0]), 1)
     assert why == ""
     return task, prompt, found
 

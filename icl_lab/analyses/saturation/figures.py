@@ -1,7 +1,6 @@
 """Saturation as pictures: curves over the factor, every head's weight on the number, and what patches heal."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -9,9 +8,8 @@ from matplotlib.figure import Figure
 from icl_lab.analyses.frame import Findings
 from icl_lab.analyses.saturation.attention import AGAINST
 from icl_lab.analyses.saturation.numbers import curves, error_metric, seeds_of, summarised
-from icl_lab.analyses.saturation.patching import ALL
+from icl_lab.analyses.saturation.patching import ALL, FROM_LAYER, KINDS
 from icl_lab.analyses.saturation.report import HEADS, HEALED, WEIGHED, WORDS
-from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
 from icl_lab.figures import heads as lines
 from icl_lab.figures.head_maps import head_maps
 
@@ -30,7 +28,7 @@ def figures(found: Findings, title: str) -> Mapping[str, Figure]:
 
 def _curves(found: Findings, title: str) -> Figure:
     factors = found["heads"].values("factor")
-    panels: dict[str, dict[str, Any]] = {
+    panels: dict[str, dict[str, list[list[tuple[float, float]]]]] = {
         words: {rule: curves(found, rule, metric) for rule in found.rules} for metric, words in WORDS.items()
     }
     weight = _weight(found)

@@ -1,14 +1,12 @@
 """Data of a live page beside its models: the prompt as numbers, the question, and the form of answers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
-from icl_lab.analyses.attention.live import Exported, Graph, LayerGraphs
-from icl_lab.analyses.attention.prompt import LARGEST, Asked
-from icl_lab.analyses.attention.seen import Reading
-from icl_lab.analyses.attention.window import Window
+from icl_lab.analyses.attention.live import Exported, LayerGraphs, OperatorGraph
+from icl_lab.analyses.attention.maps import Reading
+from icl_lab.analyses.attention.prompt import LARGEST, Asked, Window
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task, plain
 
@@ -19,7 +17,7 @@ SAMPLES = (2.0, 3.5)  # answers of which the words are asked, to know how a numb
 
 def lay(
     task: Task, asked: Asked, readings: Sequence[Reading], window: Window, most: int
-) -> tuple[dict[str, Any] | None, str]:
+) -> tuple[dict[str, object] | None, str]:
     """Returns what the page computes with, or nothing and a line that says why.
 
     ``most`` is how many numbers the models of a page may have in all; 0 asks for a page that does not compute.
@@ -62,15 +60,15 @@ def too_large(size: int, most: int) -> str:
     return f"{size:,} numbers are more than the {most:,} that it may carry (--live)"
 
 
-def packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, Any]:
+def packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, object]:
     """A model for the page; equal graphs, of layers or of models, are held once, in ``graphs``."""
 
-    def place(graph: Graph) -> dict[str, Any]:
+    def place(graph: OperatorGraph) -> dict[str, object]:
         if graph.nodes not in graphs:
             graphs.append(graph.nodes)
         return {"graph": graphs.index(graph.nodes), "shapes": graph.shapes, "numbers": graph.numbers}
 
-    def layers(found: list[LayerGraphs]) -> list[dict[str, Any]]:
+    def layers(found: list[LayerGraphs]) -> list[dict[str, object]]:
         return [
             {"weights": place(each.weights), "output": place(each.output) if each.output else None} for each in found
         ]
@@ -95,7 +93,7 @@ def _editable(task: Task, prompt: Prompt) -> bool:
     )
 
 
-def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
+def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, object]:
     """Form of an answer: a number between words, chosen by its sign; one of some words; or plain numbers."""
     if not places:
         return {"kind": "numbers", "words": []}
