@@ -21,7 +21,7 @@ from icl_lab.analyses.attention.maps import (
     Reading,
     Seen,
     ShownModel,
-    maps,
+    attention_maps,
     mean_marks,
     mean_prompts,
     names,
@@ -101,7 +101,9 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
 
         def watch(prompt: Prompt) -> Maps:
             rows = layout.window.rows(prompt.tokens.shape[1])
-            return maps(trained.model, prompt, layout.window.layers, layout.window.heads, rows, trained.lab.device)
+            return attention_maps(
+                trained.model, prompt, layout.window.layers, layout.window.heads, rows, trained.lab.device
+            )
 
         seen = watch(layout.asked.prompt)
         found = []

@@ -40,7 +40,7 @@ class Maps:
 
 
 @torch.no_grad()
-def maps(
+def attention_maps(
     model: GPT2, prompt: Prompt, layers: Sequence[int], heads: Sequence[int], last: int, device: torch.device
 ) -> Maps:
     """Watches a model read prompts, as many at once as memory allows; the ``last`` rows of each map, on the CPU.
