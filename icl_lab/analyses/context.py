@@ -42,11 +42,9 @@ class Context(Analysis):
     prompts: int = option(256, "Test prompts.", least=2, most=1_000_000)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """Prompts of the greatest length."""
         return [(self.prompts, max(self.lengths or spec.test.lengths))]
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where the end of a prompt is no prompt, and on lengths that are too few or not drawn."""
         task, lengths = tasks.build(spec.task), sorted(set(self.lengths or spec.test.lengths))
         if not task.suffixes:
             raise BadValue(f"the last examples of a prompt of {task.name} are no prompt of it; take text or linear.")
@@ -55,7 +53,6 @@ class Context(Analysis):
         check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), task)
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with its lengths in order; raises ``BadValue`` where the usual ones differ."""
         usual = {tuple(sorted(set(self.lengths or run.spec.test.lengths))) for run in runs}
         if len(usual) > 1:
             told = md.listed(", ".join(map(str, lengths)) for lengths in sorted(usual))
@@ -111,7 +108,6 @@ class Context(Analysis):
         return f"{read} the error of the same answers goes from {md.listed(said)}."
 
     def log_scale(self, task: Task) -> bool:
-        """Errors, as the task's own."""
         return task.log_scale
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
@@ -121,9 +117,8 @@ class Context(Analysis):
             raise KeyError(f"context has no metric '{metric}'; there is error")
         if unknown := set(cells) - {"length"}:
             raise KeyError(f"context has no axis '{min(unknown)}'; it has length")
-        whose = {"attn": of} if of.startswith("reference:") else {"attn": of, "seed": seed}
-        lengths = cells.get("length", grid.values("length")[-1:])
-        return Grid.join(grid.where(**whose, length=length) for length in lengths)
+        own, lengths = found.own("context", of, seed), cells.get("length", grid.values("length")[-1:])
+        return Grid.join(own.where(length=length) for length in lengths)
 
 
 def answers(task: Task, shortest: int) -> int:

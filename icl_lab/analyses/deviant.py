@@ -65,11 +65,9 @@ class Deviant(Analysis):
 
     @property
     def tag(self) -> str:
-        """The place of the deviant, where it is not the first."""
         return "" if self.position == (0,) else f"at-{','.join(map(str, self.position))}"
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on a task without numbers, an index outside the prompt, and a factor that is not > 0."""
         check_factors(self.factors)
         task = tasks.require(tasks.build(spec.task), Stretchable)
         length = int(training_cell(task, spec)["length"])
@@ -81,7 +79,6 @@ class Deviant(Analysis):
                 )
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with each index and each factor once."""
         return replace(
             self, position=tuple(dict.fromkeys(self.position)), factors=tuple(dict.fromkeys(map(float, self.factors)))
         )
@@ -161,16 +158,13 @@ class Deviant(Analysis):
         return f"With the number at {where} multiplied by {most:g}: {WORDS[metric]} {md.listed(errors)}."
 
     def log_scale(self, task: Task) -> bool:
-        """Squared errors span decades."""
         return task.log_scale
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""
-        grid = found["deviant"]
-        # References were put before the deviant once: they are the same beside every model.
-        who = {} if of.startswith("reference:") else {"seed": seed}
-        asked = metric or ("mse" if "mse" in grid.values("metric") else "balanced-last")
-        return Grid.join(grid.where(attn=of, metric=asked, factor=factor, **who) for factor in factors_of(cells))
+        metric = metric or ("mse" if "mse" in found["deviant"].values("metric") else "balanced-last")
+        own = found.own("deviant", of, seed).where(metric=metric)
+        return Grid.join(own.where(factor=factor) for factor in factors_of(cells))
 
 
 def mean(found: Findings, name: str, metric: str, factor: float) -> float:

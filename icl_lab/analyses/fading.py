@@ -70,11 +70,9 @@ class Fading(Analysis):
     prompts: int = option(64, "Prompts at each length.", least=2, most=100_000)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """The prompts at each of the lengths that are named; the usual ones are such that all can be made."""
         return [(self.prompts, length) for length in self.lengths or (spec.train.longest,)]
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where nothing attends, on a length that cannot be made, and on fewer than two."""
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to follow.")
         for length in self.lengths:
@@ -83,7 +81,6 @@ class Fading(Analysis):
         _two_or_more(self.lengths or usual_lengths(spec))
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with lengths in order: those asked for, or the usual ones that every run can read."""
         if self.lengths:
             return replace(self, lengths=tuple(sorted(set(self.lengths))))
         usual = [usual_lengths(run.spec) for run in runs]
@@ -150,7 +147,7 @@ class Fading(Analysis):
         metric needs cells that name lengths or keys, and is a head's mean over them. Raises ``KeyError`` where it has
         no value.
         """
-        grid = found["fading"].where(attn=of, seed=seed, **{axis: list(values) for axis, values in cells.items()})
+        grid = found["fading"].where(attn=of, seed=seed, **cells)
         metric = metric or "slope"
         if metric == "slope":
             if len(grid.values("keys")) < 2:

@@ -94,7 +94,16 @@ class StoredGrids:
     @property
     def seeds(self) -> list[int]:
         """The training seeds of the first label."""
-        return [int(seed) for seed in self.first.where(attn=self.rules[0]).values("seed")]
+        return self.seeds_of(self.rules[0])
+
+    def seeds_of(self, rule: str) -> list[int]:
+        """Returns the training seeds of a label."""
+        return [int(seed) for seed in self.first.where(attn=rule).values("seed")]
+
+    def own(self, name: str, of: str, seed: int) -> Grid:
+        """Returns the rows of a label and seed in a grid; a reference was asked once, beside the first model."""
+        rows = self[name].where(attn=of)
+        return rows if of.startswith("reference:") else rows.where(seed=seed)
 
 
 @dataclass(frozen=True)

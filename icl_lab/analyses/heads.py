@@ -49,11 +49,9 @@ class Heads(Analysis):
     prompts: int = option(64, "Prompts in each cell.", least=2, most=100_000)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """The prompts of the longest cell."""
         return [(self.prompts, spec.test.lengths[-1])]
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where nothing attends."""
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to look at.")
 
@@ -121,9 +119,9 @@ class Heads(Analysis):
         Axes that cells do not name are as in training, and ``index`` is the last answer of a prompt.
         """
         grid = found["heads"].where(attn=of, seed=seed)
-        named = {axis: list(values) for axis, values in cells.items() if axis != "index"}
+        named = {axis: values for axis, values in cells.items() if axis != "index"}
         part = grid.where(metric=metric or "entropy", **training(grid) | named)
-        part = part.where(index=list(cells.get("index", [max(part.values("index"))])))
+        part = part.where(index=cells.get("index", [max(part.values("index"))]))
         heads = part.frame.groupby(["layer", "head"])["value"].mean()
         return known_median(heads)
 

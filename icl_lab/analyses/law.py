@@ -109,7 +109,6 @@ class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFac
     usual_rules: ClassVar[Sequence[str]] = (RULE,)
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where the rule has no free-form factor, or one of too few values."""
         rule = spec.train.switch_to or spec.attn
         if rule.split(":")[0] != RULE:
             raise BadValue(f"only {RULE} learns a factor for every n, got {rule}.")
@@ -119,7 +118,6 @@ class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFac
         require(tokens >= least, f"a law needs training prompts of {least} tokens or more", tokens)
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Raises ``BadValue`` on a rule that was swapped in after training, and on two runs of one seed."""
         for run in runs:
             if run.swap:
                 raise BadValue(f"a rule that is swapped in after training has learned nothing, got {run.name}.")
@@ -178,7 +176,6 @@ class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFac
         return f"The best law of the learned factor by AIC is {best}; it leads by 2 or more in {clear} of {len(found)}."
 
     def files(self, found: Sequence[LearnedFactor]) -> dict[str, str | bytes]:
-        """Returns ``p.csv``: seed, n, p."""
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow(["seed", "n", "p"])
@@ -202,11 +199,9 @@ class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFac
         return self.read(folder)
 
     def subjects(self, variants: Sequence[str]) -> Sequence[str]:
-        """Claims are about the laws, whatever the variants are called."""
         return list(LAWS)
 
     def seeds(self, found: Sequence[LearnedFactor]) -> list[int]:
-        """The training seeds."""
         return sorted(each.seed for each in found)
 
     def value(self, found: Sequence[LearnedFactor], of: str, cells: Cells, metric: str, seed: int) -> float:

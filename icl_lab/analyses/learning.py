@@ -48,14 +48,12 @@ class Learning(Analysis):
             raise BadValue(f"shares are above 0 and at most 1, got {', '.join(map('{:g}'.format, self.shares))}.")
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with its shares in order; raises ``BadValue`` on a rule swapped in after training."""
         for run in runs:
             if run.swap:
                 raise BadValue(f"a rule that is swapped in after training has no training of its own, got {run.name}.")
         return replace(self, shares=tuple(sorted(set(self.shares))))
 
     def lacking(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns the runs without a history."""
         return [run for run in runs if stored(run) is None]
 
     def measure(self, trained: TrainedModel) -> Rows:
@@ -118,7 +116,6 @@ class Learning(Analysis):
         return f"Training ends at a loss of {md.listed(ends)} (geometric means over seeds)."
 
     def log_scale(self, task: Task) -> bool:
-        """Losses span decades."""
         return True
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
@@ -133,7 +130,7 @@ class Learning(Analysis):
             raise KeyError(f"learning has no metric '{metric}'; there are {', '.join(METRICS)}")
         if metric == "share" and "share" not in cells:
             raise KeyError("a claim about 'share' names it: cells = { share = [0.5] }")
-        where = {axis: list(values) for axis, values in cells.items()} | {"attn": of, "seed": seed, "metric": metric}
+        where = {**cells, "attn": of, "seed": seed, "metric": metric}
         values = [float(value) for value in found["learning"].where(**where).frame["value"]]
         return fmean(values if metric == "mean" else map(math.log, values))
 

@@ -59,15 +59,12 @@ class NeedleScores(Analysis):
         return self.length or STRETCH * spec.train.longest
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """The trials."""
         return [(self.trials, self.tokens(spec))]
 
     def beyond(self, spec: RunSpec) -> bool:
-        """Prompts longer than those of training, as is usual."""
         return self.tokens(spec) > spec.train.longest
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` without a needle or without heads, and where one does not fit into the length."""
         task = tasks.require(tasks.build(spec.task), Retrieval)
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to score.")
@@ -148,7 +145,7 @@ class NeedleScores(Analysis):
             raise KeyError(f"needle has no metric '{metric}'; there are {', '.join(CLAIMS)}")
         if (number := constant(of)) is not None:
             return number
-        where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
+        where = {"attn": of, "seed": seed, **cells}
         if metric == "best-head":
             return super().value(found, of, cells, metric, seed)
         kind = "outcome" if metric == "found" else "top"
@@ -169,7 +166,7 @@ class NeedleScores(Analysis):
             return np.full(1 + RESAMPLES, number)
         if metric == "best-head" or "trials" not in found.grids:
             return None
-        where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
+        where = {"attn": of, "seed": seed, **cells}
         tops, outcomes = (
             found["trials"].where(metric=kind, **where).table("length", "trial").to_numpy()
             for kind in ("top", "outcome")
@@ -183,7 +180,7 @@ class NeedleScores(Analysis):
         """Head that is best on these trials, for ``best-head``; None for what is read from single trials."""
         if metric != "best-head":
             return None
-        heads = found["heads"].where(attn=of, seed=seed, **{axis: list(values) for axis, values in cells.items()})
+        heads = found["heads"].where(attn=of, seed=seed, **cells)
         return Grid(heads.frame.sort_values("value").tail(1))
 
 

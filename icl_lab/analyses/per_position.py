@@ -46,7 +46,6 @@ class PerPosition(Analysis):
     prompts: int = option(256, "Test prompts.", least=2, most=1_000_000)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """Prompts of the length that is asked for."""
         return [(self.prompts, self.length or spec.test.lengths[-1])]
 
     def check(self, spec: RunSpec) -> None:
@@ -62,7 +61,6 @@ class PerPosition(Analysis):
             raise BadValue(f"{task.name} asks a prompt once: it has no error at each place.")
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with the length filled in; raises ``BadValue`` where the usual ones differ."""
         lengths = {self.length or run.spec.test.lengths[-1] for run in runs}
         if len(lengths) > 1:
             raise BadValue(
@@ -124,7 +122,6 @@ class PerPosition(Analysis):
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
 
     def log_scale(self, task: Task) -> bool:
-        """Errors, as the task's own."""
         return task.log_scale
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
@@ -137,11 +134,11 @@ class PerPosition(Analysis):
             raise KeyError(f"per-position has no metric '{metric}'; there are {', '.join(METRICS)}")
         if metric == "error" and "tokens" not in cells:
             raise KeyError("a claim about 'error' names its tokens: cells = { tokens = [1024] }")
-        grid = found["per-position" if metric == "error" else "ends"]
-        own = grid.where(attn=of, metric=metric, **{axis: list(values) for axis, values in cells.items()})
+        name = "per-position" if metric == "error" else "ends"
+        own = found.own(name, of, seed).where(metric=metric, **cells)
         if metric == "rise" and tasks.build(own.values("task")[0]).log_scale:
             raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
-        return own if of.startswith("reference:") else own.where(seed=seed)
+        return own
 
 
 def places(task: Task, trained: int, length: int) -> Places:

@@ -57,7 +57,6 @@ class PrintedBounds(Analysis):
     trains: ClassVar[bool] = False
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` unless there are published functions to be clipped."""
         if spec.test.draws != "paper":
             raise BadValue("printed-bounds reads published functions: set draws = 'paper' (icl-lab experiment does).")
 

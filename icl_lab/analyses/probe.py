@@ -184,11 +184,9 @@ class Probe(Analysis):
 
     @property
     def tag(self) -> str:
-        """The place of the number, where it is not the first."""
         return f"at-{self.position}" if self.position else ""
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where a single number has no answer, or none stands at that index."""
         check_growth(self.factors)
         task = tasks.require(tasks.build(spec.task), SingleNumbers)
         length = int(training_cell(task, spec)["length"])
@@ -196,7 +194,6 @@ class Probe(Analysis):
             raise BadValue(f"the growing number stands at an index from 0 to {length - 1}, got {self.position}.")
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with its factors in order, and 1 among them."""
         return replace(self, factors=with_undisturbed(self.factors))
 
     def measure(self, trained: TrainedModel) -> Rows:
@@ -275,8 +272,8 @@ class Probe(Analysis):
             return None
         grid, metric = found["probe"].where(attn=of, seed=seed), metric or "together"
         layers = cells.get("layer", [max(grid.where(metric=metric).values("layer"))])
-        where = {axis: list(values) for axis, values in cells.items()} | {"factor": factors_of(cells)}
-        return grid.where(metric=metric, **where | {"layer": list(layers)})
+        where = {"layer": layers, **cells, "factor": factors_of(cells)}
+        return grid.where(metric=metric, **where)
 
     def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """Standard error over test prompts; noise of fitting the probe is not included."""

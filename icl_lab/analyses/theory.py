@@ -60,7 +60,6 @@ class Theory(Analysis):
     keys: tuple[int, ...] = option((2, 8, 64), "Keys of a row.", least=2, most=100_000)
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on scores that are too large, and for a rule that the bounds are not about."""
         if self.reach > REACH:
             raise BadValue(f"reach must be at most {REACH:g}, got {self.reach:g}.")
         if not self.keys:
@@ -144,7 +143,7 @@ class Theory(Analysis):
         if (number := constant(of)) is not None:
             return number
         metric = metric or "largest"
-        where = {axis: list(values) for axis, values in cells.items()} | {"attn": of, "seed": seed}
+        where = {**cells, "attn": of, "seed": seed}
         if metric == SLOPE:
             if len(cells.get("gap", ())) != 1:
                 raise KeyError("a slope needs cells that name one gap, such as cells = { gap = [3] }")

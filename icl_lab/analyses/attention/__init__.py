@@ -80,16 +80,13 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
 
     @property
     def tag(self) -> str:
-        """The rules and the prompt."""
         return f"{self.layout.rules}-{self.layout.asked.slug}" if self.layout else ""
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on a model without attention and on numbers that make no sense."""
         if not spec.model.attention:
             raise BadValue(f"{spec.attn} is a model without attention: it has no maps.")
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Reads the prompt and lays out the page; raises ``BadValue`` on what cannot be read, named or shown."""
         self._offered()
         made = dataclasses.replace(self)
         object.__setattr__(made, "layout", self._laid(runs))
@@ -173,7 +170,6 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         return report.finding(found)
 
     def files(self, found: Seen) -> dict[str, str | bytes]:
-        """The page, and the answers and weights as CSV."""
         return {"attention.html": page.page(found, environment.origin()).html} | report.files(found)
 
     def read(self, folder: Path) -> None:

@@ -84,7 +84,6 @@ class Boundary(GridAnalysis[Bounds]):
         return lines(self.slopes, self.intercepts, self.scales)
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on a task without lines and on curves that are short, thin or beyond what floats hold."""
         tasks.require(tasks.build(spec.task), HasLines)
         require(self.contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", self.contexts)
         least = LEAST * spread(spec)
@@ -98,7 +97,6 @@ class Boundary(GridAnalysis[Bounds]):
             )
 
     def prepared(self, runs: Sequence[Run]) -> "Boundary":
-        """Fills in the reach: 40, or as much more as the training y of a run are wider than usual."""
         if self.reach is not None:
             return self
         return dataclasses.replace(self, reach=max(usual_reach(run.spec) for run in runs))
@@ -170,10 +168,8 @@ class Boundary(GridAnalysis[Bounds]):
             return math.log(number) if metric == answers.BOUND else number
         if "slope" not in cells:
             raise KeyError("a claim about boundary values names the slopes that it is about")
-        # References were asked once: they are the same beside every model.
-        who = {} if of.startswith("reference:") else {"seed": seed}
-        asked = {"metric": metric or "clip", "slope": list(cells["slope"]), "scale": 1.0}
-        return float(found["boundary"].where(attn=of, **asked, **who).frame["value"].mean())
+        own = found.own("boundary", of, seed).where(metric=metric or "clip", slope=cells["slope"], scale=1.0)
+        return float(own.frame["value"].mean())
 
 
 def usual_reach(spec: RunSpec) -> float:

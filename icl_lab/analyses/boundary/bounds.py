@@ -61,10 +61,6 @@ class Bounds(Findings):
         """The training seeds of each rule."""
         return {rule: self.seeds_of(rule) for rule in self.rules}
 
-    def seeds_of(self, rule: str) -> list[int]:
-        """Returns the training seeds of a rule."""
-        return [int(seed) for seed in self.first.where(attn=rule).values("seed")]
-
     def values(self, rule: str, line: Line, side: int, metric: str) -> list[float]:
         """Returns a metric of one side of a curve, one number a seed."""
         return self._table.get((rule, line.slope, line.intercept, line.scale, float(side), metric), [])

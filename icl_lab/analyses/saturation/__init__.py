@@ -63,17 +63,14 @@ class Saturation(Analysis):
 
     @property
     def tag(self) -> str:
-        """The place of the number, where it is not the first, and the length, where it is not that of training."""
         place = "query" if self.position == QUERY else str(self.position)
         parts = [f"at-{place}"] * (self.position != 0) + [f"length-{self.length}"] * (self.length is not None)
         return "-".join(parts)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """The prompts at the length that is asked for."""
         return [(self.prompts, self._length(training_cell(tasks.build(spec.task), spec)))]
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where nothing can be stretched, nothing attends, or there is no such number."""
         check_growth(self.factors)
         task = tasks.require(tasks.build(spec.task), Stretchable)
         if not spec.model.attention:
@@ -87,7 +84,6 @@ class Saturation(Analysis):
             )
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with its factors in order, and 1 among them."""
         return replace(self, factors=with_undisturbed(self.factors))
 
     def measure(self, trained: TrainedModel) -> Rows:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from icl_lab.analyses.frame import Findings
 from icl_lab.analyses.saturation.attention import AGAINST
-from icl_lab.analyses.saturation.numbers import curves, error_metric, seeds_of, summarised
+from icl_lab.analyses.saturation.numbers import curves, error_metric, summarised
 from icl_lab.analyses.saturation.patching import ALL, FROM_LAYER, KINDS
 from icl_lab.analyses.saturation.report import HEADS, HEALED, WEIGHED, WORDS
 from icl_lab.figures import heads as lines
@@ -35,7 +35,7 @@ def _curves(found: Findings, title: str) -> Figure:
     panels[f"{WEIGHED[weight]}, {HEADS['last-best']}"] = {
         rule: [
             [(factor, summarised(found, rule, seed, factor, f"{weight}-last-best")) for factor in factors]
-            for seed in seeds_of(found, rule)
+            for seed in found.seeds_of(rule)
         ]
         for rule in found.rules
     }
@@ -62,11 +62,11 @@ def _heads(found: Findings, title: str) -> Figure:
     weight = _weight(found)
     grid = found["heads"].where(metric=weight)
     where = [tuple(map(int, pair)) for pair in grid.frame[["layer", "head"]].drop_duplicates().itertuples(index=False)]
-    every = seeds_of(found, found.rules[0])
+    every = found.seeds_of(found.rules[0])
     seeds = every[:SEEDS]
     for seed in seeds:
         for rule in found.rules:
-            if seed in seeds_of(found, rule):
+            if seed in found.seeds_of(rule):
                 one = grid.where(attn=rule, seed=seed).lines("factor", "layer", "head")
                 named = f"{rule}, seed {seed}" if len(seeds) > 1 else rule
                 panels[named] = np.array([[value for _, value in line] for line in one])

@@ -36,11 +36,6 @@ def squared(found: StoredGrids, metric: str) -> bool:
     return metric in SQUARED and "errors" in found.grids and "mse" in found["errors"].values("metric")
 
 
-def seeds_of(found: StoredGrids, rule: str) -> list[int]:
-    """The training seeds of a rule."""
-    return [int(seed) for seed in found["heads"].where(attn=rule).values("seed")]
-
-
 def curves(found: StoredGrids, rule: str, metric: str) -> list[list[tuple[float, float]]]:
     """For each head of each seed of a rule: (factor, value)."""
     return found["heads"].where(attn=rule, metric=metric).lines("factor", "seed", "layer", "head")
@@ -120,12 +115,12 @@ def cells_of(found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) 
     name = _grid(found, metric)
     if name not in found.grids:
         raise KeyError(f"'{metric}' stands in {name}.csv, which is not there")
-    where: dict[str, list[float]] = {}
+    where: Cells = {}
     if name == "patches":
         where = {"layer": [ALL], "head": [ALL]}
     elif name == "stream":
         where = {"layer": [_layer(found, metric)]}
-    where |= {axis: list(values) for axis, values in cells.items()} | {"factor": factors}
+    where = {**where, **cells, "factor": factors}
     return found[name].where(attn=of, seed=seed, metric=metric, **where)
 
 

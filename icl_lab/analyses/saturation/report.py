@@ -14,7 +14,6 @@ from icl_lab.analyses.saturation.numbers import (
     healed,
     recovered,
     saturating,
-    seeds_of,
     summarised,
 )
 from icl_lab.analyses.saturation.patching import KINDS, NORMS
@@ -117,14 +116,14 @@ def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> l
             for which, words in HEADS.items():
                 name = f"{weight}-{which}"
                 cells = [
-                    short(fmean(summarised(found, rule, seed, factor, name) for seed in seeds_of(found, rule)))
+                    short(fmean(summarised(found, rule, seed, factor, name) for seed in found.seeds_of(rule)))
                     for factor in factors
                 ]
                 text.append(md.row([f"`{rule}`", words, *cells]))
     top, weight = max(factors), known[-1]
     text += ["", *md.head(["rule", "seed", f"{WEIGHED[weight]}, x{top:g}: best head of the last layer", "of all"])]
     for rule in found.rules:
-        for seed in seeds_of(found, rule):
+        for seed in found.seeds_of(rule):
             named = [best_head(found, rule, seed, top, last, weight) for last in (True, False)]
             text.append(md.row([f"`{rule}`", str(seed), *(f"{name}: {short(value)}" for name, value in named)]))
     return text[1:]
