@@ -3,7 +3,7 @@
 A subclass is a frozen dataclass, announced by ``@registry.add("name")`` in a file of its own. Its fields are its
 options: on the command line, behind ``make name ARGS=...``, and under ``[options]`` in an experiment's file. It says
 what to measure in one model, how to show what was found, and which number a claim is about. The rest is the same for
-all: labels and CSV files are here, ``asking.py`` trains what is missing and asks, ``publish.py`` writes the folder.
+all: labels and CSV files are here, ``runner.py`` trains what is missing and asks, ``publish.py`` writes the folder.
 """
 
 import dataclasses

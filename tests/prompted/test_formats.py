@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import UnknownName
+from icl_lab.errors import BadValue, UnknownName
 from icl_lab.prompted.question import FORMATS, Writer, named
-from icl_lab.prompted.speech import speech, spoken, sure
+from icl_lab.prompted.speech import Speech, Telling, speech, spoken, sure
 from icl_lab.prompted.study import Ask, Study
 from icl_lab.rng import stream
 
@@ -115,6 +115,23 @@ def test_every_choice_is_heard_as_itself(task):
             right = told.right(one, at, str) == choice
             last = errors[number][~errors[number].isnan()][-1]
             assert last == (0 if right else 1)
+
+
+def test_a_task_of_ones_own_is_put_into_words_by_registering_them(own_parts):
+    Own = type("Own", (tasks.registry.part("mean-value"),), {})
+    tasks.registry.add("own-mean")(Own)
+    assert "own-mean" in spoken()  # a subclass has the words of its base
+    speech.register(Own, lambda task: Speech("Say it.", lambda prompt, t, number: Telling((), "?"), worked=3))
+    made = tasks.build("own-mean")
+    assert speech(made).says == "Say it."
+    assert speech(tasks.build("mean-value")).says != "Say it."
+    prompt = made.sample(stream(0, "x"), 1, 3)
+    assert Writer(speech(made), named("plain"), 2, instruct=False).sent(prompt, 2).completion.startswith("Input: ?")
+
+
+def test_a_task_without_words_is_refused_with_those_that_have_them():
+    with pytest.raises(BadValue, match="markov has not been put into words; these have: every, flip-flop, linear"):
+        speech(tasks.build("markov"))
 
 
 def test_the_words_of_a_task_are_whole_sentences():
