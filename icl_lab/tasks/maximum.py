@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
+from icl_lab.tasks.declared import mixed_curriculum
 from icl_lab.tasks.symbols import nats, told, whim, wrong
 
 MOST = 100_000  # classes
@@ -19,13 +20,7 @@ LENGTHS: Mapping[str, tuple[int, ...]] = {
     "thin": (16, 64, 256, 1024),
     "tiny": (16, 32),
 }
-USUAL: Mapping[str, str] = {
-    "train.curriculum.start": "4",
-    "train.curriculum.stop": "16",
-    "train.curriculum.rise": "1",
-    "train.curriculum.mixed": "yes",
-    "model.positions": "none",  # a set has no order
-}
+USUAL: Mapping[str, str] = mixed_curriculum(4, 16, 1, positions="none")  # a set has no order
 
 
 @registry.add("maximum")

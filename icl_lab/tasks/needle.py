@@ -12,6 +12,7 @@ from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt
 from icl_lab.tasks.capabilities import Retrieval
+from icl_lab.tasks.declared import mixed_curriculum
 
 MOST = 100_000  # symbols, and keys: tokens are one-hot
 
@@ -70,13 +71,7 @@ class Needle(Retrieval):
     @property
     def usual(self) -> Mapping[str, str]:  # type: ignore[override]
         """Mixed lengths from 16 on, or from the least that holds the needle."""
-        return {
-            "train.curriculum.start": str(max(16, self.least)),
-            "train.curriculum.stop": "64",
-            "train.curriculum.rise": "8",
-            "train.curriculum.mixed": "yes",
-            "model.positions": "rotary",
-        }
+        return mixed_curriculum(max(16, self.least), 64, 8, positions="rotary")
 
     @property
     def width(self) -> int:  # type: ignore[override]

@@ -10,6 +10,7 @@ from torch import Tensor
 from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
+from icl_lab.tasks.declared import mixed_curriculum
 from icl_lab.tasks.symbols import mean_where, nats, told, whim, wrong
 
 MOST = 100_000  # symbols
@@ -85,13 +86,9 @@ class Recall(Task):
 
         With rotary places models of preset nano learn to name some value of the prompt, and not whose it is.
         """
-        return {
-            "train.curriculum.start": str(4 * self.unit + 2 * self.updates),
-            "train.curriculum.stop": str(8 * self.unit),
-            "train.curriculum.rise": str(self.unit),
-            "train.curriculum.mixed": "yes",
-            "model.positions": f"learned:rows={128 * self.unit}",
-        }
+        return mixed_curriculum(
+            4 * self.unit + 2 * self.updates, 8 * self.unit, self.unit, positions=f"learned:rows={128 * self.unit}"
+        )
 
     @property
     def half(self) -> int:
