@@ -25,7 +25,7 @@ from icl_lab.analyses.attention_rows import (
     known_median,
     shares,
 )
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.frame import Analysis, Cells, Curves, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import NAMES, short
@@ -125,7 +125,7 @@ class Fading(Analysis):
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Every metric over n, the longest prompt of training dotted."""
         spec = found.spec
-        panels: dict[str, dict[str, list[list[tuple[float, float]]]]] = {
+        panels: dict[str, dict[str, Curves]] = {
             WORDS[metric]: {rule: curves(found["fading"].where(attn=rule, metric=metric)) for rule in found.rules}
             for metric in METRICS
         }
@@ -199,7 +199,7 @@ def slopes(grid: Grid) -> list[float]:
     return [slope(*zip(*line, strict=True)) for line in curves(grid.where(metric="largest"))]
 
 
-def curves(grid: Grid) -> list[list[tuple[float, float]]]:
+def curves(grid: Grid) -> Curves:
     """For each head of each seed of one rule: (keys, value) along the length."""
     return grid.lines("keys", "seed", "layer", "head")
 

@@ -16,6 +16,7 @@ from icl_lab.tasks.base import Prompt, Task
 
 Row = Mapping[str, object]  # a column of a grid -> its value
 Rows = Mapping[str, Sequence[Row]]  # a grid's name -> its rows
+Curves = list[list[tuple[float, float]]]  # of one rule, each a list of points
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,10 @@ class StoredGrids:
     def seeds_of(self, rule: str) -> list[int]:
         """Returns the training seeds of a label."""
         return [int(seed) for seed in self.first.where(attn=rule).values("seed")]
+
+    def curves_by_rule(self, name: str, along: str, *by: str, **where: object) -> dict[str, Curves]:
+        """Returns curves of each rule in some cells of a grid: (along, value), one for each value of ``by``."""
+        return {rule: self[name].where(attn=rule, **where).lines(along, *by) for rule in self.rules}
 
     def own(self, name: str, of: str, seed: int) -> Grid:
         """Returns the rows of a label and seed in a grid; a reference was asked once, beside the first model."""

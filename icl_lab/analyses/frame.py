@@ -23,6 +23,7 @@ from icl_lab.analyses.base import AnalysisOf as AnalysisOf  # analyses find all 
 from icl_lab.analyses.base import AnyAnalysis as AnyAnalysis
 from icl_lab.analyses.base import Cells as Cells
 from icl_lab.analyses.base import constant as constant
+from icl_lab.analyses.findings import Curves as Curves
 from icl_lab.analyses.findings import Findings as Findings
 from icl_lab.analyses.findings import Row as Row
 from icl_lab.analyses.findings import Rows as Rows

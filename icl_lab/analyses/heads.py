@@ -13,7 +13,18 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import entropy, known_median, shares, watchable
-from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.frame import (
+    SHIFTS,
+    Analysis,
+    Cells,
+    Curves,
+    Findings,
+    Row,
+    Rows,
+    StoredGrids,
+    TrainedModel,
+    option,
+)
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
@@ -93,7 +104,7 @@ class Heads(Analysis):
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Some of the statistics over the place in the prompt, every head a thin line."""
         grid = found["heads"]
-        panels: dict[str, dict[str, list[list[tuple[float, float]]]]] = {
+        panels: dict[str, dict[str, Curves]] = {
             WORDS[metric]: {rule: lines(grid.where(attn=rule, metric=metric)) for rule in found.rules}
             for metric in SHOWN
             if metric in grid.values("metric")
@@ -191,7 +202,7 @@ def training(grid: Grid) -> dict[str, float]:
     return {axis: float(first[axis]) for axis in grid.axes if axis not in ("layer", "head", "index")}
 
 
-def lines(grid: Grid) -> list[list[tuple[float, float]]]:
+def lines(grid: Grid) -> Curves:
     """In training conditions, for each head of each seed: (index, value)."""
     return grid.where(**training(grid)).lines("index", "seed", "layer", "head")
 

@@ -100,11 +100,8 @@ class Learning(Analysis):
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The learning curve of each rule: the mean over seeds, and their range."""
         curves = {
-            rule: [
-                [{"step": step, "loss": loss} for step, loss in line]
-                for line in found["history"].where(attn=rule, metric="loss").lines("step", "seed")
-            ]
-            for rule in found.rules
+            rule: [[{"step": step, "loss": loss} for step, loss in line] for line in lines]
+            for rule, lines in found.curves_by_rule("history", "step", "seed", metric="loss").items()
         }
         return {"learning": training.spans(curves, title=title, label="training loss")}
 

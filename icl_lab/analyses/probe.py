@@ -226,10 +226,9 @@ class Probe(Analysis):
         """Each reading over the factor: the whole prompt, its numbers alone, and the probes at the last layer."""
         last = max(layer for _, layer in places(found))
         panels = {
-            f"error: {words(metric, layer)}": {
-                rule: found["probe"].where(attn=rule, metric=metric, layer=layer).lines("factor", "seed")
-                for rule in found.rules
-            }
+            f"error: {words(metric, layer)}": found.curves_by_rule(
+                "probe", "factor", "seed", metric=metric, layer=layer
+            )
             for metric, layer in places(found)
             if layer in (OUTPUT, last)
         }

@@ -111,12 +111,9 @@ class Theory(Analysis):
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The largest weight of each rule by the number of keys, a panel a gap."""
-        fading = found["fading"]
         panels = {
-            f"largest weight, gap {gap:g}": {
-                rule: fading.where(attn=rule, gap=gap).lines("keys", "seed") for rule in found.rules
-            }
-            for gap in fading.values("gap")
+            f"largest weight, gap {gap:g}": found.curves_by_rule("fading", "keys", "seed", gap=gap)
+            for gap in found["fading"].values("gap")
         }
         scales = dict.fromkeys(panels, "xy")
         return {"theory": heads.curves(panels, title=title, across="keys of a row, n", scales=scales, base=2)}

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.analyses.frame import Findings
+from icl_lab.analyses.frame import Curves, Findings
 from icl_lab.analyses.saturation.attention import AGAINST
-from icl_lab.analyses.saturation.numbers import curves, error_metric, summarised
+from icl_lab.analyses.saturation.numbers import error_metric, summarised
 from icl_lab.analyses.saturation.patching import ALL, FROM_LAYER, KINDS
 from icl_lab.analyses.saturation.report import HEADS, HEALED, WEIGHED, WORDS
 from icl_lab.figures import heads as lines
@@ -28,8 +28,9 @@ def figures(found: Findings, title: str) -> Mapping[str, Figure]:
 
 def _curves(found: Findings, title: str) -> Figure:
     factors = found["heads"].values("factor")
-    panels: dict[str, dict[str, list[list[tuple[float, float]]]]] = {
-        words: {rule: curves(found, rule, metric) for rule in found.rules} for metric, words in WORDS.items()
+    panels: dict[str, dict[str, Curves]] = {
+        words: found.curves_by_rule("heads", "factor", "seed", "layer", "head", metric=metric)
+        for metric, words in WORDS.items()
     }
     weight = _weight(found)
     panels[f"{WEIGHED[weight]}, {HEADS['last-best']}"] = {
@@ -40,12 +41,8 @@ def _curves(found: Findings, title: str) -> Figure:
         for rule in found.rules
     }
     metric = error_metric(found)
-    panels[f"error ({metric})"] = {
-        rule: found["errors"].where(attn=rule, metric=metric).lines("factor", "seed") for rule in found.rules
-    }
-    panels[RECOVERED] = {
-        rule: found["patches"].where(attn=rule, layer=ALL, head=ALL).lines("factor", "seed") for rule in found.rules
-    }
+    panels[f"error ({metric})"] = found.curves_by_rule("errors", "factor", "seed", metric=metric)
+    panels[RECOVERED] = found.curves_by_rule("patches", "factor", "seed", layer=ALL, head=ALL)
     return lines.curves(
         panels,
         title=title,
