@@ -208,5 +208,4 @@ def lines(grid: Grid) -> Curves:
 
 
 def _last(grid: Grid) -> float:
-    """The median over heads at the last answer."""
     return known_median(grid.where(index=max(grid.values("index"))).frame["value"])

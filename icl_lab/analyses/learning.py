@@ -157,12 +157,10 @@ def _row(metric: str, value: float | None, **where: float) -> Row:
 
 
 def _middle(grid: Grid) -> float:
-    """The geometric mean over seeds."""
     return math.exp(fmean(math.log(value) for value in grid.frame["value"]))
 
 
 def _steps(grid: Grid) -> list[float]:
-    """The steps at which the seeds of a rule passed the bar; empty where none did."""
     if "below" not in grid.values("metric"):
         return []
     return [float(value) for value in grid.where(metric="below").frame["value"]]

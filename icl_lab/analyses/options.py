@@ -53,7 +53,6 @@ def bounds(field: "dataclasses.Field[Any]", kind: type) -> tuple[float, float]:
 
 
 def _plain(value: float) -> str:
-    """A number in a sentence: 4,096, 0.5, 1e+15."""
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 

@@ -135,7 +135,6 @@ def least_bound(targets: np.ndarray, errors: np.ndarray) -> np.ndarray:
 
 
 def _cells() -> Iterator[tuple[str, float, float]]:
-    """Printed rows of models that were trained: label, standard deviation, error."""
     for name, (row, sigma, value) in PRINTED.items():
         table = published.load(name)
         for line in table.rows:
@@ -144,7 +143,6 @@ def _cells() -> Iterator[tuple[str, float, float]]:
 
 
 def _targets(task: Task, test: TestSpec, points: int, sigma: float) -> np.ndarray:
-    """True answers behind a published error."""
     prompt = draw(task, POINTS, test, {task.summary.axis: sigma}).first(task.tokens(points))
     return clip_targets(task, prompt)
 

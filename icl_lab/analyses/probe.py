@@ -145,7 +145,6 @@ def _errors_alone(reader: Subject, task: SingleNumbers, prompt: Prompt) -> Tenso
 
 
 def _example(prompt: Prompt, at: int, roles: int) -> Prompt:
-    """The tokens of one example of each prompt."""
     own = slice(roles * at, roles * (at + 1))
     return Prompt(prompt.tokens[:, own], prompt.targets[:, own], prompt.scored[:, own])
 

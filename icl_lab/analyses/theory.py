@@ -182,7 +182,6 @@ def _cell(metric: str, values: Tensor, how: Callable[[Tensor], Tensor] | None = 
 
 
 def _summed(grid: Grid, metric: str) -> float:
-    """One number for the cells of a metric, over all draws that they hold."""
     values = [float(value) for value in grid.frame["value"]]
     return max(values) if metric in GREATEST else min(values) if metric in LEAST else fmean(values)
 

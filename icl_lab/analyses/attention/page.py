@@ -153,7 +153,6 @@ def _static(found: Seen) -> tuple[list[str], list[list[str]]]:
 
 
 def _card(found: Seen, number: int) -> dict[str, object]:
-    """Footer of the page on a run."""
     shown = found.runs[number]
     return {
         "name": shown.name,

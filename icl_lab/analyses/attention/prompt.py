@@ -124,7 +124,6 @@ def _drawn(text: str, spec: RunSpec, task: Task) -> Asked:
 
 
 def _finite(prompt: Prompt) -> None:
-    """Raises ``BadValue`` on numbers and labels whose squares a model or a score could not hold."""
     size = max(float(part.double().abs().max()) for part in (prompt.tokens, prompt.targets))
     if not size <= LARGEST:
         raise BadValue(

@@ -79,7 +79,6 @@ def sweep_of(rule: str, seed: int, spec: RunSpec, found: Grid, bounds: Sequence[
 
 
 def _line(spec: RunSpec, grid: Grid, axis: str) -> list[Labels]:
-    """The cells along the axis of a run's grid, everything else as in training."""
     fixed = {name: value for name, value in summary.training_cell(tasks.build(spec.task), spec).items() if name != axis}
     try:
         there = grid.where(attn=model_name(grid), **fixed)

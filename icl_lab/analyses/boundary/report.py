@@ -184,7 +184,6 @@ def finding(found: Bounds) -> str:
 
 
 def _typical(found: Bounds, rule: str) -> Effect | None:
-    """The typical bound of a rule over the training seeds that have one; None where none has."""
     values = [found.typical(rule, place) for place in range(len(found.seeds_of(rule)))]
     return mean([value for value in values if not math.isnan(value)])
 

@@ -149,7 +149,6 @@ def recovered_on_resamples(found: StoredGrids, cells: Grid) -> Array | None:
 
 
 def _grid(found: StoredGrids, metric: str) -> str:
-    """The grid that holds a metric."""
     if metric == "recovered":
         return "patches"
     if metric in (*METRICS, AGAINST):

@@ -166,7 +166,6 @@ def _known(shares: Sequence[float], rule: str) -> str:
 
 
 def _interval(shares: Sequence[float]) -> str:
-    """The mean share over seeds with Student's interval."""
     values = [value for value in shares if not math.isnan(value)]
     if not values:
         return "nothing to recover"

@@ -122,7 +122,6 @@ def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, objec
 
 
 def _references(task: Task, whole: Prompt, places: Sequence[int]) -> Mapping[str, list[str]]:
-    """Answers of the task's own predictors to the prompt, in the words of the task."""
     return {
         name: [wording.words(task, outputs, whole, t)[0] for t in places]
         for name, predict in task.references().items()
