@@ -98,7 +98,7 @@ def _load_or_train(run: Run, lab: Lab) -> GPT2:
     if test.positions:
         model.swap_positions(test.positions)
     if test.rescale != "none":
-        model.rescaling = tasks.build(run.spec.task).rescaling(test.rescale, test.rescale_from)
+        model.rescaling = tasks.rescaling(run.spec.task, test.rescale, test.rescale_from)
     return model
 
 

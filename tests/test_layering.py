@@ -32,9 +32,9 @@ FLOORS = (
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
 BASES = {
-    "tasks": {"base", "declared", "drawing", "estimators", "prompt", "spoken", "symbols"},
+    "tasks": {"base", "capabilities", "declared", "drawing", "estimators", "prompt", "symbols", "wording"},
     "normalizers": {"base", "starts"},
-    "analyses": {"asking", "frame", "observe", "options", "page", "places", "stretch"},
+    "analyses": {"attention_rows", "base", "factors", "findings", "frame", "options", "page", "places", "runner"},
 }
 DOORS = {
     "pandas": {"grid", "tables", "python"},  # python names the type it returns

@@ -162,8 +162,12 @@ def test_a_stack_of_seeds_trains_models_that_rescale():
     ("task", "settings", "words"),
     [
         ("every", ["test.rescale=labels"], "every cannot rescale labels .*: it has inputs"),
-        ("needle", ["test.rescale=labels"], "needle cannot rescale labels .*no part that can be rescaled"),
-        ("needle", ["model.read_in=scaled"], "needle cannot rescale"),
+        ("needle", ["test.rescale=labels"], "needle has no part that can be rescaled"),
+        (
+            "needle",
+            ["model.read_in=scaled"],
+            "needle has no part that can be rescaled .*tasks that have: every, linear, regression, some",
+        ),
         ("linear", ["test.rescale=labels", "test.rescale_from=10"], "have no answer after the first 10"),
         ("linear", ["test.rescale_from=5"], "needs test.rescale"),
         ("linear", ["test.rescale=labels", "test.rescale_from=0"], "test.rescale_from"),

@@ -1,4 +1,4 @@
-"""Questions to trained models: one file, or folder, a question; ``frame.py`` says what each is, ``asking.py`` asks."""
+"""Questions to trained models: one file, or folder, a question; ``frame.py`` says what each is, ``runner.py`` asks."""
 
 from icl_lab.registry import Registry
 

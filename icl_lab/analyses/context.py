@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses import along, prompts, registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses import error_curves, per_prompt, registry
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
@@ -42,11 +42,9 @@ class Context(Analysis):
     prompts: int = option(256, "Test prompts.", least=2, most=1_000_000)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """Prompts of the greatest length."""
         return [(self.prompts, max(self.lengths or spec.test.lengths))]
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where the end of a prompt is no prompt, and on lengths that are too few or not drawn."""
         task, lengths = tasks.build(spec.task), sorted(set(self.lengths or spec.test.lengths))
         if not task.suffixes:
             raise BadValue(f"the last examples of a prompt of {task.name} are no prompt of it; take text or linear.")
@@ -55,14 +53,13 @@ class Context(Analysis):
         check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), task)
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with its lengths in order; raises ``BadValue`` where the usual ones differ."""
         usual = {tuple(sorted(set(self.lengths or run.spec.test.lengths))) for run in runs}
         if len(usual) > 1:
             told = md.listed(", ".join(map(str, lengths)) for lengths in sorted(usual))
             raise BadValue(f"the tested lengths differ ({told}): name --lengths.")
         return replace(self, lengths=usual.pop())
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Measures the model, and beside the first model the references."""
         task, rows, single = trained.task, list[Row](), list[Row]()
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": self.lengths[-1]})
@@ -73,14 +70,14 @@ class Context(Analysis):
                 errors = errors_of(task, subject, prompt.last(task.tokens(length)))
                 where, values = {"attn": name, "length": length}, errors[:, -last:].mean(1)
                 rows.append({**where, "metric": "error"} | summary(values))
-                single += prompts.rows(trained.run.seed, where, {"error": values})
+                single += per_prompt.rows(trained.run.seed, where, {"error": values})
             trained.tick(done + 1, len(subjects))
         return {"context": rows, "prompts": single}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The error after each length of context, means over prompts and seeds."""
         grid, (shortest, *_) = found["context"], (lengths := found["context"].values("length"))
-        last, written = answers(tasks.build(found.spec.task), int(shortest)), along.error_writer(found)
+        last, written = answers(tasks.build(found.spec.task), int(shortest)), error_curves.error_writer(found)
         text = [
             f"The last {last} answers of a prompt, the same in all columns, where only so many of its last examples "
             f"are read. Trained up to {found.spec.train.longest}. Means over prompts and seeds.",
@@ -88,41 +85,40 @@ class Context(Analysis):
             *md.head(["rule", *(f"{length:g} read" for length in lengths)]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = (along.mean(grid.where(attn=rule, length=length)) for length in lengths)
+            cells = (error_curves.mean(grid.where(attn=rule, length=length)) for length in lengths)
             text.append(md.row([f"`{rule}`", *map(written, cells)]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The error over the examples that are read, the longest prompt of training dotted."""
         axis = "examples that are read" if tasks.build(found.spec.task).roles > 1 else "tokens that are read"
         mark = found.spec.train.longest
-        return {"context": along.picture(found, "context", "length", axis=axis, title=title, mark=mark)}
+        return {"context": error_curves.picture(found, "context", "length", axis=axis, title=title, mark=mark)}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The error after the shortest and the longest context, rule by rule."""
-        grid, written = found["context"], along.error_writer(found)
+        grid, written = found["context"], error_curves.error_writer(found)
         ends = [grid.values("length")[place] for place in (0, -1)]
         said = [
-            " to ".join(written(along.mean(grid.where(attn=rule, length=length))) for length in ends) + f" ({rule})"
+            " to ".join(written(error_curves.mean(grid.where(attn=rule, length=length))) for length in ends)
+            + f" ({rule})"
             for rule in found.rules
         ]
         read = f"From {ends[0]:g} to {ends[1]:g} examples that are read"
         return f"{read} the error of the same answers goes from {md.listed(said)}."
 
     def log_scale(self, task: Task) -> bool:
-        """Errors, as the task's own."""
         return task.log_scale
 
-    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The ``error`` after the lengths named, or the longest; raises ``KeyError`` where there is no such number."""
         grid = found["context"]
         if metric not in ("", "error"):
             raise KeyError(f"context has no metric '{metric}'; there is error")
         if unknown := set(cells) - {"length"}:
             raise KeyError(f"context has no axis '{min(unknown)}'; it has length")
-        whose = {"attn": of} if of.startswith("reference:") else {"attn": of, "seed": seed}
-        lengths = cells.get("length", grid.values("length")[-1:])
-        return Grid.join(grid.where(**whose, length=length) for length in lengths)
+        own, lengths = found.own("context", of, seed), cells.get("length", grid.values("length")[-1:])
+        return Grid.join(own.where(length=length) for length in lengths)
 
 
 def answers(task: Task, shortest: int) -> int:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab import published, tasks
-from icl_lab.analyses import prompts, registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
-from icl_lab.analyses.stretch import check_factors, factors_of
+from icl_lab.analyses import per_prompt, registry
+from icl_lab.analyses.factors import check_factors, factors_of
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
@@ -28,6 +28,7 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Task
+from icl_lab.tasks.capabilities import Stretchable
 
 ROUNDING = 1e-6  # what a prediction may differ by because a sum was rounded otherwise
 WORDS = {
@@ -46,8 +47,9 @@ class Deviant(Analysis):
 
     Everything else is as in training. A standard normal number times the factor is one drawn with that standard
     deviation. All factors share their prompts, so that factor 1 is the undisturbed prompt. The metrics are those of
-    ``Task.disturbed``; ``recovery`` is the number of examples after the last deviant until the mean error is within
-    twice the undisturbed one, and stays there (NaN: not within the prompt). ``prompts``: the metrics of each prompt.
+    ``Stretchable.disturbed``; ``recovery`` is the number of examples after the last deviant until the mean error is
+    within twice the undisturbed one, and stays there (NaN: not within the prompt). ``prompts``: the metrics of each
+    prompt.
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -63,15 +65,11 @@ class Deviant(Analysis):
 
     @property
     def tag(self) -> str:
-        """The place of the deviant, where it is not the first."""
         return "" if self.position == (0,) else f"at-{','.join(map(str, self.position))}"
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on a task without numbers, an index outside the prompt, and a factor that is not > 0."""
         check_factors(self.factors)
-        task = tasks.build(spec.task)
-        if not task.deviants:
-            raise BadValue(f"{spec.task} knows no deviant: its tokens are not numbers to be stretched.")
+        task = tasks.require(tasks.build(spec.task), Stretchable)
         length = int(training_cell(task, spec)["length"])
         require(len(self.position) > 0, "a deviant stands at one index or more", "none")
         for index in self.position:
@@ -81,14 +79,13 @@ class Deviant(Analysis):
                 )
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with each index and each factor once."""
         return replace(
             self, position=tuple(dict.fromkeys(self.position)), factors=tuple(dict.fromkeys(map(float, self.factors)))
         )
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Puts the deviant before the model and, once, before the references."""
-        suite, at = trained.task.balanced, self.position
+        suite, at = tasks.require(trained.task.balanced, Stretchable), self.position
         undisturbed = trained.prompts(self.prompts, trained.task.training | {"length": trained.cell["length"]})
         cells: list[Row] = []
         positions: list[Row] = []
@@ -101,14 +98,14 @@ class Deviant(Analysis):
                 where = {"attn": name, "position": min(at), "factor": factor}
                 metrics = suite.disturbed(before, after, disturbed, at)
                 cells += [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
-                single += prompts.rows(trained.run.seed, where, metrics)
+                single += per_prompt.rows(trained.run.seed, where, metrics)
                 felt = recovery(before.mean(0), after.mean(0), max(at))
                 cells.append({**where, "metric": "recovery", "value": felt, "stderr": math.nan, "count": len(after)})
                 for index, values in enumerate(after.unbind(1)):
                     positions.append({**where, "index": index, "metric": "error"} | summary(values))
         return {"deviant": cells, "positions": positions, "prompts": single}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """A table for each metric: rules down, factors across, means over seeds; then rules against the first."""
         grid, factors = found["deviant"], found["deviant"].values("factor")
         first = grid.values("position")[0]
@@ -126,7 +123,7 @@ class Deviant(Analysis):
                 text += [md.row(row) for row in _against(found, metric)]
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Every metric but the recovery over the factor."""
         grid = found["deviant"]
         factors = grid.values("factor")
@@ -149,7 +146,7 @@ class Deviant(Analysis):
         }
         return {"deviant": lines.disturbance(factors, panels, title=title, spans=spans)}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The error at the greatest factor beside that of the undisturbed prompt, means over seeds."""
         grid, factors = found["deviant"], found["deviant"].values("factor")
         metric, most = "mse" if "mse" in grid.values("metric") else "balanced-last", max(factors)
@@ -161,19 +158,16 @@ class Deviant(Analysis):
         return f"With the number at {where} multiplied by {most:g}: {WORDS[metric]} {md.listed(errors)}."
 
     def log_scale(self, task: Task) -> bool:
-        """Squared errors span decades."""
         return task.log_scale
 
-    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""
-        grid = found["deviant"]
-        # References were put before the deviant once: they are the same beside every model.
-        who = {} if of.startswith("reference:") else {"seed": seed}
-        asked = metric or ("mse" if "mse" in grid.values("metric") else "balanced-last")
-        return Grid.join(grid.where(attn=of, metric=asked, factor=factor, **who) for factor in factors_of(cells))
+        metric = metric or ("mse" if "mse" in found["deviant"].values("metric") else "balanced-last")
+        own = found.own("deviant", of, seed).where(metric=metric)
+        return Grid.join(own.where(factor=factor) for factor in factors_of(cells))
 
 
-def mean(found: Found, name: str, metric: str, factor: float) -> float:
+def mean(found: Findings, name: str, metric: str, factor: float) -> float:
     """The mean of a metric over seeds; NaN where a seed has none."""
     return fmean(_values(found, name, metric, factor))
 
@@ -188,11 +182,11 @@ def recovery(before: Tensor, after: Tensor, last: int) -> float:
     return float(examples) if last + examples < len(after) else float("nan")
 
 
-def _values(found: Found, name: str, metric: str, factor: float) -> list[float]:
+def _values(found: Findings, name: str, metric: str, factor: float) -> list[float]:
     return list(found["deviant"].where(attn=name, metric=metric, factor=factor).frame["value"])
 
 
-def _against(found: Found, metric: str) -> list[list[str]]:
+def _against(found: Findings, metric: str) -> list[list[str]]:
     """Rows of each rule against the first one: a ratio or a difference, with its interval over seeds."""
     rows = []
     baseline, *others = found.rules

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,8 +17,15 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
-from icl_lab.analyses.observe import attention_rows, entropy, head_rows, inverse_temperature, known_median, shares
+from icl_lab.analyses.attention_rows import (
+    attention_rows,
+    entropy,
+    head_rows,
+    inverse_temperature,
+    known_median,
+    shares,
+)
+from icl_lab.analyses.frame import Analysis, Cells, Curves, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import NAMES, short
@@ -63,11 +70,9 @@ class Fading(Analysis):
     prompts: int = option(64, "Prompts at each length.", least=2, most=100_000)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """The prompts at each of the lengths that are named; the usual ones are such that all can be made."""
         return [(self.prompts, length) for length in self.lengths or (spec.train.longest,)]
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where nothing attends, on a length that cannot be made, and on fewer than two."""
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to follow.")
         for length in self.lengths:
@@ -76,7 +81,6 @@ class Fading(Analysis):
         _two_or_more(self.lengths or usual_lengths(spec))
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with lengths in order: those asked for, or the usual ones that every run can read."""
         if self.lengths:
             return replace(self, lengths=tuple(sorted(set(self.lengths))))
         usual = [usual_lengths(run.spec) for run in runs]
@@ -84,7 +88,7 @@ class Fading(Analysis):
         _two_or_more(lengths)
         return replace(self, lengths=lengths)
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Reads every head at each length, and what its rule has learned."""
         rows: list[Row] = []
         for done, length in enumerate(self.lengths):
@@ -95,7 +99,7 @@ class Fading(Analysis):
             trained.tick(done + 1, len(self.lengths))
         return {"fading": rows, "learned": parameters(trained.model)}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The slopes of the heads, every metric at each length (medians over heads), and what the rules learned."""
         keys = found["fading"].values("keys")
         text = [
@@ -118,10 +122,10 @@ class Fading(Analysis):
                 text += _learned(found["learned"].where(attn=rule), rule)
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Every metric over n, the longest prompt of training dotted."""
         spec = found.spec
-        panels: dict[str, dict[str, Any]] = {
+        panels: dict[str, dict[str, Curves]] = {
             WORDS[metric]: {rule: curves(found["fading"].where(attn=rule, metric=metric)) for rule in found.rules}
             for metric in METRICS
         }
@@ -131,19 +135,19 @@ class Fading(Analysis):
             "fading": pictures.curves(panels, title=title, across=NAMES["keys"], scales=scales, mark=trained, base=2)
         }
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """Rate at which the largest weight of each normalizer falls."""
         falls = [f"n^{known_median(slopes(found['fading'].where(attn=rule))):.2f} with {rule}" for rule in found.rules]
         return f"The largest weight changes as {md.listed(falls)} (median slope over heads)."
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of ``slope`` (the usual metric), or of another metric in the cells.
 
         ``slope`` is that of log(largest weight) on log n, over the lengths or keys that cells name, or all. Another
         metric needs cells that name lengths or keys, and is a head's mean over them. Raises ``KeyError`` where it has
         no value.
         """
-        grid = found["fading"].where(attn=of, seed=seed, **{axis: list(values) for axis, values in cells.items()})
+        grid = found["fading"].where(attn=of, seed=seed, **cells)
         metric = metric or "slope"
         if metric == "slope":
             if len(grid.values("keys")) < 2:
@@ -195,12 +199,12 @@ def slopes(grid: Grid) -> list[float]:
     return [slope(*zip(*line, strict=True)) for line in curves(grid.where(metric="largest"))]
 
 
-def curves(grid: Grid) -> list[list[tuple[float, float]]]:
+def curves(grid: Grid) -> Curves:
     """For each head of each seed of one rule: (keys, value) along the length."""
     return grid.lines("keys", "seed", "layer", "head")
 
 
-def parameters(model: GPT2) -> list[dict[str, Any]]:
+def parameters(model: GPT2) -> list[Row]:
     """The learned numbers of each layer's rule, by the names of the formula; one that heads share stands once."""
     found = model.learned()
     return [

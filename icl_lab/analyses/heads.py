@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,8 +12,19 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import SHIFTS, Analysis, Found, Row, Trained, option
-from icl_lab.analyses.observe import entropy, known_median, shares, watchable
+from icl_lab.analyses.attention_rows import entropy, known_median, shares, watchable
+from icl_lab.analyses.frame import (
+    SHIFTS,
+    Analysis,
+    Cells,
+    Curves,
+    Findings,
+    Row,
+    Rows,
+    StoredGrids,
+    TrainedModel,
+    option,
+)
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
@@ -49,15 +60,13 @@ class Heads(Analysis):
     prompts: int = option(64, "Prompts in each cell.", least=2, most=100_000)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """The prompts of the longest cell."""
         return [(self.prompts, spec.test.lengths[-1])]
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where nothing attends."""
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to look at.")
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Reads every head in training conditions and in the cells that differ from them along one axis."""
         suite, rows = trained.task.balanced, []
         cells = beside(trained.cell, trained.spec.test.axes)
@@ -74,7 +83,7 @@ class Heads(Analysis):
             trained.tick(done + 1, len(cells))
         return {"heads": rows}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The median head of each rule in training conditions, and at the ends of every axis."""
         grid = found["heads"]
         metrics = [metric for metric in WORDS if metric in grid.values("metric")]
@@ -92,17 +101,17 @@ class Heads(Analysis):
                 text.append(md.row([f"`{rule}`", words, *medians]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Some of the statistics over the place in the prompt, every head a thin line."""
         grid = found["heads"]
-        panels: dict[str, dict[str, Any]] = {
+        panels: dict[str, dict[str, Curves]] = {
             WORDS[metric]: {rule: lines(grid.where(attn=rule, metric=metric)) for rule in found.rules}
             for metric in SHOWN
             if metric in grid.values("metric")
         }
         return {"heads": pictures.curves(panels, title=title, across="answer of the prompt, from 1", scales={})}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """Entropy and largest weight of the median head in training conditions."""
         grids = {rule: found["heads"].where(attn=rule) for rule in found.rules}
         medians = {
@@ -115,15 +124,15 @@ class Heads(Analysis):
         )
         return f"At the last answer in training conditions the median head has an entropy of {md.listed(told)}."
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of a metric (usually ``entropy``) in the cells, mean over several.
 
         Axes that cells do not name are as in training, and ``index`` is the last answer of a prompt.
         """
         grid = found["heads"].where(attn=of, seed=seed)
-        named = {axis: list(values) for axis, values in cells.items() if axis != "index"}
+        named = {axis: values for axis, values in cells.items() if axis != "index"}
         part = grid.where(metric=metric or "entropy", **training(grid) | named)
-        part = part.where(index=list(cells.get("index", [max(part.values("index"))])))
+        part = part.where(index=cells.get("index", [max(part.values("index"))]))
         heads = part.frame.groupby(["layer", "head"])["value"].mean()
         return known_median(heads)
 
@@ -157,7 +166,7 @@ def statistics(weights: Tensor, roles: int) -> dict[str, Tensor]:
 @torch.no_grad()
 def statistics_of_heads(
     model: GPT2, prompt: Prompt, places: Mapping[int, int], roles: int, device: torch.device
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Measures some tokens in every layer and head; ``places`` maps an index of the grid to its token (from 0)."""
     found: dict[tuple[int, int, str], list[Tensor]] = {}
 
@@ -168,7 +177,7 @@ def statistics_of_heads(
 
     for piece in watchable(model, prompt):
         model(piece.tokens.to(device), see)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for (layer, index, metric), pieces in found.items():
         place = {"layer": layer, "index": index, "metric": metric}
         rows += [{**place, "head": head, **summary(column)} for head, column in enumerate(torch.cat(pieces).unbind(1))]
@@ -193,11 +202,10 @@ def training(grid: Grid) -> dict[str, float]:
     return {axis: float(first[axis]) for axis in grid.axes if axis not in ("layer", "head", "index")}
 
 
-def lines(grid: Grid) -> list[list[tuple[float, float]]]:
+def lines(grid: Grid) -> Curves:
     """In training conditions, for each head of each seed: (index, value)."""
     return grid.where(**training(grid)).lines("index", "seed", "layer", "head")
 
 
 def _last(grid: Grid) -> float:
-    """The median over heads at the last answer."""
     return known_median(grid.where(index=max(grid.values("index"))).frame["value"])

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import training
 from icl_lab.figures.base import short
@@ -48,17 +48,15 @@ class Learning(Analysis):
             raise BadValue(f"shares are above 0 and at most 1, got {', '.join(map('{:g}'.format, self.shares))}.")
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with its shares in order; raises ``BadValue`` on a rule swapped in after training."""
         for run in runs:
             if run.swap:
                 raise BadValue(f"a rule that is swapped in after training has no training of its own, got {run.name}.")
         return replace(self, shares=tuple(sorted(set(self.shares))))
 
     def lacking(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns the runs without a history."""
         return [run for run in runs if stored(run) is None]
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Reads the history of a run, which is trained first where it has none."""
         history = stored(trained.run)
         if history is None:
@@ -78,7 +76,7 @@ class Learning(Analysis):
         ]
         return {"learning": rows, "history": kept}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The loss of each rule at the shares, means over seeds, and the step at which it passed the bar."""
         grid = found["learning"]
         shares = grid.where(metric="share").values("share")
@@ -99,18 +97,15 @@ class Learning(Analysis):
             text.append(md.row([f"`{rule}`", *map(short, losses), f"{mean:.2f}", when]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The learning curve of each rule: the mean over seeds, and their range."""
         curves = {
-            rule: [
-                [{"step": step, "loss": loss} for step, loss in line]
-                for line in found["history"].where(attn=rule, metric="loss").lines("step", "seed")
-            ]
-            for rule in found.rules
+            rule: [[{"step": step, "loss": loss} for step, loss in line] for line in lines]
+            for rule, lines in found.curves_by_rule("history", "step", "seed", metric="loss").items()
         }
         return {"learning": training.spans(curves, title=title, label="training loss")}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The final loss of each rule."""
         ends = [
             f"{short(_middle(found['learning'].where(attn=rule, metric='final')))} with {rule}" for rule in found.rules
@@ -118,10 +113,9 @@ class Learning(Analysis):
         return f"Training ends at a loss of {md.listed(ends)} (geometric means over seeds)."
 
     def log_scale(self, task: Task) -> bool:
-        """Losses span decades."""
         return True
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The logarithm of the ``final`` loss (usual), or of one of these.
 
         ``share``: the loss at the shares that cells name, their geometric mean; ``below``: the first step at which the
@@ -133,7 +127,7 @@ class Learning(Analysis):
             raise KeyError(f"learning has no metric '{metric}'; there are {', '.join(METRICS)}")
         if metric == "share" and "share" not in cells:
             raise KeyError("a claim about 'share' names it: cells = { share = [0.5] }")
-        where = {axis: list(values) for axis, values in cells.items()} | {"attn": of, "seed": seed, "metric": metric}
+        where = {**cells, "attn": of, "seed": seed, "metric": metric}
         values = [float(value) for value in found["learning"].where(**where).frame["value"]]
         return fmean(values if metric == "mean" else map(math.log, values))
 
@@ -163,12 +157,10 @@ def _row(metric: str, value: float | None, **where: float) -> Row:
 
 
 def _middle(grid: Grid) -> float:
-    """The geometric mean over seeds."""
     return math.exp(fmean(math.log(value) for value in grid.frame["value"]))
 
 
 def _steps(grid: Grid) -> list[float]:
-    """The steps at which the seeds of a rule passed the bar; empty where none did."""
     if "below" not in grid.values("metric"):
         return []
     return [float(value) for value in grid.where(metric="below").frame["value"]]

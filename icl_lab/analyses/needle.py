@@ -16,8 +16,8 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
-from icl_lab.analyses.observe import attention_rows, shares
+from icl_lab.analyses.attention_rows import attention_rows, shares
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
 from icl_lab.errors import BadValue, Undefined
@@ -25,10 +25,10 @@ from icl_lab.figures import ranks
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.rng import stream
-from icl_lab.runs.measure import TEST_SEED, TestSpec, draw, judged
+from icl_lab.runs.measure import TestSpec, draw, judged
 from icl_lab.runs.spec import RunSpec, change, check
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.capabilities import Retrieval
 from icl_lab.training.curriculum import LONGEST
 
 TOP = 25  # heads that are shown, as in Figure 7 of arXiv 2501.19399
@@ -39,7 +39,7 @@ CLAIMS = ("best-head", "top", "found", "auc")
 
 @registry.add("needle")
 @dataclass(frozen=True, kw_only=True)
-class Needle(Analysis):
+class NeedleScores(Analysis):
     """Score every head by the attention that it pays to the needle.
 
     The needle score of a head is the share of its attention that falls on the needle's value symbols, read at the token
@@ -49,6 +49,7 @@ class Needle(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"heads": ("length", "layer", "head"), "trials": ("length", "trial")}
     title: ClassVar[str] = "attention to the needle"
+    usual_task: ClassVar[str] = "needle"
 
     length: int | None = option(None, "Tokens of a prompt.  [default: 8 training lengths]", least=1, most=LONGEST)
     trials: int = option(100, "Prompts.", least=2, most=100_000, names=("prompts",))
@@ -58,17 +59,13 @@ class Needle(Analysis):
         return self.length or STRETCH * spec.train.longest
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """The trials."""
         return [(self.trials, self.tokens(spec))]
 
     def beyond(self, spec: RunSpec) -> bool:
-        """Prompts longer than those of training, as is usual."""
         return self.tokens(spec) > spec.train.longest
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` without a needle or without heads, and where one does not fit into the length."""
-        task = tasks.build(spec.task)
-        task.value_places(task.sample(stream(TEST_SEED, "needle"), 1, max(task.least, 8)))
+        task = tasks.require(tasks.build(spec.task), Retrieval)
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to score.")
         length = self.tokens(spec)
@@ -76,11 +73,11 @@ class Needle(Analysis):
         check(change(spec, {"test.axes.length": [float(length)]}), task)
         draw(task, length, TestSpec(1, {"length": [float(length)]}, spec.test.draws), {})
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Lets the model look for needles at any depth, in prompts that all models share."""
         length = self.tokens(trained.spec)
         prompt = trained.prompts(self.trials, {"length": length}).take(self.trials)
-        scores, outcomes = retrieve(trained.model, trained.task, prompt, trained.lab.device)
+        scores, outcomes = retrieve(trained.model, tasks.require(trained.task, Retrieval), prompt, trained.lab.device)
         means, errors = scores.mean(0), scores.std(0) / len(scores) ** 0.5
         heads: list[Row] = [
             {"length": length, "layer": layer, "head": head, "metric": "needle-score"}
@@ -94,7 +91,7 @@ class Needle(Analysis):
         ]
         return {"heads": heads, "trials": trials}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The best heads of each rule, how trials ended, and the mean top score of each outcome."""
         lengths = ", ".join(f"{length:g}" for length in found["heads"].values("length"))
         text = [
@@ -115,7 +112,7 @@ class Needle(Analysis):
             text.append(md.row([f"`{rule}`", best_heads, *(f"{n} of {len(ends)}" for n in counts), shown]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The ranked heads of each rule, and the ranked trials with how they ended."""
         drawn = ranks.needles(
             {rule: [score for score, *_ in ranked(found, rule)[:TOP]] for rule in found.rules},
@@ -125,7 +122,7 @@ class Needle(Analysis):
         )
         return {"needle": drawn}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The score of each rule's best head, and the share of trials that are all right."""
         told = []
         for rule in found.rules:
@@ -136,7 +133,7 @@ class Needle(Analysis):
         lengths = md.listed(f"{length:g}" for length in found["heads"].values("length"))
         return f"In prompts of {lengths} tokens the best head gives the needle a share of {md.listed(told)}."
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """``best-head``: a head's greatest score; ``top`` (usual): mean over the trials' best; ``found``: share right.
 
         ``auc``: how well the best score of a trial tells those that are all right from the others, see ``auc``; beside
@@ -148,7 +145,7 @@ class Needle(Analysis):
             raise KeyError(f"needle has no metric '{metric}'; there are {', '.join(CLAIMS)}")
         if (number := constant(of)) is not None:
             return number
-        where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
+        where = {"attn": of, "seed": seed, **cells}
         if metric == "best-head":
             return super().value(found, of, cells, metric, seed)
         kind = "outcome" if metric == "found" else "top"
@@ -162,16 +159,14 @@ class Needle(Analysis):
         values = found["trials"].where(metric=kind, **where).frame["value"]
         return float((values == len(OUTCOMES) - 1).mean() if metric == "found" else values.mean())
 
-    def on_resamples(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Array | None:
+    def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Values on resamples, of all metrics but ``best-head``, where the trials are kept."""
         metric = metric or "top"
         if (number := constant(of)) is not None:
             return np.full(1 + RESAMPLES, number)
         if metric == "best-head" or "trials" not in found.grids:
             return None
-        where = {"attn": of, "seed": seed} | {axis: list(values) for axis, values in cells.items()}
+        where = {"attn": of, "seed": seed, **cells}
         tops, outcomes = (
             found["trials"].where(metric=kind, **where).table("length", "trial").to_numpy()
             for kind in ("top", "outcome")
@@ -181,17 +176,15 @@ class Needle(Analysis):
             return auc_on_resamples(tops, right)
         return np.asarray(resampled(tops if metric == "top" else right, seed=0).mean(axis=1))
 
-    def cells_of(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Grid | None:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
         """Head that is best on these trials, for ``best-head``; None for what is read from single trials."""
         if metric != "best-head":
             return None
-        heads = found["heads"].where(attn=of, seed=seed, **{axis: list(values) for axis, values in cells.items()})
+        heads = found["heads"].where(attn=of, seed=seed, **cells)
         return Grid(heads.frame.sort_values("value").tail(1))
 
 
-def retrieve(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
+def retrieve(model: GPT2, task: Retrieval, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
     """Returns the needle score of every head (b l h), and outcomes (b): 0 wrong, 1 the first symbol only, 2 all right.
 
     Signed weights count by their size.
@@ -243,14 +236,14 @@ def auc_on_resamples(scores: Array, right: NDArray[np.bool_]) -> Array:
     return np.asarray(np.where(np.isnan(found), found[0], found))
 
 
-def ranked(found: Found, rule: str) -> list[tuple[float, int, int, int]]:
+def ranked(found: Findings, rule: str) -> list[tuple[float, int, int, int]]:
     """The heads of all seeds of a rule as (score, seed, layer, head), greatest score first."""
     frame = found["heads"].where(attn=rule).frame.sort_values("value", ascending=False)
     columns = (frame["value"], *(frame[name].astype(int) for name in ("seed", "layer", "head")))
     return list(zip(*columns, strict=True))
 
 
-def endings(found: Found, rule: str) -> tuple[list[float], list[int]]:
+def endings(found: Findings, rule: str) -> tuple[list[float], list[int]]:
     """The top scores of all trials of a rule, greatest first, and how each of them ended (an index of OUTCOMES)."""
     frame = found["trials"].where(attn=rule).frame.pivot(index=["seed", "trial"], columns="metric", values="value")
     frame = frame.sort_values("top", ascending=False)

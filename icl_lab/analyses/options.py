@@ -5,7 +5,7 @@ import math
 import types
 import typing
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from icl_lab.errors import BadValue
 from icl_lab.option_values import GREATEST
@@ -31,7 +31,7 @@ def option(
     return dataclasses.field(default=default, metadata=about)
 
 
-def kind_of(hint: Any) -> tuple[type, bool]:
+def kind_of(hint: object) -> tuple[type, bool]:
     """Returns the type of one value of an option, and whether there may be several.
 
     >>> kind_of(tuple[float, ...]), kind_of(int | None)
@@ -41,7 +41,7 @@ def kind_of(hint: Any) -> tuple[type, bool]:
         return typing.get_args(hint)[0], True
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return next(kind for kind in typing.get_args(hint) if kind is not type(None)), False
-    return hint, False
+    return cast(type, hint), False
 
 
 def bounds(field: "dataclasses.Field[Any]", kind: type) -> tuple[float, float]:
@@ -53,14 +53,13 @@ def bounds(field: "dataclasses.Field[Any]", kind: type) -> tuple[float, float]:
 
 
 def _plain(value: float) -> str:
-    """A number in a sentence: 4,096, 0.5, 1e+15."""
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
-def check(analysis: Any) -> None:
+def check(analysis: object) -> None:
     """Raises ``BadValue`` where an option of an analysis, a dataclass, has a value out of its bounds or too many."""
     hints = typing.get_type_hints(type(analysis))
-    for field in dataclasses.fields(analysis):
+    for field in dataclasses.fields(cast(Any, analysis)):
         value = getattr(analysis, field.name)
         if isinstance(value, tuple) and len(value) > VALUES:
             raise BadValue(f"{field.name} takes at most {VALUES} values, got {len(value):,}.")

@@ -4,11 +4,10 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 from icl_lab import markdown as md
-from icl_lab.analyses.asking import Groups
-from icl_lab.analyses.frame import Analysis
+from icl_lab.analyses.frame import AnyAnalysis
+from icl_lab.analyses.runner import Groups
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
 from icl_lab.option_values import in_words
@@ -17,14 +16,14 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.study_folder import StudyRecord
 
 
-def titled(analysis: Analysis, spec: RunSpec) -> str:
+def titled(analysis: AnyAnalysis, spec: RunSpec) -> str:
     """Returns the title of figures and pages: the task and the preset of trained models, and what was asked."""
     return f"{spec.task}, {spec.preset}: {analysis.title}" if analysis.trains else analysis.title
 
 
 def page(
     study: StudyRecord,
-    analysis: Analysis,
+    analysis: AnyAnalysis,
     groups: Groups,
     finding: str,
     lines: Sequence[str],
@@ -62,7 +61,7 @@ def document(
     )
 
 
-def asked(options: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def asked(options: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     """Yields the options of a study as they are written in that box."""
     for name, value in options.items():
         yield name.replace("_", " ").capitalize(), in_words(value) or "the usual"
@@ -98,7 +97,7 @@ def _row(cells: list[str]) -> Row:
     return Row([cell.replace("`", "").replace("**", "") for cell in cells], reference=name.startswith("reference:"))
 
 
-def _setup(study: StudyRecord, analysis: Analysis, groups: Groups) -> Iterable[tuple[str, str]]:
+def _setup(study: StudyRecord, analysis: AnyAnalysis, groups: Groups) -> Iterable[tuple[str, str]]:
     first = next(iter(groups.values()))
     spec, seeds = first[0].spec, ", ".join(str(run.seed) for run in first)
     if analysis.trains:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses import along, prompts, registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
+from icl_lab.analyses import error_curves, per_prompt, registry
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.places import Places
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -46,7 +46,6 @@ class PerPosition(Analysis):
     prompts: int = option(256, "Test prompts.", least=2, most=1_000_000)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """Prompts of the length that is asked for."""
         return [(self.prompts, self.length or spec.test.lengths[-1])]
 
     def check(self, spec: RunSpec) -> None:
@@ -62,7 +61,6 @@ class PerPosition(Analysis):
             raise BadValue(f"{task.name} asks a prompt once: it has no error at each place.")
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with the length filled in; raises ``BadValue`` where the usual ones differ."""
         lengths = {self.length or run.spec.test.lengths[-1] for run in runs}
         if len(lengths) > 1:
             raise BadValue(
@@ -70,7 +68,7 @@ class PerPosition(Analysis):
             )
         return replace(self, length=lengths.pop())
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Measures the model, and beside the first model the references."""
         spec, length = trained.spec, self.length or trained.spec.test.lengths[-1]
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": length})
@@ -83,11 +81,11 @@ class PerPosition(Analysis):
                 found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
             ends = lies.ends(errors)
             found["ends"] += [_row(name, metric, values) for metric, values in ends.items()]
-            found["prompts"] += prompts.rows(trained.run.seed, {"attn": name}, ends)
+            found["prompts"] += per_prompt.rows(trained.run.seed, {"attn": name}, ends)
             trained.tick(done + 1, len(subjects))
         return found
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The errors at every fourth step, those within and beyond training, and the rise, means over seeds."""
         grid, longest = found["per-position"], found.spec.train.longest
         shown = grid.values("tokens")[-1::-4][::-1]
@@ -99,34 +97,34 @@ class PerPosition(Analysis):
             *md.head(["rule", *(f"{tokens:g}" for tokens in shown), "within", "beyond", "rise"]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = [along.mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
+            cells = [error_curves.mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
             cells += [
-                along.mean(found["ends"].where(attn=rule, metric=metric)) for metric in ("within", "beyond", "rise")
+                error_curves.mean(found["ends"].where(attn=rule, metric=metric))
+                for metric in ("within", "beyond", "rise")
             ]
-            text.append(md.row([f"`{rule}`", *map(along.error_writer(found), cells)]))
+            text.append(md.row([f"`{rule}`", *map(error_curves.error_writer(found), cells)]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The error over the tokens that were read, the longest prompt of training dotted."""
         mark = tasks.build(found.spec.task).asked(found.spec.train.longest)[-1] + 1
-        drawn = along.picture(found, "per-position", "tokens", axis="tokens read", title=title, mark=mark)
+        drawn = error_curves.picture(found, "per-position", "tokens", axis="tokens read", title=title, mark=mark)
         return {"per-position": drawn}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """The errors within and beyond training, rule by rule."""
-        ends, written = found["ends"], along.error_writer(found)
+        ends, written = found["ends"], error_curves.error_writer(found)
         said = [
-            f"from {written(along.mean(ends.where(attn=rule, metric='end-of-training')))} to "
-            f"{written(along.mean(ends.where(attn=rule, metric='end')))} ({rule})"
+            f"from {written(error_curves.mean(ends.where(attn=rule, metric='end-of-training')))} to "
+            f"{written(error_curves.mean(ends.where(attn=rule, metric='end')))} ({rule})"
             for rule in found.rules
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
 
     def log_scale(self, task: Task) -> bool:
-        """Errors, as the task's own."""
         return task.log_scale
 
-    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """``beyond`` (usual), ``within``, ``end-of-training``, ``end``, ``rise``, or ``error`` at the tokens named.
 
         For tasks whose errors span decades there is no ``rise``. Raises ``KeyError`` where there is no such number.
@@ -136,11 +134,11 @@ class PerPosition(Analysis):
             raise KeyError(f"per-position has no metric '{metric}'; there are {', '.join(METRICS)}")
         if metric == "error" and "tokens" not in cells:
             raise KeyError("a claim about 'error' names its tokens: cells = { tokens = [1024] }")
-        grid = found["per-position" if metric == "error" else "ends"]
-        own = grid.where(attn=of, metric=metric, **{axis: list(values) for axis, values in cells.items()})
+        name = "per-position" if metric == "error" else "ends"
+        own = found.own(name, of, seed).where(metric=metric, **cells)
         if metric == "rise" and tasks.build(own.values("task")[0]).log_scale:
             raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
-        return own if of.startswith("reference:") else own.where(seed=seed)
+        return own
 
 
 def places(task: Task, trained: int, length: int) -> Places:

@@ -7,7 +7,7 @@ how large C must have been. Tables 1 and 6 of Naim, Bhar, Bolte, Asher 2025, arX
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import published
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained
-from icl_lab.comparison.clip import clip_errors
+from icl_lab.analyses.frame import Analysis, Findings, Row, Rows, TrainedModel
+from icl_lab.comparison.clip import clip_errors, clip_targets
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads
 from icl_lab.runs.measure import TestSpec, draw
@@ -57,11 +57,10 @@ class PrintedBounds(Analysis):
     trains: ClassVar[bool] = False
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` unless there are published functions to be clipped."""
         if spec.test.draws != "paper":
             raise BadValue("printed-bounds reads published functions: set draws = 'paper' (icl-lab experiment does).")
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Inverts the clip error of each printed cell; then reads the bounds of the stored models of the task."""
         task, printed = trained.task, list[Row]()
         cells = [cell for cell in _cells() if cell[1] >= LOWEST]
@@ -75,7 +74,7 @@ class PrintedBounds(Analysis):
                     printed.append({**NOBODY, "attn": label, **where, **numbers})
         return {"printed": printed, "stored": list(_stored(trained))}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """The least bound of each printed row by column, then by reading, and the bounds of our own models."""
         grid = found["printed"]
         sigmas = grid.values("printed")
@@ -113,7 +112,7 @@ class PrintedBounds(Analysis):
         )
         return [*text, "", settle]
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The least bound over the printed standard deviation, a panel a reading."""
         panels = {}
         for name, reading in READINGS.items():
@@ -136,7 +135,6 @@ def least_bound(targets: np.ndarray, errors: np.ndarray) -> np.ndarray:
 
 
 def _cells() -> Iterator[tuple[str, float, float]]:
-    """Printed rows of models that were trained: label, standard deviation, error."""
     for name, (row, sigma, value) in PRINTED.items():
         table = published.load(name)
         for line in table.rows:
@@ -145,12 +143,11 @@ def _cells() -> Iterator[tuple[str, float, float]]:
 
 
 def _targets(task: Task, test: TestSpec, points: int, sigma: float) -> np.ndarray:
-    """True answers behind a published error."""
     prompt = draw(task, POINTS, test, {task.summary.axis: sigma}).first(task.tokens(points))
-    return np.asarray(task.clip_targets(prompt).numpy())
+    return clip_targets(task, prompt)
 
 
-def _stored(trained: Trained) -> Iterator[dict[str, Any]]:
+def _stored(trained: TrainedModel) -> Iterator[Row]:
     """The bounds of the stored models of the task, whole models alone."""
     for run in trained.lab.store.runs():
         model = run.spec.model
@@ -165,7 +162,7 @@ def _stored(trained: Trained) -> Iterator[dict[str, Any]]:
             yield {**row, "value": round(bound, 4), "stderr": None}
 
 
-def _by_sigma(found: Found, label: str, points: int, column: int) -> dict[float, float]:
+def _by_sigma(found: Findings, label: str, points: int, column: int) -> dict[float, float]:
     frame = found["printed"].frame
     own = frame[(frame["attn"] == label) & (frame["points"] == points) & (frame["column"] == column)]
     return dict(zip(own["printed"].astype(float), own["value"].astype(float), strict=True))

@@ -3,21 +3,20 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
 from icl_lab import markdown as md
-from icl_lab.analyses.asking import Groups
-from icl_lab.analyses.frame import Analysis
+from icl_lab.analyses.base import AnalysisOf, AnyAnalysis, F, M, S
 from icl_lab.analyses.page import page, titled
+from icl_lab.analyses.runner import Groups
 from icl_lab.figures.base import encode
 from icl_lab.runs import study_folder
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.study_folder import StudyRecord
 
 
-def options(analysis: Analysis) -> dict[str, Any]:
+def options(analysis: AnyAnalysis) -> dict[str, object]:
     """Returns the options of an analysis with their values, and its version.
 
     Those that came later are left out where they have their default, and so is a version that is the first.
@@ -29,7 +28,7 @@ def options(analysis: Analysis) -> dict[str, Any]:
     return known if analysis.version == 1 else {**known, "version": analysis.version}
 
 
-def record(name: str, analysis: Analysis, groups: Groups, command: str) -> StudyRecord:
+def record(name: str, analysis: AnyAnalysis, groups: Groups, command: str) -> StudyRecord:
     """Describes the study that an analysis of these runs is."""
     made = StudyRecord.of(name, options(analysis), groups, command)
     if analysis.trains:
@@ -37,7 +36,7 @@ def record(name: str, analysis: Analysis, groups: Groups, command: str) -> Study
     return replace(made, runs=[replace(member, task="rules", preset="", spec="") for member in made.runs])
 
 
-def head(analysis: Analysis, spec: RunSpec, groups: Groups) -> str:
+def head(analysis: AnyAnalysis, spec: RunSpec, groups: Groups) -> str:
     """Returns the line above every table: the task, the preset, and over how many training seeds."""
     seeds = max(len(runs) for runs in groups.values())
     lost = [f"{label}, seed {run.seed}" for label, runs in groups.items() for run in runs if run.diverged]
@@ -53,7 +52,9 @@ def text(above: str, finding: str, table: Sequence[str], command: str, more: str
     return "\n".join([*lines, *table, "", f"Made by {md.code(command)}.", ""]) + more
 
 
-def publish(study: StudyRecord, analysis: Analysis, found: Any, groups: Groups, folder: Path, more: str = "") -> str:
+def publish(
+    study: StudyRecord, analysis: AnalysisOf[M, S, F], found: F, groups: Groups, folder: Path, more: str = ""
+) -> str:
     """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text."""
     spec = next(iter(groups.values()))[0].spec
     finding, table = analysis.finding(found), analysis.table(found)

@@ -4,10 +4,10 @@ After Appendix J of Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685, and Eqs. 5 
 and 3 of Nakanishi 2025, arXiv 2501.19399. A seed is an independent draw of the rows, which all rules share.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, constant, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads
 from icl_lab.figures.base import short
@@ -60,7 +60,6 @@ class Theory(Analysis):
     keys: tuple[int, ...] = option((2, 8, 64), "Keys of a row.", least=2, most=100_000)
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on scores that are too large, and for a rule that the bounds are not about."""
         if self.reach > REACH:
             raise BadValue(f"reach must be at most {REACH:g}, got {self.reach:g}.")
         if not self.keys:
@@ -69,7 +68,7 @@ class Theory(Analysis):
         require(scores <= SCORES, f"rows times keys must be at most {SCORES:,}", f"{scores:,}")
         bounds.weigher(spec.attn)
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Draws the rows of a seed and asks the rule of the run for their weights."""
         weigh, seed = bounds.weigher(trained.spec.attn), trained.run.seed
         softmax = bounds.weigher("softmax")
@@ -83,11 +82,11 @@ class Theory(Analysis):
             for keys in LENGTHS:
                 for gap in GAPS:
                     z = bounds.gap_rows(stream(seed, "theory", "gap", keys), GAP_ROWS, keys, gap)
-                    cell = _cell("largest", weigh(z).amax(-1), float)
+                    cell = _cell("largest", weigh(z).amax(-1))
                     fading.append({**NOBODY, "keys": keys, "gap": gap, **cell})
         return {"rows": rows, "fading": fading}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """Entropies, slopes and bounds of each rule, and the largest weight by the number of keys."""
         rows, fading = found["rows"], found["fading"]
         text = [
@@ -110,19 +109,16 @@ class Theory(Analysis):
                 text.append(md.row([f"`{rule}`", *weights, f"{_slope(own_rows):.2f}"]))
         return text
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The largest weight of each rule by the number of keys, a panel a gap."""
-        fading = found["fading"]
         panels = {
-            f"largest weight, gap {gap:g}": {
-                rule: fading.where(attn=rule, gap=gap).lines("keys", "seed") for rule in found.rules
-            }
-            for gap in fading.values("gap")
+            f"largest weight, gap {gap:g}": found.curves_by_rule("fading", "keys", "seed", gap=gap)
+            for gap in found["fading"].values("gap")
         }
         scales = dict.fromkeys(panels, "xy")
         return {"theory": heads.curves(panels, title=title, across="keys of a row, n", scales=scales, base=2)}
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """Change of the largest weight with n, and share of rows whose entropy lies below the bound of J.3."""
         gap = max(found["fading"].values("gap"))
         falls = [f"n^{_slope(found['fading'].where(attn=rule, gap=gap)):.2f} with {rule}" for rule in found.rules]
@@ -134,7 +130,7 @@ class Theory(Analysis):
             f"h(p) + (1 - p) log(n - 1) in {100 * below:.3g} % of the rows."
         )
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """A metric of a rule (``largest`` unless named); ``reference:0.25`` is the number itself.
 
         Cells name ``keys``, and ``gap`` where the largest weight is that of one score above all others: then ``slope``
@@ -144,7 +140,7 @@ class Theory(Analysis):
         if (number := constant(of)) is not None:
             return number
         metric = metric or "largest"
-        where = {axis: list(values) for axis, values in cells.items()} | {"attn": of, "seed": seed}
+        where = {**cells, "attn": of, "seed": seed}
         if metric == SLOPE:
             if len(cells.get("gap", ())) != 1:
                 raise KeyError("a slope needs cells that name one gap, such as cells = { gap = [3] }")
@@ -152,7 +148,7 @@ class Theory(Analysis):
         grid = found["fading" if "gap" in cells else "rows"]
         return _summed(grid.where(metric=metric, **where), metric)
 
-    def _cells(self, weigh: bounds.Weigh, softmax: bounds.Weigh, z: Tensor) -> list[dict[str, Any]]:
+    def _cells(self, weigh: bounds.Weigh, softmax: bounds.Weigh, z: Tensor) -> list[Row]:
         """Measurements on the rows of one number of keys."""
         with torch.no_grad():
             w, theirs = weigh(z), softmax(z)
@@ -160,16 +156,16 @@ class Theory(Analysis):
         low, high = bounds.bracket(weigh, z)
         largest = w.amax(-1)
         found = [
-            _cell("entropy", entropy, float),
-            _cell("largest", largest, float),
-            _cell("distance", bounds.distance(w, theirs), float),
+            _cell("entropy", entropy),
+            _cell("largest", largest),
+            _cell("distance", bounds.distance(w, theirs)),
             _cell("ceiling-margin", bounds.ceiling(weigh, z.shape[1], self.reach) - largest, Tensor.amin),
             _cell("upper-margin", high - largest, Tensor.amin),
             _cell("lower-margin", largest - low, Tensor.amin),
         ]
         if z.shape[1] > 2:  # of two keys the largest weight says all
             found.append(_cell("entropy-margin", entropy - bound, Tensor.amin))
-            found.append(_cell("below-bound", (entropy < bound - ROUNDING).double(), float))
+            found.append(_cell("below-bound", (entropy < bound - ROUNDING).double()))
         if z.shape[1] <= SQUARE:
             slopes = bounds.jacobian(weigh, z)
             found.append(_cell("jacobian-entry", slopes.abs().amax((1, 2)), Tensor.amax))
@@ -177,16 +173,15 @@ class Theory(Analysis):
         return found
 
 
-def _cell(metric: str, values: Tensor, how: Any) -> dict[str, Any]:
-    """A row of a grid: the mean over rows with its standard error (``float``), or an extreme without one."""
-    if how is float:
+def _cell(metric: str, values: Tensor, how: Callable[[Tensor], Tensor] | None = None) -> Row:
+    """A row of a grid: the mean over rows with its standard error, or an extreme (``how``) without one."""
+    if how is None:
         error = float(values.std() / len(values) ** 0.5)
         return {"metric": metric, "value": float(values.mean()), "stderr": error, "count": len(values)}
     return {"metric": metric, "value": float(how(values)), "stderr": None, "count": len(values)}
 
 
 def _summed(grid: Grid, metric: str) -> float:
-    """One number for the cells of a metric, over all draws that they hold."""
     values = [float(value) for value in grid.frame["value"]]
     return max(values) if metric in GREATEST else min(values) if metric in LEAST else fmean(values)
 

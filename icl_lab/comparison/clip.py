@@ -8,9 +8,10 @@ from numpy.typing import ArrayLike
 
 from icl_lab.comparison.given import Array, finite, listed
 from icl_lab.comparison.study import Labels, Study
+from icl_lab.errors import BadValue
 from icl_lab.registry import require
 from icl_lab.runs.measure import TestSpec, draw
-from icl_lab.tasks.base import Task
+from icl_lab.tasks.base import Prompt, Task
 
 BOUND_STEP = 0.25  # between the bounds that are tried; the published alignment was made in these steps
 
@@ -85,4 +86,11 @@ def scored_targets(task: Task, test: TestSpec, cell: Labels) -> np.ndarray:
     """
     shift = {axis: value for axis, value in cell.items() if axis != "length"}
     prompt = draw(task, test.lengths[-1], test, shift).first(task.tokens(int(cell["length"])))
-    return task.clip_targets(prompt).numpy()
+    return clip_targets(task, prompt)
+
+
+def clip_targets(task: Task, prompt: Prompt) -> np.ndarray:
+    """Returns the true answers behind the headline, (b q); raises ``BadValue`` where ``Task.clip`` is None."""
+    if task.clip is None:
+        raise BadValue(f"{task.name} has no answers that could be cut at a bound; take linear.")
+    return np.asarray(prompt.targets[:, task.answers][:, task.scored_from :].numpy())

@@ -9,6 +9,7 @@ from icl_lab import tasks
 from icl_lab.comparison.outside import Outside
 from icl_lab.grid import Grid, model_name
 from icl_lab.runs.run import Run
+from icl_lab.tasks.capabilities import Rescalable
 
 NOTE = (
     "{name}: the same models, asked with {part} divided by the size that they have in the prompt's own first examples "
@@ -23,10 +24,15 @@ def runs_of(runs: Sequence[Run]) -> list[Run]:
     None where the task has no part that can be rescaled, or prompts are rescaled already.
     """
     spec = runs[0].spec
-    parts = tasks.build(spec.task).rescales
-    if not parts or spec.test.rescale != "none" or spec.model.read_in == "scaled" or runs[0].swap:
+    task = tasks.build(spec.task)
+    if (
+        not isinstance(task, Rescalable)
+        or spec.test.rescale != "none"
+        or spec.model.read_in == "scaled"
+        or runs[0].swap
+    ):
         return []
-    test = msgspec.structs.replace(spec.test, rescale=parts[0])
+    test = msgspec.structs.replace(spec.test, rescale=task.rescales[0])
     if test.lengths[0] <= test.rescale_from:
         return []
     other = msgspec.structs.replace(spec, test=test)

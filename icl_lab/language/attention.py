@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from icl_lab.analyses.attention.maps import Maps
-from icl_lab.analyses.attention.prompt import Asked
-from icl_lab.analyses.attention.seen import THIS, Frame, Seen, Shown
-from icl_lab.analyses.attention.window import CELLS, Window, chosen
+from icl_lab.analyses.attention.maps import THIS, Frame, Maps, Seen, ShownModel
+from icl_lab.analyses.attention.prompt import CELLS, Asked, Window, chosen
 from icl_lab.errors import BadValue
 from icl_lab.language.model import LanguageModel
 from icl_lab.normalizers.base import Normalizer, extra, scores, upcast
-from icl_lab.tasks.base import Answer, Mark, Prompt
+from icl_lab.tasks.base import Mark, Prompt, ScoredAnswer
 
 MOST = 2  # models side by side on a page
 See = Callable[[int, Tensor, Tensor], object]  # a layer from 0, its weights and scores (b h t t)
@@ -49,7 +47,7 @@ def window(language: LanguageModel, reads: Asked, rules: int, layers: str, heads
 
 
 @torch.no_grad()
-def shown(language: LanguageModel, attn: str, reads: Asked, shows: Window) -> tuple[Shown, Maps]:
+def shown(language: LanguageModel, attn: str, reads: Asked, shows: Window) -> tuple[ShownModel, Maps]:
     """Lets the model read the text with the rule that stands in it; returns its answers and its maps."""
     ids = reads.prompt.tokens.to(language.device)
     caught: list[tuple[Tensor, Tensor]] = []
@@ -59,9 +57,9 @@ def shown(language: LanguageModel, attn: str, reads: Asked, shows: Window) -> tu
     nats = F.cross_entropy(logits[:-1], reads.prompt.tokens[0, 1:], reduction="none").tolist()
     said = [language.tokenizer.decode([token]) for token in logits.argmax(1).tolist()]
     true = [mark.text for mark in marks(language, reads)]
-    answers = [Answer(t, spelled(said[t]), true[t + 1], nats[t]) for t in range(reads.length - 1)]
+    answers = [ScoredAnswer(t, spelled(said[t]), true[t + 1], nats[t]) for t in range(reads.length - 1)]
     card = [("model", language.name), ("rule", attn)]
-    made = Shown(attn, attn, 0, card, _learned(language), answers)
+    made = ShownModel(attn, attn, 0, card, _learned(language), answers)
     return made, Maps(weights, torch.zeros_like(weights), each, torch.zeros(1, reads.length, 1))
 
 
@@ -78,7 +76,7 @@ def spelled(text: str) -> str:
 
 
 def seen(
-    language: LanguageModel, reads: Asked, shows: Window, found: Sequence[tuple[Shown, Maps]], command: str
+    language: LanguageModel, reads: Asked, shows: Window, found: Sequence[tuple[ShownModel, Maps]], command: str
 ) -> Seen:
     """Puts the maps of one or two rules side by side."""
     frame = Frame(THIS, 0.0, marks(language, reads), [maps for _, maps in found])

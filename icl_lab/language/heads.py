@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from icl_lab.analyses.attention_rows import head_rows, inverse_temperature
+from icl_lab.analyses.findings import Row
 from icl_lab.analyses.heads import statistics
-from icl_lab.analyses.observe import head_rows, inverse_temperature
 from icl_lab.language.attention import watched
 from icl_lab.language.loss import Tick
 from icl_lab.language.model import LanguageModel, windows_of
@@ -26,7 +27,7 @@ def octaves(tokens: int) -> list[int]:
 @torch.no_grad()
 def followed(
     language: LanguageModel, windows: Tensor, tick: Tick = lambda done, total: None
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[list[Row], list[Row]]:
     """Reads windows (b t) of tokens; returns rows of every head at some tokens, and rows of what enters every layer.
 
     Heads, at tokens that see n keys (``keys``): their statistics as in the analysis ``heads``; ``saturated``, 1 where
@@ -68,7 +69,7 @@ def _metrics(weights: Tensor, scores: Tensor) -> dict[str, Tensor]:
     return {metric: found[metric] for metric in METRICS}
 
 
-def _layer_rows(norms: dict[str, list[Tensor]]) -> list[dict[str, Any]]:
+def _layer_rows(norms: dict[str, list[Tensor]]) -> list[Row]:
     found: Sequence[tuple[str, Tensor]] = [(metric, torch.stack(each)) for metric, each in norms.items()]
     return [
         {"layer": layer, "metric": metric} | summary(values[:, layer])

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.analyses.attention.maps import Maps
-from icl_lab.analyses.attention.seen import Shown
+from icl_lab.analyses.attention.maps import Maps, ShownModel
 from icl_lab.analyses.places import Places
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.language import attention, needle
@@ -93,7 +92,7 @@ class Answers:
     follow: list[Row] = field(default_factory=list)
     layers: list[Row] = field(default_factory=list)
     histories: dict[str, list[float]] = field(default_factory=dict)
-    maps: list[tuple[Shown, Maps]] = field(default_factory=list)
+    maps: list[tuple[ShownModel, Maps]] = field(default_factory=list)
 
 
 def checked(question: Question, device: torch.device) -> tuple[Question, LanguageModel, Corpus]:

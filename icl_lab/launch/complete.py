@@ -15,7 +15,7 @@ from icl_lab.launch.order import Order
 from icl_lab.parallel import Engine, Job, Orders
 
 if TYPE_CHECKING:
-    from icl_lab.analyses.frame import Analysis
+    from icl_lab.analyses.frame import AnyAnalysis
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
 
@@ -39,7 +39,7 @@ def check_sizes(runs: Sequence["Run"], lab: "Lab", together: int = 1, tested: bo
         estimate.check_test(run.spec, lab.device, together)
 
 
-def check_asked(analysis: "Analysis", runs: Sequence["Run"], lab: "Lab") -> None:
+def check_asked(analysis: "AnyAnalysis", runs: Sequence["Run"], lab: "Lab") -> None:
     """Raises ``BadValue`` where the prompts that an analysis draws for runs do not fit this machine."""
     from icl_lab.runs import estimate
 

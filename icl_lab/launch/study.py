@@ -9,7 +9,7 @@ from icl_lab.errors import BadValue
 from icl_lab.launch.complete import check_asked
 
 if TYPE_CHECKING:
-    from icl_lab.analyses.frame import Analysis
+    from icl_lab.analyses.frame import AnyAnalysis
     from icl_lab.comparison.study import Study
     from icl_lab.runs.run import Run
     from icl_lab.runs.session import Lab
@@ -82,7 +82,7 @@ def test_rescaled(runs: "Sequence[Run]", lab: "Lab") -> None:
 
 
 def stages(
-    runs: "Sequence[Run]", analysis: "Analysis | None", tested: bool, *, force: bool = False
+    runs: "Sequence[Run]", analysis: "AnyAnalysis | None", tested: bool, *, force: bool = False
 ) -> "list[tuple[Sequence[Run], bool]]":
     """Returns what has to be done with runs before they can be asked: which of them, and whether they are tested too.
 
@@ -101,7 +101,7 @@ def stages(
 
 def analyse(
     question: str,
-    analysis: "Analysis",
+    analysis: "AnyAnalysis",
     runs: Sequence["Run"],
     lab: "Lab",
     finish: Finish,
@@ -114,13 +114,13 @@ def analyse(
 
     ``unfinished`` is then told where the study would have been written.
     """
-    from icl_lab.analyses import asking, publish
+    from icl_lab.analyses import publish, runner
     from icl_lab.evidence.archive import own_studies
     from icl_lab.runs import study_folder
 
-    groups = asking.labels(runs)
+    groups = runner.labels(runs)
     check_asked(analysis, runs, lab)
-    analysis = asking.checked(analysis, groups)
+    analysis = runner.checked(analysis, groups)
     study = publish.record(question, analysis, groups, lab.command)
     place = study_folder.place(study, own_studies(lab.store.root), name, analysis.tag, force)
     todo = stages(analysis.lacking(runs), analysis, analysis.reads_grids)
@@ -128,6 +128,6 @@ def analyse(
     if not all(done):
         unfinished(place)
         return None
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     text = publish.publish(study, analysis, found, groups, place)
     return Made(found, text, place, publish.written(place), analysis)

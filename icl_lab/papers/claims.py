@@ -16,7 +16,7 @@ from icl_lab.papers import cost, folders, printed, quantities, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished, far, unlearned, unlearned_counts
 from icl_lab.papers.folders import Answers
-from icl_lab.papers.quantities import Source
+from icl_lab.papers.quantities import ClaimSource
 from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import Evidence, Finding
 from icl_lab.runs import study_folder
@@ -74,7 +74,7 @@ def findings(
     return judged
 
 
-def _source(finished: Finished, claim: Claim, answers: Answers | None) -> tuple[Source, bool]:
+def _source(finished: Finished, claim: Claim, answers: Answers | None) -> tuple[ClaimSource, bool]:
     """Source of a claim without the seeds that may have suggested it; True if it cannot do without these.
 
     They are those that the claim names, and those that were finished before it was registered, if three or more others
@@ -88,7 +88,7 @@ def _source(finished: Finished, claim: Claim, answers: Answers | None) -> tuple[
     return (quantities.source(finished, claim, answers, [*named, *early]) if early else source), False
 
 
-def _judged(finished: Finished, claim: Claim, source: Source, costs: cost.Costs, correlation: float) -> Finding:
+def _judged(finished: Finished, claim: Claim, source: ClaimSource, costs: cost.Costs, correlation: float) -> Finding:
     """Judges a claim from both sides of it as they are read."""
     undefined = next(iter(source.undefined.values()), "")
     if not source.seeds:
@@ -127,7 +127,7 @@ def _judged(finished: Finished, claim: Claim, source: Source, costs: cost.Costs,
     return replace(found, failed=failed, skipped_seeds=tuple(source.undefined), these_prompts=these_prompts)
 
 
-def _no_better(finished: Finished, claim: Claim, source: Source, seeds: Sequence[int]) -> str:
+def _no_better(finished: Finished, claim: Claim, source: ClaimSource, seeds: Sequence[int]) -> str:
     """Returns why nothing is to be judged far from training: neither side does better than a trivial reference there.
 
     Means over the seeds, in the cells of each side, are compared. Empty where one side does, where a side is no

@@ -9,7 +9,7 @@ import msgspec
 
 import icl_lab
 from icl_lab import tasks
-from icl_lab.analyses.frame import SHIFTS, Analysis
+from icl_lab.analyses.frame import SHIFTS, AnyAnalysis
 from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.papers import printed, registration
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
@@ -136,7 +136,7 @@ def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> 
         raise BadValue(f"{file}: {claim.statement}: grids hold '{side.of}' in {', '.join(stored)}, not in {metric}.")
 
 
-def _axes(task: str, analysis: Analysis | None) -> set[str]:
+def _axes(task: str, analysis: AnyAnalysis | None) -> set[str]:
     """Returns the axes of the numbers that claims are about: of the test grid, or of what an analysis measures."""
     shifts = set(tasks.build(task).axes["full"])
     if analysis is None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from icl_lab.analyses.frame import Analysis
+from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.evidence.archive import own_studies
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim
@@ -56,7 +56,7 @@ def _extent(study: StudyRecord | None) -> tuple[int, int]:
     return (study.options.get("version", 1), len(study.runs)) if study is not None else (0, 0)
 
 
-def asked_otherwise(study: StudyRecord, analysis: Analysis) -> dict[str, tuple[object, object]]:
+def asked_otherwise(study: StudyRecord, analysis: AnyAnalysis) -> dict[str, tuple[object, object]]:
     """Returns the options of a stored study that are others in the (prepared) analysis: the values stored and here.
 
     How many prompts are drawn is none of them: that changes how sure an answer is, not what is asked.
@@ -73,13 +73,13 @@ def asked_otherwise(study: StudyRecord, analysis: Analysis) -> dict[str, tuple[o
     }
 
 
-def prepared(finished: Finished, analysis: Analysis) -> Analysis:
+def prepared(finished: Finished, analysis: AnyAnalysis) -> AnyAnalysis:
     """Returns an experiment's analysis with the options filled in that hang on its runs."""
     runs = [finished.store.run(spec, 0, finished.variant(name).tested_with) for name, spec in finished.specs.items()]
     return analysis.prepared(runs)
 
 
-def stored(analysis: Analysis, folder: Path) -> Answers | None:
+def stored(analysis: AnyAnalysis, folder: Path) -> Answers | None:
     """Returns what an analysis found, as it is kept in its folder; None where nothing is there.
 
     Raises ``RunFailed`` where a file of the folder is damaged or was edited.
@@ -97,7 +97,7 @@ class Studies:
     A folder that answers another question (``asked_otherwise``) is none of them.
     """
 
-    def __init__(self, finished: Finished, analysis: Analysis | None, places: Sequence[Path]) -> None:
+    def __init__(self, finished: Finished, analysis: AnyAnalysis | None, places: Sequence[Path]) -> None:
         self._finished, self._analysis = finished, analysis
         known = {place: study_folder.read(place) for place in places if place.exists()}
         now = None if analysis is None else prepared(finished, analysis)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from icl_lab import tasks
-from icl_lab.analyses.frame import Analysis
+from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Evaluation, Scale, evaluation, resampled
 from icl_lab.errors import BadValue, Undefined
@@ -35,12 +35,11 @@ PART = 4  # of the prompts of an analysis, one in so many is counted at the leas
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ClaimSource:
     """Source of a claim's two sides: the training seeds that both have, their values, the variance over prompts.
 
     ``undefined`` are seeds in which a side has no value, and why, ``exploratory_seeds`` those whose results suggested
-    the claim: they
-    are none of ``seeds``.
+    the claim: they are none of ``seeds``.
 
     ``noise`` returns how far left - right, over the first so many seeds, hangs on the test prompts; None where what
     single prompts add is not kept. ``bound`` returns how far it hangs on them at most; None where that is not known.
@@ -72,7 +71,7 @@ def scale(experiment: Experiment, claim: Claim) -> Scale:
     return analysis.scale_of(task, claim.metric)
 
 
-def source(finished: Finished, claim: Claim, found: Answers | None, exploratory: Sequence[int] = ()) -> Source:
+def source(finished: Finished, claim: Claim, found: Answers | None, exploratory: Sequence[int] = ()) -> ClaimSource:
     """Returns where both sides of a claim are read: in grids, or in what its analysis ``found``.
 
     The ``exploratory`` seeds, whose results suggested it, are left out.
@@ -85,7 +84,7 @@ def source(finished: Finished, claim: Claim, found: Answers | None, exploratory:
     return from_analysis(analysis, found, claim, scale(finished.experiment, claim), prompts, exploratory)
 
 
-def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()) -> Source:
+def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()) -> ClaimSource:
     """Reads the two sides of a claim from the grids of finished runs; no seeds where nothing is there.
 
     The ``exploratory`` seeds, whose results suggested it, are left out.
@@ -129,17 +128,16 @@ def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()
     compared = scale(experiment, claim)
     noise = _prompt_variance(on_resamples, sides, seeds, exploratory, compared)
     bound = _prompt_variance_bound(prompts_error, sides, seeds, compared)
-    if compared == "log-ratio" or not seeds:
-        return Source(read=read, seeds=seeds, scale=compared, noise=noise, bound=bound, exploratory_seeds=exploratory)
-    counts = finished.measured(claim.left.of, seeds[0])[0].frame["count"]
-    step = 1 / float(counts.max())
-    return Source(
+    resolution = 0.0
+    if compared == "difference" and seeds:
+        resolution = 1 / float(finished.measured(claim.left.of, seeds[0])[0].frame["count"].max())
+    return ClaimSource(
         read=read,
         seeds=seeds,
         scale=compared,
         noise=noise,
         bound=bound,
-        resolution=step,
+        resolution=resolution,
         exploratory_seeds=exploratory,
     )
 
@@ -218,8 +216,13 @@ def _prompt_variance_bound(
 
 
 def from_analysis(
-    analysis: Analysis, found: Answers | None, claim: Claim, scale: Scale, prompts: int, exploratory: Sequence[int] = ()
-) -> Source:
+    analysis: AnyAnalysis,
+    found: Answers | None,
+    claim: Claim,
+    scale: Scale,
+    prompts: int,
+    exploratory: Sequence[int] = (),
+) -> ClaimSource:
     """Reads both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
 
     The ``exploratory`` seeds, whose results suggested it, are left out.
@@ -259,7 +262,7 @@ def from_analysis(
         _prompt_variance(on_resamples, sides, defined, exploratory, scale),
         _prompt_variance_bound(prompts_error, sides, defined, scale),
     )
-    return Source(
+    return ClaimSource(
         read=read,
         seeds=defined,
         scale=scale,

@@ -157,7 +157,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_swap(made, variant.swap)
         return made
 
-    def question(self) -> frame.Analysis | None:
+    def question(self) -> frame.AnyAnalysis | None:
         """Returns the analysis with the options of the file; None where the grids of the runs are compared.
 
         Raises ``LabError`` on an analysis or an option that does not exist, and on a value of the wrong kind.

@@ -8,9 +8,9 @@ from statistics import fmean
 import msgspec
 
 from icl_lab import tasks
-from icl_lab.analyses import asking, earlier, frame
+from icl_lab.analyses import earlier_studies, frame, runner
 from icl_lab.analyses import publish as publishing
-from icl_lab.analyses.earlier import Earlier
+from icl_lab.analyses.earlier_studies import EarlierStudies
 from icl_lab.comparison import outside
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.gather import publish as publish_study
@@ -58,7 +58,7 @@ def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[
     """Describes the study that an experiment with these runs is."""
     analysis = experiment.question()
     if analysis is not None:
-        made = publishing.record(experiment.analysis, asking.checked(analysis, members), members, command)
+        made = publishing.record(experiment.analysis, runner.checked(analysis, members), members, command)
         return msgspec.structs.replace(made, source=experiment.sha256)
     options = {
         "baseline": experiment.baseline,
@@ -88,16 +88,16 @@ def destination(experiment_name: str, store: Store, preset: str, study: StudyRec
 
 def asked_before(
     experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], lab: Lab
-) -> Earlier | None:
+) -> EarlierStudies | None:
     """Returns what is stored of an experiment's analysis with some of these runs; None where that is nothing."""
     analysis = experiment.question()
     if analysis is None:
         return None
     study = record(experiment, order, members, lab.command)
-    return earlier.find(study, analysis, folders.of(order.name, lab.store, order.preset), lab.say)
+    return earlier_studies.find(study, analysis, folders.of(order.name, lab.store, order.preset), lab.say)
 
 
-def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before: Earlier | None) -> list[Run]:
+def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before: EarlierStudies | None) -> list[Run]:
     """Returns the runs that have to be finished first; a model that was asked before is needed no more.
 
     Those that are finished may be among them.
@@ -118,7 +118,7 @@ def publish(
     members: Mapping[str, Sequence[Run]],
     lab: Lab,
     place: Path,
-    before: Earlier | None = None,
+    before: EarlierStudies | None = None,
 ) -> str:
     """Writes what an experiment found with the printed numbers and the claims; returns it as text.
 
@@ -126,11 +126,11 @@ def publish(
     """
     made, analysis = record(experiment, order, members, lab.command), experiment.question()
     if analysis is not None:
-        analysis = asking.checked(analysis, members)
+        analysis = runner.checked(analysis, members)
         if before is None:
-            found = asking.ask(analysis, members, lab)
+            found = runner.ask(analysis, members, lab)
         else:
-            found = asking.ask(analysis, members, lab, before.rows)
+            found = runner.ask(analysis, members, lab, before.rows)
             made = msgspec.structs.replace(made, asked=before.commits(made))
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
     study = gather(members, experiment.baseline, order.beside)
@@ -149,7 +149,7 @@ def _publish_analysis(
     made: StudyRecord,
     experiment: Experiment,
     order: Order,
-    analysis: frame.Analysis,
+    analysis: frame.AnyAnalysis,
     found: Answers,
     members: Mapping[str, Sequence[Run]],
     lab: Lab,
@@ -192,7 +192,7 @@ def redraw(known: StudyRecord, source: Path, lab: Lab, place: Path, files: Path)
     order, analysis = Order(named[0], first.preset), made.question()
     if analysis is None or record(made, order, members, known.command).hash != known.hash:
         raise refused
-    analysis = asking.checked(analysis, members)
+    analysis = runner.checked(analysis, members)
     found = analysis.again(source, {label: runs[0].spec for label, runs in members.items()})
     if found is None:
         raise refused

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from icl_lab.prompted.question import Cell, Question, Sent
 from icl_lab.prompted.record import Record
+from icl_lab.prompted.speech import sure
 from icl_lab.prompted.study import Study, single
 from icl_lab.runs.measure import Errors, judged, summary
-from icl_lab.tasks.base import Prompt, Task, sure
+from icl_lab.tasks.base import Prompt, Task
 
 UNPARSABLE = "unparsable"  # the share of a prompt's answers that could not be read, and counted as wrong
 UNANSWERED = "unanswered"  # the share that never came, where these count as wrong too
@@ -208,7 +209,7 @@ def _heard(study: Study, record: Record, cell: Cell, prompt: Prompt, found: Foun
             yield from (Heard(question, token, reply.said, wrong=UNPARSABLE) for token in wanted)
             continue
         for token, part in zip(wanted, parts, strict=True):
-            yield Heard(question, token, reply.said, study.task.heard(part))
+            yield Heard(question, token, reply.said, study.speech.outputs(part, study.task.outputs))
 
 
 def _views(
@@ -284,6 +285,6 @@ def _line(study: Study, heard: Heard, prompt: Prompt, written: Callable[[float],
         "token": heard.token,
         "sample": question.sample,
         "said": said if len(said) <= 200 else f"{said[:200]}...",
-        "truth": study.task.right(single(prompt, question.prompt), heard.token, written),
+        "truth": study.speech.right(single(prompt, question.prompt), heard.token, written),
         "read": heard.wrong or "yes",
     }

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from icl_lab.errors import UnknownName
-from icl_lab.tasks.base import Prompt, Speech, Task, Telling
+from icl_lab.prompted.speech import Speech, Telling
+from icl_lab.tasks.base import Prompt
 
 Role = Literal["system", "user", "assistant"]
 ALL = 0  # in place of a token: all answers of a prompt, as one list
@@ -201,7 +202,6 @@ def reply(speech: Speech, listed: bool = False) -> str:
 class Writer:
     """Writes the prompts of a task down in one format, with so many decimals; ``examples`` are the worked ones."""
 
-    task: Task
     speech: Speech
     form: Format
     digits: int
@@ -223,14 +223,14 @@ class Writer:
 
     def example(self, prompt: Prompt, t: int) -> tuple[str, str]:
         """Returns the first prompt up to token ``t`` with its answer, as a worked example."""
-        answer = self.task.right(prompt, t, self.number)
+        answer = self.speech.right(prompt, t, self.number)
         if self.listed:
             asked = prompt.scored[0].nonzero().flatten().tolist()
-            answer = f"[{', '.join(self.task.right(prompt, at, self.number) for at in asked if at <= t)}]"
+            answer = f"[{', '.join(self.speech.right(prompt, at, self.number) for at in asked if at <= t)}]"
         return self.form.flat(self._telling(prompt, t)), answer
 
     def _telling(self, prompt: Prompt, t: int) -> Telling:
-        telling = self.task.tell(prompt, t, self.number)
+        telling = self.speech.tell(prompt, t, self.number)
         if not self.listed:
             return telling
         # Answers that are asked for are not shown.

@@ -18,6 +18,7 @@ from icl_lab.errors import BadValue
 from icl_lab.language.disk import OnDisk
 from icl_lab.prompted.asking import about_tokens
 from icl_lab.prompted.question import ALL, Cell, Question, Writer, named
+from icl_lab.prompted.speech import speech
 from icl_lab.registry import Choice, filename
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, TestSpec, draw
@@ -82,9 +83,7 @@ class Study:
         self.ask = ask
         self.spec = resolve(ask.task, "softmax", ask.preset, ask.settings)
         self.task = task = tasks.build(self.spec.task)
-        if task.speech is None:
-            raise BadValue(f"{task.name} has not been put into words; these have: {', '.join(spoken())}.")
-        self.speech = task.speech
+        self.speech = speech(task)
         self.form = named(ask.form or ("chat" if ask.engine == "openai" else "plain"))
         # All answers of a prompt are asked for at once, as a list.
         self.lists = self.form.lists and bool(self.speech.lists)
@@ -187,12 +186,12 @@ class Study:
 
     def writer(self, digits: int) -> Writer:
         """Returns the writer of prompts; worked examples are drawn as in training and end with their last answer."""
-        bare, examples = Writer(self.task, self.speech, self.form, digits), []
+        bare, examples = Writer(self.speech, self.form, digits), []
         for number in range(self.form.worked):
             rng = stream(TEST_SEED, "prompted", "worked", number)
             prompt = self.task.balanced.sample(rng, 1, self.speech.worked)
             examples.append(bare.example(prompt, int(prompt.scored[0].nonzero().max())))
-        return Writer(self.task, self.speech, self.form, digits, self.ask.instruct, examples)
+        return Writer(self.speech, self.form, digits, self.ask.instruct, examples)
 
     def asked(self, cell: Cell, prompt: Prompt) -> list[list[int]]:
         """Returns the tokens whose answers are asked for, prompt by prompt.
@@ -236,15 +235,3 @@ class Study:
 def single(prompt: Prompt, number: int) -> Prompt:
     """Returns one prompt of a batch, as a batch of one."""
     return Prompt(*(part[number : number + 1] for part in (prompt.tokens, prompt.targets, prompt.scored)))
-
-
-def spoken() -> list[str]:
-    """Returns the names of the tasks that have been put into words."""
-    return [name for name in tasks.names() if tasks.registry.part(name) and _speaks(name)]
-
-
-def _speaks(name: str) -> bool:
-    try:
-        return tasks.build(name).speech is not None
-    except BadValue:  # a task that cannot be built without options
-        return False

@@ -15,7 +15,7 @@ from icl_lab.python.session import RESULTS, Folder, Here, finisher, interruptibl
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from icl_lab.analyses.frame import Analysis
+    from icl_lab.analyses.frame import AnyAnalysis
     from icl_lab.grid import Grid
     from icl_lab.launch.study import Made
     from icl_lab.runs.run import Run as Stored
@@ -29,7 +29,7 @@ class Answer:
     """Result of an analysis, and the folder that it was written to."""
 
     question: str
-    analysis: "Analysis"
+    analysis: "AnyAnalysis"
     made: "Made"
     title: str
 
@@ -178,7 +178,7 @@ def question(name: str) -> Callable[..., Answer]:
 
 
 def _asked(
-    question: str, analysis: "Analysis", runs: object, seeds: int, results: Folder | None, progress: bool
+    question: str, analysis: "AnyAnalysis", runs: object, seeds: int, results: Folder | None, progress: bool
 ) -> "tuple[list[Stored], Here]":
     """The stored runs that are asked, and where the answer goes."""
     if not analysis.trains:
@@ -199,7 +199,7 @@ def _asked(
 
 
 def _rules(
-    analysis: "Analysis", rules: Any, seeds: int, results: Folder | None, progress: bool
+    analysis: "AnyAnalysis", rules: Any, seeds: int, results: Folder | None, progress: bool
 ) -> "tuple[list[Stored], Here]":
     """Runs that stand for a rule and a draw: of which task and size says nothing."""
     from icl_lab import tasks

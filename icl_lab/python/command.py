@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from icl_lab.python.session import Folder
 
 if TYPE_CHECKING:
-    from icl_lab.analyses.frame import Analysis
+    from icl_lab.analyses.frame import AnyAnalysis
     from icl_lab.runs.run import Run
 
 
-def asks(question: str, analysis: "Analysis", runs: Sequence["Run"], results: Folder, **more: str | bool) -> str:
+def asks(question: str, analysis: "AnyAnalysis", runs: Sequence["Run"], results: Folder, **more: str | bool) -> str:
     """Returns the command that asks models, or rules without one, the question of an analysis."""
     from icl_lab.runs import command
 

@@ -96,7 +96,7 @@ def machine_class() -> str:
 
 def of_run(spec: RunSpec, device: torch.device, command: str) -> dict[str, Any]:
     """Returns what ``env.json`` says of a run that was made here and now: surroundings, outside parts, what is read."""
-    read = dict(tasks.build(spec.task).reads())
+    read = dict(tasks.reads(spec.task))
     return environment(device, command) | outside_parts(spec) | ({READ: read} if read else {})
 
 
@@ -138,7 +138,7 @@ def changed_parts(spec: RunSpec, folder: Path) -> Iterator[str]:
             )
     told = _env(folder).get(READ)
     if isinstance(told, dict) and told:
-        for name, sha in tasks.build(spec.task).reads().items():
+        for name, sha in tasks.reads(spec.task).items():
             if told.get(name, sha) != sha:
                 yield (
                     f"{folder} was made with another version of {name} (sha256 {told[name][:8]}, now {sha[:8]}); "

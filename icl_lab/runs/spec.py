@@ -16,11 +16,12 @@ from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rescale import FIRST, Rescale
+from icl_lab.rescale import FIRST, Rescaling
 from icl_lab.rng import stream
 from icl_lab.runs import presets
 from icl_lab.runs.measure import TestSpec
 from icl_lab.tasks.base import Task
+from icl_lab.tasks.capabilities import Rescalable
 from icl_lab.training.recipe import TrainSpec
 
 MOST_LENGTHS = 4096  # of a curriculum that are looked at before training
@@ -66,7 +67,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def reading(self, task: Task) -> TokenSpec:
         """Input and output of the model; the longest training prompt is the last that the curriculum reaches."""
-        rescaling = task.rescaling(_usual_rescale(task)) if self.model.read_in == "scaled" else None
+        rescaling = _usual_rescaling(task) if self.model.read_in == "scaled" else None
         tokens = task.tokens(self.train.longest)
         return TokenSpec(task.width, task.outputs, task.roles, tokens, task.vocabulary, rescaling)
 
@@ -223,8 +224,10 @@ def check(spec: RunSpec, task: Task) -> None:
             positions.exchange(own, spec.test.positions, width, head_dim, reading.train_tokens)
 
 
-def _usual_rescale(task: Task) -> Rescale:
-    return task.rescales[0] if task.rescales else "inputs"
+def _usual_rescaling(task: Task) -> Rescaling:
+    """Rescaling of the first part that the task declares, as ``model.read_in=scaled`` does."""
+    able = tasks.require(task, Rescalable)
+    return able.rescaling(able.rescales[0])
 
 
 def _rescalable(spec: RunSpec, task: Task) -> None:
@@ -234,7 +237,7 @@ def _rescalable(spec: RunSpec, task: Task) -> None:
         if test.rescale_from != FIRST:
             raise BadValue("test.rescale_from needs test.rescale: say which part of a prompt is rescaled.")
         return
-    task.rescaling(test.rescale)
+    tasks.rescaling(spec.task, test.rescale)
     if spec.model.read_in == "scaled":
         raise BadValue("model.read_in=scaled rescales prompts in tests already: leave test.rescale=none.")
     if test.lengths[0] <= test.rescale_from:

@@ -1,12 +1,18 @@
 """In-context tasks: what draws prompts and knows what a right answer is. A file is found by being there."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from icl_lab.errors import BadValue
 from icl_lab.registry import Registry
+from icl_lab.rescale import FIRST, Rescale, Rescaling
 from icl_lab.tasks.base import Task
+from icl_lab.tasks.capabilities import Capability, ReadsFiles, Rescalable
 
 registry = Registry("task", __name__)
+
+C = TypeVar("C", bound=Capability)
 
 
 def names() -> list[str]:
@@ -22,9 +28,17 @@ def build(choice: str) -> Task:
     return task
 
 
-def usual_for(analysis: str) -> str:
-    """Returns the task that an analysis is asked about where none is named; empty where no task declares it."""
-    return next((name for name in names() if analysis in getattr(registry.part(name), "usual_for", ())), "")
+def having(capability: type[Capability]) -> list[str]:
+    """Returns the names of the tasks that have a capability."""
+    return [name for name in names() if issubclass(registry.part(name), capability)]
+
+
+def require(task: Task, capability: type[C]) -> C:
+    """Returns the task as one that has a capability; raises ``BadValue`` with those that have it where it has not."""
+    if isinstance(task, capability):
+        return task
+    there = ", ".join(having(capability)) or "none"
+    raise BadValue(f"{task.name} has no {capability.offers}; tasks that have: {there}.")
 
 
 def canonical(choice: str) -> str:
@@ -37,5 +51,17 @@ def pinned(choice: str) -> str:
 
     Raises ``LabError`` as ``canonical`` does, and where a file cannot be read.
     """
-    chosen, pins = registry.canonical(choice), build(choice).pins()
+    chosen, task = registry.canonical(choice), build(choice)
+    pins = task.pins() if isinstance(task, ReadsFiles) else {}
     return canonical(str(replace(chosen, options=tuple({**pins, **dict(chosen.options)}.items()))))
+
+
+def reads(choice: str) -> Mapping[str, str]:
+    """Returns what a task reads beside its options, a name -> its SHA-256; mostly nothing."""
+    task = build(choice)
+    return task.reads() if isinstance(task, ReadsFiles) else {}
+
+
+def rescaling(choice: str, part: Rescale, first: int = FIRST) -> Rescaling:
+    """Returns the rescaling of a part of a task's prompts; raises ``BadValue`` where it has none of this part."""
+    return require(build(choice), Rescalable).rescaling(part, first)

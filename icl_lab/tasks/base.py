@@ -11,27 +11,21 @@ import torch
 from torch import Tensor
 
 from icl_lab.errors import BadValue, UnknownOption
-from icl_lab.rescale import FIRST, Rescale, Rescaling
 from icl_lab.tasks.declared import LENGTH, Clip, Label, Summary
 from icl_lab.tasks.drawing import by_class
-from icl_lab.tasks.prompt import Answer, Mark, Predictor, Prompt, plain
-from icl_lab.tasks.spoken import Printed, Speaker, Speech, Telling, sure
+from icl_lab.tasks.prompt import Mark, Predictor, Prompt, ScoredAnswer, plain
 
 __all__ = [
-    "Answer",
     "Clip",
     "Label",
     "Mark",
     "Predictor",
-    "Printed",
     "Prompt",
-    "Speech",
+    "ScoredAnswer",
     "Summary",
     "Task",
-    "Telling",
     "by_class",
     "plain",
-    "sure",
 ]
 
 EVERYWHERE = slice(None)
@@ -39,12 +33,13 @@ EVERYWHERE = slice(None)
 Axes = Mapping[str, Sequence[float]]  # an axis of the shift grid -> its values
 
 
-class Task(Speaker, ABC):
+class Task(ABC):
     """Draws prompts, and owns everything that depends on what they mean.
 
     A subclass is a frozen dataclass with keyword-only fields: its options. ``length`` counts examples; every other axis
     of the shift grid is a keyword of ``sample``, 1 in training unless ``training`` says otherwise. A shift stretches
-    the shared draws and adds none. docs/add-a-task.md has a complete example.
+    the shared draws and adds none. What only few analyses ask is in ``capabilities.py``; docs/add-a-task.md has a
+    complete example.
     """
 
     registered: ClassVar[str] = ""  # the name, which ``registry.add`` fills in
@@ -63,8 +58,6 @@ class Task(Speaker, ABC):
     log_scale: ClassVar[bool] = False  # whether the headline spans decades
     usual: ClassVar[Mapping[str, str]] = {}  # fields in which every preset is changed for this task
     axes: ClassVar[Mapping[str, Axes]]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
-    deviants: ClassVar[Sequence[float]] = ()  # factors by which one number is stretched; none: it cannot be
-    usual_for: ClassVar[tuple[str, ...]] = ()  # analyses that ask this task where the command names none
     facets: ClassVar[tuple[str, ...]] = ()  # axes of which training has met every value: a summary is their mean
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
     trivial: ClassVar[tuple[str, ...]] = ()  # references that no example helps: who errs as often has learned nothing
@@ -73,9 +66,7 @@ class Task(Speaker, ABC):
     clip: ClassVar[Clip | None] = None  # where a model is set beside answers cut at a bound; None: nowhere
     axis_labels: ClassVar[Mapping[str, Label]] = {}  # what pictures and tables call the axes
     metric_labels: ClassVar[Mapping[str, str]] = {}  # what they call the metrics
-    parameters: ClassVar[tuple[str, ...]] = ()  # numbers of a function that labels follow from, beside the inputs
     numeric: ClassVar[bool] = False  # whether an answer is one number, wanted to be the target itself
-    rescales: ClassVar[tuple[Rescale, ...]] = ()  # parts of a prompt that can be rescaled and leave its truth as it is
     # The tokens at which a model computes outputs; fewer save time. ``Prompt.scored`` says which of them count.
     answers: ClassVar[slice] = EVERYWHERE
 
@@ -134,17 +125,6 @@ class Task(Speaker, ABC):
         """Outputs (b t c) -> metrics of each prompt, (b), that its errors do not tell; none unless a task has some."""
         return {}
 
-    def pins(self) -> Mapping[str, str]:
-        """Returns options, with their values as text, by which a run names what it reads beside its options.
-
-        They are added to the task when a run is asked for: two versions of a file are two tasks. None unless told.
-        """
-        return {}
-
-    def reads(self) -> Mapping[str, str]:
-        """Returns what is read beside the options, a name -> its SHA-256, for the record of a run; none unless told."""
-        return {}
-
     def suites(self) -> dict[str, "Task"]:
         """Returns the test sets: a prefix for the metric names -> the task that draws them."""
         return {"": self}
@@ -170,109 +150,7 @@ class Task(Speaker, ABC):
         if length < self.least:
             raise BadValue(f"{self.name} needs a length of {self.least} or more, got {length}.")
 
-    # Questions that analyses put to a task; one that has no answer says so in a line.
-
-    def deviate(self, prompt: Prompt, at: Sequence[int], factor: float) -> Prompt:
-        """Returns the prompts with the numbers of the examples ``at`` (from 0) multiplied by ``factor``.
-
-        Everything that follows from a number follows; nothing else changes. Only tasks with ``deviants`` have this.
-        """
-        raise BadValue(f"{self.name} knows no deviant: its tokens are not numbers to be stretched.")
-
-    def disturbed(self, before: Tensor, after: Tensor, prompt: Prompt, at: Sequence[int]) -> dict[str, Tensor]:
-        """Errors (b L) without and with deviants -> metrics of each prompt, (b), NaN where one does not count."""
-        raise BadValue(f"{self.name} knows no deviant: its tokens are not numbers to be stretched.")
-
-    def misleads(self, prompt: Prompt, at: int) -> Tensor | None:
-        """True if the number with index ``at`` by itself says the opposite of the last answer's truth, (b).
-
-        None where a single number says nothing of the answer.
-        """
-        return None
-
-    def agreement(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
-        """Outputs (b t c) -> by metric whether the last answer is that of a simple rule, (b), 1 or 0; none unless told.
-
-        Only where answers are classes: numbers agree to a degree.
-        """
-        return {}
-
-    def on_line(self, x: Tensor, slope: Tensor | float, intercept: Tensor | float) -> Prompt:
-        """Inputs x (b L) -> the prompts of y = slope x + intercept; numbers, or one a prompt (b 1).
-
-        Raises ``BadValue`` where prompts are no examples of a line.
-        """
-        raise BadValue(f"boundary values are those of lines: {self.name} has no prompts of y = a x + b; take linear.")
-
-    def spread(self, **shift: float) -> float:
-        """Returns the root mean square of the answers under a shift, as in training where it names no axis.
-
-        Raises ``BadValue`` where answers are no numbers.
-        """
-        raise BadValue(f"{self.name} does not say how large its answers are; take linear.")
-
-    def clip_targets(self, prompt: Prompt) -> Tensor:
-        """Returns the true answers behind the headline, (b q); raises ``BadValue`` where ``clip`` is None."""
-        if self.clip is None:
-            raise BadValue(f"{self.name} has no answers that could be cut at a bound; take linear.")
-        return prompt.targets[:, self.answers][:, self.scored_from :]
-
-    def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
-        """Rescaling of a part of the prompts that leaves their truth as it is, see ``icl_lab/rescale.py``.
-
-        Raises ``BadValue`` where the task has none of this part.
-        """
-        there = f"it has {', '.join(self.rescales)}" if self.rescales else "it has no part that can be rescaled"
-        raise BadValue(f"{self.name} cannot rescale {part} and keep the truth of its prompts: {there}.")
-
-    def value_places(self, prompt: Prompt) -> Tensor:
-        """Returns the tokens of the context that hold the answer's symbols, (b m), in order.
-
-        Raises ``BadValue`` where an answer does not stand in the context, symbol by symbol.
-        """
-        raise BadValue(f"needle scores are for the task needle, got {self.name}.")
-
-    def singly(self, prompt: Prompt) -> Prompt:
-        """Returns each number of the prompts (b t w) as a prompt of its own, in order, (b L) of them in a row.
-
-        Raises ``BadValue`` where a single number has no answer.
-        """
-        raise BadValue(f"{self.name} has no answer to a single number; take every or some.")
-
-    def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
-        """Returns one prompt of these inputs, with the labels that follow, up to the last input: the query.
-
-        ``parameters`` are those of the task's function. Raises ``BadValue`` where prompts are not lists of numbers.
-        """
-        raise BadValue(f"{self.name} reads no list of numbers; take random, random:length=40 or the like.")
-
-    def reach(self, **shift: float) -> dict[str, float]:
-        """Returns, by role, the size that 99 of 100 numbers of a training prompt stay below; ``shift`` as in training.
-
-        Only roles of which it is known.
-        """
-        return {}
-
-    # Words.
-
-    def marks(self, prompt: Prompt) -> list[Mark]:
-        """Returns the tokens of the first prompt in words; raises ``BadValue`` where they are no single numbers."""
-        roles = ("x", "y")[: self.roles]
-        if self.width != 1 or self.vocabulary or len(roles) != self.roles:
-            raise BadValue(f"{self.name} has no words for its tokens; give the task a method `marks` that names them.")
-        return [
-            Mark(roles[t % self.roles], t // self.roles + 1, plain(value), value)
-            for t, value in enumerate(prompt.tokens[0, :, 0].tolist())
-        ]
-
-    def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
-        """Outputs (b t c) -> the answer to the first prompt at token ``t`` and the truth, in words.
-
-        Raises ``BadValue`` where answers are no single numbers.
-        """
-        if self.outputs != 1 or self.width != 1 or self.vocabulary:
-            raise BadValue(f"{self.name} has no words for its answers; give the task a method `words` that names them.")
-        return plain(outputs[0, t, 0].item()), plain(prompt.targets[0, t].item())
+    # What follows from the above.
 
     @property
     def metrics_of_references(self) -> tuple[str, ...]:
@@ -291,8 +169,6 @@ class Task(Speaker, ABC):
     def metric_label(self, metric: str) -> str:
         """Returns what a metric is called; its name where the task does not say."""
         return self.metric_labels.get(metric, metric)
-
-    # What follows from the above.
 
     @property
     def name(self) -> str:
@@ -332,17 +208,6 @@ class Task(Speaker, ABC):
         Raises ``BadValue`` where prompts are asked at different tokens.
         """
         return self.asked(length)[-1]
-
-    def end(self, prompt: Prompt) -> int:
-        """Returns the tokens up to the last question of any of the prompts: what stands after it is not asked about."""
-        return int(prompt.scored.any(0).nonzero().max()) + 1
-
-    def answered(self, outputs: Tensor, prompt: Prompt) -> list[Answer]:
-        """Outputs (b t c) -> the answers to the first prompt, token by token."""
-        at = prompt.scored[0].nonzero().flatten().tolist()
-        errors = self.errors(outputs, prompt)[0]
-        own = errors[prompt.scored[0]] if len(errors) == len(prompt.scored[0]) else errors
-        return [Answer(t, *self.words(outputs, prompt, t), error) for t, error in zip(at, own.tolist(), strict=True)]
 
     def sigmas(self, shift: Mapping[str, float]) -> list[float]:
         """Returns the value of each axis other than length, in order, that of training where ``shift`` names it not.

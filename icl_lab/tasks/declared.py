@@ -47,4 +47,15 @@ class Clip:
     start: float
 
 
+def mixed_curriculum(start: int, stop: int, rise: int, *, positions: str) -> dict[str, str]:
+    """Fields of a preset: training prompts of mixed lengths from ``start`` up to a bound that rises to ``stop``."""
+    return {
+        "train.curriculum.start": str(start),
+        "train.curriculum.stop": str(stop),
+        "train.curriculum.rise": str(rise),
+        "train.curriculum.mixed": "yes",
+        "model.positions": positions,
+    }
+
+
 LENGTH = Label("length of the prompt", "length")

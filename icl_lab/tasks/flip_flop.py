@@ -10,7 +10,7 @@ from torch import Tensor
 from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
-from icl_lab.tasks.spoken import Number, Speech, Telling
+from icl_lab.tasks.declared import mixed_curriculum
 from icl_lab.tasks.symbols import mean_where, nats, told, wrong
 
 WRITE, READ, IGNORE, ZERO = range(4)  # and one, the token after zero
@@ -49,13 +49,7 @@ class FlipFlop(Task):
         "balanced-error": "error rate of a read bit, mean over reads after the same and after the other bit",
         "cross-entropy": "cross-entropy of a read bit in nats",
     }
-    usual: ClassVar[Mapping[str, str]] = {
-        "train.curriculum.start": "8",
-        "train.curriculum.stop": "64",
-        "train.curriculum.rise": "4",
-        "train.curriculum.mixed": "yes",
-        "model.positions": "rotary",
-    }
+    usual: ClassVar[Mapping[str, str]] = mixed_curriculum(8, 64, 4, positions="rotary")
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"ignored": (10, 50, 80, 90, 98), "length": (32, 64, 128, 256, 512)},
         "thin": {"ignored": (10, 80, 98), "length": (32, 64, 128, 256)},
@@ -121,19 +115,6 @@ class FlipFlop(Task):
             Mark(roles[t % 2], t // 2 + 1, WORDS[token], quiet=tokens[t - t % 2] == IGNORE)
             for t, token in enumerate(tokens)
         ]
-
-    @property
-    def speech(self) -> Speech:
-        return Speech(
-            "Instructions and bits take turns. After w (write) stands the bit that is written, after i (ignore) a bit "
-            "of no account, after r (read) the bit that was written last. The answer is the bit after the last r.",
-            choices=("0", "1"),
-            last=False,
-            means=("error",),
-        )
-
-    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
-        return Telling((), " ".join(WORDS[token] for token in prompt.tokens[0, : t + 1].tolist()))
 
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
         return str(int(outputs[0, t].argmax())), str(int(prompt.targets[0, t]))

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from icl_lab.rescale import FIRST, PairRescaling, Rescale, Rescaling
+from icl_lab.rescale import Rescale
 from icl_lab.tasks import estimators, registry
-from icl_lab.tasks.base import Axes, Clip, Label, Predictor, Prompt, Summary, Task
+from icl_lab.tasks.base import Axes, Clip, Label, Predictor, Prompt, Summary
+from icl_lab.tasks.capabilities import HasLines, Rescalable, Stretchable, TypedPrompts
 from icl_lab.tasks.drawing import NORMAL_RANGE, interleave, published_inputs, whole
-from icl_lab.tasks.spoken import Number, Printed, Speech, Telling, pairs
 
 # |y| of a training prompt exceeds this once in a hundred: y given x is N(0, 1 + x^2), x is N(0, 1).
 TRAINING_RANGE = 4.19
@@ -20,7 +20,7 @@ TRAINING_RANGE = 4.19
 
 @registry.add("linear")
 @dataclass(frozen=True, kw_only=True)
-class Linear(Task):
+class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
     """Regression of y = a x + b, the same a and b for all examples of a prompt.
 
     Formula: x ~ N(0, sigma_x^2); a, b ~ N(0, sigma_f^2), one draw a prompt; squared error
@@ -42,7 +42,6 @@ class Linear(Task):
     published_length: ClassVar[int | None] = 40  # the published functions were drawn for prompts of 40 points
     published_share: ClassVar[int] = 64
     log_scale: ClassVar[bool] = True
-    usual_for: ClassVar[tuple[str, ...]] = ("boundary",)
     numeric: ClassVar[bool] = True
     rescales: ClassVar[tuple[Rescale, ...]] = ("labels", "inputs", "both")
     summary: ClassVar[Summary] = Summary("sigma_f", "range", 2, 10)
@@ -86,11 +85,6 @@ class Linear(Task):
     def on_line(self, x: Tensor, slope: Tensor | float, intercept: Tensor | float) -> Prompt:
         a, b = (torch.as_tensor(value, dtype=x.dtype, device=x.device) for value in (slope, intercept))
         return _prompt(x, a, b)
-
-    prompt = on_line  # the name that analyses use until they are ported
-
-    def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
-        return PairRescaling(part, first) if part in self.rescales else super().rescaling(part, first)
 
     def spread(self, **shift: float) -> float:
         """The root mean square of y, sigma_f sqrt(1 + sigma_x^2): 1.41 in training."""
@@ -149,20 +143,6 @@ class Linear(Task):
         """
         first = min(max(at) + 1, after.shape[1] - 1)
         return {"mse": after[:, max(3, first) :].mean(1)}
-
-    @property
-    def speech(self) -> Speech:
-        return Speech(
-            "Inputs and outputs take turns. All outputs of one list follow the same rule: output = a * input + b, with "
-            "a and b unknown. The answer is the output of the last input.",
-            last=False,
-            means=("mse-code", "nmse-code"),
-            worked=4,
-            printed=Printed("ssa_table1", {"method": "Llama 3.3 70b"}, "sigma", "sigma_f", "mse"),
-        )
-
-    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
-        return pairs(prompt.tokens[0, : t + 1, 0].tolist(), number, number)
 
     def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
         a, b = (torch.tensor([[parameters[name]]]) for name in self.parameters)

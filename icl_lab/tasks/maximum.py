@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
-from icl_lab.tasks.spoken import Number, Speech, Telling
+from icl_lab.tasks.declared import mixed_curriculum
 from icl_lab.tasks.symbols import nats, told, whim, wrong
 
 MOST = 100_000  # classes
@@ -20,13 +20,7 @@ LENGTHS: Mapping[str, tuple[int, ...]] = {
     "thin": (16, 64, 256, 1024),
     "tiny": (16, 32),
 }
-USUAL: Mapping[str, str] = {
-    "train.curriculum.start": "4",
-    "train.curriculum.stop": "16",
-    "train.curriculum.rise": "1",
-    "train.curriculum.mixed": "yes",
-    "model.positions": "none",  # a set has no order
-}
+USUAL: Mapping[str, str] = mixed_curriculum(4, 16, 1, positions="none")  # a set has no order
 
 
 @registry.add("maximum")
@@ -126,19 +120,6 @@ class Maximum(Task):
             found.append(Mark("item", t, f"c{int(token[1:].argmax()) + 1} {plain(token[0].item())}", token[0].item()))
         return found
 
-    @property
-    def speech(self) -> Speech:
-        return Speech(
-            "Items come one after another, each a class (c1, c2, ..) with a number. The answer is the class of the "
-            "item whose number is the greatest.",
-            choices=tuple(f"c{kind + 1}" for kind in range(self.classes)),
-            means=("all",),
-        )
-
-    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
-        items = [f"c{int(token[1:].argmax()) + 1} {number(token[0].item())}" for token in prompt.tokens[0, : t + 1]]
-        return Telling(tuple((item, "") for item in items[:-1]), items[-1])
-
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
         return f"c{int(outputs[0, t].argmax()) + 1}", f"c{int(prompt.targets[0, t]) + 1}"
 
@@ -204,14 +185,6 @@ class MeanValue(Task):
             "greatest": lambda prompt: prompt.tokens.cummax(1).values,
             "exact-rule": _each(running_mean),
         }
-
-    @property
-    def speech(self) -> Speech:
-        return Speech("Numbers come one after another. The answer is the mean of all of them.", means=("all",))
-
-    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
-        items = [number(x) for x in prompt.tokens[0, : t + 1, 0].tolist()]
-        return Telling(tuple((item, "") for item in items[:-1]), items[-1])
 
 
 def running_mean(x: Tensor) -> Tensor:

@@ -10,15 +10,16 @@ from torch.nn import functional as F
 
 from icl_lab.registry import require
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
-from icl_lab.tasks.spoken import Number, Speech, Telling
+from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt
+from icl_lab.tasks.capabilities import Retrieval
+from icl_lab.tasks.declared import mixed_curriculum
 
 MOST = 100_000  # symbols, and keys: tokens are one-hot
 
 
 @registry.add("needle")
 @dataclass(frozen=True, kw_only=True)
-class Needle(Task):
+class Needle(Retrieval):
     """Retrieval of the value of the key that is asked for at the end.
 
     Formula: ... k v_1 .. v_m ... q k -> v_1 .. v_m; one-hot tokens, cross-entropy of each answer symbol
@@ -36,7 +37,6 @@ class Needle(Task):
     in nats, the mean over the symbols of the answer.
     """
 
-    usual_for: ClassVar[tuple[str, ...]] = ("needle",)
     headline: ClassVar[str] = "exact"
     trivial: ClassVar[tuple[str, ...]] = ("chance", "most-frequent", "most-recent")
     beside: ClassVar[tuple[str, ...]] = ("exact", "first")
@@ -71,13 +71,7 @@ class Needle(Task):
     @property
     def usual(self) -> Mapping[str, str]:  # type: ignore[override]
         """Mixed lengths from 16 on, or from the least that holds the needle."""
-        return {
-            "train.curriculum.start": str(max(16, self.least)),
-            "train.curriculum.stop": "64",
-            "train.curriculum.rise": "8",
-            "train.curriculum.mixed": "yes",
-            "model.positions": "rotary",
-        }
+        return mixed_curriculum(max(16, self.least), 64, 8, positions="rotary")
 
     @property
     def width(self) -> int:  # type: ignore[override]
@@ -207,8 +201,6 @@ class Needle(Task):
         key = torch.full_like(ids[:, :1], self.alphabet) if self.keys == 1 else ids[:, -m].unsqueeze(1)
         return (body == key).float().argmax(1, keepdim=True) + 1 + torch.arange(m, device=ids.device)
 
-    values = value_places  # the name that analyses use until they are ported
-
     def marks(self, prompt: Prompt) -> list[Mark]:
         """Symbols are letters and keys K1, K2 ...; what is neither needle nor question is quiet."""
         places = self.value_places(prompt)[0].tolist()
@@ -220,28 +212,14 @@ class Needle(Task):
         for at, token in enumerate(prompt.tokens[0].argmax(1).tolist()):
             role = roles.get(at, "noise")
             count[role] = count.get(role, 0) + 1
-            found.append(Mark(role, count[role], self._spelled(token), quiet=role == "noise"))
+            found.append(Mark(role, count[role], self.spelled(token), quiet=role == "noise"))
         return found
 
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
-        return self._spelled(int(outputs[0, t].argmax())), self._spelled(int(prompt.targets[0, t]))
+        return self.spelled(int(outputs[0, t].argmax())), self.spelled(int(prompt.targets[0, t]))
 
-    @property
-    def speech(self) -> Speech:
-        named = "the one key among them" if self.keys == 1 else "a key (such as K2)"
-        asked = "?" if self.keys == 1 else "? and the key"
-        several = "" if self.answer == 1 else f" A value has {self.answer} symbols: say the next one."
-        return Speech(
-            f"Symbols come one after another. Right after {named} stands its value. At the end, {asked} asks for it. "
-            f"The answer is the symbol of that value.{several}",
-            choices=tuple(map(self._spelled, range(self.alphabet))),
-            worked=max(12, self.least),
-        )
-
-    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
-        return Telling((), " ".join(map(self._spelled, prompt.tokens[0, : t + 1].argmax(1).tolist())))
-
-    def _spelled(self, token: int) -> str:
+    def spelled(self, token: int) -> str:
+        """Returns a token as it is written."""
         if token >= self.alphabet:
             return "?" if token == self.alphabet + self.keys else f"K{token - self.alphabet + 1}"
         return chr(ord("a") + token) if self.alphabet <= 26 else f"s{token + 1}"

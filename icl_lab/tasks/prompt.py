@@ -39,6 +39,11 @@ class Prompt:
             parts = (self.tokens, self.targets, self.scored)
             yield type(self)(*(part[start : start + b] for part in parts))
 
+    @property
+    def end(self) -> int:
+        """The tokens up to the last question of any of the prompts: what stands after it is not asked about."""
+        return int(self.scored.any(0).nonzero().max()) + 1
+
     def to(self, device: torch.device) -> Self:
         """Returns the prompts on ``device``."""
         return type(self)(self.tokens.to(device), self.targets.to(device), self.scored.to(device))
@@ -75,7 +80,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScoredAnswer:
     """Answer at a token, beside the truth; ``error`` as the task scores it."""
 
     token: int

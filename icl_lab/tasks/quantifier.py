@@ -13,12 +13,13 @@ from icl_lab.errors import BadValue
 from icl_lab.rescale import FIRST, Rescale, Rescaling, by_largest
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
+from icl_lab.tasks.capabilities import Rescalable, SingleNumbers, TypedPrompts
 from icl_lab.tasks.drawing import NORMAL_RANGE, by_class, interleave, published_inputs
-from icl_lab.tasks.spoken import Number, Speech, Telling, pairs
+from icl_lab.tasks.wording import number_marks
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantifier(Task):
+class Quantifier(SingleNumbers, TypedPrompts, Rescalable):
     """The running truth value of a quantified sentence about the numbers so far, answered by one logit after each.
 
     ``balance=none`` draws x ~ N(0, sigma^2), as the paper does: beyond a few numbers the answer is all but constant.
@@ -64,7 +65,8 @@ class Quantifier(Task):
     labels: Literal["shown", "hidden"] = "shown"
 
     def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
-        return by_largest if part in self.rescales else super().rescaling(part, first)
+        super().rescaling(part, first)  # refuses other parts
+        return by_largest
 
     @property
     def prefixes(self) -> bool:
@@ -169,7 +171,7 @@ class Quantifier(Task):
 
     def marks(self, prompt: Prompt) -> list[Mark]:
         """Labels read True and False, as in Figure 2 of the paper."""
-        marks = super().marks(prompt)
+        marks = number_marks(self, prompt)
         hidden = self.labels == "hidden"
         words = {1.0: "True", -1.0: "False", 0.0: "hidden"}
         return [
@@ -179,22 +181,6 @@ class Quantifier(Task):
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
         logit = outputs[0, t, 0].item()
         return f"{logit > 0} (logit {plain(logit)})", str(prompt.targets[0, t].item() > 0)
-
-    @property
-    def speech(self) -> Speech:
-        """Whole lists of answers are asked for as in the authors' scripts (github.com/omyokun/SSA, ``prompt 70b``)."""
-        return Speech(
-            "Numbers come one after another. The answer after a number is True if "
-            f"{self.sentence} so far is greater than 0, and False otherwise.",
-            choices=("False", "True"),
-            means=("position", "balanced-position"),
-            lists=f"For a list of numbers, say after each of them whether {self.sentence} up to there is greater "
-            "than 0. The answer is the list of these truth values, as long as the list of numbers.",
-        )
-
-    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
-        words = {1.0: "True", -1.0: "False", 0.0: ""}
-        return pairs(prompt.tokens[0, : t + 1, 0].tolist(), number, lambda y: words[y])
 
     def reach(self, **shift: float) -> dict[str, float]:
         (sigma,) = self.sigmas(shift)

@@ -10,7 +10,7 @@ from torch import Tensor
 from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
-from icl_lab.tasks.spoken import Number, Speech, Telling
+from icl_lab.tasks.declared import mixed_curriculum
 from icl_lab.tasks.symbols import mean_where, nats, told, whim, wrong
 
 MOST = 100_000  # symbols
@@ -86,13 +86,9 @@ class Recall(Task):
 
         With rotary places models of preset nano learn to name some value of the prompt, and not whose it is.
         """
-        return {
-            "train.curriculum.start": str(4 * self.unit + 2 * self.updates),
-            "train.curriculum.stop": str(8 * self.unit),
-            "train.curriculum.rise": str(self.unit),
-            "train.curriculum.mixed": "yes",
-            "model.positions": f"learned:rows={128 * self.unit}",
-        }
+        return mixed_curriculum(
+            4 * self.unit + 2 * self.updates, 8 * self.unit, self.unit, positions=f"learned:rows={128 * self.unit}"
+        )
 
     @property
     def half(self) -> int:
@@ -197,29 +193,14 @@ class Recall(Task):
         asked = prompt.scored[0].tolist()
         start = asked.index(True) if any(asked) else len(asked)
         return [
-            Mark("query" if asked[t] else "token", t + 1, self._spelled(token), quiet=t > start and not asked[t])
+            Mark("query" if asked[t] else "token", t + 1, self.spelled(token), quiet=t > start and not asked[t])
             for t, token in enumerate(prompt.tokens[0].tolist())
         ]
 
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
         answers = (int(outputs[0, t].argmax()), int(prompt.targets[0, t]))
-        return self._spelled(self.half + answers[0]), self._spelled(self.half + answers[1])
+        return self.spelled(self.half + answers[0]), self.spelled(self.half + answers[1])
 
-    @property
-    def speech(self) -> Speech:
-        last = " Where a key had two values, the later one counts." if self.updates else ""
-        return Speech(
-            "Keys (K1, K2, ..) and values (v1, v2, ..) come one after another. The list begins with pairs of a key and "
-            f"its value.{last} Later keys are named again among other symbols. The answer is the value that stood "
-            "right after the last key where it was first paired with one.",
-            choices=tuple(self._spelled(self.half + value) for value in range(self.half)),
-            last=False,
-            means=("error",),
-            worked=4 * self.unit + 2 * self.updates,
-        )
-
-    def tell(self, prompt: Prompt, t: int, number: Number) -> Telling:
-        return Telling((), " ".join(map(self._spelled, prompt.tokens[0, : t + 1].tolist())))
-
-    def _spelled(self, token: int) -> str:
+    def spelled(self, token: int) -> str:
+        """Returns a token as it is written."""
         return f"v{token - self.half + 1}" if token >= self.half else f"K{token}" if token else "0"

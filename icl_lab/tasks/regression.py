@@ -1,6 +1,5 @@
 """Linear functions of a vector, to be inferred from examples: of any kind, sparse, noisy, or a few fixed ones."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,11 +9,13 @@ import torch
 from torch import Tensor
 
 from icl_lab.registry import require
-from icl_lab.rescale import FIRST, PairRescaling, Rescale, Rescaling
+from icl_lab.rescale import Rescale
 from icl_lab.rng import stream
 from icl_lab.tasks import estimators, registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Summary, Task, plain
+from icl_lab.tasks.capabilities import Rescalable
 from icl_lab.tasks.drawing import interleave
+from icl_lab.tasks.wording import number_words
 
 LARGEST = 1000  # numbers of an input
 MOST_TASKS = 2**20  # as many as in the paper
@@ -24,7 +25,7 @@ PENALTY = 0.01  # of the lasso
 
 @registry.add("regression")
 @dataclass(frozen=True, kw_only=True)
-class Regression(Task):
+class Regression(Rescalable):
     """Regression of y = w.x, the same w for all examples of a prompt.
 
     Formula: x ~ N(0, sigma_x^2 I), w ~ N(0, sigma_f^2 I), y = w.x + noise N(0, 1), ``dim`` numbers in x; squared error
@@ -187,17 +188,9 @@ class Regression(Task):
         }
         return {f"{self.prefix}{name}": values for name, values in found.items()}
 
-    def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
-        return PairRescaling(part, first) if part in self.rescales else super().rescaling(part, first)
-
     def suites(self) -> dict[str, Task]:
         """Fixed functions get a second set, of functions that training never met."""
         return {"": self, "new-": replace(self, functions="new")} if self.tasks and not self.prefix else {"": self}
-
-    def spread(self, **shift: float) -> float:
-        """The root mean square of w.x."""
-        sigma_x, sigma_f, *_ = self.sigmas(shift)
-        return sigma_x * sigma_f * math.sqrt(self.size)
 
     def references(self) -> dict[str, Predictor]:
         """Reference predictors of Garg et al., with ridge at the noise of training, the Bayes answer to w ~ N(0, I).
@@ -228,7 +221,7 @@ class Regression(Task):
         return found
 
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
-        return plain(outputs[0, t, 0].item()), plain(prompt.targets[0, t].item())
+        return number_words(outputs, prompt, t)
 
 
 def _weights(rng: torch.Generator, count: int, dim: int, sparse: int) -> Tensor:

@@ -7,12 +7,13 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
 from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
+from icl_lab.tasks.capabilities import ReadsFiles
+from icl_lab.tasks.symbols import nats
 from icl_lab.texts import compressors
 from icl_lab.texts.corpus import Corpus, corpus
 from icl_lab.texts.ngrams import ngram
@@ -22,7 +23,7 @@ TAIL = 4  # the tail is the last quarter of a window
 
 @registry.add("text")
 @dataclass(frozen=True, kw_only=True)
-class Text(Task):
+class Text(ReadsFiles):
     """Which token follows, at every place of a window of text?
 
     Formula: x_1 .. x_L -> x_2 .. x_(L+1); cross-entropy in nats
@@ -134,9 +135,7 @@ class Text(Task):
 
     def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         """The cross-entropy of each token in nats, (b t)."""
-        wanted = prompt.targets.long()
-        # Rows of logits, not columns: a token's loss then has the same bits whatever the length of its window.
-        return F.cross_entropy(outputs.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
+        return nats(outputs, prompt)
 
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
         nats = errors.mean(1)

@@ -10,6 +10,8 @@ from torch import Tensor
 from icl_lab.errors import BadValue
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
+from icl_lab.tasks.declared import mixed_curriculum
+from icl_lab.tasks.wording import number_words
 
 BEFORE = 2  # tokens before the first that can be the trigger: the first token, and one number
 
@@ -42,13 +44,7 @@ class Trigger(Task):
     beside: ClassVar[tuple[str, ...]] = ("balanced-error", "at-trigger", "elsewhere")
     facets: ClassVar[tuple[str, ...]] = ("depth",)
     heat_map: ClassVar[tuple[str, str]] = ("length", "depth")
-    usual: ClassVar[Mapping[str, str]] = {
-        "train.curriculum.start": "4",
-        "train.curriculum.stop": "16",
-        "train.curriculum.rise": "1",
-        "train.curriculum.mixed": "yes",
-        "model.positions": "none",
-    }
+    usual: ClassVar[Mapping[str, str]] = mixed_curriculum(4, 16, 1, positions="none")
     axis_labels: ClassVar[Mapping[str, Label]] = {"depth": Label("depth of the trigger in percent", "depth")}
     metric_labels: ClassVar[Mapping[str, str]] = {
         "balanced-error": "squared error, mean of at the trigger and elsewhere (0 scores 1/2)",
@@ -124,7 +120,7 @@ class Trigger(Task):
         return found
 
     def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
-        return plain(outputs[0, t, 0].item()), plain(prompt.targets[0, t].item())
+        return number_words(outputs, prompt, t)
 
 
 def _triggered(prompt: Prompt) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from icl_lab.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
+from icl_lab.tasks.declared import mixed_curriculum
 
 MOST = 100_000  # numbers of a vector
 
@@ -37,13 +38,7 @@ class VectorNeedle(Task):
     least: ClassVar[int] = 3
     axis_labels: ClassVar[Mapping[str, Label]] = {"depth": Label("depth of the needle in percent", "depth")}
     metric_labels: ClassVar[Mapping[str, str]] = {"error": "squared error of the answer (0 scores 1)"}
-    usual: ClassVar[Mapping[str, str]] = {
-        "train.curriculum.start": "4",
-        "train.curriculum.stop": "16",
-        "train.curriculum.rise": "2",
-        "train.curriculum.mixed": "yes",
-        "model.positions": "rotary",
-    }
+    usual: ClassVar[Mapping[str, str]] = mixed_curriculum(4, 16, 2, positions="rotary")
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"depth": (10, 30, 50, 70, 90), "length": (16, 32, 64, 128, 256)},
         "thin": {"depth": (10, 30, 50, 70, 90), "length": (16, 32, 64, 128)},

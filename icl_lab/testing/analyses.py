@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.asking import Groups, ask, checked, labels
-from icl_lab.analyses.frame import Analysis, Found, Stored
+from icl_lab.analyses.frame import AnalysisOf, AnyAnalysis, Findings, StoredGrids
+from icl_lab.analyses.runner import Groups, ask, checked, labels
 from icl_lab.errors import LabError
 from icl_lab.pipeline import sweep
 from icl_lab.runs.run import Run
@@ -34,7 +34,7 @@ def it_says_what_it_is(choice: str) -> None:
     """The class is a frozen dataclass below ``Analysis`` with a first sentence, a title and grids."""
     part = registry.part(choice.partition(":")[0])
     first = (part.__doc__ or "").partition("\n")[0]
-    hold(issubclass(part, Analysis), "its class is no Analysis of icl_lab.analyses.frame")
+    hold(issubclass(part, AnalysisOf), "its class is no Analysis of icl_lab.analyses.frame")
     hold(dataclasses.is_dataclass(part), "its class is no dataclass")
     hold(part.__dataclass_params__.frozen, "its dataclass is not frozen")  # type: ignore[attr-defined]
     hold(first.endswith((".", "?")), f"the first line of its docstring is no sentence: '{first}'")
@@ -53,7 +53,7 @@ def it_refuses_a_task_in_one_line_or_accepts_it(choice: str) -> None:
 def it_answers_with_grids_a_table_and_figures(choice: str) -> None:
     """The first grid is there, the table is lines of text, there is a figure, and the finding is one line at most."""
     analysis, found, _ = _answers(choice)
-    if isinstance(found, Found):  # an analysis with a result of its own says itself what it holds
+    if isinstance(found, Findings):  # an analysis with a result of its own says itself what it holds
         hold(next(iter(analysis.grids)) in found.grids, "the grid that it names first is missing")
     table = analysis.table(found)
     hold(bool(table) and all(isinstance(line, str) for line in table), "its table is no list of lines")
@@ -81,14 +81,14 @@ def what_it_writes_can_be_read(choice: str) -> None:
             (Path(place) / name).write_bytes(data)
         again = analysis.read(Path(place))
         hold(again is not None, "it does not find what it wrote")
-        for name, grid in again.grids.items() if isinstance(again, Stored) else ():
+        for name, grid in again.grids.items() if isinstance(again, StoredGrids) else ():
             hold(grid.csv() == found.grids[name].csv(), f"the grid {name} is another one when it is read")
 
 
 @cache
-def _answers(choice: str) -> tuple[Analysis, Any, Any]:
+def _answers(choice: str) -> tuple[AnyAnalysis, Any, Any]:
     """The analysis and what it finds, asked twice of the same small models of the first task that it accepts."""
-    analysis: Analysis = registry.build(choice)
+    analysis: AnyAnalysis = registry.build(choice)
     with _laboratory() as lab:
         for task in tasks.names():
             groups = _accepts(analysis, _runs(task, lab))
@@ -124,7 +124,7 @@ def _runs(task: str, lab: Lab) -> list[Run]:
     return [lab.store.run(spec, 0) for rule in RULES if (spec := _spec(task, rule))]
 
 
-def _accepts(analysis: Analysis, runs: list[Run]) -> Groups | None:
+def _accepts(analysis: AnyAnalysis, runs: list[Run]) -> Groups | None:
     """The runs by their labels, as many as the analysis takes; None where it refuses them or there are none."""
     if not runs:
         return None

@@ -15,6 +15,7 @@ from icl_lab.errors import BadValue, LabError, UnknownOption
 from icl_lab.rng import stream
 from icl_lab.runs.measure import NOT_FINITE, Subject, TestSpec, judged, measure
 from icl_lab.runs.spec import resolve
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task
 
 PROMPTS = 24
@@ -213,7 +214,7 @@ def words_name_each_token(choice: str) -> None:
     """``marks`` names every token and ``words`` each answer, or both refuse with ``BadValue``."""
     task, prompt, _ = next(_suites(choice))
     try:
-        marks, answers = task.marks(prompt), task.answered(_outputs(task, prompt), prompt)
+        marks, answers = wording.marks(task, prompt), wording.answered(task, _outputs(task, prompt), prompt)
     except BadValue:
         return
     _must(len(marks) == prompt.targets.shape[1], f"{len(marks)} marks for {prompt.targets.shape[1]} tokens")

@@ -18,13 +18,15 @@ def runs(tiny, lab):
 def untrained(lab):
     """Returns what an analysis is handed of a run, the model with its first weights: nothing is trained."""
     from icl_lab import tasks
-    from icl_lab.analyses.frame import Trained
+    from icl_lab.analyses.frame import TrainedModel
     from icl_lab.model.gpt2 import GPT2
     from icl_lab.rng import stream
 
     def build(spec, first=True):
         task = tasks.build(spec.task)
         model = GPT2(spec.model, spec.reading(task), spec.attn, stream(0, "init")).eval()
-        return Trained(spec.attn, lab.store.run(spec, 0), lambda: model, task, lab, first, lambda done, total: None)
+        return TrainedModel(
+            spec.attn, lab.store.run(spec, 0), lambda: model, task, lab, first, lambda done, total: None
+        )
 
     return build

@@ -1,7 +1,7 @@
 """What an analysis found is put together again from its folder, where the folder holds all of it."""
 
 from icl_lab.analyses import boundary, saturation
-from icl_lab.analyses.frame import Found, Stored
+from icl_lab.analyses.frame import Findings, StoredGrids
 from icl_lab.runs.spec import resolve
 
 
@@ -11,8 +11,8 @@ def test_grids_are_enough_where_nothing_else_was_collected(monkeypatch, tmp_path
     spec = resolve("linear", "softmax", "smoke")
     specs = {"softmax": spec}
     for made in (saturation.Saturation(), boundary.Boundary()):
-        monkeypatch.setattr(type(made), "read", lambda self, folder: Stored(grids))
-    assert saturation.Saturation().again(tmp_path, specs) == Found(spec, grids)
+        monkeypatch.setattr(type(made), "read", lambda self, folder: StoredGrids(grids))
+    assert saturation.Saturation().again(tmp_path, specs) == Findings(grids, spec)
     assert boundary.Boundary().again(tmp_path, specs) is None
 
 

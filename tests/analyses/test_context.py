@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking
+from icl_lab.analyses import runner
 from icl_lab.analyses.context import Context, answers
 from icl_lab.errors import BadValue
 from icl_lab.pipeline import load_or_train, subject, sweep
@@ -42,9 +42,9 @@ def test_every_length_is_asked_for_the_same_answers():
 def test_after_the_whole_prompt_and_after_its_end_by_hand(tiny, lab):
     spec = tiny("text", "softmax", *SHORT, "test.axes.kept=100")
     groups = {"softmax": [lab.store.run(spec, 0)]}
-    analysis = asking.checked(Context(prompts=64), groups)
+    analysis = runner.checked(Context(prompts=64), groups)
     assert analysis.lengths == (16, 32)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     task = tasks.build("text").balanced
     model = subject(load_or_train(groups["softmax"][0], lab), task, lab.device)
     prompt = draw(task, 32, TestSpec(prompts=64, axes={"length": [32.0]}), {"kept": 100.0})
@@ -71,9 +71,9 @@ def test_errors_that_span_decades_are_logarithms_and_more_examples_help_least_sq
     spec = tiny("linear", "softmax", "train.curriculum.start=5", "train.curriculum.stop=6", "train.steps=2")
     groups = {"softmax": [lab.store.run(spec, 0)]}
     sweep(spec, 0, lab)
-    analysis = asking.checked(Context(lengths=(12, 4, 12), prompts=64), groups)
+    analysis = runner.checked(Context(lengths=(12, 4, 12), prompts=64), groups)
     assert analysis.lengths == (4, 12)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     at = {length: found["context"].at(attn="softmax", length=length) for length in (4, 12)}
     assert analysis.value(found, "softmax", {"length": [4.0]}, "", 0) == pytest.approx(math.log(at[4]))
     assert "context" in analysis.figures(found, "title")
@@ -97,7 +97,7 @@ def test_errors_that_span_decades_are_logarithms_and_more_examples_help_least_sq
 def test_what_has_no_ends_to_be_read_is_refused(tiny, lab, task, settings, options, complaint):
     run = lab.store.run(tiny(task, "softmax", *settings), 0)
     with pytest.raises(BadValue, match=complaint):
-        asking.checked(Context(**options), {"softmax": [run]})
+        runner.checked(Context(**options), {"softmax": [run]})
 
 
 def test_runs_that_were_tested_at_other_lengths_are_asked_by_name(tiny, lab):
@@ -106,4 +106,4 @@ def test_runs_that_were_tested_at_other_lengths_are_asked_by_name(tiny, lab):
         for rule, n in (("softmax", 12), ("ssa", 14))
     }
     with pytest.raises(BadValue, match=r"differ \(5, 12 and 5, 14\): name --lengths"):
-        asking.checked(Context(), runs)
+        runner.checked(Context(), runs)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking
+from icl_lab.analyses import runner
 from icl_lab.analyses.deviant import Deviant, mean, recovery
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -110,7 +110,7 @@ def test_sign_of_the_largest_is_fooled_only_against_the_truth(tiny, untrained):
         ("linear", {"position": (11,)}, "index from 0 to 10, so that answers follow; got 11"),
         ("linear", {"position": (0, 99)}, "index from 0 to 10, so that answers follow; got 99"),
         ("linear", {"position": ()}, "one index or more, got none"),
-        ("needle", {}, "needle knows no deviant"),
+        ("needle", {}, "needle has no number that can be stretched"),
         ("linear", {"factors": (1.0, math.nan)}, "finite.*, got nan"),
         ("linear", {"factors": (-math.inf,)}, "finite.*, got -inf"),
         ("linear", {"factors": (0.0,)}, "a factor must be finite and > 0, got 0"),
@@ -137,7 +137,7 @@ def test_each_index_and_factor_is_asked_once(lab, tiny):
 def test_table_and_files_of_finished_runs(runs, lab):
     groups = runs("linear", "softmax", "ssa", seeds=2)
     analysis = Deviant(factors=(1.0, 100.0), prompts=64)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     assert found.rules == ["softmax", "ssa"]
     assert found.seeds == [0, 1]
     mse = found["deviant"].where(metric="mse", factor=100)
@@ -166,7 +166,7 @@ def test_prompts_of_the_first_seeds_are_kept(runs, lab):
     groups = runs("linear", "softmax", seeds=2)
     groups["softmax"][1:] = [lab.store.run(groups["softmax"][0].spec, 5)]
     analysis = Deviant(factors=(1.0, 100.0), prompts=16)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     assert analysis.on_resamples(found, "softmax", {"factor": [100.0]}, "", 0) is not None
     assert analysis.on_resamples(found, "softmax", {"factor": [100.0]}, "", 5) is None
     assert found["prompts"].values("seed") == [0]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from icl_lab.analyses import prompts
+from icl_lab.analyses import per_prompt
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.papers import claims, experiment, folders, verdicts
@@ -59,14 +59,14 @@ def test_more_seeds_ask_only_the_new_models_and_find_what_all_at_once_would(tiny
 def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, monkeypatch):
     """One from before they were kept holds the same numbers of the same models, and perhaps of more seeds."""
     with monkeypatch.context() as before:
-        before.setattr(prompts, "SEEDS", 0)
+        before.setattr(per_prompt, "SEEDS", 0)
         tiny("--seeds", "3")
     tiny.place.rename(tiny.place.with_name("tiny-smoke-000000"))
     tiny("--seeds", "2", "--force")
     tiny.place.rename(tiny.place.with_name("tiny-smoke-ffffff"))
     tiny("--seeds", "3")
     assert trained(tiny) == []
-    kept = [line.split(",") for line in (tiny.place / "prompts.csv").read_text().splitlines()[1:]]
+    kept = [line.split(",") for line in (tiny.place / "per_prompt.csv").read_text().splitlines()[1:]]
     assert {line[4] for line in kept if line[1] == "ssa"} == {"0", "1"}
     # Of both folders with three seeds claims are read from the one that tells the variance over prompts.
     made, store = experiment.load("tiny", tiny.files), Store(tiny.runs.parent)

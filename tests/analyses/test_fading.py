@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking
+from icl_lab.analyses import runner
 from icl_lab.analyses.fading import Fading, curves, row_metrics, slope, slopes, usual_lengths
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -58,7 +58,7 @@ def test_slope_of_power_laws():
 def test_learned_numbers_are_named_as_in_the_formula(runs, lab):
     groups = runs(*NEEDLE, "ssmax:bias=yes", settings=SETTINGS)
     analysis = Fading(lengths=(32, 16), prompts=64)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     assert found["fading"].values("length") == [16, 32]
     assert set(found["learned"].values("metric")) == {"s", "b"}
     assert len(found["learned"].where(metric="s").frame) == 2
@@ -70,7 +70,7 @@ def test_learned_numbers_are_named_as_in_the_formula(runs, lab):
 
 def test_a_rule_that_learns_nothing_has_no_file_of_it(runs, lab, tmp_path):
     analysis = Fading(lengths=(16, 32), prompts=64)
-    found = asking.ask(analysis, runs(*NEEDLE, "softmax", settings=SETTINGS), lab)
+    found = runner.ask(analysis, runs(*NEEDLE, "softmax", settings=SETTINGS), lab)
     assert set(analysis.files(found)) == {"fading.csv"}
     assert not any("learned" in line for line in analysis.table(found))
     (tmp_path / "fading.csv").write_text(analysis.files(found)["fading.csv"])

@@ -8,9 +8,9 @@ from typing import ClassVar
 import pytest
 
 from icl_lab import analyses
-from icl_lab.analyses import asking, frame, publish
+from icl_lab.analyses import frame, publish, runner
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.frame import Analysis, option
+from icl_lab.analyses.frame import Analysis, AnalysisOf, option
 from icl_lab.errors import BadValue, Stopped, UnknownName, UnknownOption
 from icl_lab.grid import Grid
 from icl_lab.runs.store import by_rule
@@ -58,7 +58,7 @@ def groups_of(tiny, lab, *rules, seeds=1):
 def test_every_analysis_is_a_frozen_dataclass_with_words():
     for name in analyses.names():
         part = analyses.registry.part(name)
-        assert issubclass(part, Analysis)
+        assert issubclass(part, AnalysisOf)
         assert part.__dataclass_params__.frozen, name
         assert part.__doc__.partition("\n")[0].endswith((".", "?")), name
         assert part.grids or name == "attention", name
@@ -68,7 +68,7 @@ def test_every_analysis_is_a_frozen_dataclass_with_words():
 
 @pytest.mark.slow
 def test_rows_carry_labels_and_references_come_once(tiny, lab):
-    found = asking.ask(Count(), groups_of(tiny, lab, "softmax", "ssa", seeds=2), lab)
+    found = runner.ask(Count(), groups_of(tiny, lab, "softmax", "ssa", seeds=2), lab)
     grid = found["count"]
     assert list(found.grids) == ["count"]
     assert grid.axes == ["sigma_x", "sigma_f", "times"]
@@ -83,7 +83,7 @@ def test_rows_carry_labels_and_references_come_once(tiny, lab):
 def test_a_wrong_question_is_refused_before_training(tiny, lab):
     groups = groups_of(tiny, lab, "ssa", "softmax")
     with pytest.raises(BadValue, match="at most five times"):
-        asking.ask(Count(times=6), groups, lab)
+        runner.ask(Count(times=6), groups, lab)
     assert not any(run.trained for runs in groups.values() for run in runs)
 
 
@@ -100,7 +100,7 @@ def test_values_below_the_least_or_not_finite_are_refused():
 def test_progress_counts_models_and_parts_of_a_model(tiny, lab):
     ticks = []
     object.__setattr__(lab, "tick", lambda stage, done, total, note: ticks.append((stage, done, total, note)))
-    asking.ask(Count(), groups_of(tiny, lab, "softmax", "ssa"), lab)
+    runner.ask(Count(), groups_of(tiny, lab, "softmax", "ssa"), lab)
     own = [tick[1:] for tick in ticks if tick[0] == "Count"]
     assert own == [(50, 200, "softmax"), (100, 200, "softmax"), (150, 200, "ssa"), (200, 200, "ssa")]
 
@@ -109,16 +109,16 @@ def test_progress_counts_models_and_parts_of_a_model(tiny, lab):
 def test_a_stop_between_two_models_writes_nothing(tiny, lab):
     groups = groups_of(tiny, lab, "softmax", "ssa")
     for runs in groups.values():
-        asking.load_or_train(runs[0], lab)
+        runner.load_or_train(runs[0], lab)
     object.__setattr__(lab, "stopping", lambda: True)
     with pytest.raises(Stopped, match="nothing was written"):
-        asking.ask(Count(), groups, lab)
+        runner.ask(Count(), groups, lab)
 
 
 def test_two_specifications_of_one_rule_get_labels_of_their_own(tiny, lab):
     plain, wide = lab.store.run(tiny(), 0), lab.store.run(tiny("linear", "softmax", "model.width=32"), 0)
-    assert list(asking.labels([plain])) == ["softmax"]
-    assert list(asking.labels([plain, wide])) == [f"softmax smoke-{plain.spec.hash}", f"softmax smoke-{wide.spec.hash}"]
+    assert list(runner.labels([plain])) == ["softmax"]
+    assert list(runner.labels([plain, wide])) == [f"softmax smoke-{plain.spec.hash}", f"softmax smoke-{wide.spec.hash}"]
 
 
 def test_options_of_a_file_are_checked():
@@ -136,7 +136,7 @@ def test_options_of_a_file_are_checked():
 def test_a_folder_holds_grids_table_figure_and_record(tiny, lab, tmp_path):
     groups = groups_of(tiny, lab, "softmax", seeds=2)
     analysis = Count()
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     study = publish.record("count", analysis, groups, "icl-lab count")
     text = publish.publish(study, analysis, found, groups, tmp_path / "count", "and more")
     assert publish.written(tmp_path / "count") == [
@@ -163,6 +163,6 @@ def test_claims_of_an_analysis_without_values_are_refused():
 
 
 def test_grids_come_back_from_their_files(tiny, lab):
-    found = asking.ask(Count(), groups_of(tiny, lab, "softmax"), lab)
+    found = runner.ask(Count(), groups_of(tiny, lab, "softmax"), lab)
     text = Count().files(found)["count.csv"]
     assert Grid.read(text).csv() == text

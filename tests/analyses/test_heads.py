@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from icl_lab.analyses import asking
+from icl_lab.analyses import runner
 from icl_lab.analyses.heads import Heads, beside, spread_out, statistics, training
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -46,7 +46,7 @@ def test_answers_are_spread_evenly_in_the_logarithm():
 @pytest.mark.slow
 def test_grid_and_table_of_finished_runs(runs, lab):
     groups = runs("linear", "ssa", settings=["test.axes.sigma_f=1,3"])
-    found = asking.ask(Heads(prompts=64), groups, lab)
+    found = runner.ask(Heads(prompts=64), groups, lab)
     grid = found["heads"]
     assert grid.axes == ["sigma_x", "sigma_f", "length", "layer", "head", "index"]
     assert training(grid) == {"sigma_f": 1, "sigma_x": 1, "length": 12}
@@ -64,7 +64,7 @@ def test_grid_and_table_of_finished_runs(runs, lab):
 def test_heads_are_read_at_the_end_where_a_prompt_ends_with_the_question(runs, lab):
     settings = ["test.axes.length=32,48", "test.axes.depth=50"]
     groups = runs("needle:alphabet=4,keys=2", "softmax", settings=settings)
-    found = asking.ask(Heads(prompts=64), groups, lab)
+    found = runner.ask(Heads(prompts=64), groups, lab)
     assert found["heads"].values("index") == [1]
     assert "numbers" not in found["heads"].values("metric")
     assert "answers" not in "".join(Heads().table(found))

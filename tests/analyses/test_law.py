@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from icl_lab import tasks
-from icl_lab.analyses import asking
-from icl_lab.analyses.law import Law
-from icl_lab.analyses.law.fits import LAWS, fits
+from icl_lab.analyses import runner
+from icl_lab.analyses.law import LAWS, Law, fits
 from icl_lab.errors import BadValue
 from icl_lab.runs.spec import resolve
 
@@ -37,7 +36,7 @@ def test_constant_is_a_law_with_one_parameter_less():
 def test_laws_of_finished_runs(runs, lab, tmp_path):
     groups = runs("linear", "ssmax-free", seeds=2)
     analysis = Law()
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     spec = groups["ssmax-free"][0].spec
     assert [each.seed for each in found] == analysis.seeds(found) == [0, 1]
     assert len(found[0].p) == spec.reading(tasks.build(spec.task)).train_tokens - 2

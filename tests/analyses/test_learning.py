@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from icl_lab.analyses import asking
+from icl_lab.analyses import runner
 from icl_lab.analyses.learning import Learning, first_below, loss_at, mean_loss, stored
 from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import Archive
@@ -31,7 +31,7 @@ def histories(tiny, lab, monkeypatch):
     def train(*_):
         raise AssertionError("a model was loaded or trained")
 
-    monkeypatch.setattr(asking, "load_or_train", train)
+    monkeypatch.setattr(runner, "load_or_train", train)
 
     def build(**rules):
         groups = {}
@@ -54,8 +54,8 @@ def test_numbers_of_a_history():
 
 def test_losses_are_compared_without_a_model(histories, lab, tmp_path):
     groups = histories(softmax=[[4.0, 2.0, 1.0, 0.5], [8.0, 4.0, 2.0, 2.0]], ssa=[[4.0, 0.4, 0.2, 0.1]] * 2)
-    analysis = asking.checked(Learning(shares=(1.0, 0.5), below=0.45), groups)
-    found = asking.ask(analysis, groups, lab)
+    analysis = runner.checked(Learning(shares=(1.0, 0.5), below=0.45), groups)
+    found = runner.ask(analysis, groups, lab)
 
     def value(rule, metric, seed, **cells):
         return math.exp(analysis.value(found, rule, cells, metric, seed))
@@ -89,7 +89,7 @@ def test_losses_are_compared_without_a_model(histories, lab, tmp_path):
 def test_learned_numbers_are_kept(histories, lab):
     groups = histories(ssmax=[[1.0, 1.0]])
     kept(groups["ssmax"][0], [1.0, 0.5], learned=[1.0, 0.75])
-    found = asking.ask(Learning(), groups, lab)
+    found = runner.ask(Learning(), groups, lab)
     assert found["history"].where(metric="s 0.0").lines("step", "seed") == [[(50.0, 1.0), (100.0, 0.75)]]
 
 
@@ -99,7 +99,7 @@ def test_a_run_without_a_history_is_trained_and_others_are_not(tiny, lab):
     kept(there, [3.0])
     analysis = Learning()
     assert analysis.lacking([there, missing]) == [missing]
-    found = asking.ask(analysis, {"softmax": [there, missing]}, lab)
+    found = runner.ask(analysis, {"softmax": [there, missing]}, lab)
     assert missing.trained
     assert not there.trained
     assert analysis.value(found, "softmax", {}, "final", 0) == pytest.approx(math.log(3))
@@ -114,7 +114,7 @@ def test_histories_of_the_evidence_are_read(tiny, lab, tmp_path, histories):
     elsewhere = Store(tmp_path / "elsewhere", archive).run(run.spec, 0)
     assert not elsewhere.folder.exists()
     assert Learning().lacking([elsewhere]) == []
-    found = asking.ask(Learning(), {"softmax": [elsewhere]}, lab)
+    found = runner.ask(Learning(), {"softmax": [elsewhere]}, lab)
     assert Learning().value(found, "softmax", {}, "final", 0) == pytest.approx(math.log(0.5))
     assert not elsewhere.folder.exists()
 
@@ -125,11 +125,11 @@ def test_what_makes_no_sense_is_refused(lab, tiny):
             Learning(shares=shares)
     run = lab.store.run(tiny(), 0, "ssa")
     with pytest.raises(BadValue, match="no training of its own"):
-        asking.checked(Learning(), {"softmax": [run]})
+        runner.checked(Learning(), {"softmax": [run]})
 
 
 def test_the_loss_of_a_trained_run_is_what_the_analysis_says(tiny, lab):
     run = lab.store.run(tiny("linear", "softmax", "train.steps=50"), 0)
     load_or_train(run, lab)
-    found = asking.ask(Learning(), {"softmax": [run]}, lab)
+    found = runner.ask(Learning(), {"softmax": [run]}, lab)
     assert Learning().value(found, "softmax", {}, "final", 0) == pytest.approx(math.log(run.history()[-1]["loss"]))

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking, frame
-from icl_lab.analyses.needle import Needle, auc, auc_on_resamples, best, endings, ranked, retrieve
+from icl_lab.analyses import frame, runner
+from icl_lab.analyses.needle import NeedleScores, auc, auc_on_resamples, best, endings, ranked, retrieve
 from icl_lab.comparison.statistics import draws
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -102,8 +102,8 @@ CHOICE, SETTINGS = "needle:alphabet=4,keys=2", ("test.axes.length=32,48", "test.
 @pytest.mark.slow
 def test_scores_and_trials_of_finished_runs(runs, lab):
     groups = runs(CHOICE, "ssmax", "softmax", seeds=2, settings=SETTINGS)
-    analysis = Needle(length=40, trials=10)
-    found = asking.ask(analysis, groups, lab)
+    analysis = NeedleScores(length=40, trials=10)
+    found = runner.ask(analysis, groups, lab)
     assert found.rules == ["ssmax", "softmax"]
     scores = [score for score, *_ in ranked(found, "ssmax")]
     assert len(scores) == 2 * 2  # two seeds of two heads
@@ -120,21 +120,26 @@ def test_scores_and_trials_of_finished_runs(runs, lab):
 
 def test_swapped_rule_is_what_is_scored(runs, lab):
     (run,) = runs(CHOICE, "softmax", settings=SETTINGS)["softmax"]
-    found = asking.ask(Needle(length=40, trials=10), {"own": [run], "other": [run.swapped("average")]}, lab)
+    found = runner.ask(NeedleScores(length=40, trials=10), {"own": [run], "other": [run.swapped("average")]}, lab)
     assert ranked(found, "other")[0][0] == pytest.approx(1 / 40, rel=1e-4)
     assert ranked(found, "own")[0][0] != pytest.approx(1 / 40, rel=1e-4)
 
 
 def test_usual_length_is_eight_training_lengths():
     spec = resolve(CHOICE, "softmax", "smoke")
-    assert Needle().tokens(spec) == 8 * 64
-    assert Needle(length=40).tokens(spec) == 40
+    assert NeedleScores().tokens(spec) == 8 * 64
+    assert NeedleScores(length=40).tokens(spec) == 40
 
 
 @pytest.mark.parametrize(
     ("choice", "settings", "options", "message"),
     [
-        ("linear", (), {}, "needle scores are for the task needle, got linear"),
+        (
+            "linear",
+            (),
+            {},
+            "linear has no answer that stands in its context, for needle scores; tasks that have: needle",
+        ),
         (CHOICE, (), {"length": 4}, "a needle of 2 tokens needs prompts of 6 or more, got 4"),
         (CHOICE, ("model.attention=no",), {}, "a model without attention has no heads to score"),
         (CHOICE, ("model.positions=learned:rows=128", "test.axes.length=64"), {}, "more than the 128 places"),
@@ -142,7 +147,7 @@ def test_usual_length_is_eight_training_lengths():
 )
 def test_senseless_questions_are_refused(choice, settings, options, message):
     with pytest.raises(BadValue, match=message):
-        Needle(**options).check(resolve(choice, "softmax", "smoke", settings))
+        NeedleScores(**options).check(resolve(choice, "softmax", "smoke", settings))
 
 
 def test_published_prompts_are_refused_before_training():
@@ -161,7 +166,7 @@ def test_claims_are_read_from_stored_files(tmp_path):
         for trial, (top, outcome) in enumerate(((0.9, 2), (0.5, 1), (0.1, 0)))
         for metric, value in (("top", top), ("outcome", outcome))
     ]
-    analysis = Needle()
+    analysis = NeedleScores()
     assert analysis.read(tmp_path) is None
     (tmp_path / "heads.csv").write_text(Grid.of(heads, ["length", "layer", "head"], **who).csv())
     assert analysis.value(analysis.read(tmp_path), "ssmax", {}, "best-head", 0) == 0.75
@@ -239,9 +244,9 @@ def test_claims_read_the_area_from_trials():
         for metric, value in zip(("top", "outcome"), cell, strict=True)
     ]
     grid = Grid.of(rows, ["length", "trial"], task="needle", preset="lite", spec="0")
-    found = frame.Stored({"heads": grid, "trials": grid})
-    assert Needle().value(found, "softmax", {}, "auc", 0) == pytest.approx(0.75)  # first only is no success
-    assert Needle().value(found, "softmax", {}, "auc", 1) == 0
-    assert Needle().value(found, "reference:0.5", {}, "auc", 0) == 0.5
+    found = frame.StoredGrids({"heads": grid, "trials": grid})
+    assert NeedleScores().value(found, "softmax", {}, "auc", 0) == pytest.approx(0.75)  # first only is no success
+    assert NeedleScores().value(found, "softmax", {}, "auc", 1) == 0
+    assert NeedleScores().value(found, "reference:0.5", {}, "auc", 0) == 0.5
     with pytest.raises(KeyError, match="4 of 4 trials are all right"):
-        Needle().value(found, "ssmax", {}, "auc", 0)
+        NeedleScores().value(found, "ssmax", {}, "auc", 0)

@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 
-from icl_lab.analyses.observe import attention_rows, entropy, head_rows, inverse_temperature, known_median, shares
+from icl_lab.analyses.attention_rows import (
+    attention_rows,
+    entropy,
+    head_rows,
+    inverse_temperature,
+    known_median,
+    shares,
+)
 from icl_lab.pipeline import subject
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking
-from icl_lab.analyses.frame import Stored
+from icl_lab.analyses import runner
+from icl_lab.analyses.frame import StoredGrids
 from icl_lab.analyses.per_position import PerPosition, places
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -48,8 +48,8 @@ def test_the_mean_over_all_places_is_the_cell_of_the_grid(tiny, lab):
     settings = ["test.axes.length=16,32", "train.curriculum.start=16", "train.curriculum.stop=16", "train.steps=2"]
     spec = tiny("text", "softmax", *settings, "test.axes.kept=100")
     groups = {"softmax": [lab.store.run(spec, 0)]}
-    analysis = asking.checked(PerPosition(prompts=64), groups)
-    found = asking.ask(analysis, groups, lab)
+    analysis = runner.checked(PerPosition(prompts=64), groups)
+    found = runner.ask(analysis, groups, lab)
     from icl_lab.pipeline import sweep
 
     grid = sweep(spec, 0, lab)
@@ -68,10 +68,10 @@ def test_the_mean_over_all_places_is_the_cell_of_the_grid(tiny, lab):
         told = found["ends"].where(attn=of, metric=metric).frame["stderr"].iloc[0]
         assert drawn[1:].std() == pytest.approx(told, rel=0.1)
     assert analysis.on_resamples(found, "softmax", {"tokens": [32.0]}, "error", 0) is None
-    before = Stored({name: found[name] for name in ("per-position", "ends")})
+    before = StoredGrids({name: found[name] for name in ("per-position", "ends")})
     assert analysis.on_resamples(before, "softmax", {}, "within", 0) is None
     rows = found["prompts"].frame
-    later = Stored({**found.grids, "prompts": Grid(rows[rows["attn"] != "softmax"])})  # another seed's were kept
+    later = StoredGrids({**found.grids, "prompts": Grid(rows[rows["attn"] != "softmax"])})  # another seed's were kept
     assert analysis.on_resamples(later, "softmax", {}, "within", 0) is None
     assert analysis.on_resamples(later, "reference:5-gram", {}, "within", 0) is not None
     with pytest.raises(KeyError, match="names its tokens"):
@@ -84,8 +84,8 @@ def test_errors_that_span_decades_are_logarithms(tiny, lab):
     spec = tiny("linear", "softmax", "train.curriculum.start=5", "train.curriculum.stop=6", "train.steps=2")
     groups = {"softmax": [lab.store.run(spec, 0)]}
     load_or_train(groups["softmax"][0], lab)
-    analysis = asking.checked(PerPosition(prompts=64), groups)
-    found = asking.ask(analysis, groups, lab)
+    analysis = runner.checked(PerPosition(prompts=64), groups)
+    found = runner.ask(analysis, groups, lab)
     beyond = float(found["ends"].where(attn="softmax", metric="beyond").frame["value"].iloc[0])
     assert analysis.value(found, "softmax", {}, "", 0) == pytest.approx(math.log(beyond))
     assert analysis.on_resamples(found, "softmax", {}, "", 0)[0] == pytest.approx(math.log(beyond), rel=1e-4)
@@ -109,4 +109,4 @@ def test_errors_that_span_decades_are_logarithms(tiny, lab):
 def test_what_has_no_error_beyond_training_is_refused(tiny, lab, task, settings, options, complaint):
     run = lab.store.run(tiny(task, "softmax", *settings), 0)
     with pytest.raises(BadValue, match=complaint):
-        asking.checked(PerPosition(**options), {"softmax": [run]})
+        runner.checked(PerPosition(**options), {"softmax": [run]})

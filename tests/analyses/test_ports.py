@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from icl_lab import analyses, tasks
-from icl_lab.analyses import asking, publish
+from icl_lab.analyses import publish, runner
 from icl_lab.analyses.context import Context
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.fading import Fading
 from icl_lab.analyses.heads import Heads
 from icl_lab.analyses.law import Law
-from icl_lab.analyses.needle import Needle
+from icl_lab.analyses.needle import NeedleScores
 from icl_lab.analyses.probe import Probe
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.model.gpt2 import GPT2
@@ -68,7 +68,7 @@ CASES = {
         },
     ),
     "needle": (
-        Needle(length=40, trials=10),
+        NeedleScores(length=40, trials=10),
         NEEDLE,
         {
             "heads": (["length", "layer", "head"], {"needle-score"}, 2),
@@ -121,7 +121,7 @@ def test_files_have_their_columns_metrics_and_rows(name, runs, lab, passes):
     analysis, (choice, *settings), files = CASES[name]
     groups = runs(choice, RULES.get(name, "softmax"), seeds=2, settings=settings)
     assert type(analysis) is analyses.registry.part(name)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     # What a model that is asked computes would else stay in memory for as long as its answers do.
     assert set(passes) == {(True, True), (False, False)}
     written = analysis.files(found)
@@ -140,8 +140,8 @@ def test_files_have_their_columns_metrics_and_rows(name, runs, lab, passes):
 def test_what_is_published_reads_back(name, runs, lab, tmp_path):
     analysis, (choice, *settings), _ = CASES.get(name, (Law(), LINEAR, {}))
     groups = runs(choice, RULES.get(name, "softmax"), settings=settings)
-    analysis = asking.checked(analysis, groups)
-    found = asking.ask(analysis, groups, lab)
+    analysis = runner.checked(analysis, groups)
+    found = runner.ask(analysis, groups, lab)
     study = publish.record(name, analysis, groups, f"icl-lab {name}")
     text = publish.publish(study, analysis, found, groups, tmp_path / name)
     stored = analysis.read(tmp_path / name)
@@ -158,7 +158,7 @@ def test_what_is_published_reads_back(name, runs, lab, tmp_path):
 
 def test_law_writes_the_factor_of_each_seed(runs, lab):
     groups = runs("linear", "ssmax-free", seeds=2)
-    table = pd.read_csv(io.StringIO(Law().files(asking.ask(Law(), groups, lab))["p.csv"]))
+    table = pd.read_csv(io.StringIO(Law().files(runner.ask(Law(), groups, lab))["p.csv"]))
     spec = groups["ssmax-free"][0].spec
     last = spec.reading(tasks.build(spec.task)).train_tokens
     assert list(table.columns) == ["seed", "n", "p"]

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking
-from icl_lab.analyses.probe import Probe, places
-from icl_lab.analyses.probe.linear import fit, states
-from icl_lab.analyses.probe.readings import readings
+from icl_lab.analyses import runner
+from icl_lab.analyses.probe import Probe, fit, places, readings, states
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
@@ -146,7 +144,7 @@ def _stream(model, prompt):
 def test_table_and_figure_of_finished_runs(runs, lab):
     groups = runs("every:balance=half", "softmax", "ssa")
     analysis = Probe(position=1, factors=(100.0,), prompts=64)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     assert found.rules == ["softmax", "ssa"]
     assert found["probe"].values("factor") == [1.0, 100.0]  # the undisturbed prompt is always among them
     assert places(found)[0] == ("together", -1.0)
@@ -163,7 +161,7 @@ def test_table_and_figure_of_finished_runs(runs, lab):
 @pytest.mark.parametrize(
     ("choice", "options", "message"),
     [
-        ("linear", {}, "linear has no answer to a single number; take every or some"),
+        ("linear", {}, "linear has no answer to a single number; tasks that have: every, some"),
         ("needle", {}, "needle has no answer to a single number"),
         ("every", {"position": 99}, "at an index from 0 to 39, got 99"),
         ("every", {"factors": (10.0, math.nan)}, "finite.*, got nan"),

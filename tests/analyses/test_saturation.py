@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking, frame, publish
+from icl_lab.analyses import frame, publish, runner
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.frame import Found, Stored
+from icl_lab.analyses.frame import Findings, StoredGrids
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.analyses.saturation.attention import disturb, saturation_point
 from icl_lab.analyses.saturation.numbers import best_head, saturating
@@ -105,14 +105,14 @@ def test_saturation_is_counted_from_the_undisturbed_prompt_on():
         for factor, value in zip((0.1, 1.0, 100.0), values, strict=True)
     ]
     who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0, "attn": "softmax"}
-    stored = Stored({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
+    stored = StoredGrids({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
     assert saturating(stored, "softmax") == ([100.0], 2)
 
 
 def test_table_and_figure_of_finished_runs(runs, lab):
     groups = runs("every:balance=half", "softmax", "ssa")
     analysis = Saturation(factors=(100.0,), prompts=64)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     assert found.rules == ["softmax", "ssa"]
     assert found["heads"].values("factor") == [1.0, 100.0]  # the undisturbed prompt is always among them
     assert found["patches"].values("factor") == [100.0]
@@ -132,7 +132,7 @@ def test_table_and_figure_of_finished_runs(runs, lab):
     [("linear", ("mse", "last", "recovered")), ("every:balance=half", ("last", "balanced-last", "flip-against"))],
 )
 def test_what_the_prompts_add_is_kept_of_answers_and_of_what_patching_recovers(runs, lab, task, metrics):
-    found = asking.ask(Saturation(factors=(10.0, 100.0), prompts=64), runs(task, "softmax"), lab)
+    found = runner.ask(Saturation(factors=(10.0, 100.0), prompts=64), runs(task, "softmax"), lab)
     drawn, value, most = (
         partial(getattr(Saturation(), name), found) for name in ("on_resamples", "value", "prompts_error")
     )
@@ -180,7 +180,7 @@ def test_the_recovered_share_on_resamples_by_hand(disturbed, patched, told):
     shares = [{**who, "factor": 10.0, "layer": -1, "head": -1, "metric": "recovered", "value": 2 / 3}]
     shares += [{**shares[0], "factor": 2.0, "value": math.nan}]
     grids = {"patches": Grid.of(shares, ["layer", "head", "factor"]), "prompts": Grid.of(rows, ["factor", "prompt"])}
-    found, cells = Stored(grids), {"factor": [2.0, 10.0]}
+    found, cells = StoredGrids(grids), {"factor": [2.0, 10.0]}
     drawn = Saturation().on_resamples(found, "softmax", cells, "", 0)
     assert drawn[0] == pytest.approx(2 / 3)
     assert {round(value, 6) for value in drawn} == {round(value, 6) for value in told}
@@ -189,7 +189,7 @@ def test_the_recovered_share_on_resamples_by_hand(disturbed, patched, told):
 
 def test_heads_of_the_first_seeds_are_drawn_and_a_weight_is_written_as_a_share(runs, lab):
     """A column a rule, in rows of seeds; the title says of how many, and no cell holds a number like 2.5e-07."""
-    found = asking.ask(Saturation(factors=(100.0,), prompts=16), runs("every:balance=half", "softmax", "ssa"), lab)
+    found = runner.ask(Saturation(factors=(100.0,), prompts=16), runs("every:balance=half", "softmax", "ssa"), lab)
     seeds = {name: [Grid(grid.frame.assign(seed=seed)) for seed in range(7)] for name, grid in found.grids.items()}
     more = replace(found, grids={name: Grid.join(grids) for name, grids in seeds.items()})
     figure = Saturation().figures(more, "a title")["heads"]
@@ -207,11 +207,11 @@ def test_a_query_that_grows_is_read_at_its_own_token(runs, lab):
     """Of four numbers the last grows: its weight on itself is that of a single token, and each answer is compared."""
     groups = runs("every:balance=half", "softmax")
     analysis = Saturation(position=-1, length=4, factors=(1000.0,), prompts=64)
-    found = asking.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab)
     metrics = {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}
     assert set(found["errors"].values("metric")) == metrics
     model, task = loaded(groups["softmax"][0], lab)
-    trained = frame.Trained("softmax", groups["softmax"][0], lambda: model, task, lab, True, print)
+    trained = frame.TrainedModel("softmax", groups["softmax"][0], lambda: model, task, lab, True, print)
     undisturbed = trained.prompts(64, {**trained.cell, "length": 4})
     wild = trained.task.deviate(undisturbed, [3], 1000.0)
     seen = []
@@ -237,7 +237,7 @@ def loaded(run, lab):
 
 def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
     """In regression the answer to a stretched query is another number, so that nothing is put back."""
-    found = asking.ask(Saturation(position=-1, factors=(10.0,), prompts=64), runs("linear", "softmax"), lab)
+    found = runner.ask(Saturation(position=-1, factors=(10.0,), prompts=64), runs("linear", "softmax"), lab)
     assert set(found.grids) == {"heads", "errors", "patches", "prompts"}
     assert found["errors"].at(metric="mse", factor=10.0) == found["errors"].at(metric="last", factor=10.0)
     assert Saturation().figures(found, "a title").keys() == {"saturation", "heads"}
@@ -245,7 +245,7 @@ def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
 
 def test_factors_below_1_are_patched_and_shown(runs, lab):
     analysis = Saturation(factors=(0.5, 10.0), prompts=64)
-    found = asking.ask(analysis, runs("linear", "ssa"), lab)
+    found = runner.ask(analysis, runs("linear", "ssa"), lab)
     assert found["patches"].values("factor") == [0.5, 10.0]
     table = analysis.table(found)
     header = next(place for place, line in enumerate(table) if line.startswith("| share of the added error"))
@@ -259,7 +259,7 @@ def test_factors_below_1_are_patched_and_shown(runs, lab):
 @pytest.mark.parametrize(
     ("choice", "settings", "options", "message"),
     [
-        ("needle", (), {}, "needle has no number to be stretched"),
+        ("needle", (), {}, "needle has no number that can be stretched"),
         ("linear", ("model.attention=no",), {}, "a model without attention has no heads to saturate"),
         ("linear", (), {"position": 40}, r"at an index from 0 to 39, or at -1 \(the query\), got 40"),
         ("linear", (), {"position": -2}, r"or at -1 \(the query\), got -2"),
@@ -356,7 +356,7 @@ def heads_of(weights, metric="deviant"):
         {"layer": layer, "head": head, "factor": factor, "metric": metric, "value": value, "stderr": value**2}
         for (layer, head, factor), value in weights.items()
     ]
-    return Stored({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
+    return StoredGrids({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
 
 
 def test_the_best_head_is_that_with_the_most_weight_on_the_number_at_each_factor():
@@ -416,7 +416,7 @@ def test_nothing_to_recover_is_said_instead_of_a_number(tmp_path):
     with pytest.raises(KeyError, match="changed no answer"):
         Saturation().value(found, "softmax", {"factor": [100.0]}, "recovered", 0)
     grids = {**found.grids, "heads": Grid(found["heads"].frame.assign(metric="largest"))}
-    sentence = Saturation().finding(Found(resolve("linear", "softmax"), grids))
+    sentence = Saturation().finding(Findings(grids, resolve("linear", "softmax")))
     assert "recovers is unknown with softmax (no error was added)" in sentence
 
 

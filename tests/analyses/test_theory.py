@@ -2,7 +2,7 @@
 
 import pytest
 
-from icl_lab.analyses import asking, publish
+from icl_lab.analyses import publish, runner
 from icl_lab.analyses.theory import LENGTHS, Theory
 from icl_lab.errors import BadValue
 from icl_lab.runs.spec import resolve
@@ -17,14 +17,14 @@ def asked(lab, monkeypatch):
     def train(*_):
         raise AssertionError("a model was trained")
 
-    monkeypatch.setattr(asking, "load_or_train", train)
+    monkeypatch.setattr(runner, "load_or_train", train)
 
     def ask(*rules, seeds=2, **options):
         analysis = Theory(**{"rows": 200, "keys": (2, 8), **options})
         groups = {
             rule: [lab.store.run(resolve("linear", rule, "smoke"), seed) for seed in range(seeds)] for rule in rules
         }
-        return analysis, groups, asking.ask(analysis, groups, lab)
+        return analysis, groups, runner.ask(analysis, groups, lab)
 
     return ask
 

@@ -70,7 +70,7 @@ def test_a_dry_run_trains_and_writes_nothing(run, tmp_path):
         (("--prompts", "1"), "1 is not in the range 2<=x<=1000000"),
         (("--name", "../x"), "a folder inside the results folder"),
         (("--name", "runs/linear"), "a folder inside the results folder"),
-        (("--task", "needle", "--set", "test.axes.length=16"), "knows no deviant"),
+        (("--task", "needle", "--set", "test.axes.length=16"), "has no number that can be stretched"),
     ],
 )
 def test_bad_input_is_refused_before_training(run, tmp_path, words, complaint):

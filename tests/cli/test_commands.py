@@ -379,9 +379,9 @@ def test_a_law_from_the_command_line(run, tmp_path):
 @pytest.mark.slow
 def test_boundaries_from_the_command_line(run, tmp_path, monkeypatch):
     """From nothing to bounds; then by the folder of the run, with the same numbers."""
-    from icl_lab.analyses.boundary import extrapolation
+    from icl_lab.analyses.boundary import curves
 
-    monkeypatch.setattr(extrapolation, "SIDE", 40)  # as thin as the detector takes it
+    monkeypatch.setattr(curves, "SIDE", 40)  # as thin as the detector takes it
     asked = ["--slopes", "3", "--scales", "1", "--contexts", "16", "--reach", "10"]
     code, out, _ = run("boundary", "--attn", "ssa", "--preset", "smoke", *SMALL, "--set", "train.batch=2", *asked)
     assert code == 0
@@ -433,7 +433,7 @@ EVERY = ["--task", "every", "--attn", "softmax"]
     ("words", "said"),
     [
         (["boundary"], "name the models: --task and --attn, or --run"),
-        (["boundary", "--task", "every", "--attn", "ssa"], "boundary values are those of lines: every has"),
+        (["boundary", "--task", "every", "--attn", "ssa"], "every has no prompts of y = a x + b"),
         (["boundary", "--attn", "ssa", "--slopes", "1,steep"], "'1,steep' is not a list of numbers"),
         (["boundary", "--attn", "ssa", "--slopes", "0"], "a slope must not be 0"),
         (["boundary", "--attn", "ssa", "--slopes", "nan"], "'nan' is not a list of numbers"),
@@ -453,11 +453,14 @@ EVERY = ["--task", "every", "--attn", "softmax"]
         (["attention", "--task", "linear", "--attn", "softmax", "--prompt", "1e30,1e30"], "as large as 1e+30"),
         ([*FIGURE_2, *EVERY, "--set", "model.attention=no"], "softmax is a model without attention"),
         ([*FIGURE_2, *EVERY, "--function", "1,0"], "every has no function to choose"),
-        ([*FIGURE_2, "--task", "needle", "--attn", "softmax"], "reads no list of numbers; take random"),
+        (
+            [*FIGURE_2, "--task", "needle", "--attn", "softmax"],
+            "needle has no prompt of typed numbers, only random ones such as random",
+        ),
         ([*FIGURE_2, "--run", "nowhere/seed-0"], "nowhere/seed-0"),
         (["needle"], "name the models: --task and --attn, or --run"),
         (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),
-        (["needle", "--task", "linear", "--attn", "ssa"], "needle scores are for the task needle, got linear"),
+        (["needle", "--task", "linear", "--attn", "ssa"], "linear has no answer that stands in its context, for needle scores; tasks that have: needle"),
         (["needle", "--attn", "softmax", "--length", "4"], "a needle of 2 tokens needs prompts of 6 or more"),
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,x"], "not a list of whole numbers"),
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,300"], "more than the 512 places"),

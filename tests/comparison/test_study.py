@@ -9,7 +9,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.comparison import page
-from icl_lab.comparison.clip import clip_model
+from icl_lab.comparison.clip import clip_model, clip_targets
 from icl_lab.comparison.gather import trained_on
 from icl_lab.comparison.page import tables
 from icl_lab.comparison.study import Study, compare, tidy
@@ -367,7 +367,7 @@ def test_a_task_without_a_clip_axis_has_no_clip_column():
     assert "clip B fits sigma_f 4 to 10 best" in page.table(made, spec).note
     assert "clip" not in page.table(other, spec).note
     with pytest.raises(BadValue, match="take linear"):
-        task.clip_targets(made.task.sample(torch.Generator(), 2, 5))
+        clip_targets(task, made.task.sample(torch.Generator(), 2, 5))
 
 
 def test_without_a_cell_that_the_summary_is_over_no_column_is_called_so():

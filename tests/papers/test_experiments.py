@@ -14,7 +14,7 @@ import pytest
 
 from icl_lab import published, tasks
 from icl_lab.analyses.learning import Learning
-from icl_lab.analyses.needle import Needle
+from icl_lab.analyses.needle import NeedleScores
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.comparison import outside
 from icl_lab.comparison.verdict import Size, State
@@ -596,9 +596,9 @@ def test_a_verdict_that_stands_the_most_prompt_variance_is_told_with_it(tmp_path
 def test_trials_that_end_alike_in_every_seed_are_known_to_one_of_them(tmp_path, monkeypatch):
     """All of 400 are found, by both rules, in three seeds: that is no proof of no difference at all."""
     made = experiment.load("ssmax-figure8", FOLDER)
-    monkeypatch.setattr(Needle, "seeds", lambda self, found: [0, 1, 2])
-    monkeypatch.setattr(Needle, "value", lambda self, found, of, cells, metric, seed: 1.0)
-    monkeypatch.setattr(Needle, "on_resamples", lambda self, found, of, cells, metric, seed: None)
+    monkeypatch.setattr(NeedleScores, "seeds", lambda self, found: [0, 1, 2])
+    monkeypatch.setattr(NeedleScores, "value", lambda self, found, of, cells, metric, seed: 1.0)
+    monkeypatch.setattr(NeedleScores, "on_resamples", lambda self, found, of, cells, metric, seed: None)
     found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
     told = next(each.effect for each in found if each.claim.metric == "found")
     assert told.seeds_error == pytest.approx(4 / 400 / math.sqrt(3))

@@ -60,7 +60,7 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     """Of the first three the median has learned, of all five it has not; seed 3 is no seed of both sides."""
     finished.errors["softmax"] += [0.1, 1.9, 1.9]
     errors = {2: 9.0, 0: 10.0, 1: 11.0, 4: 10.0, 5: 10.0}
-    source = quantities.Source(
+    source = quantities.ClaimSource(
         read=lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0),
         seeds=[*errors],
         scale="log-ratio",

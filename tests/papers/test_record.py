@@ -141,5 +141,5 @@ def test_runs_of_the_users_own_are_never_passed_over_for_the_record(repository, 
     assert asked == []
     assert {row["preset"] for row in whole} == {"lite2"}
     (repository.root / "runs").mkdir(parents=True)
-    assert record.everything(EXPERIMENTS, repository, ["lite2"]) == ([], dict.fromkeys(asked, []))
+    assert record.everything(EXPERIMENTS, repository, ["lite2"]) == ([], {name: [] for name in asked})
     assert "ssa-table1" in asked

@@ -4,17 +4,17 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import UnknownName
+from icl_lab.errors import BadValue, UnknownName
 from icl_lab.prompted.question import FORMATS, Writer, named
-from icl_lab.prompted.study import Ask, Study, spoken
+from icl_lab.prompted.speech import Speech, Telling, speech, spoken, sure
+from icl_lab.prompted.study import Ask, Study
 from icl_lab.rng import stream
-from icl_lab.tasks.base import sure
 
 
 def written(task, form, t, numbers, digits=2, instruct=True, examples=()):
     built = tasks.build(task)
     prompt = built.prompt_of(numbers, **({"a": 2.0, "b": 1.0} if task == "linear" else {}))
-    return Writer(built, built.speech, named(form), digits, instruct, examples).sent(prompt, t)
+    return Writer(speech(built), named(form), digits, instruct, examples).sent(prompt, t)
 
 
 def test_a_conversation_shows_inputs_and_labels_in_turn():
@@ -46,7 +46,7 @@ def test_the_published_layout_asks_for_all_truth_values_and_shows_none():
     made = Study(Ask("every", "m", preset="smoke", form="published")).writer(2)
     assert len(made.examples) == 5
     for shown, answer in made.examples:
-        assert answer.count(",") == shown.count(",") == tasks.build("every").speech.worked - 1
+        assert answer.count(",") == shown.count(",") == speech(tasks.build("every")).worked - 1
         assert set(answer.strip("[]").split(", ")) <= {"True", "False"}
 
 
@@ -69,7 +69,7 @@ def test_labels_that_are_hidden_are_not_said():
     built = tasks.build("every:balance=half,labels=hidden")
     prompt = built.sample(stream(0, "x"), 1, 4)
     for form in FORMATS:
-        text = Writer(built, built.speech, named(form), 2, instruct=False).sent(prompt, 6).whole
+        text = Writer(speech(built), named(form), 2, instruct=False).sent(prompt, 6).whole
         assert "True" not in text
         assert "False" not in text
 
@@ -84,10 +84,10 @@ def test_unknown_formats_are_refused():
 def test_every_task_is_written_in_every_format_without_its_answer(task, form):
     """The question is there, and what comes after it in the prompt changes nothing of what is sent."""
     built = tasks.build(task)
-    length = max(built.speech.worked, 8)
+    length = max(speech(built).worked, 8)
     prompt, other = built.sample(stream(0, "x"), 1, length), built.sample(stream(1, "x"), 1, length)
     t = int(prompt.scored[0].nonzero().min())
-    writer = Writer(built, built.speech, named(form), 3)
+    writer = Writer(speech(built), named(form), 3)
     cut = type(prompt)(
         torch.cat((prompt.tokens[:, : t + 1], other.tokens[:, t + 1 :]), 1), other.targets, prompt.scored
     )
@@ -99,35 +99,52 @@ def test_every_task_is_written_in_every_format_without_its_answer(task, form):
 def test_every_choice_is_heard_as_itself(task):
     """Its outputs have no error where it is right, and one where it is not."""
     built = tasks.build(task)
-    speech = built.speech
-    if not speech.choices:
-        assert torch.equal(built.heard(torch.tensor([2.5])), torch.tensor([2.5]))
+    told = speech(built)
+    if not told.choices:
+        assert torch.equal(told.outputs(torch.tensor([2.5]), built.outputs), torch.tensor([2.5]))
         return
-    assert len(set(speech.choices)) == len(speech.choices)
-    prompt = built.sample(stream(0, "x"), 64, max(speech.worked, 8))
+    assert len(set(told.choices)) == len(told.choices)
+    prompt = built.sample(stream(0, "x"), 64, max(told.worked, 8))
     t = [int(scored.nonzero().max()) for scored in prompt.scored]
-    for choice in speech.choices:
+    for choice in told.choices:
         outputs = torch.zeros(*prompt.targets.shape, built.outputs)
-        outputs[torch.arange(64), t] = built.heard(sure(speech.choices, choice))
+        outputs[torch.arange(64), t] = told.outputs(sure(told.choices, choice), built.outputs)
         errors = built.errors(outputs, prompt)
         for number, at in enumerate(t):
             one = type(prompt)(*(p[number : number + 1] for p in (prompt.tokens, prompt.targets, prompt.scored)))
-            right = built.right(one, at, str) == choice
+            right = told.right(one, at, str) == choice
             last = errors[number][~errors[number].isnan()][-1]
             assert last == (0 if right else 1)
 
 
+def test_a_task_of_ones_own_is_put_into_words_by_registering_them(own_parts):
+    Own = type("Own", (tasks.registry.part("mean-value"),), {})
+    tasks.registry.add("own-mean")(Own)
+    assert "own-mean" in spoken()  # a subclass has the words of its base
+    speech.register(Own, lambda task: Speech("Say it.", lambda prompt, t, number: Telling((), "?"), worked=3))
+    made = tasks.build("own-mean")
+    assert speech(made).says == "Say it."
+    assert speech(tasks.build("mean-value")).says != "Say it."
+    prompt = made.sample(stream(0, "x"), 1, 3)
+    assert Writer(speech(made), named("plain"), 2, instruct=False).sent(prompt, 2).completion.startswith("Input: ?")
+
+
+def test_a_task_without_words_is_refused_with_those_that_have_them():
+    with pytest.raises(BadValue, match="markov has not been put into words; these have: every, flip-flop, linear"):
+        speech(tasks.build("markov"))
+
+
 def test_the_words_of_a_task_are_whole_sentences():
     for task in spoken():
-        speech = tasks.build(task).speech
-        assert speech.says.endswith(".")
-        assert "  " not in speech.says + speech.lists
-        assert set(speech.means) <= {*tasks.build(task).metric_labels, *tasks.build(task).views(*_drawn(task))}
+        told = speech(tasks.build(task))
+        assert told.says.endswith(".")
+        assert "  " not in told.says + told.lists
+        assert set(told.means) <= {*tasks.build(task).metric_labels, *tasks.build(task).views(*_drawn(task))}
 
 
 def _drawn(task):
     built = tasks.build(task)
-    prompt = built.sample(stream(0, "x"), 2, max(built.speech.worked, 8))
+    prompt = built.sample(stream(0, "x"), 2, max(speech(built).worked, 8))
     return built.errors(torch.zeros(*prompt.targets.shape, built.outputs), prompt), prompt
 
 
@@ -157,9 +174,9 @@ READERS = {
 @pytest.mark.parametrize("task", READERS)
 def test_who_reads_the_words_as_they_are_meant_answers_right(task):
     built = tasks.build(task)
-    prompt = built.sample(stream(0, "x"), 32, max(built.speech.worked, 8))
+    prompt = built.sample(stream(0, "x"), 32, max(speech(built).worked, 8))
     for number in range(32):
         one = type(prompt)(*(p[number : number + 1] for p in (prompt.tokens, prompt.targets, prompt.scored)))
         t = int(one.scored[0].nonzero().max())
-        told = built.tell(one, t, lambda value: f"{value:.9f}")
-        assert READERS[task](told) == built.right(one, t, str)
+        told = speech(built).tell(one, t, lambda value: f"{value:.9f}")
+        assert READERS[task](told) == speech(built).right(one, t, str)

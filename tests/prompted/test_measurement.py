@@ -8,7 +8,8 @@ from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.prompted import measurement
 from icl_lab.prompted.record import Record, Reply
-from icl_lab.prompted.study import Ask, Study, spoken
+from icl_lab.prompted.speech import spoken
+from icl_lab.prompted.study import Ask, Study
 from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, measure
 
@@ -47,8 +48,8 @@ def truth(made, question):
     number = lambda value: repr(value)  # noqa: E731
     if question.listed:
         asked = one.scored[0].nonzero().flatten().tolist()
-        return f"[{', '.join(made.task.right(one, at, number) for at in asked)}]"
-    return made.task.right(one, question.token, number)
+        return f"[{', '.join(made.speech.right(one, at, number) for at in asked)}]"
+    return made.speech.right(one, question.token, number)
 
 
 @pytest.mark.parametrize(

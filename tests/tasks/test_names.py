@@ -14,6 +14,7 @@ ROOT = Path(icl_lab.__file__).parent
 # Words with a meaning of their own elsewhere: the analysis called needle, the column of a published table; what one
 # published question or one benchmark is about, by definition; and the task of a command that names none.
 ELSEWHERE = {
+    ("analyses/boundary/__init__.py", "linear"),  # asked where the command names no task
     ("analyses/deviant.py", "sigma"),
     ("analyses/needle.py", "needle"),
     ("bench/base.py", "linear"),
@@ -38,7 +39,15 @@ ELSEWHERE = {
     *(("language/report.py", name) for name in ("needle", "depth")),
     *(("language/study.py", name) for name in ("needle", "depth", "text")),
     *(("papers/tradeoff.py", name) for name in ("linear", "needle")),
+    # What a language model is told of each task: tasks themselves know no language models.
+    *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("flip_flop", "linear", "maximum", "needle")),
+    *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("quantifier", "recall")),
+    *(("prompted/speech.py", name) for name in ("sigma", "sigma_f")),  # of a published table
 }
+
+
+# What all tasks share.
+BASES = {f"icl_lab.tasks.{name}" for name in ("base", "capabilities", "wording")}
 
 
 def modules():
@@ -77,7 +86,7 @@ def found(source):
         elif isinstance(node, ast.Name | ast.arg) and "_" in (name := getattr(node, "id", getattr(node, "arg", ""))):
             hits |= {name} & axes
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("icl_lab.tasks."):
-            hits |= {node.module} - {"icl_lab.tasks.base"}
+            hits |= {node.module} - BASES
     return hits
 
 

@@ -14,6 +14,7 @@ from icl_lab.rng import stream
 from icl_lab.runs import ensembles
 from icl_lab.runs.measure import draw
 from icl_lab.runs.spec import resolve
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt
 from icl_lab.training.loop import Progress, train
 
@@ -40,8 +41,11 @@ def test_an_outside_task_is_compared(run, task, tmp_path):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["deviant", "--task", "sine"], "sine knows no deviant"),
-        (["deviant", "--task", "lookup"], "lookup knows no deviant"),
+        (
+            ["deviant", "--task", "sine"],
+            "sine has no number that can be stretched; tasks that have: every, linear, some",
+        ),
+        (["deviant", "--task", "lookup"], "lookup has no number that can be stretched"),
         (["probe", "--task", "lookup"], "lookup has no answer to a single number"),
         (["sweep", "--task", "lookup", "--draws", "paper"], "lookup has no published evaluation set"),
         (["sweep", "--task", "lookup", "--set", "test.axes.length=12"], "a third of the length, got 8 in 12 tokens"),
@@ -49,7 +53,7 @@ def test_an_outside_task_is_compared(run, task, tmp_path):
         (["sweep", "--task", "lookup", "--set", "train.shift.pairs=6"], "got 6 in 16 tokens"),
         (["sweep", "--task", "needle", "--set", "train.curriculum.start=5"], "needs prompts of 6 or more, got 5"),
         (["sweep", "--task", "linear", "--set", "test.axes.length=3"], r"must be whole numbers >= 4 .*, got 3"),
-        (["attention", "--task", "sine", "--prompt", "1,2"], "sine reads no list of numbers"),
+        (["attention", "--task", "sine", "--prompt", "1,2"], "sine has no prompt of typed numbers"),
     ],
 )
 def test_what_a_task_cannot_do_is_said_before_training(run, words, line, tmp_path):
@@ -77,7 +81,7 @@ def test_lookup_asks_at_other_tokens_in_each_prompt():
     with pytest.raises(BadValue, match="lookup asks each prompt at other tokens"):
         task.asking(24)
     assert tasks.build("sine").asking(5) == 8
-    assert task.end(prompt) == int(prompt.scored.any(0).nonzero().max()) + 1
+    assert prompt.end == int(prompt.scored.any(0).nonzero().max()) + 1
 
 
 @pytest.mark.slow
@@ -144,8 +148,8 @@ def test_lookup_is_shown_with_its_own_marks(run, tmp_path):
 @pytest.mark.parametrize("missing", ["marks", "words"])
 def test_tokens_without_words_are_not_shown(run, missing, tmp_path):
     lookup = tasks.registry.part("lookup")
-    base = tasks.base.Task
-    tasks.registry.add("mute")(type("Mute", (lookup,), {missing: getattr(base, missing)}))
+    own = {name: value for name, value in vars(lookup).items() if name != missing}
+    tasks.registry.add("mute")(type("Mute", lookup.__bases__, own))
     code, _, err = run("attention", "--task", "mute", "--attn", "softmax", "--prompt", "random:length=24", *SMALL)
     assert code == 2
     assert f"mute has no words for its {'tokens' if missing == 'marks' else 'answers'}" in err
@@ -158,7 +162,7 @@ def test_vectors_are_not_printed_as_numbers():
         task = type("Odd", (lookup,), changes)()
         prompt = Prompt(torch.zeros(1, 6, 2), torch.zeros(1, 6), torch.ones(1, 6, dtype=torch.bool))
         with pytest.raises(BadValue, match="has no words for its tokens"):
-            task.marks(prompt)
+            wording.marks(task, prompt)
 
 
 @pytest.mark.slow

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from icl_lab import published, tasks
-from icl_lab.errors import LabError
+from icl_lab.errors import BadValue, LabError
 from icl_lab.rng import stream
+from icl_lab.tasks.capabilities import Capability, HasLines, Retrieval, SingleNumbers, Stretchable
 from icl_lab.tasks.linear import TRAINING_RANGE
 
 VARIANTS = ["linear", *(f"{name}{options}" for name in ("every", "some") for options in
@@ -307,17 +308,34 @@ def test_prompts_on_a_line_follow_it_exactly():
 
 
 @pytest.mark.parametrize(
-    ("ask", "words"),
+    ("task", "capability", "words"),
     [
-        (lambda task, prompt: task.on_line(torch.zeros(1, 2), 1.0, 0.0), "every has no prompts of y = a x"),
-        (lambda task, prompt: task.spread(), "every does not say how large"),
-        (lambda task, prompt: task.clip_targets(prompt), "every has no answers that could be cut"),
-        (lambda task, prompt: task.value_places(prompt), "needle scores are for the task needle, got every"),
+        (
+            "every",
+            HasLines,
+            "every has no prompts of y = a x + b, on which boundary values are defined; tasks that have: linear.",
+        ),
+        (
+            "every",
+            Retrieval,
+            "every has no answer that stands in its context, for needle scores; tasks that have: needle.",
+        ),
+        ("needle", Stretchable, "needle has no number that can be stretched; tasks that have: every, linear, some."),
+        ("linear", SingleNumbers, "linear has no answer to a single number; tasks that have: every, some."),
     ],
 )
-def test_a_question_that_a_task_cannot_answer_is_refused(ask, words):
-    with pytest.raises(LabError, match=words):
-        ask(*draw("every"))
+def test_a_capability_that_a_task_lacks_is_refused_with_those_that_have_it(task, capability, words):
+    with pytest.raises(BadValue) as refused:
+        tasks.require(tasks.build(task), capability)
+    assert str(refused.value) == words
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_a_capability_is_returned_as_the_task_itself(name):
+    task = tasks.build(name)
+    for capability in Capability.__subclasses__():
+        if name in tasks.having(capability):
+            assert tasks.require(task, capability) is task
 
 
 @pytest.mark.parametrize(
@@ -328,7 +346,7 @@ def test_asked_are_the_scored_tokens(choice, asked):
     task, length = tasks.build(choice), 9
     prompt = task.sample(stream(0, "x"), 4, length)
     assert task.asked(length) == asked == prompt.scored[0].nonzero().flatten().tolist()
-    assert task.end(prompt) == asked[-1] + 1
+    assert prompt.end == asked[-1] + 1
 
 
 def test_labels_fall_back_to_the_name():

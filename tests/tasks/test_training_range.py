@@ -15,4 +15,3 @@ def test_training_range_follows_the_training_distribution():
     prompt = linear.sample(stream(0, "range"), 100_000, 1)
     assert (prompt.tokens[:, 1].abs() < linear.reach()["y"]).float().mean().item() == pytest.approx(0.99, abs=0.002)
     assert set(linear.reach(sigma_x=3)) == {"x"}
-    assert tasks.build("needle").reach() == {}

@@ -4,26 +4,39 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 from matplotlib.figure import Figure
 
 from icl_lab import normalizers, tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention import means, page, play, prompt, report, window
-from icl_lab.analyses.attention.live import Exported, NotExportable, export_model
-from icl_lab.analyses.attention.maps import Maps, maps
-from icl_lab.analyses.attention.means import MOST, Plan
-from icl_lab.analyses.attention.prompt import Asked
-from icl_lab.analyses.attention.seen import THIS, Frame, Reading, Seen, Shown, names
-from icl_lab.analyses.attention.window import Window
-from icl_lab.analyses.frame import Analysis, Trained, option
+from icl_lab.analyses.attention import page, prompt, report
+from icl_lab.analyses.attention.live import Exported, NotExportable, export_model, payload
+from icl_lab.analyses.attention.maps import (
+    MOST,
+    THIS,
+    Frame,
+    Maps,
+    Plan,
+    Reading,
+    Seen,
+    ShownModel,
+    attention_maps,
+    mean_marks,
+    mean_prompts,
+    names,
+    planned,
+)
+from icl_lab.analyses.attention.prompt import Asked, Window
+from icl_lab.analyses.frame import AnalysisOf, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.capabilities import TypedPrompts
 
 OFFERED = "softmax average ssmax ssa lssa+reweight:p=15"
 
@@ -40,7 +53,7 @@ class Layout:
 
 @registry.add("attention")
 @dataclass(frozen=True, kw_only=True)
-class Attention(Analysis):
+class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
     """Show what every head attends to in a prompt, as a page.
 
     The page (attention.html) needs nothing beside it: all maps of one model, or of two side by side with their
@@ -67,65 +80,69 @@ class Attention(Analysis):
 
     @property
     def tag(self) -> str:
-        """The rules and the prompt."""
         return f"{self.layout.rules}-{self.layout.asked.slug}" if self.layout else ""
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on a model without attention and on numbers that make no sense."""
         if not spec.model.attention:
             raise BadValue(f"{spec.attn} is a model without attention: it has no maps.")
 
-    def prepared(self, runs: Sequence[Run]) -> "Attention":
-        """Reads the prompt and lays out the page; raises ``BadValue`` on what cannot be read, named or shown."""
+    def prepared(self, runs: Sequence[Run]) -> Self:
         self._offered()
         made = dataclasses.replace(self)
         object.__setattr__(made, "layout", self._laid(runs))
         return made
 
-    def measure(self, trained: Trained) -> Reading:
+    def measure(self, trained: TrainedModel) -> Reading:
         """Lets the model read the prompt, and the prompts of the means."""
         layout = self._laid([trained.run])
 
         def watch(prompt: Prompt) -> Maps:
             rows = layout.window.rows(prompt.tokens.shape[1])
-            return maps(trained.model, prompt, layout.window.layers, layout.window.heads, rows, trained.lab.device)
+            return attention_maps(
+                trained.model, prompt, layout.window.layers, layout.window.heads, rows, trained.lab.device
+            )
 
         seen = watch(layout.asked.prompt)
         found = []
         steps = len(layout.plans) + len(self._offered()) + 2
         for number, plan in enumerate(layout.plans, 1):
             trained.tick(number, steps)
-            drawn = means.prompts(trained.task, plan, self.means)
-            found.append((means.roles(trained.task, drawn), watch(drawn)))
+            drawn = mean_prompts(trained.task, plan, self.means)
+            found.append((mean_marks(trained.task, drawn), watch(drawn)))
         learned: dict[tuple[str, int], list[float]] = {}
         for key, value in trained.model.learned().items():  # "s 0.1": by name, layer and head
             name, place = key.split(" ")
             learned.setdefault((name, int(place.partition(".")[0])), []).append(value)
-        answers = trained.task.answered(seen.outputs, layout.asked.prompt)
+        answers = wording.answered(trained.task, seen.outputs, layout.asked.prompt)
         live = self._exported(trained, lambda done: trained.tick(len(layout.plans) + 1 + done, steps))
         return Reading(seen, answers, found, learned, live)
 
-    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Seen:
+    def collect(self, answers: Sequence[tuple[TrainedModel, Reading]]) -> Seen:
         """Puts the maps of all models into frames: the prompt, then the means."""
         runs, readings = [trained.run for trained, _ in answers], [reading for _, reading in answers]
         layout, first = self._laid(runs), runs[0].spec
         frames = [
-            Frame(THIS, 0.0, tasks.build(first.task).marks(layout.asked.prompt), [reading.maps for reading in readings])
+            Frame(
+                THIS,
+                0.0,
+                wording.marks(tasks.build(first.task), layout.asked.prompt),
+                [reading.maps for reading in readings],
+            )
         ]
         for number, plan in enumerate(layout.plans):
             each = [reading.means[number] for reading in readings]
             frames.append(Frame(plan.axis, plan.value, each[0][0], [found for _, found in each]))
         shown = [
-            Shown(name, run.name, run.seed, card(run), reading.learned, reading.answers)
+            ShownModel(name, run.name, run.seed, card(run), reading.learned, reading.answers)
             for name, run, reading in zip(names(runs), runs, readings, strict=True)
         ]
         notes = [f"Trained on prompts of up to {first.train.longest} examples; this one has {layout.asked.length}."]
         if self.means and not layout.plans:
             notes.append("Means over prompts are left out: with them the page would hold too many cells.")
         task, command = tasks.build(first.task), answers[0][0].lab.command
-        computes, why = play.lay(task, layout.asked, readings, layout.window, self.live)
+        computes, why = payload.lay(task, layout.asked, readings, layout.window, self.live)
         notes += [why] if why else []
-        notes += play.left_out(readings)
+        notes += payload.left_out(readings)
         return Seen(
             layout.asked,
             layout.window,
@@ -136,7 +153,7 @@ class Attention(Analysis):
             command,
             first.task,
             {frame.axis: task.axis_label(frame.axis).words for frame in frames if frame.axis != THIS},
-            task.reach(**first.train.shift),
+            task.reach(**first.train.shift) if isinstance(task, TypedPrompts) else {},
             computes,
         )
 
@@ -153,20 +170,22 @@ class Attention(Analysis):
         return report.finding(found)
 
     def files(self, found: Seen) -> dict[str, str | bytes]:
-        """The page, and the answers and weights as CSV."""
         return {"attention.html": page.page(found, environment.origin()).html} | report.files(found)
 
     def read(self, folder: Path) -> None:
         """Maps are not read back: no claim is about them."""
 
+    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> None:
+        """Maps are not made again."""
+
     def _offered(self) -> list[str]:
         names = normalizers.names() if self.offer == "all" else self.offer.split()
         return list(dict.fromkeys(normalizers.canonical(name) for name in names)) if self.live else []
 
-    def _exported(self, trained: Trained, tick: Callable[[int], object]) -> Exported | str:
+    def _exported(self, trained: TrainedModel, tick: Callable[[int], object]) -> Exported | str:
         size = trained.model.parameter_count()
         if not self.live or size > self.live:
-            return play.too_large(size, self.live) if self.live else ""
+            return payload.too_large(size, self.live) if self.live else ""
         try:
             return export_model(trained.model, self._offered(), tick)
         except NotExportable as why:
@@ -176,8 +195,8 @@ class Attention(Analysis):
         if self.layout is not None:
             return self.layout
         asked = prompt.read(self.prompt, runs[0].spec, self.function)
-        shown = window.choose(runs, asked, self.layers, self.heads, self.last)
-        plans = means.planned(runs, asked, shown) if self.means else []
+        shown = prompt.choose(runs, asked, self.layers, self.heads, self.last)
+        plans = planned(runs, asked, shown) if self.means else []
         rules = "-".join(filename(run.name) + f"-seed-{run.seed}" * (run.seed > 0) for run in runs)
         return Layout(asked, shown, plans, rules)
 

@@ -3,7 +3,6 @@
 import base64
 import html as markup
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -11,9 +10,8 @@ from torch import Tensor
 
 from icl_lab import __version__
 from icl_lab.analyses.attention import live
-from icl_lab.analyses.attention.maps import Maps
+from icl_lab.analyses.attention.maps import THIS, Frame, Maps, Seen
 from icl_lab.analyses.attention.report import answers_table, finding
-from icl_lab.analyses.attention.seen import THIS, Frame, Seen
 from icl_lab.comparison.page import render
 from icl_lab.figures.attention import ramps
 from icl_lab.figures.base import short
@@ -62,7 +60,7 @@ def page(found: Seen, origin: str) -> AttentionPage:
     )
 
 
-def data(found: Seen) -> dict[str, Any]:
+def data(found: Seen) -> dict[str, object]:
     """Returns what the script of the page reads.
 
     Weights and scores of the prompt itself are the model's single-precision numbers, so that what is shown is what was
@@ -82,7 +80,7 @@ def data(found: Seen) -> dict[str, Any]:
     }
 
 
-def _frame(frame: Frame) -> dict[str, Any]:
+def _frame(frame: Frame) -> dict[str, object]:
     tokens = [
         {"role": mark.role, "index": mark.index, "text": mark.text, "value": mark.value, "quiet": mark.quiet}
         | {"label": mark.label}
@@ -97,7 +95,7 @@ def _frame(frame: Frame) -> dict[str, Any]:
     }
 
 
-def _packed(maps: Maps, whole: bool) -> dict[str, Any]:
+def _packed(maps: Maps, whole: bool) -> dict[str, object]:
     rows, t = maps.weights.shape[2:]
     visible = np.tri(rows, t, t - rows, dtype=bool)
 
@@ -113,11 +111,11 @@ def _packed(maps: Maps, whole: bool) -> dict[str, Any]:
     }
 
 
-def _numbers(values: np.ndarray) -> dict[str, Any]:
+def _numbers(values: np.ndarray) -> dict[str, object]:
     return {"type": "f4", "bytes": base64.b64encode(values.tobytes()).decode()}
 
 
-def _levels(values: np.ndarray, kind: str) -> dict[str, Any]:
+def _levels(values: np.ndarray, kind: str) -> dict[str, object]:
     """Rounds values to the levels of an unsigned integer between the least (or 0) and the greatest."""
     known = np.nan_to_num(values.astype(float))
     low, high = min(0.0, float(known.min())), max(0.0, float(known.max()))
@@ -154,8 +152,7 @@ def _static(found: Seen) -> tuple[list[str], list[list[str]]]:
     return head, rows[: max(1, STATIC // len(head))]
 
 
-def _card(found: Seen, number: int) -> dict[str, Any]:
-    """Footer of the page on a run."""
+def _card(found: Seen, number: int) -> dict[str, object]:
     shown = found.runs[number]
     return {
         "name": shown.name,

@@ -1,7 +1,8 @@
-"""A prompt as one types it: a list of numbers, or ``random`` with shifts."""
+"""One prompt, typed or drawn, and the layers, heads and queries of it that a page shows."""
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -13,8 +14,11 @@ from icl_lab.model import positions
 from icl_lab.registry import Choice
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task, plain
+from icl_lab.tasks.capabilities import TypedPrompts
 
 READABLE = 20  # examples of a drawn prompt whose tokens a page has room to name
 BYTES = 4 * 2**30  # what a forward pass with all its maps may take
@@ -60,8 +64,8 @@ def read(text: str, spec: RunSpec, function: str = "") -> Asked:
     else:
         asked = _typed(text, spec, task, function)
     _finite(asked.prompt)
-    task.marks(asked.prompt)
-    task.answered(torch.zeros(*asked.prompt.tokens.shape[:2], task.outputs), asked.prompt)
+    wording.marks(task, asked.prompt)
+    wording.answered(task, torch.zeros(*asked.prompt.tokens.shape[:2], task.outputs), asked.prompt)
     return asked
 
 
@@ -82,22 +86,23 @@ def fits(spec: RunSpec, task: Task, length: int) -> None:
 
 def _typed(text: str, spec: RunSpec, task: Task, function: str) -> Asked:
     numbers = _numbers(text, "a prompt is a list of numbers such as 1,-2,3,70, or random:sigma=10")
-    fits(spec, task, len(numbers))
+    able = tasks.require(task, TypedPrompts)
+    fits(spec, able, len(numbers))
     parameters, how = {}, "typed"
-    if task.parameters:
-        names = ", ".join(task.parameters)
+    if able.parameters:
+        names = ", ".join(able.parameters)
         if function:
-            values = _numbers(function, f"a function of {spec.task} is {len(task.parameters)} numbers ({names})")
+            values = _numbers(function, f"a function of {spec.task} is {len(able.parameters)} numbers ({names})")
         else:
-            values = torch.randn(len(task.parameters), generator=stream(TEST_SEED, "function")).tolist()
-        if len(values) != len(task.parameters):
-            raise BadValue(f"a function of {spec.task} is {len(task.parameters)} numbers ({names}), got '{function}'.")
-        parameters = dict(zip(task.parameters, values, strict=True))
+            values = torch.randn(len(able.parameters), generator=stream(TEST_SEED, "function")).tolist()
+        if len(values) != len(able.parameters):
+            raise BadValue(f"a function of {spec.task} is {len(able.parameters)} numbers ({names}), got '{function}'.")
+        parameters = dict(zip(able.parameters, values, strict=True))
         spoken = ", ".join(f"{name} = {plain(value)}" for name, value in parameters.items())
         how = f"inputs typed; {spoken} ({'typed' if function else 'drawn by address, seed 0'})"
     elif function:
         raise BadValue(f"{spec.task} has no function to choose, got '{function}'.")
-    prompt = task.prompt_of(numbers, **parameters)
+    prompt = able.prompt_of(numbers, **parameters)
     return Asked(text, prompt, len(numbers), how, {})
 
 
@@ -113,13 +118,12 @@ def _drawn(text: str, spec: RunSpec, task: Task) -> Asked:
     rng = stream(seed, "attention", length)
     prompt = task.sample(rng, 1, length, **shift)
     # Labels after the last question are no part of what is asked.
-    prompt = prompt.first(task.end(prompt))
+    prompt = prompt.first(prompt.end)
     told = ", ".join(f"{axis} {plain(value)}" for axis, value in (task.training | shift).items())
     return Asked(text, prompt, length, f"drawn by address, seed {seed}: {told}, length {length}", shift)
 
 
 def _finite(prompt: Prompt) -> None:
-    """Raises ``BadValue`` on numbers and labels whose squares a model or a score could not hold."""
     size = max(float(part.double().abs().max()) for part in (prompt.tokens, prompt.targets))
     if not size <= LARGEST:
         raise BadValue(
@@ -150,3 +154,56 @@ def _whole(name: str, value: float, least: int = 1) -> int:
     if value != int(value) or value < least:
         raise BadValue(f"{name} is a whole number from {least} on, got {value:g}.")
     return int(value)
+
+
+CELLS = 4_000_000  # of all maps of a page: more make it slow to open and to draw
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which layers and heads are shown, and how many queries, counted from the end (none: all)."""
+
+    layers: list[int]
+    heads: list[int]
+    last: int | None = None
+
+    def rows(self, t: int) -> int:
+        """Returns how many queries are shown of ``t`` tokens."""
+        return min(self.last or t, t)
+
+    def cells(self, t: int) -> int:
+        """Returns the cells of all maps of a prompt of ``t`` tokens, hidden ones included."""
+        return len(self.layers) * len(self.heads) * self.rows(t) * t
+
+
+def choose(runs: Sequence[Run], asked: Asked, layers: str = "", heads: str = "", last: int | None = None) -> Window:
+    """Returns what will be shown of these runs, ``layers`` and ``heads`` as text such as ``0,2`` (empty: all).
+
+    Raises ``BadValue`` on runs of different tasks or shapes, on a layer or head that is not there, on a prompt too long
+    for a run, and on more cells than a page holds.
+    """
+    first = runs[0].spec
+    for run in runs:
+        if run.spec.task != first.task:
+            raise BadValue(f"two runs side by side read one prompt, got the tasks {first.task} and {run.spec.task}.")
+        if (run.spec.model.layers, run.spec.model.heads) != (first.model.layers, first.model.heads):
+            shapes = " and ".join(f"{each.spec.model.layers} x {each.spec.model.heads}" for each in runs)
+            raise BadValue(f"two runs side by side need the same layers x heads, got {shapes}.")
+        fits(run.spec, tasks.build(run.spec.task), asked.length)
+    t = asked.prompt.tokens.shape[1]
+    made = Window(chosen("layer", layers, first.model.layers), chosen("head", heads, first.model.heads), last)
+    if (cells := len(runs) * made.cells(t)) > CELLS:
+        raise BadValue(
+            f"{cells:,} cells are more than the {CELLS:,} that a page holds; show fewer: --layers 0 or --heads 0,1 "
+            f"(now {len(made.layers)} x {len(made.heads)}), or --last 32 for the last queries (now {made.rows(t)})."
+        )
+    return made
+
+
+def chosen(what: str, text: str, count: int) -> list[int]:
+    """Reads ``0,2`` as numbers of layers or heads; all of them from an empty text."""
+    words = [word.strip() for word in text.split(",")] if text.strip() else [str(number) for number in range(count)]
+    for word in words:
+        if not (word.isdecimal() and int(word) < count):
+            raise BadValue(f"there is no {what} '{word}': {what}s are counted from 0 to {count - 1}.")
+    return sorted({int(word) for word in words})

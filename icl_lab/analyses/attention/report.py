@@ -7,7 +7,7 @@ import io
 from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
-from icl_lab.analyses.attention.seen import Seen
+from icl_lab.analyses.attention.maps import Seen
 from icl_lab.figures import attention as pictures
 from icl_lab.figures.base import short
 from icl_lab.tasks.base import plain

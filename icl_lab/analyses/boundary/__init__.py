@@ -7,24 +7,42 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.boundary import answers, bounds, clip_sweep, detector, figures, report, words
+from icl_lab.analyses.boundary import answers, bounds, clip_sweep, detector, figures, report
 from icl_lab.analyses.boundary.bounds import Bounds
-from icl_lab.analyses.boundary.extrapolation import EXAMPLES, extrapolate, largest, truths
-from icl_lab.analyses.boundary.lines import Line, lines, spread
-from icl_lab.analyses.boundary.rows import curve, detected
-from icl_lab.analyses.frame import SHIFTS, Analysis, Found, Row, Stored, Trained, option
+from icl_lab.analyses.boundary.curves import (
+    EXAMPLES,
+    Line,
+    curve,
+    detected,
+    extrapolate,
+    largest,
+    lines,
+    spread,
+    truths,
+)
+from icl_lab.analyses.frame import (
+    SHIFTS,
+    Cells,
+    Findings,
+    GridAnalysis,
+    Row,
+    Rows,
+    StoredGrids,
+    TrainedModel,
+    option,
+)
 from icl_lab.comparison.statistics import Scale
 from icl_lab.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
+from icl_lab.tasks.capabilities import HasLines
 
 REACH = 40.0  # the usual range of true values, for training y of root mean square 1.41
 LEAST = 6  # a range must be at least so many root mean squares
@@ -34,7 +52,7 @@ LARGEST = 1e15  # of the numbers of a prompt: norms and errors square them in si
 
 @registry.add("boundary")
 @dataclass(frozen=True, kw_only=True)
-class Boundary(Analysis):
+class Boundary(GridAnalysis[Bounds]):
     """Detect the values that answers do not exceed, and what they depend on.
 
     A model reads examples of f(x) = a x + b and is asked at x = (t - b) / a, for true values t ever farther out. On
@@ -51,6 +69,7 @@ class Boundary(Analysis):
         answers.GRID: ("spread",),  # the bound of the model's answers, the largest of them, and errors
     }
     title: ClassVar[str] = "answers far from the examples"
+    usual_task: ClassVar[str] = "linear"
     reads_grids: ClassVar[bool] = True
 
     slopes: tuple[float, ...] = option((1.0, 3.0, 9.0, 10.0), "Slopes a of f(x) = a x + b.")
@@ -65,8 +84,7 @@ class Boundary(Analysis):
         return lines(self.slopes, self.intercepts, self.scales)
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on a task without lines and on curves that are short, thin or beyond what floats hold."""
-        tasks.build(spec.task).on_line(torch.zeros(1, 2), 1.0, 0.0)
+        tasks.require(tasks.build(spec.task), HasLines)
         require(self.contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", self.contexts)
         least = LEAST * spread(spec)
         if self.reach is not None:
@@ -79,21 +97,20 @@ class Boundary(Analysis):
             )
 
     def prepared(self, runs: Sequence[Run]) -> "Boundary":
-        """Fills in the reach: 40, or as much more as the training y of a run are wider than usual."""
         if self.reach is not None:
             return self
         return dataclasses.replace(self, reach=max(usual_reach(run.spec) for run in runs))
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Asks the model and, once, the references along every line, in contexts that all share."""
         reach = self.reach or usual_reach(trained.spec)
         truth, examples = truths(reach), min(EXAMPLES, trained.spec.train.longest - 1)
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.grids}
-        subjects = trained.subjects()
+        found: dict[str, list[Row]] = {name: [] for name in self.grids}
+        subjects, task = trained.subjects(), tasks.require(trained.task, HasLines)
         for number, (name, subject) in enumerate(subjects.items()):
             for place, line in enumerate(self.lines):
                 trained.tick(number * len(self.lines) + place, len(subjects) * len(self.lines))
-                curves = extrapolate(subject, trained.task, line, truth, self.contexts, examples)
+                curves = extrapolate(subject, task, line, truth, self.contexts, examples)
                 where = {"attn": name, **{axis: getattr(line, axis) for axis in bounds.AXES}, "count": self.contexts}
                 if name == trained.label:
                     found["curves"] += curve(where, truth, curves)
@@ -101,12 +118,12 @@ class Boundary(Analysis):
         tested = clip_sweep.measured(trained.run) if trained.run.finished else []
         return {**found, "measured": tested, answers.GRID: answers.measured(trained)}
 
-    def completed(self, found: Found, specs: Mapping[str, RunSpec]) -> Bounds:
+    def completed(self, found: Findings, specs: Mapping[str, RunSpec]) -> Bounds:
         """Adds the clip sweep of each run, beside what its own B, and its clip B, predict.
 
         A run that was asked before its test was kept with the answers has none: its grid may be another training's now.
         """
-        plain, sweeps = Bounds(found.spec, found.grids), []
+        plain, sweeps = Bounds(found.grids, found.spec), []
         if "measured" not in plain.grids:
             return plain
         for rule in plain.rules:
@@ -117,7 +134,7 @@ class Boundary(Analysis):
                     sweeps.append((sweep, *pair))
         return dataclasses.replace(plain, sweeps=sweeps)
 
-    def whole(self, found: Stored) -> bool:
+    def whole(self, found: StoredGrids) -> bool:
         """Not where a folder is from before curves and tests were kept; bounds on answers came later."""
         return set(found.grids) | {answers.GRID} == set(self.grids)
 
@@ -131,13 +148,13 @@ class Boundary(Analysis):
 
     def finding(self, found: Bounds) -> str:
         """The bound of each rule, and whether it grows with the slope."""
-        return words.finding(found)
+        return report.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:
         """Ratios of the bound C, differences of everything else."""
         return "log-ratio" if metric == answers.BOUND else super().scale_of(task, metric)
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean over both sides and the slopes asked for, in contexts as in training; usually of ``clip``.
 
         That is the B for which min(t, B) is nearest to the curve: it exists for curves of every class.
@@ -151,10 +168,8 @@ class Boundary(Analysis):
             return math.log(number) if metric == answers.BOUND else number
         if "slope" not in cells:
             raise KeyError("a claim about boundary values names the slopes that it is about")
-        # References were asked once: they are the same beside every model.
-        who = {} if of.startswith("reference:") else {"seed": seed}
-        asked = {"metric": metric or "clip", "slope": list(cells["slope"]), "scale": 1.0}
-        return float(found["boundary"].where(attn=of, **asked, **who).frame["value"].mean())
+        own = found.own("boundary", of, seed).where(metric=metric or "clip", slope=cells["slope"], scale=1.0)
+        return float(own.frame["value"].mean())
 
 
 def usual_reach(spec: RunSpec) -> float:

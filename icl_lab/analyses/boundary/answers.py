@@ -1,18 +1,19 @@
 """The bound C that the final norm and the read-out set, beside the largest answers B and the errors that C leaves."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
 from icl_lab import markdown as md
-from icl_lab.analyses.frame import Found, Trained
+from icl_lab import tasks
+from icl_lab.analyses.frame import Findings, Row, TrainedModel
 from icl_lab.grid import Grid
 from icl_lab.model.bound import exact_within_bound
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.capabilities import Rescalable
 
 GRID = "answers"
 BOUND, REACHED = "answer-bound", "reached"  # metrics of claims
@@ -23,7 +24,7 @@ SHOWN = 10.0  # the spread whose shares the table names
 
 
 @torch.no_grad()
-def measured(trained: Trained) -> list[dict[str, Any]]:
+def measured(trained: TrainedModel) -> list[Row]:
     """Rows of the grid: the bound, the largest distance of an answer from its centre, and errors at each spread.
 
     Metrics: ``bound`` C, ``largest`` max |answer - c| so far, ``error`` of the model, ``floor`` of the exact answers
@@ -34,7 +35,7 @@ def measured(trained: Trained) -> list[dict[str, Any]]:
     centre, bound = (float(value[0]) for value in model.answer_bound())
     if model.rescaling is not None or not task.numeric or bound == float("inf"):
         return []
-    rows, largest = list[dict[str, Any]](), 0.0
+    rows, largest = list[Row](), 0.0
     for spread in SPREADS:
         shift = {task.summary.axis: spread * task.training[task.summary.axis]}
         prompt = task.sample(stream(TEST_SEED, "bound"), PROMPTS, EXAMPLES, **shift)
@@ -44,7 +45,7 @@ def measured(trained: Trained) -> list[dict[str, Any]]:
         nearest = exact_within_bound(model, task)
         if nearest is not None:
             numbers["floor"] = _error(task, nearest(prompt), prompt)
-        if "labels" in task.rescales:
+        if isinstance(task, Rescalable) and "labels" in task.rescales:
             model.rescaling = task.rescaling("labels")
             numbers["rescaled"] = _error(task, _answers(model, task, prompt), prompt)
             model.rescaling = None
@@ -63,7 +64,7 @@ def _error(task: Task, outputs: torch.Tensor, prompt: Prompt) -> float:
     return float(task.views(task.errors(outputs, prompt), prompt)[task.headline].mean())
 
 
-def of(found: Found, label: str, seed: int) -> dict[str, dict[float, float]]:
+def of(found: Findings, label: str, seed: int) -> dict[str, dict[float, float]]:
     """Metric -> spread -> value, of one model; empty where its answers have no bound or nothing is kept of them."""
     grid = found.grids.get(GRID)
     if grid is None:
@@ -75,7 +76,7 @@ def of(found: Found, label: str, seed: int) -> dict[str, dict[float, float]]:
     return known
 
 
-def table(found: Found, seeds: Mapping[str, Sequence[int]]) -> list[str]:
+def table(found: Findings, seeds: Mapping[str, Sequence[int]]) -> list[str]:
     """C and B of each model, and how much of its error far from training lies above C."""
     rows = []
     for label, each in seeds.items():
@@ -105,14 +106,12 @@ def table(found: Found, seeds: Mapping[str, Sequence[int]]) -> list[str]:
     ]
 
 
-def found_axis(found: Found) -> str:
+def found_axis(found: Findings) -> str:
     """Name of the axis along which functions are spread."""
-    from icl_lab import tasks
-
     return tasks.build(found.spec.task).summary.axis
 
 
-def sentence(found: Found, seeds: Mapping[str, Sequence[int]]) -> str:
+def sentence(found: Findings, seeds: Mapping[str, Sequence[int]]) -> str:
     """C beside B in words; empty where nothing is kept."""
     told = []
     for label, each in seeds.items():
@@ -129,7 +128,7 @@ def _span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def curves(found: Found, seeds: Mapping[str, Sequence[int]]) -> dict[str, list[dict[str, dict[float, float]]]]:
+def curves(found: Findings, seeds: Mapping[str, Sequence[int]]) -> dict[str, list[dict[str, dict[float, float]]]]:
     """The numbers of each model that has a bound, by label, one a seed: what the picture draws."""
     made = {label: [numbers for seed in each if (numbers := of(found, label, seed))] for label, each in seeds.items()}
     return {label: numbers for label, numbers in made.items() if numbers}

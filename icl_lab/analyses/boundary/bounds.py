@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
 
 from icl_lab.analyses.boundary import detector
 from icl_lab.analyses.boundary.clip_sweep import Sweep
-from icl_lab.analyses.boundary.lines import Line
-from icl_lab.analyses.frame import Found
+from icl_lab.analyses.boundary.curves import Line
+from icl_lab.analyses.frame import Findings
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.grid import Grid
 
@@ -21,7 +20,7 @@ AXES = ("slope", "intercept", "scale")
 
 
 @dataclass(frozen=True)
-class Bounds(Found):
+class Bounds(Findings):
     """The grids ``boundary`` (axes: slope, intercept, scale, side) and ``curves`` (target in the place of the side).
 
     ``measured`` holds cells of the runs' own tests, ``sweeps`` the clip sweep through them of each run, with the B and
@@ -62,16 +61,12 @@ class Bounds(Found):
         """The training seeds of each rule."""
         return {rule: self.seeds_of(rule) for rule in self.rules}
 
-    def seeds_of(self, rule: str) -> list[int]:
-        """Returns the training seeds of a rule."""
-        return [int(seed) for seed in self.first.where(attn=rule).values("seed")]
-
     def values(self, rule: str, line: Line, side: int, metric: str) -> list[float]:
         """Returns a metric of one side of a curve, one number a seed."""
         return self._table.get((rule, line.slope, line.intercept, line.scale, float(side), metric), [])
 
     @cached_property
-    def _table(self) -> dict[tuple[Any, ...], list[float]]:
+    def _table(self) -> dict[tuple[object, ...], list[float]]:
         parts = self.first.frame.groupby(["attn", *AXES, "side", "metric"], sort=False)["value"]
         return {tuple(where): [float(value) for value in part] for where, part in parts}
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from icl_lab import markdown as md
 from icl_lab import tasks
+from icl_lab.analyses.findings import Row
 from icl_lab.comparison.clip import ClipFit, clip_errors, clip_fit, scored_targets
 from icl_lab.comparison.study import Labels
 from icl_lab.figures.base import short
@@ -42,7 +42,7 @@ class Sweep:
         return math.sqrt(sum(each**2 for each in logs) / len(logs)) if logs else math.nan
 
 
-def measured(run: Run) -> list[dict[str, Any]]:
+def measured(run: Run) -> list[Row]:
     """Returns the cells of a run's stored grid that its sweep goes through, as rows; none where no cell is far."""
     spec, grid, task = run.spec, run.grid(), tasks.build(run.spec.task)
     if task.clip is None:
@@ -79,7 +79,6 @@ def sweep_of(rule: str, seed: int, spec: RunSpec, found: Grid, bounds: Sequence[
 
 
 def _line(spec: RunSpec, grid: Grid, axis: str) -> list[Labels]:
-    """The cells along the axis of a run's grid, everything else as in training."""
     fixed = {name: value for name, value in summary.training_cell(tasks.build(spec.task), spec).items() if name != axis}
     try:
         there = grid.where(attn=model_name(grid), **fixed)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from icl_lab import tasks
 from icl_lab.analyses.boundary import answers
 from icl_lab.analyses.boundary.bounds import SIDES, Bounds
-from icl_lab.analyses.boundary.lines import Line
+from icl_lab.analyses.boundary.curves import Line
 from icl_lab.figures import bounds as pictures
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import RunSpec

@@ -9,13 +9,12 @@ from matplotlib.figure import Figure
 from torch import equal
 
 from icl_lab import tasks
-from icl_lab.analyses import prompts, registry
-from icl_lab.analyses.frame import Analysis, Found, Row, Trained, option
-from icl_lab.analyses.saturation import numbers, pictures, report
+from icl_lab.analyses import per_prompt, registry
+from icl_lab.analyses.factors import FACTORS, check_growth, with_undisturbed
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.saturation import figures, numbers, report
 from icl_lab.analyses.saturation.attention import disturb
-from icl_lab.analyses.saturation.patching import patch
-from icl_lab.analyses.saturation.stream import healing
-from icl_lab.analyses.stretch import FACTORS, check_growth, with_undisturbed
+from icl_lab.analyses.saturation.patching import healing, patch
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, Scale
 from icl_lab.errors import BadValue
@@ -25,6 +24,7 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Task
+from icl_lab.tasks.capabilities import Stretchable
 from icl_lab.training.curriculum import LONGEST
 
 QUERY = -1  # the position of the number that is asked last
@@ -63,21 +63,16 @@ class Saturation(Analysis):
 
     @property
     def tag(self) -> str:
-        """The place of the number, where it is not the first, and the length, where it is not that of training."""
         place = "query" if self.position == QUERY else str(self.position)
         parts = [f"at-{place}"] * (self.position != 0) + [f"length-{self.length}"] * (self.length is not None)
         return "-".join(parts)
 
     def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        """The prompts at the length that is asked for."""
         return [(self.prompts, self._length(training_cell(tasks.build(spec.task), spec)))]
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where nothing can be stretched, nothing attends, or there is no such number."""
         check_growth(self.factors)
-        task = tasks.build(spec.task)
-        if not task.deviants:
-            raise BadValue(f"{spec.task} has no number to be stretched; take linear, every or some.")
+        task = tasks.require(tasks.build(spec.task), Stretchable)
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to saturate.")
         length = self._length(training_cell(task, spec))
@@ -89,14 +84,14 @@ class Saturation(Analysis):
             )
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Returns the analysis with its factors in order, and 1 among them."""
         return replace(self, factors=with_undisturbed(self.factors))
 
-    def measure(self, trained: Trained) -> Mapping[str, Sequence[Row]]:
+    def measure(self, trained: TrainedModel) -> Rows:
         """Lets the number grow, then patches what the undisturbed prompt held in at each factor but 1."""
         length = self._length(trained.cell)
         at = length - 1 if self.position == QUERY else self.position
-        suite, undisturbed = trained.task.balanced, trained.prompts(self.prompts, trained.cell | {"length": length})
+        suite = tasks.require(trained.task.balanced, Stretchable)
+        undisturbed = trained.prompts(self.prompts, trained.cell | {"length": length})
         steps, device, token = 2 * len(self.factors), trained.lab.device, suite.asking(length)
         heads, metrics = disturb(
             trained.model,
@@ -110,27 +105,27 @@ class Saturation(Analysis):
         errors, patches, stream, single = list[Row](), list[Row](), list[Row](), list[Row]()
         for factor, found in metrics.items():
             errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in found.items()]
-            single += prompts.rows(trained.run.seed, {"factor": factor}, found)
+            single += per_prompt.rows(trained.run.seed, {"factor": factor}, found)
         for done, factor in enumerate(self.factors):
             if factor != 1:
                 rows, left = patch(trained.model, suite, undisturbed, at, factor, device)
                 patches += rows
-                single += prompts.rows(trained.run.seed, {"factor": factor}, {numbers.PATCHED: left})
+                single += per_prompt.rows(trained.run.seed, {"factor": factor}, {numbers.PATCHED: left})
                 truth = suite.deviate(undisturbed, [at], factor).targets[:, token]
                 if equal(truth, undisturbed.targets[:, token]):
                     stream += healing(trained.model, suite, undisturbed, at, factor, device)
             trained.tick(len(self.factors) + done + 1, steps)
         return {"heads": heads, "errors": errors, "patches": patches, "stream": stream, "prompts": single}
 
-    def table(self, found: Found) -> list[str]:
+    def table(self, found: Findings) -> list[str]:
         """Errors, what heads do, the share that patching recovers, and how many heads saturate."""
         return report.table(found)
 
-    def figures(self, found: Found, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Curves over the factor, a map of every head, and what patches of the residual stream heal."""
-        return pictures.figures(found, title)
+        return figures.figures(found, title)
 
-    def finding(self, found: Found) -> str:
+    def finding(self, found: Findings) -> str:
         """Number of heads that saturate, and the share of the error that patching recovers at the greatest factor."""
         return report.finding(found)
 
@@ -138,7 +133,7 @@ class Saturation(Analysis):
         """Squared errors span decades and are compared as ratios; rates, weights, shares and norms as differences."""
         return "log-ratio" if task.log_scale and metric in numbers.SQUARED else "difference"
 
-    def value(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean over the cells (they name the factors), and over heads where heads do it.
 
         Metrics are those of heads (``largest``, ``deviant``, ...; ``deviant-last``, the mean of the last layer,
@@ -151,13 +146,11 @@ class Saturation(Analysis):
         """
         return numbers.quantity(found, of, cells, metric, seed)
 
-    def cells_of(self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The cells that the metrics of ``value`` are means of."""
         return numbers.cells_of(found, of, cells, metric or "recovered", seed)
 
-    def on_resamples(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> Array | None:
+    def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Values on resamples, of errors and other metrics of answers, and of what patching all heads recovers."""
         if of == numbers.NOTHING:
             return np.zeros(1 + RESAMPLES)
@@ -165,9 +158,7 @@ class Saturation(Analysis):
             return numbers.recovered_on_resamples(found, self.cells_of(found, of, cells, metric, seed))
         return super().on_resamples(found, of, cells, metric, seed)
 
-    def prompts_error(
-        self, found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> float:
+    def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """Standard error over prompts, of all metrics but the shares that a patch recovers or heals, and the norms."""
         return 0.0 if of == numbers.NOTHING else super().prompts_error(found, of, cells, metric, seed)
 

@@ -1,18 +1,18 @@
 """Attention of every head, and errors, while one number of the prompt grows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from icl_lab.analyses.observe import attention_rows, entropy, head_rows, shares
+from icl_lab.analyses.attention_rows import attention_rows, entropy, head_rows, shares
+from icl_lab.analyses.findings import Row
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.runs.measure import Subject, errors_of, judged, predict
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.capabilities import Stretchable
 
-Row = dict[str, Any]
 METRICS = ("largest", "effective", "distance", "deviant", "theory")
 AGAINST = "deviant-against"  # of heads: the weight on the deviant in the prompts whose truth it speaks against
 BEFORE, AFTER = 0.5, 0.9  # a head saturates where its largest weight climbs from below the one to above the other
@@ -21,7 +21,7 @@ BEFORE, AFTER = 0.5, 0.9  # a head saturates where its largest weight climbs fro
 @torch.no_grad()
 def disturb(
     model: GPT2,
-    task: Task,
+    task: Stretchable,
     undisturbed: Prompt,
     at: int,
     factors: Sequence[float],
@@ -33,10 +33,10 @@ def disturb(
     Metrics of a head, at the token that is asked last: its ``largest`` weight; ``effective`` keys exp(entropy); the
     total variation ``distance`` to its weights p0 in the undisturbed prompt, sum |p - p0| / 2; the weight on the
     ``deviant`` example (number and answer), and ``deviant-against``, the same over the prompts in which the number says
-    the opposite of the truth (``Task.misleads``), if it can; and by ``theory`` the weight that the rule gives to one
-    key whose score stands as far above n - 1 equal scores as the deviant's stands above the mean of the others. Errors
-    are those of ``Task.disturbed``, and ``last``, of the last answer, (b) or (b g); beside them what ``Task.agreement``
-    tells.
+    the opposite of the truth (``Stretchable.misleads``), if it can; and by ``theory`` the weight that the rule gives to
+    one key whose score stands as far above n - 1 equal scores as the deviant's stands above the mean of the others.
+    Errors are those of ``Stretchable.disturbed``, and ``last``, of the last answer, (b) or (b g); beside them what
+    ``Stretchable.agreement`` tells.
     """
     length = undisturbed.tokens.shape[1] // task.roles
     row, first_token = task.asking(length), task.roles * at

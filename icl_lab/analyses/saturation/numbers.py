@@ -1,23 +1,23 @@
 """Numbers read from what was found: curves of heads, the best head, and the quantities that claims are about."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from icl_lab.analyses import prompts
-from icl_lab.analyses.frame import Found
+from icl_lab.analyses import per_prompt
+from icl_lab.analyses.factors import factors_of
+from icl_lab.analyses.frame import Cells, StoredGrids
 from icl_lab.analyses.saturation.attention import AGAINST, METRICS, saturation_point
-from icl_lab.analyses.saturation.patching import ALL
-from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
-from icl_lab.analyses.stretch import factors_of
+from icl_lab.analyses.saturation.patching import ALL, FROM_LAYER, KINDS
 from icl_lab.comparison.given import Array
 from icl_lab.errors import Undefined
 from icl_lab.grid import Grid
 
 NOTHING = "reference:nothing"  # of claims: that something is more than nothing
-HARM = ("mse", "balanced-last")  # the first metric of ``Task.disturbed``, of numbers and of classes: what patches undo
+HARM = (
+    "mse",
+    "balanced-last",
+)  # the first metric of ``Stretchable.disturbed``, of numbers and of classes: what patches undo
 PATCHED = "patched"  # of single prompts: that error with the attention of all heads put back
 SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
 WEIGHTS = ("deviant", AGAINST)  # on the number: what heads are ranked by
@@ -26,40 +26,35 @@ WHICH = ("last", "last-best", "best")
 SUMMARIES = {f"{weight}-{which}": (weight, which) for weight in WEIGHTS for which in WHICH}
 
 
-def error_metric(found: Found) -> str:
+def error_metric(found: StoredGrids) -> str:
     """The error that is shown: the mean squared one after the deviant, or else that of the last answer."""
     return "mse" if "mse" in found["errors"].values("metric") else "last"
 
 
-def squared(found: Found, metric: str) -> bool:
+def squared(found: StoredGrids, metric: str) -> bool:
     """True if a metric is a squared error, which spans decades."""
     return metric in SQUARED and "errors" in found.grids and "mse" in found["errors"].values("metric")
 
 
-def seeds_of(found: Found, rule: str) -> list[int]:
-    """The training seeds of a rule."""
-    return [int(seed) for seed in found["heads"].where(attn=rule).values("seed")]
-
-
-def curves(found: Found, rule: str, metric: str) -> list[list[tuple[float, float]]]:
+def curves(found: StoredGrids, rule: str, metric: str) -> list[list[tuple[float, float]]]:
     """For each head of each seed of a rule: (factor, value)."""
     return found["heads"].where(attn=rule, metric=metric).lines("factor", "seed", "layer", "head")
 
 
-def saturating(found: Found, rule: str) -> tuple[list[float], int]:
+def saturating(found: StoredGrids, rule: str) -> tuple[list[float], int]:
     """The factors at which heads of a rule saturate, over all seeds, and the number of heads."""
     largest = [[point for point in line if point[0] >= 1] for line in curves(found, rule, "largest")]
     points = [saturation_point(*zip(*line, strict=True)) for line in largest]
     return [point for point in points if not math.isnan(point)], len(points)
 
 
-def recovered(found: Found, rule: str, factor: float) -> list[float]:
+def recovered(found: StoredGrids, rule: str, factor: float) -> list[float]:
     """The share of the added error that patching all heads recovers, one number a seed."""
     return list(found["patches"].where(attn=rule, factor=factor, layer=ALL, head=ALL).frame["value"])
 
 
 def best_head(
-    found: Found, rule: str, seed: int, factor: float, last: bool, weight: str = "deviant"
+    found: StoredGrids, rule: str, seed: int, factor: float, last: bool, weight: str = "deviant"
 ) -> tuple[str, float]:
     """The head with the largest mean weight on the stretched number, as ``layer.head``, and that weight.
 
@@ -69,12 +64,12 @@ def best_head(
     return f"{best['layer']:g}.{best['head']:g}", float(best["value"])
 
 
-def summarised(found: Found, rule: str, seed: int, factor: float, metric: str) -> float:
+def summarised(found: StoredGrids, rule: str, seed: int, factor: float, metric: str) -> float:
     """The weight on the stretched number in the heads that one of ``SUMMARIES`` names."""
     return float(_named(found, rule, seed, factor, metric).frame["value"].mean())
 
 
-def _named(found: Found, rule: str, seed: int, factor: float, metric: str) -> Grid:
+def _named(found: StoredGrids, rule: str, seed: int, factor: float, metric: str) -> Grid:
     """The cells of the heads that one of ``SUMMARIES`` names: those of the last layer, or a single one."""
     weight, which = SUMMARIES[metric]
     frame = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=weight).frame
@@ -85,13 +80,13 @@ def _named(found: Found, rule: str, seed: int, factor: float, metric: str) -> Gr
     return Grid(frame)
 
 
-def healed(found: Found, rule: str, factor: float, metric: str) -> list[float]:
+def healed(found: StoredGrids, rule: str, factor: float, metric: str) -> list[float]:
     """A metric of the residual stream, one number a seed: of all layers at once, or else of the last layer."""
     grid = found["stream"].where(attn=rule, factor=factor, metric=metric)
     return list(grid.where(layer=_layer(found, metric)).frame["value"])
 
 
-def quantity(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> float:
+def quantity(found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
     """The mean over the cells of a metric, or its mean logarithm where it is a squared error.
 
     Raises ``KeyError`` with a sentence where there is no such number.
@@ -110,7 +105,7 @@ def quantity(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric
     return value
 
 
-def cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int) -> Grid:
+def cells_of(found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
     """The cells that a quantity is the mean of; raises ``KeyError`` with a sentence where there are none."""
     factors = factors_of(cells)
     if metric in SUMMARIES:
@@ -120,16 +115,16 @@ def cells_of(found: Found, of: str, cells: Mapping[str, Sequence[float]], metric
     name = _grid(found, metric)
     if name not in found.grids:
         raise KeyError(f"'{metric}' stands in {name}.csv, which is not there")
-    where: dict[str, Any] = {}
+    where: Cells = {}
     if name == "patches":
         where = {"layer": [ALL], "head": [ALL]}
     elif name == "stream":
         where = {"layer": [_layer(found, metric)]}
-    where |= {axis: list(values) for axis, values in cells.items()} | {"factor": factors}
+    where = {**where, **cells, "factor": factors}
     return found[name].where(attn=of, seed=seed, metric=metric, **where)
 
 
-def recovered_on_resamples(found: Found, cells: Grid) -> Array | None:
+def recovered_on_resamples(found: StoredGrids, cells: Grid) -> Array | None:
     """The mean share that patching recovers on the prompts asked and on resamples of them, (1 + resamples).
 
     ``cells`` are rows of ``patches``. None where they are not of all heads, and where single prompts are not kept.
@@ -143,7 +138,7 @@ def recovered_on_resamples(found: Found, cells: Grid) -> Array | None:
             Grid.of([{"attn": attn, "seed": seed, "factor": at, "metric": metric}], ["factor"])
             for at, metric in ((1.0, harm), (factor, harm), (factor, PATCHED))
         ]
-        calm, spoiled, left = (prompts.on_resamples(found["prompts"], grid) for grid in there)
+        calm, spoiled, left = (per_prompt.on_resamples(found["prompts"], grid) for grid in there)
         if calm is None or spoiled is None or left is None:
             return None
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -153,8 +148,7 @@ def recovered_on_resamples(found: Found, cells: Grid) -> Array | None:
     return np.asarray(drawn.filled(drawn[0]))
 
 
-def _grid(found: Found, metric: str) -> str:
-    """The grid that holds a metric."""
+def _grid(found: StoredGrids, metric: str) -> str:
     if metric == "recovered":
         return "patches"
     if metric in (*METRICS, AGAINST):
@@ -164,7 +158,7 @@ def _grid(found: Found, metric: str) -> str:
     return "errors"
 
 
-def _layer(found: Found, metric: str) -> float:
+def _layer(found: StoredGrids, metric: str) -> float:
     """The layer of a metric of the stream that names none: all at once where that is measured, or else the last."""
     whole = {f"{kind}-healed" for kind in KINDS if kind not in FROM_LAYER}
     return ALL if metric in whole else max(found["stream"].values("layer"))

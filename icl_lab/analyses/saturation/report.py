@@ -3,10 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
-from typing import Any
 
 from icl_lab import markdown as md
-from icl_lab.analyses.frame import Found
+from icl_lab.analyses.frame import Findings
 from icl_lab.analyses.saturation.attention import AGAINST
 from icl_lab.analyses.saturation.numbers import (
     best_head,
@@ -15,12 +14,12 @@ from icl_lab.analyses.saturation.numbers import (
     healed,
     recovered,
     saturating,
-    seeds_of,
     summarised,
 )
-from icl_lab.analyses.saturation.stream import KINDS, NORMS
+from icl_lab.analyses.saturation.patching import KINDS, NORMS
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures.base import short
+from icl_lab.grid import Grid
 
 WORDS = {
     "largest": "largest weight",
@@ -42,7 +41,7 @@ HEALED = {
 NORMED = {"attention": "last attention output", "mlp": "last MLP output", "stream": "residual stream at the end"}
 
 
-def table(found: Found) -> list[str]:
+def table(found: Findings) -> list[str]:
     """Errors, what heads do, which of them looks most at the number, what patches recover, how many heads saturate."""
     factors = found["heads"].values("factor")
     across = [f"x{factor:g}" for factor in factors]
@@ -75,7 +74,7 @@ def table(found: Found) -> list[str]:
     ]
 
 
-def finding(found: Found) -> str:
+def finding(found: Findings) -> str:
     """Sentence on saturated heads and on the share of the error that patching recovers at the greatest factor."""
     most = max(found["patches"].values("factor"))
     heads, shares = [], []
@@ -94,7 +93,7 @@ def finding(found: Found) -> str:
     return f"{told}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
 
 
-def _answers(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
+def _answers(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """The error that is shown first, then every other measure of the answers."""
     shown = error_metric(found)
     others = [metric for metric in found["errors"].values("metric") if metric != shown]
@@ -107,7 +106,7 @@ def _answers(found: Found, factors: Sequence[float], across: Sequence[str]) -> l
     return text[1:]
 
 
-def _best(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
+def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """The weight on the number in the last layer and the best heads, means over seeds; and which heads these are."""
     text: list[str] = []
     known = [weight for weight in WEIGHED if weight in found["heads"].values("metric")]
@@ -117,20 +116,20 @@ def _best(found: Found, factors: Sequence[float], across: Sequence[str]) -> list
             for which, words in HEADS.items():
                 name = f"{weight}-{which}"
                 cells = [
-                    short(fmean(summarised(found, rule, seed, factor, name) for seed in seeds_of(found, rule)))
+                    short(fmean(summarised(found, rule, seed, factor, name) for seed in found.seeds_of(rule)))
                     for factor in factors
                 ]
                 text.append(md.row([f"`{rule}`", words, *cells]))
     top, weight = max(factors), known[-1]
     text += ["", *md.head(["rule", "seed", f"{WEIGHED[weight]}, x{top:g}: best head of the last layer", "of all"])]
     for rule in found.rules:
-        for seed in seeds_of(found, rule):
+        for seed in found.seeds_of(rule):
             named = [best_head(found, rule, seed, top, last, weight) for last in (True, False)]
             text.append(md.row([f"`{rule}`", str(seed), *(f"{name}: {short(value)}" for name, value in named)]))
     return text[1:]
 
 
-def _stream(found: Found, factors: Sequence[float], across: Sequence[str]) -> list[str]:
+def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """Table of what patching parts at the last question recovers, in all layers or after the last; then the norms."""
 
     def lines(words: dict[str, str], ending: str, cell: Callable[[Sequence[float]], str]) -> list[str]:
@@ -157,7 +156,7 @@ def _stream(found: Found, factors: Sequence[float], across: Sequence[str]) -> li
     ]
 
 
-def _mean(rows: Any, factor: float) -> float:
+def _mean(rows: Grid, factor: float) -> float:
     return float(rows.where(factor=factor).frame["value"].mean())
 
 
@@ -167,7 +166,6 @@ def _known(shares: Sequence[float], rule: str) -> str:
 
 
 def _interval(shares: Sequence[float]) -> str:
-    """The mean share over seeds with Student's interval."""
     values = [value for value in shares if not math.isnan(value)]
     if not values:
         return "nothing to recover"

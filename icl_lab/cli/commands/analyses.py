@@ -101,7 +101,7 @@ def _ask(name: str, part: Any, words: dict[str, Any]) -> None:
     folder, force, order = words.pop("name"), words.pop("force"), Order.of(words)
     words["attns"] = words["attns"] or tuple(analysis.usual_rules)
     if analysis.trains:
-        words["task"] = words["task"] or tasks.usual_for(name)
+        words["task"] = words["task"] or part.usual_task
         runs, lab = models(**words)
     else:  # a run stands for a rule and a seed: of which task and size says nothing
         words |= {"task": tasks.names()[0], "preset": "smoke", "settings": (), "draws": "ours"}

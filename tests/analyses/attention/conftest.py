@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from icl_lab.analyses import asking
-from icl_lab.analyses.attention import Attention, page
+from icl_lab.analyses import runner
+from icl_lab.analyses.attention import AttentionMaps, page
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
@@ -28,7 +28,7 @@ def see(runs_of, lab):
 
     def build(*rules, text="1,-2,3,70", task="every", settings=(), means=0, live=0, **options):
         runs = runs_of(*rules, task=task, settings=settings)
-        return asking.ask(Attention(prompt=text, means=means, live=live, **options), asking.labels(runs), lab)
+        return runner.ask(AttentionMaps(prompt=text, means=means, live=live, **options), runner.labels(runs), lab)
 
     return build
 
@@ -38,7 +38,7 @@ def sharpen(monkeypatch):
     """Makes scores large enough that sparse rules give zeros."""
 
     def call():
-        load_or_train = asking.load_or_train
+        load_or_train = runner.load_or_train
 
         def sharp(run, lab):
             model = load_or_train(run, lab)
@@ -46,7 +46,7 @@ def sharpen(monkeypatch):
                 model.blocks[0].attention.qkv.weight *= 30
             return model
 
-        monkeypatch.setattr(asking, "load_or_train", sharp)
+        monkeypatch.setattr(runner, "load_or_train", sharp)
 
     return call
 
@@ -65,7 +65,9 @@ def look(laboratory):
 
     def build(*rules, text="1,-2,3,70", task="every", means=2, settings=(), live=0, **options):
         runs = [laboratory.store.run(resolve(task, rule, "smoke", [*SMALL, *settings]), 0) for rule in rules]
-        return asking.ask(Attention(prompt=text, means=means, live=live, **options), asking.labels(runs), laboratory)
+        return runner.ask(
+            AttentionMaps(prompt=text, means=means, live=live, **options), runner.labels(runs), laboratory
+        )
 
     return build
 

@@ -3,7 +3,7 @@
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses.attention.maps import maps
+from icl_lab.analyses.attention.maps import attention_maps
 from icl_lab.normalizers.base import causal
 from icl_lab.pipeline import load_or_train
 from icl_lab.rng import stream
@@ -26,8 +26,10 @@ def test_means_and_spread_are_those_of_single_prompts(runs_of, lab, monkeypatch)
     model, task = load_or_train(run, lab), tasks.build("every")
     prompt = task.sample(stream(0, "x"), 6, 5)
     monkeypatch.setattr("icl_lab.runs.measure.MEMORY", 2 * 4 * model.bytes_a_prompt(10))  # 4 prompts at once, then 2
-    mean = maps(model, prompt, [0], [0, 1], 10, CPU)
-    single = [maps(model, task.sample(stream(0, "x"), 6, 5).take(n + 1), [0], [0, 1], 10, CPU) for n in range(6)]
+    mean = attention_maps(model, prompt, [0], [0, 1], 10, CPU)
+    single = [
+        attention_maps(model, task.sample(stream(0, "x"), 6, 5).take(n + 1), [0], [0, 1], 10, CPU) for n in range(6)
+    ]
     running = torch.stack([each.weights for each in single])  # the mean over the first n + 1
     each = torch.diff(
         torch.cat((torch.zeros_like(running[:1]), running * torch.arange(1, 7).view(-1, 1, 1, 1, 1))), dim=0

@@ -3,15 +3,15 @@
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses.attention import means, prompt, window
+from icl_lab.analyses.attention import maps, prompt
 from icl_lab.errors import BadValue
 
 
 def test_means_beyond_the_room_of_a_page_are_left_out(see, monkeypatch):
-    monkeypatch.setattr(window, "CELLS", 3000)
+    monkeypatch.setattr(maps, "CELLS", 3000)
     found = see("softmax", means=2)
     assert {frame.axis for frame in found.frames} == {"prompt", "sigma"}  # the long ones are too much
-    monkeypatch.setattr(window, "CELLS", 100)
+    monkeypatch.setattr(maps, "CELLS", 100)
     found = see("softmax", means=2)
     assert [frame.axis for frame in found.frames] == ["prompt"]
     assert "left out" in found.notes[-1]
@@ -38,14 +38,14 @@ def test_means_that_one_run_cannot_read_are_left_out(runs_of, monkeypatch):
     asked = prompt.read("1,-2", softmax.spec)
 
     def lengths(*runs):
-        plans = means.planned(runs, asked, window.choose(runs, asked))
+        plans = maps.planned(runs, asked, prompt.choose(runs, asked))
         return [plan.length for plan in plans if plan.axis == "length"]
 
     def fits(spec, task, length):
         if spec == ssa.spec and length > 20:
             raise BadValue("the prompt is too long.")
 
-    monkeypatch.setattr(means, "fits", fits)
+    monkeypatch.setattr(maps, "fits", fits)
     assert lengths(softmax) == [10, 20, 40]
     assert lengths(softmax, ssa) == [10, 20]
 
@@ -53,13 +53,13 @@ def test_means_that_one_run_cannot_read_are_left_out(runs_of, monkeypatch):
 def test_two_runs_halve_the_room_for_means(runs_of, monkeypatch):
     softmax, ssa = runs_of("softmax", "ssa")
     asked = prompt.read("1,-2", softmax.spec)
-    own = window.choose([softmax], asked)
-    plans = means.planned([softmax], asked, own)
+    own = prompt.choose([softmax], asked)
+    plans = maps.planned([softmax], asked, own)
     task = tasks.build("every")
-    need = own.cells(3) + sum(own.cells(means.tokens(task, plan.length)) for plan in plans)
-    monkeypatch.setattr(window, "CELLS", need + own.cells(3))
-    assert means.planned([softmax], asked, own) == plans
-    both = means.planned([softmax, ssa], asked, own)
+    need = own.cells(3) + sum(own.cells(maps.tokens_asked(task, plan.length)) for plan in plans)
+    monkeypatch.setattr(maps, "CELLS", need + own.cells(3))
+    assert maps.planned([softmax], asked, own) == plans
+    both = maps.planned([softmax, ssa], asked, own)
     assert {plan.axis for plan in both} == {"sigma"}
-    monkeypatch.setattr(window, "CELLS", 2 * need)
-    assert means.planned([softmax, ssa], asked, own) == plans
+    monkeypatch.setattr(maps, "CELLS", 2 * need)
+    assert maps.planned([softmax, ssa], asked, own) == plans

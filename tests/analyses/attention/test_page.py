@@ -152,7 +152,7 @@ def test_points_stand_at_the_values_of_the_keys(visit, pair):
 @pytest.mark.slow
 def test_window_of_the_last_queries(visit, tmp_path, look, write, point):
     found = look("ssa", last=3, heads="1")
-    tab = visit(write(found, tmp_path / "window.html"))
+    tab = visit(write(found, tmp_path / "prompt.html"))
     assert tab.locator("#grid button").count() == 2
     assert tab.inner_text("#chosen") == "Layer 0, head 1"
     assert tab.evaluate("maps[0].rows") == 3

@@ -10,7 +10,7 @@ from PIL import Image
 from icl_lab.analyses.attention import page
 from icl_lab.tasks.base import Mark
 
-HOSTILE = "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>"
+HOSTILE = "</script><script>prompt.hurt = 1</script><img src=x onerror='prompt.hurt = 2'>"
 
 
 @pytest.mark.slow
@@ -70,12 +70,12 @@ def test_tables_are_there_without_a_script(visit, pair):
 @pytest.mark.slow
 def test_printed_page_is_white_without_controls(visit, pair):
     tab = visit(pair[1], color_scheme="dark")
-    tab.evaluate("window.onbeforeprint()")
+    tab.evaluate("prompt.onbeforeprint()")
     tab.emulate_media(media="print", color_scheme="dark")
     assert tab.locator("#controls").is_hidden()
     assert tab.locator("#maps canvas").first.is_visible()
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    tab.evaluate("window.onafterprint()")
+    tab.evaluate("prompt.onafterprint()")
     assert tab.evaluate("css('--paper')") != "#fff"
 
 
@@ -96,7 +96,7 @@ def test_hostile_words_do_nothing(visit, tmp_path, look, point):
         tab.click("#svg")
     caught.value.save_as(tmp_path / "hostile.svg")
     tab.wait_for_timeout(100)
-    assert tab.evaluate("window.hurt") is None
+    assert tab.evaluate("prompt.hurt") is None
     assert tab.locator("img").count() == 0
     names = {element.tag.rpartition("}")[2] for element in ElementTree.parse(tmp_path / "hostile.svg").iter()}
     assert not names & {"script", "img", "image"}

@@ -9,6 +9,7 @@ from icl_lab import tasks
 from icl_lab.analyses.attention import prompt
 from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.runs.spec import resolve
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Mark
 
 EVERY = resolve("every", "softmax", "smoke")
@@ -19,7 +20,7 @@ def test_prompt_of_figure_2_reads_as_in_the_paper():
     asked = prompt.read("1,-2,3,70", EVERY)
     assert asked.prompt.tokens[0, :, 0].tolist() == [1, 1, -2, -1, 3, -1, 70]
     assert asked.prompt.targets[0, ::2].tolist() == [1, 0, 0, 0]
-    marks = tasks.build("every").marks(asked.prompt)
+    marks = wording.marks(tasks.build("every"), asked.prompt)
     assert [mark.text for mark in marks] == ["1", "True", "−2", "False", "3", "False", "70"]
     assert [mark.label for mark in marks][::3] == ["x₁ = 1", "y₂ = False", "x₄ = 70"]
     assert Mark("x", 12, "0.5").label == "x₁₂ = 0.5"
@@ -61,7 +62,7 @@ def test_needle_prompts_are_put_into_words():
     spec = resolve("needle:alphabet=4,keys=2", "softmax", "smoke")
     task = tasks.build(spec.task)
     asked = prompt.read("random:length=12,depth=50", spec)
-    marks = task.marks(asked.prompt)
+    marks = wording.marks(task, asked.prompt)
     place = int(task.value_places(asked.prompt)[0, 0])
     assert [(mark.role, mark.quiet) for mark in marks[place - 1 : place + 1]] == [("key", False), ("needle", False)]
     assert [mark.role for mark in marks[-2:]] == ["query", "query"]
@@ -69,7 +70,7 @@ def test_needle_prompts_are_put_into_words():
     assert marks[-1].text == marks[place - 1].text
     assert marks[0].quiet
     right = task.references()["exact-rule"](asked.prompt)
-    (answer,) = task.answered(right, asked.prompt)
+    (answer,) = wording.answered(task, right, asked.prompt)
     assert answer.answer == answer.truth == marks[place].text
     assert answer.error == 0
 
@@ -77,7 +78,7 @@ def test_needle_prompts_are_put_into_words():
 def test_vectors_have_roles_and_no_text():
     spec = resolve("needle-vectors:dim=4", "softmax", "smoke")
     asked = prompt.read("random:length=6,depth=1e-9", spec)
-    marks = tasks.build(spec.task).marks(asked.prompt)
+    marks = wording.marks(tasks.build(spec.task), asked.prompt)
     assert [mark.role for mark in marks] == ["key", "needle", *["key", "value"] * 4, "query"]
     assert marks[1].label == "needle₁"
 
@@ -104,7 +105,7 @@ def test_vectors_have_roles_and_no_text():
         ("1,2", "every", "1,0", "every has no function to choose"),
         ("1,2", "linear", "1", "2 numbers (a, b), got '1'"),
         ("1,2", "linear", "1,x", "got 'x'"),
-        ("1,2", "needle", "", "reads no list of numbers; take random"),
+        ("1,2", "needle", "", "needle has no prompt of typed numbers, only random ones"),
     ],
 )
 def test_bad_prompts_are_refused(text, task, function, complaint):
@@ -141,7 +142,7 @@ def test_long_prompts_are_cut_for_a_line():
     assert (len(cut), cut[-1]) == (80, "…")
 
 
-@pytest.mark.parametrize("method", ["marks", "answered"])
+@pytest.mark.parametrize("method", ["marks", "words"])
 def test_tasks_without_words_for_tokens_or_answers_are_refused(monkeypatch, method):
     def refuse(*arguments):
         raise BadValue("a token of this task has no words.")

@@ -9,7 +9,7 @@ import pytest
 
 from icl_lab.analyses.attention import report
 from icl_lab.figures.base import encode
-from icl_lab.tasks.base import Answer
+from icl_lab.tasks.base import ScoredAnswer
 
 
 def test_answers_stand_beside_the_truth(see):
@@ -29,7 +29,7 @@ def test_answers_stand_beside_the_truth(see):
 def test_finding_names_answers_truth_and_the_key_with_most_weight(see):
     found = see("softmax", "ssa")
     for shown, maps in zip(found.runs, found.frames[0].maps, strict=True):
-        object.__setattr__(shown, "answers", [*shown.answers[:-1], Answer(6, f"{shown.name}'s", "False", 1.0)])
+        object.__setattr__(shown, "answers", [*shown.answers[:-1], ScoredAnswer(6, f"{shown.name}'s", "False", 1.0)])
         maps.weights[:] = 0.0
     softmax, ssa = (each.weights for each in found.frames[0].maps)
     softmax[0, 0, -1, 2], softmax[0, 1, -1, 2], softmax[0, 0, -1, 3] = 0.4, 0.2, 0.5

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from icl_lab.analyses.boundary import Boundary, answers
-from icl_lab.analyses.frame import Found
+from icl_lab.analyses.frame import Findings
 from icl_lab.figures import bounds as pictures
 from icl_lab.grid import Grid
 from icl_lab.runs.spec import resolve
@@ -15,7 +15,7 @@ SMALL = ["model.width=16", "model.heads=2", "model.layers=1"]
 
 def found_of(trained, rows):
     labelled = trained.labelled(rows)
-    return Found(trained.spec, {answers.GRID: Grid.of(labelled, ["spread"])})
+    return Findings({answers.GRID: Grid.of(labelled, ["spread"])}, trained.spec)
 
 
 def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
@@ -41,7 +41,7 @@ def test_claims_read_the_logarithm_of_c_and_the_share_that_is_reached(untrained)
     assert asked.value(found, "softmax", {}, "reached", 0) == pytest.approx(max(known["largest"].values()) / c)
     assert asked.scale_of(trained.task, "answer-bound") == "log-ratio"
     with pytest.raises(KeyError, match="is not kept"):
-        asked.value(Found(trained.spec, {}), "softmax", {}, "answer-bound", 0)
+        asked.value(Findings({}, trained.spec), "softmax", {}, "answer-bound", 0)
 
 
 def test_the_table_says_how_much_of_the_error_is_floor(untrained):
@@ -61,6 +61,6 @@ def test_the_table_says_how_much_of_the_error_is_floor(untrained):
 def test_without_a_bound_or_with_rescaled_prompts_there_are_no_rows(untrained, setting):
     trained = untrained(resolve("linear", "softmax", "smoke", [*SMALL, setting]))
     assert answers.measured(trained) == []
-    found = Found(trained.spec, {})
+    found = Findings({}, trained.spec)
     assert answers.sentence(found, {"softmax": [0]}) == ""
     assert any("| `softmax` | 0 | none |" in line for line in answers.table(found, {"softmax": [0]}))

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking, boundary
-from icl_lab.analyses.boundary import Boundary, extrapolation
-from icl_lab.analyses.boundary.lines import Line
+from icl_lab.analyses import boundary, runner
+from icl_lab.analyses.boundary import Boundary, curves
+from icl_lab.analyses.boundary.curves import Line
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.pipeline import load_or_train
 from icl_lab.tasks.linear import TRAINING_RANGE
@@ -20,14 +20,14 @@ SMALL = {"slopes": (1.0, 3.0), "scales": (1.0, 0.3), "contexts": 16}
 @pytest.fixture
 def thin(monkeypatch):
     """As few points as the detector takes."""
-    monkeypatch.setattr(extrapolation, "SIDE", 40)
+    monkeypatch.setattr(curves, "SIDE", 40)
 
 
 @pytest.mark.slow
 def test_bounds_of_finished_runs(finished, lab, thin):
     groups = {"softmax": [finished(seed=seed) for seed in (0, 1)], "average": [finished("average")]}
     asked = Boundary(**SMALL)
-    found = asking.ask(asked, groups, lab)
+    found = runner.ask(asked, groups, lab)
     assert found.rules == ["softmax", "average"]
     assert found.lines == asked.lines
     assert found.plain == [Line(1), Line(3)]
@@ -53,7 +53,7 @@ def test_bounds_of_finished_runs(finished, lab, thin):
 @pytest.mark.slow
 def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_path):
     asked, runs = Boundary(**SMALL), [finished(seed=seed) for seed in (0, 1)]
-    found = asking.ask(asked, {"softmax": runs}, lab)
+    found = runner.ask(asked, {"softmax": runs}, lab)
     for name, text in asked.files(found).items():
         (tmp_path / name).write_text(text)
     assert {path.name for path in tmp_path.glob("*.csv")} == {
@@ -82,7 +82,7 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
 def test_a_sweep_goes_through_the_test_of_the_model_that_was_asked(finished, lab, thin):
     """Of answers that are known from earlier the test is known from then, or not: the run's may be another model's."""
     asked, runs = Boundary(**SMALL), [finished(seed=seed) for seed in (0, 1)]
-    before, rows = asking.ask(asked, {"softmax": runs}, lab), {}
+    before, rows = runner.ask(asked, {"softmax": runs}, lab), {}
 
     def known(label, run):
         own = {name: grid.where(attn=label, seed=run.seed).rows() for name, grid in before.grids.items()}
@@ -90,7 +90,7 @@ def test_a_sweep_goes_through_the_test_of_the_model_that_was_asked(finished, lab
 
     for run in runs:
         (run.folder / "grid.csv").write_text("damaged")
-    (sweep, *_), *others = asking.ask(asked, {"softmax": runs}, lab, known).sweeps
+    (sweep, *_), *others = runner.ask(asked, {"softmax": runs}, lab, known).sweeps
     assert (sweep.seed, sweep.measured) == (0, before.sweeps[0][0].measured)
     assert others == []
 
@@ -114,11 +114,11 @@ def test_claims_read_the_mean_over_sides_and_slopes(planted):
 def test_curves_are_the_answers_of_the_model(finished, lab):
     """The curve is the model's own answer after the same examples, each query by itself."""
     run = finished()
-    found = asking.ask(Boundary(slopes=(3,), intercepts=(1,), scales=(1,), contexts=16), {"softmax": [run]}, lab)
+    found = runner.ask(Boundary(slopes=(3,), intercepts=(1,), scales=(1,), contexts=16), {"softmax": [run]}, lab)
     model, task = load_or_train(run, lab), tasks.build("linear")
-    known = extrapolation.contexts(16, min(39, run.spec.train.longest - 1))
+    known = curves.contexts(16, min(39, run.spec.train.longest - 1))
     x = torch.cat((known, torch.full((16, 1), (40.0 - 1) / 3)), 1)
-    prompt = task.prompt(x, torch.full((16, 1), 3.0), torch.ones(16, 1))
+    prompt = task.on_line(x, torch.full((16, 1), 3.0), torch.ones(16, 1))
     with torch.no_grad():
         answers = model(prompt.tokens)[:, -2, 0]
     assert prompt.targets[:, -2].tolist() == pytest.approx([40.0] * 16)
@@ -131,11 +131,11 @@ def test_stop_is_heard_between_two_curves(finished, lab, monkeypatch):
     def extrapolate(*arguments):
         asked.append(arguments)
         object.__setattr__(lab, "stopping", lambda: True)
-        return extrapolation.extrapolate(*arguments)
+        return curves.extrapolate(*arguments)
 
     monkeypatch.setattr(boundary, "extrapolate", extrapolate)
     with pytest.raises(Stopped, match="nothing was written"):
-        asking.ask(Boundary(slopes=(1, 3), contexts=16), {"softmax": [run]}, lab)
+        runner.ask(Boundary(slopes=(1, 3), contexts=16), {"softmax": [run]}, lab)
     assert len(asked) == 1
 
 
@@ -165,18 +165,18 @@ def test_reach_widens_with_the_training_distribution(tiny, lab):
 )
 def test_bad_questions_are_refused_before_training(tiny, lab, options, words):
     with pytest.raises(BadValue, match=words):
-        asking.ask(Boundary(**options), {"softmax": [lab.store.run(tiny("linear"), 0)]}, lab)
+        runner.ask(Boundary(**options), {"softmax": [lab.store.run(tiny("linear"), 0)]}, lab)
     assert not lab.store.root.exists()
 
 
 def test_tasks_without_lines_are_refused(tiny, lab):
     with pytest.raises(BadValue, match="every has no prompts of y = a x"):
-        asking.ask(Boundary(), {"softmax": [lab.store.run(tiny("every"), 0)]}, lab)
+        runner.ask(Boundary(), {"softmax": [lab.store.run(tiny("every"), 0)]}, lab)
     assert not lab.store.root.exists()
 
 
 def test_one_run_given_twice_is_refused(tiny, lab):
     shallow, deep = lab.store.run(tiny("linear"), 0), lab.store.run(tiny("linear", "softmax", "model.layers=2"), 0)
-    asking.checked(Boundary(), {"softmax": [shallow], "softmax, deep": [deep]})  # one rule, two labels
+    runner.checked(Boundary(), {"softmax": [shallow], "softmax, deep": [deep]})  # one rule, two labels
     with pytest.raises(BadValue, match="softmax, seed 0, is there twice"):
-        asking.checked(Boundary(), {"softmax": [shallow, deep]})
+        runner.checked(Boundary(), {"softmax": [shallow, deep]})

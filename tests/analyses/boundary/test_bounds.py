@@ -5,7 +5,7 @@ import math
 import pytest
 
 from icl_lab.analyses.boundary import report
-from icl_lab.analyses.boundary.lines import Line
+from icl_lab.analyses.boundary.curves import Line
 
 
 @pytest.mark.parametrize(

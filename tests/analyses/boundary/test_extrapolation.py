@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses.boundary import extrapolation
-from icl_lab.analyses.boundary.lines import Line
+from icl_lab.analyses.boundary import curves
+from icl_lab.analyses.boundary.curves import Line
 from icl_lab.runs.measure import Subject
 from icl_lab.tasks.linear import TRAINING_RANGE
 
 
 def seen(reference, line, truth=None, count=16):
     task = tasks.build("linear")
-    truth = extrapolation.truths(40.0) if truth is None else truth
-    return truth, extrapolation.extrapolate(Subject(task.references()[reference]), task, line, truth, count)
+    truth = curves.truths(40.0) if truth is None else truth
+    return truth, curves.extrapolate(Subject(task.references()[reference]), task, line, truth, count)
 
 
 @pytest.mark.parametrize("line", [Line(1), Line(10, 3, 0.3), Line(-9, -2, 3)])
@@ -35,19 +35,19 @@ def test_nearest_neighbours_are_bounded_by_the_examples():
 
 
 def test_more_contexts_keep_the_first_ones():
-    assert torch.equal(extrapolation.contexts(32, 39)[:16], extrapolation.contexts(16, 39))
-    many = extrapolation.contexts(400, 39)
+    assert torch.equal(curves.contexts(32, 39)[:16], curves.contexts(16, 39))
+    many = curves.contexts(400, 39)
     assert (many.mean().item(), many.std().item()) == pytest.approx((0, 1), abs=0.02)
     assert len(torch.unique(many[:, 0])) == 400
 
 
 def test_true_values_reach_a_thousand():
-    truth = extrapolation.truths(40.0)
+    truth = curves.truths(40.0)
     assert (np.diff(truth) > 0).all()
     assert truth == pytest.approx(-truth[::-1])
     assert ((truth > 0) & (truth <= 40)).sum() == 100
     assert (truth[-1], truth[106]) == (pytest.approx(1000), 0)
-    assert len(extrapolation.truths(2000.0)) == 201
+    assert len(curves.truths(2000.0)) == 201
 
 
 def test_a_context_has_39_examples_before_its_query():
@@ -57,5 +57,5 @@ def test_a_context_has_39_examples_before_its_query():
         asked.append(prompt.tokens.shape[1])
         return torch.zeros(*prompt.tokens.shape[:2], 1)
 
-    extrapolation.extrapolate(Subject(see), tasks.build("linear"), Line(2.0), np.array([1.0, 2.0]), 2)
+    curves.extrapolate(Subject(see), tasks.build("linear"), Line(2.0), np.array([1.0, 2.0]), 2)
     assert asked == [2 * 40]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses.boundary.lines import Line, lines, spread
+from icl_lab.analyses.boundary.curves import Line, lines, spread
 from icl_lab.errors import BadValue
 
 
@@ -31,12 +31,12 @@ def test_bad_lines_are_refused(bad, words):
         lines(*bad)
 
 
-def test_labels_of_a_prompt_lie_on_the_line():
+def test_labels_of_a_prompt_lie_on_the_line(tiny):
     x = torch.tensor([[0.5, -1.0, 3.0]])
     prompt = tasks.build("linear").on_line(x, 2.0, 1.0)
     assert prompt.tokens[0, :, 0].tolist() == [0.5, 2, -1, -1, 3, 7]
-    with pytest.raises(BadValue, match="those of lines"):
-        tasks.build("every").on_line(x, 2.0, 1.0)
+    with pytest.raises(BadValue, match="has no prompts of y = a x"):
+        spread(tiny("every"))
 
 
 def test_spread_follows_the_training_distribution(tiny):

@@ -3,7 +3,7 @@
 import math
 
 from icl_lab.analyses.boundary import report
-from icl_lab.analyses.boundary.lines import Line
+from icl_lab.analyses.boundary.curves import Line
 
 
 def claims(found):

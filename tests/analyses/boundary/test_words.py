@@ -2,7 +2,7 @@
 
 import math
 
-from icl_lab.analyses.boundary.words import finding
+from icl_lab.analyses.boundary.report import finding
 
 NONE = [math.nan] * 3
 

@@ -4,17 +4,41 @@ The script is split by ideas: ``engine`` runs graphs and needs no page (it runs 
 what a reader sees of it.
 """
 
+from functools import cache
+from pathlib import Path
+
 from icl_lab.analyses.attention.live.export import Exported, LayerGraphs, export_model, export_normalizer
-from icl_lab.analyses.attention.live.graph import Graph, NotExportable
-from icl_lab.analyses.attention.live.script import controls, engine
+from icl_lab.analyses.attention.live.graph import NotExportable, OperatorGraph
 
 __all__ = [
     "Exported",
-    "Graph",
     "LayerGraphs",
     "NotExportable",
+    "OperatorGraph",
     "controls",
     "engine",
     "export_model",
     "export_normalizer",
 ]
+
+
+ENGINE = ("interpreter", "model")
+CONTROLS = ("state", "prompt", "answers", "controls")
+FOLDER = Path(__file__).parent
+
+
+@cache
+def engine() -> str:
+    """Returns the forward pass as one constant ``engine``: its names meet none of the page's."""
+    names = "opened, run, make, model, forward, Refused, OPERATORS"
+    return f"const engine = (() => {{\n{_files(ENGINE)}\nreturn {{ {names} }};\n}})();\n"
+
+
+@cache
+def controls() -> str:
+    """Returns the controls, in a block of their own; they read and change the names of attention.js."""
+    return f"{{\n{_files(CONTROLS)}\n}}\n"
+
+
+def _files(names: tuple[str, ...]) -> str:
+    return "\n".join((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names)

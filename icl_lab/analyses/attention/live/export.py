@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from icl_lab import normalizers
-from icl_lab.analyses.attention.live.graph import CHECKED, Graph, Inputs, NotExportable, pack, trace
+from icl_lab.analyses.attention.live.graph import CHECKED, Inputs, NotExportable, OperatorGraph, pack, trace
 from icl_lab.errors import LabError
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal, extra
@@ -26,8 +26,8 @@ from icl_lab.normalizers.base import Normalizer, causal, extra
 class LayerGraphs:
     """A normalizer in one layer: ``weights`` (x, q, k) -> w, and ``output`` (x, o) -> o where it changes its output."""
 
-    weights: Graph
-    output: Graph | None
+    weights: OperatorGraph
+    output: OperatorGraph | None
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Exported:
 
     spec: dict[str, int | None]
     size: int  # numbers of the model, those of normalizers apart
-    trunk: Graph
+    trunk: OperatorGraph
     own: list[LayerGraphs]
     swaps: dict[str, list[LayerGraphs]]
     left_out: dict[str, str]  # normalizers without a graph, and why
@@ -111,7 +111,7 @@ def _constants(part: nn.Module) -> list[Any]:
     return [type(part), {name: value.tolist() if isinstance(value, Tensor) else value for name, value in own.items()}]
 
 
-def _trunk(model: GPT2) -> Graph:
+def _trunk(model: GPT2) -> OperatorGraph:
     words, width, limit = model.reading.vocabulary, model.reading.width, model.positions.limit
     if limit is not None and limit < CHECKED:
         raise NotExportable(f"its position code tells only {limit} tokens apart")

@@ -34,7 +34,7 @@ class NotExportable(Exception):
 
 
 @dataclass(frozen=True)
-class Graph:
+class OperatorGraph:
     """Operators as JSON; and of the tensors that they read the shapes, and the numbers in base64 (single precision)."""
 
     nodes: list[list[object]]
@@ -81,7 +81,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def pack(program: ExportedProgram, part: nn.Module, what: str) -> Graph:
+def pack(program: ExportedProgram, part: nn.Module, what: str) -> OperatorGraph:
     """Writes a graph with the numbers of ``part``, which may be another layer than the one that was exported.
 
     Raises ``NotExportable`` where it needs an operator that the interpreter lacks.
@@ -117,7 +117,7 @@ def pack(program: ExportedProgram, part: nn.Module, what: str) -> Graph:
     if missing := sorted({row[0] for row in nodes} - operators()):
         raise NotExportable(f"the page has no operator {', '.join(missing)}, which {what} asks for")
     raw = b"".join(part.detach().float().contiguous().numpy().astype("<f4").tobytes() for part in held)
-    return Graph(nodes, [list(part.shape) for part in held], base64.b64encode(raw).decode())
+    return OperatorGraph(nodes, [list(part.shape) for part in held], base64.b64encode(raw).decode())
 
 
 def _name(node: Node) -> str:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from icl_lab.analyses.attention import live, play
+from icl_lab.analyses.attention import live
+from icl_lab.analyses.attention.live import payload
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 
@@ -96,7 +97,7 @@ def compute(node):
 
     def call(model, prompts, swaps=(), **asked):
         graphs = []
-        packed = play.packed(live.export_model(model, swaps), graphs)
+        packed = payload.packed(live.export_model(model, swaps), graphs)
         answers = node({"model": packed, "graphs": graphs, "prompts": prompts, **asked})
         return [each if "refused" in each else _one(each, model) for each in answers]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from icl_lab import normalizers
-from icl_lab.analyses import asking
+from icl_lab.analyses import runner
 from icl_lab.analyses.attention import OFFERED
 from icl_lab.pipeline import load_or_train
 from tests.analyses.attention.shown import run_of
@@ -29,7 +29,7 @@ def sharp():
         return copy.deepcopy(kept[run.folder])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asking, "load_or_train", load)
+        patch.setattr(runner, "load_or_train", load)
         yield load
 
 

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import asking, publish
-from icl_lab.analyses.attention import Attention, live, page, play
-from icl_lab.analyses.attention.prompt import Asked
-from icl_lab.analyses.attention.seen import Reading
-from icl_lab.analyses.attention.window import Window
+from icl_lab.analyses import publish, runner
+from icl_lab.analyses.attention import AttentionMaps, live, page
+from icl_lab.analyses.attention.live import payload
+from icl_lab.analyses.attention.maps import Reading
+from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.errors import UnknownName
 from icl_lab.pipeline import load_or_train
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import plain
 from tests.analyses.attention.shown import run_of
 
@@ -97,21 +98,25 @@ def test_random_places_are_left_out_with_a_line(see):
 
 def test_the_option_changes_no_study_of_before(runs_of):
     runs = runs_of("ssa")
-    groups, plain_one = asking.labels(runs), Attention(prompt="1,2")
+    groups, plain_one = runner.labels(runs), AttentionMaps(prompt="1,2")
     record = str(publish.record("attention", plain_one, groups, ""))
     assert "live" not in record
     assert "offer" not in record
-    assert "live" in str(publish.record("attention", Attention(prompt="1,2", live=0), groups, ""))
+    assert "live" in str(publish.record("attention", AttentionMaps(prompt="1,2", live=0), groups, ""))
 
 
 def laid(name):
     """What the page of a task without models would hold, and the prompt."""
     task = tasks.build(name)
     prompt = task.sample(torch.Generator().manual_seed(1), 1, 16)
-    prompt = prompt.first(task.end(prompt))
-    reading = Reading(None, task.answered(torch.zeros(1, prompt.tokens.shape[1], task.outputs), prompt), [], {})
-    reading = Reading(reading.maps, reading.answers, [], {}, live.Exported({}, 0, live.Graph([], [], ""), [], {}, {}))
-    found, why = play.lay(task, Asked("", prompt, 16, "", {}), [reading], Window([0], [0]), 1)
+    prompt = prompt.first(prompt.end)
+    reading = Reading(
+        None, wording.answered(task, torch.zeros(1, prompt.tokens.shape[1], task.outputs), prompt), [], {}
+    )
+    reading = Reading(
+        reading.maps, reading.answers, [], {}, live.Exported({}, 0, live.OperatorGraph([], [], ""), [], {}, {})
+    )
+    found, why = payload.lay(task, Asked("", prompt, 16, "", {}), [reading], Window([0], [0]), 1)
     assert why == ""
     return task, prompt, found
 
@@ -124,7 +129,7 @@ def test_answers_of_every_task_are_written_as_the_task_writes_them(name):
     for _ in range(5):
         outputs = torch.zeros(1, prompt.tokens.shape[1], task.outputs)
         outputs[0, t] = 3 * torch.randn(task.outputs, generator=rng)
-        values, true = outputs[0, t].tolist(), task.words(outputs, prompt, t)[0]
+        values, true = outputs[0, t].tolist(), wording.words(task, outputs, prompt, t)[0]
         if kind == "sign":
             head, tail = words[values[0] > 0]
             assert f"{head}{plain(values[0])}{tail}" == true

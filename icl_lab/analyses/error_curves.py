@@ -6,7 +6,7 @@ from statistics import fmean
 from matplotlib.figure import Figure
 
 from icl_lab import tasks
-from icl_lab.analyses.frame import Found
+from icl_lab.analyses.frame import Findings
 from icl_lab.figures import lines
 from icl_lab.figures.base import writer
 from icl_lab.grid import Grid
@@ -17,13 +17,13 @@ def mean(grid: Grid) -> float:
     return fmean(float(value) for value in grid.frame["value"])
 
 
-def error_writer(found: Found) -> Callable[[float], str]:
+def error_writer(found: Findings) -> Callable[[float], str]:
     """Returns what writes an error of the task as its tables do."""
     task = tasks.build(found.spec.task)
     return writer(task.log_scale, task.rates)
 
 
-def picture(found: Found, name: str, column: str, *, axis: str, title: str, mark: float) -> Figure:
+def picture(found: Findings, name: str, column: str, *, axis: str, title: str, mark: float) -> Figure:
     """Draws the grid of this name over one of its axes, which is called ``axis``; ``mark`` is a place to be dotted."""
     grid, task = found[name], tasks.build(found.spec.task)
     where = grid.values(column)

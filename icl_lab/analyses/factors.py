@@ -1,8 +1,9 @@
 """One number of a prompt multiplied by factors: what the analyses that disturb a prompt have in common."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
+from icl_lab.analyses.base import Cells
 from icl_lab.option_values import GREATEST
 from icl_lab.registry import require
 
@@ -32,7 +33,7 @@ def with_undisturbed(factors: Iterable[float]) -> tuple[float, ...]:
     return tuple(sorted({1.0, *map(float, factors)}))
 
 
-def factors_of(cells: Mapping[str, Sequence[float]]) -> list[float]:
+def factors_of(cells: Cells) -> list[float]:
     """Returns the factors in the cells of a claim; raises ``KeyError`` where it names none."""
     if "factor" not in cells:
         raise KeyError("a claim about a number that is multiplied names its factors: cells = { factor = [100] }")

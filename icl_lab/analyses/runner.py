@@ -1,20 +1,21 @@
-"""Asking: the models of each label are loaded, or trained where they are missing, and asked one after the other."""
+"""Run an analysis: load the models of each label, or train those that are missing, and ask one after the other."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Row, Trained
+from icl_lab.analyses.base import AnalysisOf, AnyAnalysis, F, M, S
+from icl_lab.analyses.findings import TrainedModel
 from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.pipeline import load_or_train
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.summary import training_cell
 
+A = TypeVar("A", bound=AnyAnalysis)
 Groups = Mapping[str, Sequence[Run]]  # a label -> the runs of its training seeds
-Known = Callable[[str, Run], Mapping[str, Sequence[Row]] | None]  # label, run -> what was found in it; None: not asked
 
 
 def labels(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -31,7 +32,7 @@ def labels(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return groups
 
 
-def checked(analysis: Analysis, groups: Groups) -> Analysis:
+def checked(analysis: A, groups: Groups) -> A:
     """Returns the analysis prepared for these runs; raises ``BadValue`` where it cannot ask them."""
     runs = [run for seeds in groups.values() for run in seeds]
     if analysis.most is not None and len(runs) > analysis.most:
@@ -54,7 +55,12 @@ def _once(label: str, runs: Sequence[Run]) -> None:
             raise BadValue(f"{label}, seed {run.seed}, is there twice: {other.folder} and {run.folder}.")
 
 
-def ask(analysis: Analysis, groups: Groups, lab: Lab, known: Known = lambda label, run: None) -> Any:
+def ask(
+    analysis: AnalysisOf[M, S, F],
+    groups: Groups,
+    lab: Lab,
+    known: Callable[[str, Run], M | None] = lambda label, run: None,
+) -> F:
     """Asks the models of each label, trained where missing; prompts that they share are drawn by address.
 
     Those that are ``known`` are not asked again: what was found in them is put beside the rest.
@@ -76,7 +82,7 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab, known: Known = lambda labe
                 raise Stopped("stopped; nothing was written, and the models that are trained are kept.")
 
         load = partial(load_or_train, run, lab)
-        trained = Trained(label, run, load, tasks.build(run.spec.task), lab, number == 0, tick)
+        trained = TrainedModel(label, run, load, tasks.build(run.spec.task), lab, number == 0, tick)
         found = known(label, run)
         # Here, because the analysis may measure without gradients, and a training needs them.
         if found is None and analysis.reads_models:
@@ -87,5 +93,5 @@ def ask(analysis: Analysis, groups: Groups, lab: Lab, known: Known = lambda labe
     return analysis.collect(answers)
 
 
-def _name(analysis: Analysis) -> str:
+def _name(analysis: AnyAnalysis) -> str:
     return next((name for name in registry.names() if registry.part(name) is type(analysis)), type(analysis).__name__)

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from icl_lab.analyses.findings import Row
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import fitting, summary
 from icl_lab.tasks.base import Prompt
@@ -82,7 +82,7 @@ def inverse_temperature(weights: Tensor, scores: Tensor) -> Tensor:
     return torch.where((n > 1) & (spread > 1e-12), (z * y).sum(-1) / spread, torch.nan)
 
 
-def head_rows(metrics: Mapping[str, Tensor], where: Mapping[str, Any]) -> list[dict[str, Any]]:
+def head_rows(metrics: Mapping[str, Tensor], where: Row) -> list[Row]:
     """Metrics (b l h) -> a row of a grid for each metric, layer and head: the mean over the prompts, its error."""
     return [
         {**where, "layer": layer, "head": head, "metric": metric} | summary(values[:, layer, head])

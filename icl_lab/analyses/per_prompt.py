@@ -1,11 +1,11 @@
 """Contribution of each prompt to the numbers of an analysis: kept as rows of a grid, and resampled for claims."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from icl_lab.analyses.findings import Row
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import resampled
 from icl_lab.grid import Grid
@@ -15,7 +15,7 @@ SEEDS = 5  # the prompts of the first training seeds are kept and stand for thos
 DIGITS = 5  # of what is kept
 
 
-def rows(seed: int, where: Mapping[str, Any], metrics: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+def rows(seed: int, where: Row, metrics: Mapping[str, Tensor]) -> list[Row]:
     """Metrics, (b) or (b g), NaN where a prompt does not count -> rows of the grid ``prompts``, one a prompt.
 
     The mean over the rows of a metric is the value of its cell. None from the sixth training seed on.

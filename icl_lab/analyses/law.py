@@ -7,20 +7,21 @@ b -> b - s c. What can be told is the shape, up to a factor and a shift.
 
 import csv
 import io
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Trained
-from icl_lab.analyses.law.fits import LAWS, LEAST, Fit, fits
+from icl_lab.analyses.frame import AnalysisOf, Cells, TrainedModel
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
 from icl_lab.normalizers.ssmax_free import SSMaxFree
@@ -28,12 +29,63 @@ from icl_lab.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
+LEAST = 5  # values that a law can be fitted to
+LAWS: Mapping[str, Callable[[np.ndarray], np.ndarray] | None] = {
+    "constant": None,
+    "log n": np.log,
+    "sqrt n": np.sqrt,
+    "n": np.positive,
+}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """p_n ~ slope g(n) + shift by least squares; its share of explained variance, and Akaike's criterion."""
+
+    law: str
+    slope: float
+    shift: float
+    explained: float
+    aic: float
+
+    def at(self, n: ArrayLike) -> np.ndarray:
+        """Returns the law at ``n``."""
+        x = np.asarray(n, float)
+        grown = LAWS[self.law]
+        return self.shift + (self.slope * grown(x) if grown is not None else np.zeros_like(x))
+
+
+def fits(p: ArrayLike, first: int = 1) -> list[Fit]:
+    """Fits every law to p_n, n = first, first + 1, ...; the best by Akaike's criterion first.
+
+    Formula: AIC = N log(RSS / N) + 2 k, with k = 3 (slope, shift, variance), or 2 for the constant
+
+    Raises ``BadValue`` on fewer than five values.
+    """
+    y = np.asarray(p, float)
+    require(len(y) >= LEAST, "a law is fitted to at least five values", len(y))
+    n = np.arange(first, first + len(y), dtype=float)
+    total = float(((y - y.mean()) ** 2).sum())
+    made = []
+    for law, grown in LAWS.items():
+        if grown is not None:
+            slope, shift = (float(value) for value in np.polyfit(grown(n), y, 1))
+            rest = float(((y - slope * grown(n) - shift) ** 2).sum())
+        else:
+            slope, shift, rest = 0.0, float(y.mean()), total
+        # Nothing is known more exactly than its rounding: an exact fit is not infinitely better.
+        floor = float(len(y) * (np.finfo(np.float32).eps * float(np.abs(y).max() + 1e-30)) ** 2)
+        aic = len(y) * math.log(max(rest, floor) / len(y)) + 2 * (3 if grown is not None else 2)
+        made.append(Fit(law, slope, shift, 1 - rest / total if total > 0 else math.nan, aic))
+    return sorted(made, key=lambda fit: fit.aic)
+
+
 RULE = "ssmax-free"
 FEWEST = 3  # n below this are left out: one visible key has weight 1 whatever p is, two hardly differ
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedFactor:
     """The p_n of one run, n from ``FEWEST`` to the training length, the laws fitted to it, and every head's s and b."""
 
     seed: int
@@ -45,7 +97,7 @@ class Learned:
 
 @registry.add("law")
 @dataclass(frozen=True, kw_only=True)
-class Law(Analysis):
+class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFactor]]):
     """Fit laws of n to the free-form factor that ssmax-free has learned.
 
     The laws are a constant, log n, the root of n, and n, each with a factor and a shift by least squares, compared by
@@ -57,7 +109,6 @@ class Law(Analysis):
     usual_rules: ClassVar[Sequence[str]] = (RULE,)
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` where the rule has no free-form factor, or one of too few values."""
         rule = spec.train.switch_to or spec.attn
         if rule.split(":")[0] != RULE:
             raise BadValue(f"only {RULE} learns a factor for every n, got {rule}.")
@@ -67,7 +118,6 @@ class Law(Analysis):
         require(tokens >= least, f"a law needs training prompts of {least} tokens or more", tokens)
 
     def prepared(self, runs: Sequence[Run]) -> Self:
-        """Raises ``BadValue`` on a rule that was swapped in after training, and on two runs of one seed."""
         for run in runs:
             if run.swap:
                 raise BadValue(f"a rule that is swapped in after training has learned nothing, got {run.name}.")
@@ -75,18 +125,18 @@ class Law(Analysis):
             require(count == 1, "laws are fitted to one run of each seed", f"{count} of seed {seed}")
         return self
 
-    def measure(self, trained: Trained) -> Learned:
+    def measure(self, trained: TrainedModel) -> LearnedFactor:
         """Reads p, s and b from the model and fits the laws to p."""
         rules = [cast(SSMaxFree, rule) for rule in trained.model.rules]
         p = rules[0].p.detach().double().cpu().numpy()[FEWEST - 1 :]
         s, b = (np.array([getattr(rule, name).tolist() for rule in rules]) for name in ("s", "b"))
-        return Learned(trained.run.seed, p, fits(p, FEWEST), s, b)
+        return LearnedFactor(trained.run.seed, p, fits(p, FEWEST), s, b)
 
-    def collect(self, answers: Sequence[tuple[Trained, Any]]) -> Any:
+    def collect(self, answers: Sequence[tuple[TrainedModel, LearnedFactor]]) -> list[LearnedFactor]:
         """Returns what each run has learned."""
         return [learned for _, learned in answers]
 
-    def table(self, found: Sequence[Learned]) -> list[str]:
+    def table(self, found: Sequence[LearnedFactor]) -> list[str]:
         """The fits of every seed, best first, and the numbers that each head learned."""
         text = [
             f"p_n of softmax((s p_n + b) z), n from {FEWEST} to {FEWEST + len(found[0].p) - 1}. Lower AIC is better; a "
@@ -107,7 +157,7 @@ class Law(Analysis):
                 text.append(f"* seed {each.seed}, layer {layer}: s, b of each head {heads}")
         return text
 
-    def figures(self, found: Sequence[Learned], title: str) -> Mapping[str, Figure]:
+    def figures(self, found: Sequence[LearnedFactor], title: str) -> Mapping[str, Figure]:
         """p of every seed, and the laws fitted to the first."""
         n = np.arange(FEWEST, FEWEST + len(found[0].p))
         drawn = lines.laws(
@@ -118,15 +168,14 @@ class Law(Analysis):
         )
         return {"law": drawn}
 
-    def finding(self, found: Sequence[Learned]) -> str:
+    def finding(self, found: Sequence[LearnedFactor]) -> str:
         """The best law, in how many seeds, and by how much."""
         wins = Counter(each.fits[0].law for each in found)
         clear = sum(each.fits[1].aic - each.fits[0].aic >= 2 for each in found)
         best = md.listed(f"{law} in {count} of {len(found)} seeds" for law, count in wins.most_common())
         return f"The best law of the learned factor by AIC is {best}; it leads by 2 or more in {clear} of {len(found)}."
 
-    def files(self, found: Sequence[Learned]) -> dict[str, str | bytes]:
-        """Returns ``p.csv``: seed, n, p."""
+    def files(self, found: Sequence[LearnedFactor]) -> dict[str, str | bytes]:
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow(["seed", "n", "p"])
@@ -135,7 +184,7 @@ class Law(Analysis):
         )
         return {"p.csv": table.getvalue()}
 
-    def read(self, folder: Path) -> list[Learned] | None:
+    def read(self, folder: Path) -> list[LearnedFactor] | None:
         """Reads ``p.csv`` and fits the laws again; None where it is not there. The s and b of heads are not kept."""
         path = folder / "p.csv"
         if not path.exists():
@@ -144,19 +193,18 @@ class Law(Analysis):
         for row in csv.DictReader(io.StringIO(path.read_text())):
             values.setdefault(int(row["seed"]), []).append(float(row["p"]))
         none = np.zeros((0, 0))
-        return [Learned(seed, np.array(p), fits(p, FEWEST), none, none) for seed, p in values.items()]
+        return [LearnedFactor(seed, np.array(p), fits(p, FEWEST), none, none) for seed, p in values.items()]
+
+    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> list[LearnedFactor] | None:
+        return self.read(folder)
 
     def subjects(self, variants: Sequence[str]) -> Sequence[str]:
-        """Claims are about the laws, whatever the variants are called."""
         return list(LAWS)
 
-    def seeds(self, found: Sequence[Learned]) -> list[int]:
-        """The training seeds."""
+    def seeds(self, found: Sequence[LearnedFactor]) -> list[int]:
         return sorted(each.seed for each in found)
 
-    def value(
-        self, found: Sequence[Learned], of: str, cells: Mapping[str, Sequence[float]], metric: str, seed: int
-    ) -> float:
+    def value(self, found: Sequence[LearnedFactor], of: str, cells: Cells, metric: str, seed: int) -> float:
         """Akaike's criterion ``aic`` (usual) of the law ``of``, or the share of variance that it has ``explained``."""
         if metric not in ("", "aic", "explained"):
             raise KeyError(f"a law has no metric '{metric}'; there are aic and explained")

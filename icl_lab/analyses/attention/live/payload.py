@@ -1,14 +1,13 @@
 """Data of a live page beside its models: the prompt as numbers, the question, and the form of answers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
-from icl_lab.analyses.attention.live import Exported, Graph, LayerGraphs
-from icl_lab.analyses.attention.prompt import LARGEST, Asked
-from icl_lab.analyses.attention.seen import Reading
-from icl_lab.analyses.attention.window import Window
+from icl_lab.analyses.attention.live import Exported, LayerGraphs, OperatorGraph
+from icl_lab.analyses.attention.maps import Reading
+from icl_lab.analyses.attention.prompt import LARGEST, Asked, Window
+from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task, plain
 
 TOKENS = 512  # that a page computes at once: a second of a browser's time
@@ -18,7 +17,7 @@ SAMPLES = (2.0, 3.5)  # answers of which the words are asked, to know how a numb
 
 def lay(
     task: Task, asked: Asked, readings: Sequence[Reading], window: Window, most: int
-) -> tuple[dict[str, Any] | None, str]:
+) -> tuple[dict[str, object] | None, str]:
     """Returns what the page computes with, or nothing and a line that says why.
 
     ``most`` is how many numbers the models of a page may have in all; 0 asks for a page that does not compute.
@@ -37,7 +36,7 @@ def lay(
         "graphs": graphs,
         "tokens": prompt.tokens[0].flatten().tolist(),
         "editable": _editable(task, whole),
-        "roles": [[mark.role, mark.quiet] for mark in task.marks(whole)[: task.roles]],
+        "roles": [[mark.role, mark.quiet] for mark in wording.marks(task, whole)[: task.roles]],
         "said": _words(task, prompt, places),
         "asked": places,
         "answers": [[answer.answer for answer in reading.answers] for reading in readings],
@@ -61,15 +60,15 @@ def too_large(size: int, most: int) -> str:
     return f"{size:,} numbers are more than the {most:,} that it may carry (--live)"
 
 
-def packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, Any]:
+def packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, object]:
     """A model for the page; equal graphs, of layers or of models, are held once, in ``graphs``."""
 
-    def place(graph: Graph) -> dict[str, Any]:
+    def place(graph: OperatorGraph) -> dict[str, object]:
         if graph.nodes not in graphs:
             graphs.append(graph.nodes)
         return {"graph": graphs.index(graph.nodes), "shapes": graph.shapes, "numbers": graph.numbers}
 
-    def layers(found: list[LayerGraphs]) -> list[dict[str, Any]]:
+    def layers(found: list[LayerGraphs]) -> list[dict[str, object]]:
         return [
             {"weights": place(each.weights), "output": place(each.output) if each.output else None} for each in found
         ]
@@ -87,14 +86,14 @@ def _editable(task: Task, prompt: Prompt) -> bool:
     """True if every token is one number that a reader can type, its role told by its place alone."""
     if task.width != 1 or task.vocabulary:
         return False
-    marks = task.marks(prompt)
+    marks = wording.marks(task, prompt)
     return all(
         mark.value is not None and (mark.role, mark.index) == (marks[at % task.roles].role, at // task.roles + 1)
         for at, mark in enumerate(marks)
     )
 
 
-def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
+def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, object]:
     """Form of an answer: a number between words, chosen by its sign; one of some words; or plain numbers."""
     if not places:
         return {"kind": "numbers", "words": []}
@@ -102,7 +101,7 @@ def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
     def said(outputs: torch.Tensor) -> str:
         whole = torch.zeros(1, prompt.tokens.shape[1], task.outputs)
         whole[0, places[0]] = outputs
-        return task.words(whole, prompt, places[0])[0]
+        return wording.words(task, whole, prompt, places[0])[0]
 
     if task.outputs == 1:
         words = []
@@ -123,9 +122,8 @@ def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, Any]:
 
 
 def _references(task: Task, whole: Prompt, places: Sequence[int]) -> Mapping[str, list[str]]:
-    """Answers of the task's own predictors to the prompt, in the words of the task."""
     return {
-        name: [task.words(outputs, whole, t)[0] for t in places]
+        name: [wording.words(task, outputs, whole, t)[0] for t in places]
         for name, predict in task.references().items()
         for outputs in [predict(whole)]
     }

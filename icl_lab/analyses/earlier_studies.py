@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from icl_lab.analyses.frame import Analysis, Stored
+from icl_lab.analyses.frame import AnyAnalysis, GridAnalysis, Rows, StoredGrids
 from icl_lab.errors import RunFailed
 from icl_lab.grid import Grid
 from icl_lab.runs import study_folder
@@ -18,7 +17,7 @@ from icl_lab.runs.study_folder import Member, StudyRecord
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredStudy:
     """A stored study: who was asked, and the grids that it found."""
 
     folder: Path
@@ -49,16 +48,16 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierStudies:
     """Stored studies of the same question, each perhaps of other variants."""
 
-    studies: Sequence[Kept]
+    studies: Sequence[StoredStudy]
 
     def asked(self, label: str, run: Run) -> bool:
         """True if this run was asked, as ``label``."""
         return self._of(Member.of(label, run)) is not None
 
-    def rows(self, label: str, run: Run) -> Mapping[str, list[dict[str, Any]]] | None:
+    def rows(self, label: str, run: Run) -> Rows | None:
         """Returns the rows of each grid that were found in a run, those of references with the first; None of others.
 
         They are what ``Analysis.measure`` returned, with the labels of the run.
@@ -77,26 +76,26 @@ class Earlier:
         found = (kept.folder for member in study.runs if (kept := self._of(member)) is not None)
         return list(dict.fromkeys(found))
 
-    def _of(self, member: Member) -> Kept | None:
+    def _of(self, member: Member) -> StoredStudy | None:
         return next((kept for kept in self.studies if member in kept.tables), None)
 
 
 def find(
-    study: StudyRecord, analysis: Analysis, folders: Sequence[Path], say: Callable[[str], object]
-) -> Earlier | None:
+    study: StudyRecord, analysis: AnyAnalysis, folders: Sequence[Path], say: Callable[[str], object]
+) -> EarlierStudies | None:
     """Returns what folders hold of the question of a study; None where none does.
 
     One that does not hold all that was found there is passed over. References are asked beside the first run, which
     therefore has to be the same.
     """
-    if not analysis.trains or type(analysis).files is not Analysis.files:
+    if not analysis.trains or type(analysis).files is not GridAnalysis.files:
         return None
     studies = [kept for folder in folders if (kept := _kept(study, analysis, folder, say)) is not None]
     # What holds more of a model goes first: errors of single prompts, say, that older studies do not keep.
-    return Earlier(sorted(studies, key=lambda kept: len(kept.grids), reverse=True)) if studies else None
+    return EarlierStudies(sorted(studies, key=lambda kept: len(kept.grids), reverse=True)) if studies else None
 
 
-def _kept(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[str], object]) -> Kept | None:
+def _kept(study: StudyRecord, analysis: AnyAnalysis, folder: Path, say: Callable[[str], object]) -> StoredStudy | None:
     """Stored results of the same question in a folder; None where it is another one, or not all of it is kept."""
     try:
         known = study_folder.read(folder)
@@ -109,5 +108,5 @@ def _kept(study: StudyRecord, analysis: Analysis, folder: Path, say: Callable[[s
         say(str(reason))
         return None
     found = analysis.read(folder)
-    kept = Kept(folder, known, found.grids) if isinstance(found, Stored) else None
+    kept = StoredStudy(folder, known, found.grids) if isinstance(found, StoredGrids) else None
     return kept if kept is not None and kept.whole else None

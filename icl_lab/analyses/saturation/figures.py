@@ -1,17 +1,15 @@
 """Saturation as pictures: curves over the factor, every head's weight on the number, and what patches heal."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.analyses.frame import Found
+from icl_lab.analyses.frame import Curves, Findings
 from icl_lab.analyses.saturation.attention import AGAINST
-from icl_lab.analyses.saturation.numbers import curves, error_metric, seeds_of, summarised
-from icl_lab.analyses.saturation.patching import ALL
+from icl_lab.analyses.saturation.numbers import error_metric, summarised
+from icl_lab.analyses.saturation.patching import ALL, FROM_LAYER, KINDS
 from icl_lab.analyses.saturation.report import HEADS, HEALED, WEIGHED, WORDS
-from icl_lab.analyses.saturation.stream import FROM_LAYER, KINDS
 from icl_lab.figures import heads as lines
 from icl_lab.figures.head_maps import head_maps
 
@@ -22,32 +20,29 @@ SEEDS = 5  # whose heads are drawn one by one; those of all stand in heads.csv
 ABREAST = 5  # maps of heads in a row: the rules of one seed, so that each has a column
 
 
-def figures(found: Found, title: str) -> Mapping[str, Figure]:
+def figures(found: Findings, title: str) -> Mapping[str, Figure]:
     """Figures of heads over the factor and of the error; every head by itself; recovery by patches of the stream."""
     made = {"saturation": _curves(found, title), "heads": _heads(found, title)}
     return made | ({"stream": _stream(found, title)} if "stream" in found.grids else {})
 
 
-def _curves(found: Found, title: str) -> Figure:
+def _curves(found: Findings, title: str) -> Figure:
     factors = found["heads"].values("factor")
-    panels: dict[str, dict[str, Any]] = {
-        words: {rule: curves(found, rule, metric) for rule in found.rules} for metric, words in WORDS.items()
+    panels: dict[str, dict[str, Curves]] = {
+        words: found.curves_by_rule("heads", "factor", "seed", "layer", "head", metric=metric)
+        for metric, words in WORDS.items()
     }
     weight = _weight(found)
     panels[f"{WEIGHED[weight]}, {HEADS['last-best']}"] = {
         rule: [
             [(factor, summarised(found, rule, seed, factor, f"{weight}-last-best")) for factor in factors]
-            for seed in seeds_of(found, rule)
+            for seed in found.seeds_of(rule)
         ]
         for rule in found.rules
     }
     metric = error_metric(found)
-    panels[f"error ({metric})"] = {
-        rule: found["errors"].where(attn=rule, metric=metric).lines("factor", "seed") for rule in found.rules
-    }
-    panels[RECOVERED] = {
-        rule: found["patches"].where(attn=rule, layer=ALL, head=ALL).lines("factor", "seed") for rule in found.rules
-    }
+    panels[f"error ({metric})"] = found.curves_by_rule("errors", "factor", "seed", metric=metric)
+    panels[RECOVERED] = found.curves_by_rule("patches", "factor", "seed", layer=ALL, head=ALL)
     return lines.curves(
         panels,
         title=title,
@@ -57,18 +52,18 @@ def _curves(found: Found, title: str) -> Figure:
     )
 
 
-def _heads(found: Found, title: str) -> Figure:
+def _heads(found: Findings, title: str) -> Figure:
     """A map for each model of the first seeds: layer and head down, factors across, the weight on the number."""
     panels: dict[str, np.ndarray] = {}
     factors = found["heads"].values("factor")
     weight = _weight(found)
     grid = found["heads"].where(metric=weight)
     where = [tuple(map(int, pair)) for pair in grid.frame[["layer", "head"]].drop_duplicates().itertuples(index=False)]
-    every = seeds_of(found, found.rules[0])
+    every = found.seeds_of(found.rules[0])
     seeds = every[:SEEDS]
     for seed in seeds:
         for rule in found.rules:
-            if seed in seeds_of(found, rule):
+            if seed in found.seeds_of(rule):
                 one = grid.where(attn=rule, seed=seed).lines("factor", "layer", "head")
                 named = f"{rule}, seed {seed}" if len(seeds) > 1 else rule
                 panels[named] = np.array([[value for _, value in line] for line in one])
@@ -83,7 +78,7 @@ def _heads(found: Found, title: str) -> Figure:
     )
 
 
-def _stream(found: Found, title: str) -> Figure:
+def _stream(found: Findings, title: str) -> Figure:
     """The share that each kind of patch heals: of all layers at once, or after the last one."""
     last = max(found["stream"].values("layer"))
     there = found["stream"].values("metric")
@@ -102,6 +97,6 @@ def _stream(found: Found, title: str) -> Figure:
     return lines.curves(panels, title=title, across=ACROSS, scales={}, limits=limits)
 
 
-def _weight(found: Found) -> str:
+def _weight(found: Findings) -> str:
     """The weight that is drawn: over the prompts that the number misleads about, where there are such."""
     return AGAINST if AGAINST in found["heads"].values("metric") else "deviant"

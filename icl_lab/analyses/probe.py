@@ -1,0 +1,290 @@
+"""True if a model still classifies the single numbers of a prompt in which one of them has grown.
+
+After section 5.2 of arXiv 2508.14685: where each number is classified rightly alone and the prompt is not, what fails
+is aggregation, not representation.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import ClassVar, Self
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from icl_lab import markdown as md
+from icl_lab import tasks
+from icl_lab.analyses import registry
+from icl_lab.analyses.factors import FACTORS, check_growth, factors_of, with_undisturbed
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
+from icl_lab.errors import BadValue, Undefined
+from icl_lab.figures import heads as pictures
+from icl_lab.figures.base import short
+from icl_lab.grid import Grid
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.rng import stream
+from icl_lab.runs.measure import TEST_SEED, Subject, errors_of, fitting, summary
+from icl_lab.runs.run import Run
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.summary import training_cell
+from icl_lab.tasks.base import Prompt, Task, by_class
+from icl_lab.tasks.capabilities import SingleNumbers
+
+RIDGE = 1e-3  # in units of the mean variance of a feature
+
+
+@torch.no_grad()
+def states(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> Iterator[Tensor]:
+    """Yields the residual stream at the numbers' tokens before each block and after the last, each (b L d).
+
+    Each vector is shifted to mean 0 and scaled to length sqrt(d), as the layer norm of the next block reads it.
+    """
+    found: list[list[Tensor]] = [[] for _ in range(len(model.blocks) + 1)]
+
+    def see(block: torch.nn.Module, read: tuple[Tensor, ...], written: Tensor) -> None:
+        layer = next(number for number, other in enumerate(model.blocks) if other is block)
+        if layer == 0:
+            found[0].append(_normed(read[0][:, task.answers]))
+        found[layer + 1].append(_normed(written[:, task.answers]))
+
+    hooks = [block.register_forward_hook(see) for block in model.blocks]
+    try:
+        for piece in fitting(prompt, model.bytes_a_prompt):
+            model(piece.tokens.to(device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for pieces in found:
+        yield torch.cat(pieces)
+
+
+def fit(states: Tensor, classes: Tensor) -> Tensor:
+    """States (.. d) and their classes (..) bool -> weights (d + 1) of a linear classifier, by ridge regression.
+
+    Formula: w = argmin mean_i c_i (w . (s_i, 1) - y_i)^2 + r |w|^2, y = -1 or 1, c the inverse share of the class
+
+    Both classes weigh the same, however rare one is.
+    """
+    x, y = _with_constant(states).flatten(0, -2), 2.0 * classes.flatten().double() - 1
+    share = (y > 0).double().mean()
+    weight = torch.where(y > 0, 1 / share, 1 / (1 - share)) / len(y)
+    gram = x.T @ (weight.unsqueeze(1) * x)
+    gram += RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
+    solved: Tensor = torch.linalg.solve(gram, x.T @ (weight * y))
+    return solved
+
+
+def classified(states: Tensor, weights: Tensor) -> Tensor:
+    """States (.. d) and the weights (d + 1) of a classifier -> the classes that it gives, (..) bool."""
+    return _with_constant(states) @ weights > 0
+
+
+def _normed(states: Tensor) -> Tensor:
+    states = states.double().cpu()
+    states = states - states.mean(-1, keepdim=True)
+    return states / states.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-12)
+
+
+def _with_constant(states: Tensor) -> Tensor:
+    return torch.cat((states, torch.ones_like(states[..., :1])), -1)
+
+
+OUTPUT = -1.0  # the layer of what is read at the model's output
+
+
+@torch.no_grad()
+def readings(
+    model: GPT2,
+    task: SingleNumbers,
+    lessons: Prompt,
+    undisturbed: Prompt,
+    at: int,
+    factors: Sequence[float],
+    device: torch.device,
+    tick: Callable[[int, int], object] = lambda done, total: None,
+) -> list[Row]:
+    """Multiplies the number with index ``at`` by each factor; returns error rates, the mean over two classes each.
+
+    ``together``: of the last answer of the prompt. ``alone-deviant`` and ``alone-others``: of the only answer of a
+    prompt that holds one of its numbers. ``probe-deviant`` and ``probe-others``: of a linear probe at the numbers'
+    tokens after layer 0 (the read-in), 1, ...; it learns from the prompts ``lessons``, undisturbed and others than
+    ``undisturbed``. Classes are the answers that a number gets alone (``SingleNumbers.singly``).
+    """
+    reader = Subject(lambda prompt: model(prompt.tokens.to(device)), bytes_of=model.bytes_a_prompt)
+    taught = _classes(task, lessons)
+    probes = [fit(seen, taught) for seen in states(model, task, lessons, device)]
+    rows: list[Row] = []
+
+    def add(metric: str, factor: float, wrong: Tensor, classes: Tensor, layer: float = OUTPUT) -> None:
+        where = {"layer": layer, "factor": factor, "metric": metric}
+        rows.append(where | summary(by_class(wrong.flatten(), classes.flatten())))
+
+    classes = _classes(task, undisturbed)
+    others = torch.arange(classes.shape[1]) != at
+    alone = _errors_alone(reader, task, undisturbed)  # of the others, the same for every factor
+    for done, factor in enumerate(factors):
+        disturbed = task.deviate(undisturbed, [at], factor)
+        answers = errors_of(task, reader, disturbed)[:, -1]
+        add("together", factor, answers, disturbed.targets[:, task.asking(classes.shape[1])] > 0)
+        add("alone-deviant", factor, _errors_alone(reader, task, _example(disturbed, at, task.roles)), classes[:, at])
+        add("alone-others", factor, alone[:, others], classes[:, others])
+        for layer, (weights, seen) in enumerate(zip(probes, states(model, task, disturbed, device), strict=True)):
+            wrong = (classified(seen, weights) != classes).double()
+            add("probe-deviant", factor, wrong[:, at], classes[:, at], layer)
+            add("probe-others", factor, wrong[:, others], classes[:, others], layer)
+        tick(done + 1, len(factors))
+    return rows
+
+
+def _errors_alone(reader: Subject, task: SingleNumbers, prompt: Prompt) -> Tensor:
+    """The error of the answer to each number when it stands alone, (b L)."""
+    single = task.singly(prompt)
+    return errors_of(task, reader, single).view(len(prompt.tokens), -1)
+
+
+def _example(prompt: Prompt, at: int, roles: int) -> Prompt:
+    own = slice(roles * at, roles * (at + 1))
+    return Prompt(prompt.tokens[:, own], prompt.targets[:, own], prompt.scored[:, own])
+
+
+def _classes(task: SingleNumbers, prompt: Prompt) -> Tensor:
+    """The class of each number when it stands alone, (b L) bool."""
+    single = task.singly(prompt)
+    return (single.targets[:, task.asking(1)] > 0).view(len(prompt.tokens), -1)
+
+
+LESSONS = 512  # prompts that a probe learns from
+WORDS = {
+    "together": "the whole prompt",
+    "alone-deviant": "growing number, alone",
+    "alone-others": "others, alone",
+    "probe-deviant": "growing number, by probe",
+    "probe-others": "others, by probe",
+}
+
+
+@registry.add("probe")
+@dataclass(frozen=True, kw_only=True)
+class Probe(Analysis):
+    """Classify each number of a disturbed prompt by itself: does representation fail, or aggregation?
+
+    One number is multiplied by each factor. Error rates are those of the whole prompt, of the model on prompts that
+    hold one of its numbers, and of a linear probe that reads the residual stream where each number stands.
+    """
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"probe": ("layer", "factor")}
+    title: ClassVar[str] = "one number growing"
+
+    position: int = option(0, "Index of the number.", least=0)
+    factors: tuple[float, ...] = option(FACTORS, "What it is multiplied by; 1 is always among them.")
+    prompts: int = option(1024, "Test prompts.", least=2, most=1_000_000)
+
+    @property
+    def tag(self) -> str:
+        return f"at-{self.position}" if self.position else ""
+
+    def check(self, spec: RunSpec) -> None:
+        check_growth(self.factors)
+        task = tasks.require(tasks.build(spec.task), SingleNumbers)
+        length = int(training_cell(task, spec)["length"])
+        if not 0 <= self.position < length:
+            raise BadValue(f"the growing number stands at an index from 0 to {length - 1}, got {self.position}.")
+
+    def prepared(self, runs: Sequence[Run]) -> Self:
+        return replace(self, factors=with_undisturbed(self.factors))
+
+    def measure(self, trained: TrainedModel) -> Rows:
+        """Trains probes on undisturbed prompts of their own, then reads the test prompts at each factor."""
+        suite, here = tasks.require(trained.task.balanced, SingleNumbers), dict(trained.cell)
+        length = int(here.pop("length"))
+        lessons = suite.sample(stream(TEST_SEED, "probe", length), LESSONS, length, **here)
+        undisturbed, device = trained.prompts(self.prompts), trained.lab.device
+        rows = readings(trained.model, suite, lessons, undisturbed, self.position, self.factors, device, trained.tick)
+        return {"probe": rows}
+
+    def table(self, found: Findings) -> list[str]:
+        """The median error over seeds of each reading, rule by rule."""
+        grid = found["probe"]
+        factors = grid.values("factor")
+        text = [
+            "Medians of error rates over seeds: the mean over numbers that make the answer alone true and false (the "
+            "whole prompt: over its truth).",
+            "",
+            *md.head(["rule", "what is asked", *(f"x{factor:g}" for factor in factors)]),
+        ]
+        for rule in found.rules:
+            for metric, layer in places(found):
+                lines = grid.where(attn=rule, metric=metric, layer=layer).lines("factor", "seed")
+                cells = [short(median([line[place][1] for line in lines])) for place in range(len(factors))]
+                text.append(md.row([f"`{rule}`", words(metric, layer), *cells]))
+        return text
+
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
+        """Each reading over the factor: the whole prompt, its numbers alone, and the probes at the last layer."""
+        last = max(layer for _, layer in places(found))
+        panels = {
+            f"error: {words(metric, layer)}": found.curves_by_rule(
+                "probe", "factor", "seed", metric=metric, layer=layer
+            )
+            for metric, layer in places(found)
+            if layer in (OUTPUT, last)
+        }
+        limits = dict.fromkeys(panels, (-0.02, 0.62))
+        drawn = pictures.curves(panels, title=title, across="factor of the growing number", scales={}, limits=limits)
+        return {"probe": drawn}
+
+    def finding(self, found: Findings) -> str:
+        """Error rates at the greatest factor: of the whole prompt, and of the grown number alone and by probe."""
+        most = max(found["probe"].values("factor"))
+        last = max(layer for _, layer in places(found))
+
+        def rates(metric: str, layer: float) -> str:
+            cells = {
+                rule: found["probe"].where(attn=rule, metric=metric, layer=layer, factor=most) for rule in found.rules
+            }
+            return md.listed(f"{short(median(cell.frame['value']))} with {rule}" for rule, cell in cells.items())
+
+        return (
+            f"With the number at index {self.position} multiplied by {most:g}, the error rate of the whole prompt is "
+            f"{rates('together', OUTPUT)}; that of the grown number alone is {rates('alone-deviant', OUTPUT)}, and by "
+            f"a linear probe after layer {last:g} it is {rates('probe-deviant', last)} (medians over seeds)."
+        )
+
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
+        """The mean error rate over the cells (they name the factors); ``reference:0.5`` is chance."""
+        if (number := constant(of)) is not None:
+            return number
+        value = super().value(found, of, cells, metric, seed)
+        if math.isnan(value):
+            raise Undefined("the prompts are all of one class, so there is no mean over the classes")
+        return value
+
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
+        """Error rates of ``together`` unless a metric is named; None of a number.
+
+        Probes are those after the last layer, unless cells name a layer (0: as read in).
+        """
+        if constant(of) is not None:
+            return None
+        grid, metric = found["probe"].where(attn=of, seed=seed), metric or "together"
+        layers = cells.get("layer", [max(grid.where(metric=metric).values("layer"))])
+        where = {"layer": layers, **cells, "factor": factors_of(cells)}
+        return grid.where(metric=metric, **where)
+
+    def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
+        """Standard error over test prompts; noise of fitting the probe is not included."""
+        return 0.0 if constant(of) is not None else super().prompts_error(found, of, cells, metric, seed)
+
+
+def places(found: Findings) -> list[tuple[str, float]]:
+    """Quantity that was read, and the layer."""
+    frame = found["probe"].frame.drop_duplicates(["metric", "layer"])
+    read = list(zip(frame["metric"], frame["layer"], strict=True))
+    return sorted(read, key=lambda place: (list(WORDS).index(place[0]), place[1]))
+
+
+def words(metric: str, layer: float) -> str:
+    """Quantity that was read, in words."""
+    return WORDS[metric] + ("" if layer == OUTPUT else f" after layer {layer:g}" if layer else " as read in")

@@ -1,0 +1,139 @@
+"""Capabilities of tasks: questions that few analyses ask and few tasks can answer.
+
+A task that has one inherits from its class in place of ``Task``. ``tasks.require(task, Stretchable)`` asks for it, and
+refuses in one line that names the tasks that have it.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from icl_lab.errors import BadValue
+from icl_lab.rescale import FIRST, PairRescaling, Rescale, Rescaling
+from icl_lab.tasks.base import Prompt, Task
+
+
+class Capability(Task):
+    """Base of capabilities; ``offers`` ends the sentence "this task has no ..."."""
+
+    offers: ClassVar[str]
+
+
+class Stretchable(Capability):
+    """Tasks in which a number of a prompt can be multiplied by a factor (deviant, probe, saturation)."""
+
+    offers: ClassVar[str] = "number that can be stretched"
+    deviants: ClassVar[Sequence[float]]  # the usual factors
+
+    @abstractmethod
+    def deviate(self, prompt: Prompt, at: Sequence[int], factor: float) -> Prompt:
+        """Returns the prompts with the numbers of the examples ``at`` (from 0) multiplied by ``factor``.
+
+        Everything that follows from a number follows; nothing else changes.
+        """
+
+    @abstractmethod
+    def disturbed(self, before: Tensor, after: Tensor, prompt: Prompt, at: Sequence[int]) -> dict[str, Tensor]:
+        """Errors (b L) without and with deviants -> metrics of each prompt, (b), NaN where one does not count."""
+
+    def misleads(self, prompt: Prompt, at: int) -> Tensor | None:
+        """True if the number with index ``at`` by itself says the opposite of the last answer's truth, (b).
+
+        None where a single number says nothing of the answer.
+        """
+        return None
+
+    def agreement(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
+        """Outputs (b t c) -> by metric whether the last answer is that of a simple rule, (b), 1 or 0; none unless told.
+
+        Only where answers are classes: numbers agree to a degree.
+        """
+        return {}
+
+
+class HasLines(Capability):
+    """Tasks whose prompts are examples of a line (boundary)."""
+
+    offers: ClassVar[str] = "prompts of y = a x + b, on which boundary values are defined"
+
+    @abstractmethod
+    def on_line(self, x: Tensor, slope: Tensor | float, intercept: Tensor | float) -> Prompt:
+        """Inputs x (b L) -> the prompts of y = slope x + intercept; numbers, or one a prompt (b 1)."""
+
+    @abstractmethod
+    def spread(self, **shift: float) -> float:
+        """Returns the root mean square of the answers under a shift, as in training where it names no axis."""
+
+
+class SingleNumbers(Stretchable):
+    """Tasks in which a single number, stretched or not, has an answer of its own (probe)."""
+
+    offers: ClassVar[str] = "answer to a single number"
+
+    @abstractmethod
+    def singly(self, prompt: Prompt) -> Prompt:
+        """Returns each number of the prompts (b t w) as a prompt of its own, in order, (b L) of them in a row."""
+
+
+class Retrieval(Capability):
+    """Tasks whose answer stands in the context, symbol by symbol (needle)."""
+
+    offers: ClassVar[str] = "answer that stands in its context, for needle scores"
+
+    @abstractmethod
+    def value_places(self, prompt: Prompt) -> Tensor:
+        """Returns the tokens of the context that hold the answer's symbols, (b m), in order."""
+
+
+class TypedPrompts(Capability):
+    """Tasks whose prompts are lists of numbers that a reader can type (attention)."""
+
+    offers: ClassVar[str] = "prompt of typed numbers, only random ones such as random:length=40"
+    parameters: ClassVar[tuple[str, ...]] = ()  # numbers of a function that labels follow from, beside the inputs
+
+    @abstractmethod
+    def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
+        """Returns one prompt of these inputs, with the labels that follow, up to the last input: the query.
+
+        ``parameters`` are those of the task's function.
+        """
+
+    @abstractmethod
+    def reach(self, **shift: float) -> dict[str, float]:
+        """Returns, by role, the size that 99 of 100 numbers of a training prompt stay below; ``shift`` as in training.
+
+        Only roles of which it is known.
+        """
+
+
+class Rescalable(Capability):
+    """Tasks of which parts of a prompt can be rescaled and leave its truth as it is, see ``icl_lab/rescale.py``."""
+
+    offers: ClassVar[str] = "part that can be rescaled and keep the truth of its prompts"
+    rescales: ClassVar[tuple[Rescale, ...]]  # these parts, the usual one first
+
+    def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
+        """Rescaling of a part of the prompts; raises ``BadValue`` where the task has none of this part."""
+        if part not in self.rescales:
+            there = ", ".join(self.rescales)
+            raise BadValue(f"{self.name} cannot rescale {part} and keep the truth of its prompts: it has {there}.")
+        return PairRescaling(part, first)
+
+
+class ReadsFiles(Capability):
+    """Tasks that read something beside their options (text)."""
+
+    offers: ClassVar[str] = "file that it reads"
+
+    @abstractmethod
+    def pins(self) -> Mapping[str, str]:
+        """Returns options, with their values as text, by which a run names what it reads beside its options.
+
+        They are added to the task when a run is asked for: two versions of a file are two tasks.
+        """
+
+    @abstractmethod
+    def reads(self) -> Mapping[str, str]:
+        """Returns what is read beside the options, a name -> its SHA-256, for the record of a run."""
