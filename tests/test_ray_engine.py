@@ -15,7 +15,7 @@ from icl_lab import outside, ray_engine
 from icl_lab.errors import BadValue
 from icl_lab.evidence.layer import Layer
 from icl_lab.launch.complete import undrawn
-from icl_lab.launch.order import Order
+from icl_lab.launch.where import Where
 from icl_lab.parallel import Ending, Orders
 from icl_lab.pipeline import sweep as whole_pass
 from icl_lab.runs import manifest
@@ -177,27 +177,30 @@ def test_a_cluster_without_ray_is_one_clear_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # an import of it fails
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(BadValue, match=r"pip install 'icl_lab\[ray\]'"):
-        Order(engine="ray").workers()
+        Where(engine="ray").workers()
 
 
 def test_an_open_cluster_is_refused(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(BadValue, match="open to everybody"):
-        Order(engine="ray").workers()
+        Where(engine="ray").workers()
 
 
 @pytest.mark.parametrize("words", [{"address": "auto"}, {"gpus_per_run": 0.5}])
 def test_options_of_a_cluster_need_one(words):
     with pytest.raises(BadValue, match="add --engine ray"):
-        Order(**words)
+        Where(**words)
 
 
-def test_an_order_takes_its_words_and_leaves_the_rest():
-    words = {"jobs": 2, "engine": "ray", "device": "cpu", "threads": 2, "preset": "smoke"}
-    order = Order.of(words)
-    assert (order.jobs, order.threads, order.device, order.remote, order.parallel) == (2, 2, "cpu", True, True)
-    assert words == {"device": "cpu", "threads": 2, "preset": "smoke"}
-    assert not Order().parallel
+def test_a_cluster_is_remote_and_several_runs_at_once_are_parallel():
+    where = Where(engine="ray", jobs=2)
+    assert (where.remote, where.parallel) == (True, True)
+    assert (Where(jobs=2).remote, Where(jobs=2).parallel, Where().parallel) == (False, True, False)
+
+
+def test_a_node_of_a_cluster_has_a_device_of_its_own(lab):
+    assert Where(engine="ray").of_runs(lab).device == "auto"
+    assert Where().of_runs(lab).device == "cpu"
 
 
 # A head and one more node, started by the test itself, each with room for one run.

@@ -1,26 +1,28 @@
-"""Options that commands share: their bounds, lists of numbers, signals."""
+"""Options that commands share, and their way to a plan of runs and to a ``Where``."""
 
-import os
-import shlex
-import signal
-import sys
+import functools
+import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from icl_lab.api import SEEDS
 from icl_lab.cli.output import out
+from icl_lab.cli.terminal import Terminal
 from icl_lab.cli.values import Finite, Folder
 from icl_lab.errors import BadValue
-from icl_lab.launch.order import ENGINES
+from icl_lab.figures import paper
+from icl_lab.launch.plan import RunPlan
+from icl_lab.launch.progress import say
+from icl_lab.launch.study import Unfinished
+from icl_lab.launch.where import ENGINES, JOBS, Where
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PAIRS = 1000  # of timed runs
-THREADS = 1024  # more than any machine of today offers; ten times as many, and the pool of threads ends the process
-SEEDS = 10_000
-PREEMPTED = 75  # stopped at a checkpoint by a scheduler: run the same command again
-caught: list[int] = []  # the signals that asked this process to stop
+PLACES = {field.name for field in fields(Where)}
 
 
 results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
@@ -29,19 +31,53 @@ beside_option = click.option(
 )
 read_option = click.option("--results", default="results", show_default=True, type=Folder(there=True), help="Folder.")
 experiments_option = click.option(
-    "--experiments", "files", default="experiments", type=Folder(there=True), help="Folder of files."
+    "--experiments", default="experiments", type=Folder(there=True), help="Folder of files."
 )
-threads_option = click.option("--threads", type=click.IntRange(1, THREADS), help="CPU threads.  [default: all cores]")
+threads_option = click.option("--threads", type=click.IntRange(1, JOBS), help="CPU threads.  [default: all cores]")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
 large_option = click.option(
     "--allow-large", is_flag=True, help="Begin even what by estimate exceeds this machine's memory, or a year."
 )
 
 
+def gathered(command: Callable[..., None]) -> Callable[..., None]:
+    """Hand options to a command as a ``where`` and a ``plan``, if it takes these, and the others by their names.
+
+    Where runs are left to others, or nothing was to be done, a command ends without its study.
+    """
+    takes = inspect.signature(command).parameters
+
+    @functools.wraps(command)
+    def call(**words: Any) -> None:
+        if "where" in takes:
+            words["where"] = _where({name: words.pop(name) for name in words.keys() & PLACES - takes.keys()})
+        if "plan" in takes:
+            words["plan"] = _plan(words)
+        try:
+            command(**words)
+        except Unfinished as left:
+            if words["where"].dry_run:
+                say(f"would write {left.folder}")
+
+    return call
+
+
+def _where(own: dict[str, Any]) -> Where:
+    try:
+        return Where(**own, progress=Terminal())
+    except BadValue as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _plan(words: dict[str, Any]) -> RunPlan:
+    draws, seeds = words.pop("draws", "ours"), words.pop("seeds")
+    settings = [*words.pop("settings"), *([] if draws == "ours" else [f"draws={draws}"])]
+    own = {field.name: words.pop(field.name) for field in fields(RunPlan) if field.name in words}
+    return RunPlan(**own, settings=settings, seeds=range(seeds))
+
+
 def _style(context: click.Context, option: click.Parameter, style: str) -> None:
     if style == "paper":
-        from icl_lab.figures import paper
-
         context.with_resource(paper.as_well())
 
 
@@ -86,7 +122,7 @@ def crowd_options(command: Command) -> Command:
     """Adds the options of commands that may do many runs: at once here, as one, or one part of them here."""
     jobs = click.option(
         "--jobs",
-        type=click.IntRange(1, THREADS),
+        type=click.IntRange(1, JOBS),
         help="Runs at once; threads are divided.  [default: 1; on a Ray cluster: as many as there is room for]",
     )
     stack = click.option(
@@ -172,37 +208,6 @@ def model_options(command: Command) -> Command:
 def _digits(word: str) -> bool:
     """True if these are nine digits or fewer, of those that people count with here (not the raised 2)."""
     return word.isascii() and word.isdigit() and len(word) < 10
-
-
-def typed() -> str:
-    """Returns the command line as it was typed."""
-    return shlex.join(["icl-lab", *sys.argv[1:]])
-
-
-def catch_signals() -> Callable[[], bool]:
-    """Turns the first Ctrl-C or termination into a stop at the next step; the second acts at once."""
-    caught.clear()
-    screens = [number for number in (0, 1, 2) if os.isatty(number)]  # asked now: one that was closed is none any more
-
-    def catch(number: int, frame: object) -> None:
-        caught.append(number)
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        if number == signal.SIGHUP:
-            _silence(screens)
-        click.echo("\nstopping after this step; once more stops at once.", err=True)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup: the terminal does not matter
-            signal.signal(number, catch)
-    return lambda: bool(caught)
-
-
-def _silence(screens: Sequence[int]) -> None:
-    """Lets what is still said to a terminal go nowhere: one that was closed takes nothing more."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in screens:
-        os.dup2(nowhere, number)
-    os.close(nowhere)
 
 
 def tell(text: str, folder: Path, files: Sequence[str], picture: str) -> None:

@@ -2,20 +2,20 @@
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, complete
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
 from icl_lab.errors import Stopped
 from icl_lab.launch.announce import duration
-
-if TYPE_CHECKING:
-    from icl_lab.launch.experiment import UntilDecided
+from icl_lab.launch.experiment import UntilDecided
+from icl_lab.launch.progress import say
+from icl_lab.launch.where import Where
+from icl_lab.papers import experiment as experiments
 
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
@@ -38,18 +38,28 @@ budget_option = click.option(
 )
 
 
-def decide(experiment: "UntilDecided", how: Order, budget: float) -> None:
+def decide(name: str, preset: str, variants: Sequence[str], budget: float, where: Where) -> None:
     """Give an experiment seeds until its claims are decided or ``budget`` seconds are over."""
+    folder = experiments.place(Path(where.experiments))
+    whole = experiments.load(name, folder)
+    chosen, left_out = experiments.fitting(experiments.only(whole, variants) if variants else whole, preset)
+    with where.session() as lab:
+        for line in left_out:
+            say(line)
+        _look_until(UntilDecided(name, chosen, preset, folder, lab), where, budget)
+
+
+def _look_until(experiment: UntilDecided, where: Where, budget: float) -> None:
     lab, end = experiment.lab, time.monotonic() + budget
     late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
     say(f"{experiment.summary()}; at most {duration(budget)}")
     while (step := experiment.next()) is not None:
-        if how.dry_run:
+        if where.dry_run:
             out(experiment.told(step))
             return
         say(experiment.told(step))
         try:
-            decided = experiment.take(step, late, lambda runs, tested: complete(runs, late, how, tested=tested))
+            decided = experiment.take(step, late, where)
         except Stopped:
             if lab.stopping():
                 raise

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from icl_lab import analyses
-from icl_lab.cli.commands.analyses import command, deferred
+from icl_lab.cli.commands.analyses import command
+from icl_lab.cli.deferred import analyses as deferred
 
 SETTINGS = ("model.width=16", "train.steps=30", "train.batch=8", "test.axes.length=5,12")
 TINY = ("--preset", "smoke", *(word for setting in SETTINGS for word in ("--set", setting)))

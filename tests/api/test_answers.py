@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 
 import icl_lab as icl
 from icl_lab.errors import LabError
-from icl_lab.python import show
-from icl_lab.python.run import Runs
+from icl_lab.notebook import show
+from icl_lab.notebook.run import Runs
 from icl_lab.runs import study_folder
-from tests.python.conftest import SMALL, contents, options
+from tests.api.conftest import SMALL, contents, options, quiet
 
 RULES = ["softmax", "ssa"]
 HOSTILE = "<img src=x onerror=alert(1)>&'\""
@@ -18,8 +18,9 @@ HOSTILE = "<img src=x onerror=alert(1)>&'\""
 
 @pytest.fixture
 def compared(place):
-    def compare(attns=RULES, **how):
-        return icl.compare("linear", attns, "smoke", SMALL, **{"seeds": 2, "results": place, "progress": False, **how})
+    def compare(attns=RULES, seeds=2, baseline="softmax", **where):
+        there = icl.Where(**{"results": place, "progress": False, **where})
+        return icl.compare("linear", attns, "smoke", SMALL, seeds=seeds, baseline=baseline, where=there)
 
     return compare
 
@@ -91,7 +92,7 @@ def test_figures_by_name(compared):
 @pytest.mark.usefixtures("stocked")
 def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
     run = swept()
-    answer = icl.deviant(run, prompts=64, progress=False)
+    answer = icl.deviant(run, prompts=64, where=quiet())
     code, out, err = typed("deviant", "--run", str(run.folder), "--prompts", "64")
     assert code == 0, err
     (folder,) = (tmp_path / "typed").glob("deviant-*")
@@ -107,7 +108,7 @@ def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
 @pytest.mark.usefixtures("stocked")
 def test_attention_shows_itself_in_a_frame(swept):
     run = swept()
-    answer = icl.attention(run, prompt=[1, -2, 3, 70], function=[1, 0], means=0, progress=False)
+    answer = icl.attention(run, prompt=[1, -2, 3, 70], function=[1, 0], means=0, where=quiet())
     shown = answer._repr_html_()
     assert re.fullmatch(r'<iframe title="attention" style="[^"]*" srcdoc="[^"]*"></iframe>', shown, re.DOTALL)
     assert "require" not in shown.replace("requires", "")
@@ -131,7 +132,7 @@ def test_attention_shows_itself_in_a_frame(swept):
 @pytest.mark.usefixtures("stocked")
 def test_questions_that_make_no_sense(swept, place, name, asked, how, said):
     with pytest.raises(LabError, match=re.escape(said)):
-        icl.analyse(name, swept() if asked is None else asked, results=place, progress=False, **how)
+        icl.analyse(name, swept() if asked is None else asked, where=quiet(place), **how)
 
 
 def test_every_analysis_is_a_function():
@@ -151,8 +152,8 @@ def test_what_is_shown_in_a_notebook_is_escaped(swept, compared, tmp_path):
     place = tmp_path / HOSTILE.replace("/", "")
     run = swept(results=place)
     study = compared(results=place)
-    answer = icl.deviant(run, prompts=64, progress=False)
-    page = icl.attention(run, prompt=[1, 2, 3], means=0, progress=False)
+    answer = icl.deviant(run, prompts=64, where=quiet())
+    page = icl.attention(run, prompt=[1, 2, 3], means=0, where=quiet())
     for shown in (run, Runs([run]), study, study.page(), answer, page, run.grid):
         html = shown._repr_html_()
         assert "<img src=x" not in html
@@ -172,7 +173,7 @@ def test_markdown_is_shown_as_text():
 @pytest.mark.usefixtures("stocked")
 def test_plain_reprs_are_one_line(swept, compared):
     run, study = swept(), compared()
-    answer = icl.deviant(run, prompts=64, progress=False)
+    answer = icl.deviant(run, prompts=64, where=quiet())
     for shown in (run, study, answer, answer.page()):
         assert repr(shown).startswith("<")
         assert "\n" not in repr(shown)

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from icl_lab.analyses import frame
-from icl_lab.cli.launch import Order, complete
 from icl_lab.cli.runs import listing
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.launch import complete as launching
 from icl_lab.launch.announce import Clock, announce, announce_all
+from icl_lab.launch.complete import complete
+from icl_lab.launch.reporter import Silent
 from icl_lab.launch.study import stages
+from icl_lab.launch.where import Where
 from icl_lab.parallel import trainings_first
 from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
@@ -220,16 +222,16 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     steps = iter([False] * 20)
     object.__setattr__(lab, "stopping", lambda: next(steps, True))
     with pytest.raises(Stopped):
-        complete([run], lab, Order(force=True))
+        complete([run], lab, Where(force=True))
     stood = estimate.standing(run)
     assert stood > 0
     object.__setattr__(lab, "stopping", lambda: False)
-    complete([run], lab, Order(force=True))
+    complete([run], lab, Where(force=True))
     assert f"goes on from step {stood} (checkpoint.pt)." in lab.said
     assert run.grid().csv() == before
     assert not (run.folder / launching.FORCED).exists()
     lab.said.clear()
-    complete([run], lab, Order(force=True))  # finished since: now it is repeated from the start
+    complete([run], lab, Where(force=True))  # finished since: now it is repeated from the start
     assert not any("goes on" in line for line in lab.said)
 
 
@@ -310,12 +312,13 @@ def test_runs_that_another_process_clears_meanwhile_are_missed(tiny, lab):
     """A comparison beside a --force must not end as if all were there."""
     runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
 
-    def clears(run, already):
-        if run.seed == 1:
-            runs[0].clear()
+    class Clearing(Silent):
+        def finished(self, run, already):
+            if run.seed == 1:
+                runs[0].clear()
 
     with pytest.raises(RunFailed, match=r"1 of 2 runs were cleared meanwhile by another process"):
-        complete(runs, lab, Order(), after=clears)
+        complete(runs, lab, Where(progress=Clearing()))
 
 
 @pytest.mark.slow
