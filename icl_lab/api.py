@@ -9,16 +9,17 @@ from typing import Any, TypeVar, overload
 import pandas as pd
 
 from icl_lab import analyses, normalizers, outside, tables, tasks
-from icl_lab.analyses import frame, options, page
+from icl_lab.analyses import frame, page
 from icl_lab.comparison.outside import read as prompted_models
-from icl_lab.errors import BadValue, UnknownName
+from icl_lab.errors import BadValue
 from icl_lab.files import write
 from icl_lab.grid import frame_of
 from icl_lab.launch import study
 from icl_lab.launch.arguments import Folder, Settings, checked, settings_of, several, whole
 from icl_lab.launch.complete import complete
 from icl_lab.launch.experiment import carry_out
-from icl_lab.launch.plan import RunPlan
+from icl_lab.launch.plan import RunPlan, stored
+from icl_lab.launch.question import command_of, option
 from icl_lab.launch.where import HERE, Where
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.notebook.answer import Answer, ExperimentReport
@@ -28,9 +29,7 @@ from icl_lab.papers import experiment as experiments
 from icl_lab.papers import study as experiment_study
 from icl_lab.registry import Registry
 from icl_lab.runs import command, presets
-from icl_lab.runs.run import Run as Stored
 from icl_lab.runs.session import Lab
-from icl_lab.runs.spec import resolve
 
 Part = TypeVar("Part", bound=type)
 Asked = Run | Sequence[Run]
@@ -45,11 +44,6 @@ def sweep(
 @overload
 def sweep(
     task: str, attn: str | Sequence[str], preset: str = ..., settings: Settings = ..., *, seeds: int | Sequence[int],
-    swap: str = ..., where: Where = ...,
-) -> Runs: ...  # fmt: skip
-@overload
-def sweep(
-    task: str, attn: Sequence[str], preset: str = ..., settings: Settings = ..., *, seeds: None = None,
     swap: str = ..., where: Where = ...,
 ) -> Runs: ...  # fmt: skip
 @checked
@@ -138,18 +132,18 @@ def analyse(
     ...     sorted(answer.grids), answer.figures
     (['fading', 'rows'], ['theory'])
     """
-    analysis = frame.build(question, {name: _option(question, name, value) for name, value in options.items()})
+    analysis = frame.build(question, {name: option(question, name, value) for name, value in options.items()})
     if analysis.trains:
         lab = _lab_of(question, runs)
-        where, stored = where.of_runs(lab), [each.stored for each in _runs(runs)]
+        where, asked = where.of_runs(lab), [each.stored for each in _runs(runs)]
     else:  # of which task and size a run is, that stands for a normalizer and a draw, says nothing
         where = dataclasses.replace(where, device="cpu", evidence=False)
         chosen = typing.cast(Sequence[str], runs or analysis.usual_rules)
         plan = RunPlan(tasks.names()[0], several(chosen), "smoke", seeds=_seeds(seeds))
-        stored = plan.runs(where.store())
-    with where.session(_command(question, analysis, stored, where)) as lab:
-        made = study.analyse(question, analysis, stored, lab, where)
-    return Answer(question, made.asked, made, page.titled(analysis, stored[0].spec))
+        asked = plan.runs(where.store())
+    with where.session(command_of(question, analysis, asked, where)) as lab:
+        made = study.analyse(question, analysis, asked, lab, where)
+    return Answer(question, made.asked, made, page.titled(analysis, asked[0].spec))
 
 
 @checked
@@ -174,7 +168,7 @@ def attention(
     ...     shown._repr_html_()[:7], shown.page().path.name
     ('<iframe', 'attention.html')
     """
-    return analyse("attention", run, where=where, prompt=prompt, function=function, **options)
+    return analyse("attention", run, seeds=1, where=where, prompt=prompt, function=function, **options)
 
 
 @checked
@@ -200,7 +194,11 @@ def experiment(
     )
     if where.beside and made.question() is not None:
         raise BadValue(f"--beside: {name} asks its models with {made.analysis}, which prompted models have not met.")
-    told = {"preset": preset, "set": typed, "seeds": "" if seeds == 1 else str(_seeds(seeds)[-1] + 1)}
+    told: dict[str, object] = {
+        "preset": preset,
+        "set": typed,
+        "seeds": "" if seeds == 1 else str(_seeds(seeds)[-1] + 1),
+    }
     told |= {"variant": list(variants), "overlay": overlay, "beside": list(map(str, where.neighbours))}
     line = command.joined("experiment", [name, *command.options(told | {"force": where.force})], where.root)
     with where.session(line) as lab:
@@ -217,8 +215,10 @@ def question(name: str) -> Callable[..., Answer]:
     """Return the function of an analysis, ``icl.boundary`` for the analysis ``boundary``, with its documentation."""
     part: Any = analyses.registry.part(name)
 
-    def ask(runs: Asked | Sequence[str] | str = (), *, where: Where = HERE, **options: object) -> Answer:
-        return analyse(name, runs, where=where, **options)
+    def ask(
+        runs: Asked | Sequence[str] | str = (), *, seeds: int = 1, where: Where = HERE, **options: object
+    ) -> Answer:
+        return analyse(name, runs, seeds=seeds, where=where, **options)
 
     fields = "\n".join(f"    {field.name}: {field.metadata.get('help', '')}" for field in dataclasses.fields(part))
     ask.__name__ = ask.__qualname__ = name.replace("-", "_")
@@ -236,7 +236,7 @@ def find(name: str, seed: int = 0, *, where: Where = HERE) -> Run:
     if not (task and attn and size):
         raise BadValue(f"'{name}' is not of the form TASK/RULE/PRESET, such as linear/ssa/lite.")
     with where.session() as lab:
-        return Run(_stored(task, attn, size, whole(seed, "seed", 0), lab), lab)
+        return Run(stored(task, attn, size, whole(seed, "seed", 0), lab), lab)
 
 
 @checked
@@ -356,56 +356,6 @@ def _lab_of(question: str, runs: Asked | Sequence[str] | str) -> Lab:
     if not known or (isinstance(runs, Sequence) and len(known) < len(runs)):
         raise BadValue(f"{question} is asked of runs, such as icl.sweep returns, got {runs!r}.")
     return known[0].lab
-
-
-def _option(question: str, name: str, value: object) -> object:
-    """An option as a file would hold it: numbers in the place of a text are the text that lists them."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return value
-    hint = typing.get_type_hints(analyses.registry.part(question)).get(name)
-    if options.kind_of(hint) == (str, False):
-        return ",".join(f"{number:.12g}" for number in value)
-    return list(value)
-
-
-def _command(question: str, analysis: frame.Analysis, runs: Sequence[Stored], where: Where) -> str:
-    """The command that asks models, or normalizers without one, the question of an analysis."""
-    words: list[str] = []
-    if analysis.trains:
-        words += [word for run in runs for word in ("--run", str(run.folder))]
-    else:
-        words += [word for attn in dict.fromkeys(run.spec.attn for run in runs) for word in ("--attn", attn)]
-        seeds = len({run.seed for run in runs})
-        words += ["--seeds", str(seeds)] if seeds > 1 else []
-    for field in dataclasses.fields(analysis):  # type: ignore[arg-type]
-        value = getattr(analysis, field.name)
-        if value == field.default:
-            continue
-        if value is False:  # of an option that is on unless one says otherwise
-            words.append(f"--no-{field.name.replace('_', '-')}")
-        else:
-            told = ",".join(f"{each:.12g}" for each in value) if isinstance(value, tuple) else value
-            words += command.options({field.name: told})
-    more = command.options({"name": where.name, "force": where.force})
-    return command.joined(question, [*words, *more], where.root)
-
-
-def _stored(task: str, attn: str, size: str, seed: int, lab: Lab) -> Stored:
-    """The run of that name; where it names no hash, that of the preset as it is, or the only other one there is."""
-    preset, _, digits = size.partition("-")
-    presets.named(preset)
-    asked = (tasks.pinned(task), normalizers.canonical(attn), preset, seed)
-    there = [
-        run for run in lab.store.runs(lab.say) if (run.spec.task, run.spec.attn, run.spec.preset, run.seed) == asked
-    ]
-    chosen = digits or resolve(task, attn, preset).hash
-    found = [run for run in there if run.spec.hash == chosen] or ([] if digits or len(there) > 1 else there)
-    if not found:
-        known = {run.spec.name for run in lab.store.runs(lab.say)}
-        same = {each for each in known if each.startswith(f"{asked[0]}/{asked[1]}/")}
-        near = same or {each for each in known if each.startswith(f"{asked[0]}/")} or known
-        raise UnknownName("stored run", f"{task}/{attn}/{size}, seed {seed}", near)
-    return found[0]
 
 
 def _entries(*registries: Registry) -> pd.DataFrame:

@@ -68,7 +68,7 @@ def far(monkeypatch):
 
 def keep(run, answer, tested=True):
     """Write what came back, as the task of a cluster does; returns how it ended."""
-    task = object.__new__(ray_engine.Task)
+    task = object.__new__(ray_engine.RayTask)
     task._run = run
     task._orders = Orders(run.spec, run.seed, run.swap, tested, undrawn, Path(), "cpu", 1, False, "")
     task._keep(*answer)

@@ -27,7 +27,7 @@ class Deferred(click.Command):
 
 
 class DeferredAnalysis(Deferred):
-    """The command of an analysis; menu and manual have its first line, and its options stand in the table of analyses."""
+    """The command of an analysis; menu and manual have its first line alone."""
 
     def __init__(self, name: str, about: str) -> None:
         super().__init__(name, about.partition("\n")[0], self._load)

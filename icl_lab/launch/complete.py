@@ -11,7 +11,7 @@ from icl_lab.errors import BadValue, Diverged, RunFailed, Stopped
 from icl_lab.launch.announce import Clock, Say, announce, announce_all, duration, remaining, tell_changes, title
 from icl_lab.launch.draw import draw
 from icl_lab.launch.where import Where
-from icl_lab.parallel import Engine, Job, Orders
+from icl_lab.parallel import WorkerPool, Job, Orders
 from icl_lab.runs import ensembles, environment, provenance, size
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -185,7 +185,9 @@ def undrawn(run: Run, lab: Lab, tested: bool) -> bool:
     return already
 
 
-def by_workers(runs: Sequence[Run], lab: Lab, where: Where, workers: Engine, tested: bool = True) -> dict[Path, str]:
+def by_workers(
+    runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool, tested: bool = True
+) -> dict[Path, str]:
     """Do unfinished runs in parallel; returns why runs failed, by folder. Raises ``Stopped`` when asked to stop."""
     left = parallel.trainings_first(list({run.place: run for run in runs}.values()))
     with parallel.shared_threads(workers.jobs) as threads:

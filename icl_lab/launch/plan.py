@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from icl_lab import normalizers, tasks
 from icl_lab.errors import UnknownName
 from icl_lab.launch.where import Where
-from icl_lab.runs import command, provenance
+from icl_lab.runs import command, presets, provenance
 from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import check_swap, resolve
 from icl_lab.runs.store import Store
 
@@ -57,6 +59,27 @@ class RunPlan:
         said = {"swap": self.swap, "draws": draws, **more, "force": where.force}
         seeds = max(self.seeds) + 1
         return command.trains(verb, self.task, self.attns, self.preset, self.changes, seeds, where.root, **said)
+
+
+def stored(task: str, attn: str, size: str, seed: int, lab: Lab) -> Run:
+    """Return the stored run of that name; without a hash that of the preset as it is, or the only other one there is.
+
+    Raises ``UnknownName`` with what is there.
+    """
+    preset, _, digits = size.partition("-")
+    presets.named(preset)
+    asked = (tasks.pinned(task), normalizers.canonical(attn), preset, seed)
+    there = [
+        run for run in lab.store.runs(lab.say) if (run.spec.task, run.spec.attn, run.spec.preset, run.seed) == asked
+    ]
+    chosen = digits or resolve(task, attn, preset).hash
+    found = [run for run in there if run.spec.hash == chosen] or ([] if digits or len(there) > 1 else there)
+    if not found:
+        known = {run.spec.name for run in lab.store.runs(lab.say)}
+        same = {each for each in known if each.startswith(f"{asked[0]}/{asked[1]}/")}
+        near = same or {each for each in known if each.startswith(f"{asked[0]}/")} or known
+        raise UnknownName("stored run", f"{task}/{attn}/{size}, seed {seed}", near)
+    return found[0]
 
 
 def _of_draws(setting: str) -> bool:

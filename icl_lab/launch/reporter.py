@@ -23,7 +23,7 @@ class Reporter:
     command = ""  # the command line as it was typed, where there is one
 
     def __init__(self) -> None:
-        self.tick: Callable[[str, int, int, str], object] = Bar()
+        self.tick: Callable[[str, int, int, str], None] = Bar()
 
     def say(self, text: str) -> None:
         """Show a line."""

@@ -15,7 +15,7 @@ from icl_lab.errors import BadValue
 from icl_lab.evidence.layer import Layer
 from icl_lab.launch.arguments import Folder, check, whole
 from icl_lab.launch.reporter import Reporter, Silent
-from icl_lab.parallel import Engine, Processes
+from icl_lab.parallel import WorkerPool, Processes
 from icl_lab.runs import environment
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store
@@ -104,7 +104,7 @@ class Where:
         """True where workers do the runs."""
         return (self.jobs or 1) > 1 or self.remote
 
-    def workers(self) -> Engine:
+    def workers(self) -> WorkerPool:
         """Return the engine that starts workers; raises ``BadValue`` where there is no such cluster."""
         if not self.remote:
             return Processes(self.jobs or 1)

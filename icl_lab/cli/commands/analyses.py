@@ -71,7 +71,8 @@ def models(question: str, places: Sequence[Path], plan: RunPlan, where: Where) -
 
     Raises ``UnknownName`` where a folder holds no run, and ``UsageError`` where nothing is named.
     """
-    attns = plan.attns or tuple(registry.part(question).usual_rules)
+    part: Any = registry.part(question)
+    attns = plan.attns or tuple(part.usual_rules)
     task = plan.task or tasks.usual_for(question)
     with where.session() as lab:
         if places:
