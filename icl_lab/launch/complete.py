@@ -11,7 +11,7 @@ from icl_lab.errors import BadValue, Diverged, RunFailed, Stopped
 from icl_lab.launch.announce import Clock, Say, announce, announce_all, duration, remaining, tell_changes, title
 from icl_lab.launch.draw import draw
 from icl_lab.launch.where import Where
-from icl_lab.parallel import WorkerPool, Job, Orders
+from icl_lab.parallel import Job, Orders, WorkerPool
 from icl_lab.runs import ensembles, environment, provenance, size
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab

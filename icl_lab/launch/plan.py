@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from icl_lab import normalizers, tasks
-from icl_lab.errors import UnknownName
+from icl_lab.errors import BadValue, UnknownName
 from icl_lab.launch.where import Where
 from icl_lab.runs import command, presets, provenance
 from icl_lab.runs.run import Run
@@ -42,6 +42,8 @@ class RunPlan:
 
         Raises ``LabError`` on what is not known or does not fit; it names the import of a stored run that had it.
         """
+        if not self.attns:
+            raise BadValue("no normalizer is named.")
         more = self.preset, self.changes, self.draws
         try:
             # The other normalizer must fit the model as well, and is called by its one spelling.

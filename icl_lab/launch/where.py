@@ -15,7 +15,7 @@ from icl_lab.errors import BadValue
 from icl_lab.evidence.layer import Layer
 from icl_lab.launch.arguments import Folder, check, whole
 from icl_lab.launch.reporter import Reporter, Silent
-from icl_lab.parallel import WorkerPool, Processes
+from icl_lab.parallel import Processes, WorkerPool
 from icl_lab.runs import environment
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store

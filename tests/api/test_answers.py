@@ -11,6 +11,7 @@ from icl_lab.notebook import show
 from icl_lab.notebook.run import Runs
 from icl_lab.runs import study_folder
 from tests.api.conftest import SMALL, contents, options, quiet
+from tests.papers.test_experiments import SMALL as SMALL_EXPERIMENT
 
 RULES = ["softmax", "ssa"]
 HOSTILE = "<img src=x onerror=alert(1)>&'\""
@@ -103,6 +104,25 @@ def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
     assert answer.figures
     assert isinstance(answer.figure(), Figure)
     assert answer.page().path.name == "report.html"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_pictures")
+def test_an_experiment_is_that_of_the_command_line(place, typed, tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL_EXPERIMENT)
+    where = icl.Where(results=place, experiments=tmp_path, progress=False)
+    report = icl.experiment("small", "smoke", seeds=2, variants=["wide"], where=where)
+    words = ["small", "--preset", "smoke", "--seeds", "2", "--variant", "wide", "--experiments", str(tmp_path)]
+    code, out, err = typed("experiment", *words, "--results", str(tmp_path / "typed"))
+    assert code == 0, err
+    assert report.folder.name in out
+    assert str(report).partition("Made by")[0] in out
+    assert study_folder.read(report.folder).command == (
+        f"icl-lab experiment small --preset smoke --seeds 2 --variant wide --experiments {tmp_path} --results {place}"
+    )
+    assert report.page().path.name == "report.html"
+    assert "<table" in report._repr_html_()
+    assert repr(report) == f"<experiment small; {report.folder}>"
 
 
 @pytest.mark.usefixtures("stocked")
