@@ -17,7 +17,7 @@ from icl_lab.grid import frame_of
 from icl_lab.launch import study
 from icl_lab.launch.arguments import Folder, Settings, checked, settings_of, several, whole
 from icl_lab.launch.complete import complete
-from icl_lab.launch.experiment import carry_out
+from icl_lab.launch.experiment import carry_out, chosen
 from icl_lab.launch.plan import RunPlan, stored
 from icl_lab.launch.question import command_of, option
 from icl_lab.launch.where import HERE, Where
@@ -25,7 +25,6 @@ from icl_lab.model.gpt2 import GPT2
 from icl_lab.notebook.answer import Answer, ExperimentReport
 from icl_lab.notebook.run import Run, Runs
 from icl_lab.notebook.study import Study
-from icl_lab.papers import experiment as experiments
 from icl_lab.papers import study as experiment_study
 from icl_lab.registry import Registry
 from icl_lab.runs import command, presets
@@ -187,28 +186,28 @@ def experiment(
     ``variants`` are those to do beside the baseline, by default all; ``overlay`` shows rows of doubtful columns a
     second time, moved, and says so. The files of experiments are in ``where.experiments``.
     """
-    typed, folder = settings_of(settings), experiments.place(Path(where.experiments))
-    whole_one = experiments.load(name, folder)
-    made, left_out = experiments.fitting(
-        experiments.only(whole_one, variants) if variants else whole_one, preset, tuple(typed)
-    )
+    changes, number = tuple(settings_of(settings)), whole(seeds, "seeds", 1, SEEDS)
+    made, left_out = chosen(name, preset, changes, variants, Path(where.experiments))
     if where.beside and made.question() is not None:
         raise BadValue(f"--beside: {name} asks its models with {made.analysis}, which prompted models have not met.")
-    told: dict[str, object] = {
+    said: dict[str, object] = {
         "preset": preset,
-        "set": typed,
-        "seeds": "" if seeds == 1 else str(_seeds(seeds)[-1] + 1),
+        "set": changes,
+        "seeds": "" if number == 1 else number,
+        "variant": list(variants),
+        "experiments": "" if str(where.experiments) == "experiments" else where.experiments,
+        "overlay": overlay,
+        "beside": list(map(str, where.neighbours)),
+        "force": where.force,
     }
-    told |= {"variant": list(variants), "overlay": overlay, "beside": list(map(str, where.neighbours))}
-    line = command.joined("experiment", [name, *command.options(told | {"force": where.force})], where.root)
+    line = command.joined("experiment", [name, *command.options(said)], where.root)
     with where.session(line) as lab:
         for text in left_out:
             lab.say(text)
-        task = made.spec(made.variants[0], preset, tuple(typed)).task
-        beside = prompted_models(where.neighbours, task)
-        asked = experiment_study.Order(Path(name).stem, preset, tuple(typed), overlay, beside)
+        beside = prompted_models(where.neighbours, made.spec(made.variants[0], preset, changes).task)
+        asked = experiment_study.Order(Path(name).stem, preset, changes, overlay, beside)
         anew = where.force or where.evidence is False  # in a checkout the repository's studies are those of the folder
-        return ExperimentReport(name, carry_out(made, asked, seeds, lab, where, anew=anew))
+        return ExperimentReport(name, carry_out(made, asked, number, lab, where, anew=anew))
 
 
 def question(name: str) -> Callable[..., Answer]:

@@ -12,7 +12,7 @@ from icl_lab.cli.hints import then
 from icl_lab.cli.output import out
 from icl_lab.errors import Stopped
 from icl_lab.launch.announce import duration
-from icl_lab.launch.experiment import UntilDecided
+from icl_lab.launch.experiment import UntilDecided, chosen
 from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
 from icl_lab.papers import experiment as experiments
@@ -41,12 +41,11 @@ budget_option = click.option(
 def decide(name: str, preset: str, variants: Sequence[str], budget: float, where: Where) -> None:
     """Give an experiment seeds until its claims are decided or ``budget`` seconds are over."""
     folder = experiments.place(Path(where.experiments))
-    whole = experiments.load(name, folder)
-    chosen, left_out = experiments.fitting(experiments.only(whole, variants) if variants else whole, preset)
+    made, left_out = chosen(name, preset, (), variants, folder)
     with where.session() as lab:
         for line in left_out:
             say(line)
-        _look_until(UntilDecided(name, chosen, preset, folder, lab), where, budget)
+        _look_until(UntilDecided(name, made, preset, folder, lab), where, budget)
 
 
 def _look_until(experiment: UntilDecided, where: Where, budget: float) -> None:

@@ -21,6 +21,14 @@ from icl_lab.runs.session import Lab
 FIRST = min(SPENT)  # seeds of the first look
 
 
+def chosen(
+    name: str, preset: str, settings: Sequence[str], variants: Sequence[str], folder: Path
+) -> tuple[Experiment, list[str]]:
+    """Return an experiment with these variants, by default all that fit a preset, and why others do not fit."""
+    whole = experiments.load(name, experiments.place(folder))
+    return experiments.fitting(experiments.only(whole, variants) if variants else whole, preset, settings)
+
+
 @dataclass(frozen=True)
 class WrittenStudy:
     """Folder of an experiment's study, and its text."""

@@ -117,9 +117,7 @@ def test_an_experiment_is_that_of_the_command_line(place, typed, tmp_path):
     assert code == 0, err
     assert report.folder.name in out
     assert str(report).partition("Made by")[0] in out
-    assert study_folder.read(report.folder).command == (
-        f"icl-lab experiment small --preset smoke --seeds 2 --variant wide --experiments {tmp_path} --results {place}"
-    )
+    assert study_folder.read(report.folder).command == f"icl-lab experiment {' '.join(words)} --results {place}"
     assert report.page().path.name == "report.html"
     assert "<table" in report._repr_html_()
     assert repr(report) == f"<experiment small; {report.folder}>"

@@ -1,4 +1,4 @@
-"""Wrong calls of every public function: one line of the laboratory's own, whatever stands in the place of an argument."""
+"""Wrong calls of every public function: one line of the laboratory's own, whatever an argument is."""
 
 import inspect
 

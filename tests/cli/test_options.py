@@ -103,7 +103,7 @@ def test_options_become_a_plan_and_a_place(asked):
     where = handed["where"]
     assert (where.root, where.jobs, where.force, where.evidence) == (Path("there"), 3, True, False)
     assert (where.shard, where.name, where.dry_run) == ((2, 4), "n", False)
-    assert where.reporter.command.startswith("icl-lab ")
+    assert where.reporter.command.startswith("icl-lab")
 
 
 def test_what_does_not_go_together_is_said_with_the_usage(asked):
