@@ -16,6 +16,7 @@ from icl_lab.files import write
 from icl_lab.grid import frame_of
 from icl_lab.launch import study
 from icl_lab.launch.arguments import Folder, Settings, checked, settings_of, several, whole
+from icl_lab.launch.bounds import SEEDS
 from icl_lab.launch.complete import complete
 from icl_lab.launch.experiment import carry_out, chosen
 from icl_lab.launch.plan import RunPlan, stored
@@ -32,7 +33,6 @@ from icl_lab.runs.session import Lab
 
 Part = TypeVar("Part", bound=type)
 Asked = Run | Sequence[Run]
-SEEDS = 10_000
 
 
 @overload

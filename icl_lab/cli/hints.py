@@ -43,6 +43,11 @@ def given(command: click.Command) -> list[str]:
     return [word for parameter, values in takes for value in values for word in _words(parameter, value)]
 
 
+def typed() -> str:
+    """Return the command line as it was typed."""
+    return shlex.join(["icl-lab", *sys.argv[1:]])
+
+
 def program() -> str:
     """Returns what starts this program: ``icl-lab`` as it was typed, or ``python -m icl_lab``."""
     if Path(sys.argv[0]).name == "__main__.py":

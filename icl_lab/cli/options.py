@@ -1,28 +1,19 @@
-"""Options that commands share, and their way to a plan of runs and to a ``Where``."""
+"""Options that commands share."""
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from icl_lab.api import SEEDS
 from icl_lab.cli.output import out
-from icl_lab.cli.terminal import Terminal
-from icl_lab.cli.values import Finite, Folder
+from icl_lab.cli.values import Finite, Folder, seconds
 from icl_lab.errors import BadValue
-from icl_lab.figures import paper
-from icl_lab.launch.plan import RunPlan
-from icl_lab.launch.progress import say
-from icl_lab.launch.study import Unfinished
-from icl_lab.launch.where import ENGINES, JOBS, Where
+from icl_lab.launch.bounds import ENGINES, JOBS, SEEDS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PAIRS = 1000  # of timed runs
-PLACES = {field.name for field in fields(Where)}
 
 
 results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
@@ -40,44 +31,30 @@ large_option = click.option(
 )
 
 
-def gathered(command: Callable[..., None]) -> Callable[..., None]:
-    """Hand options to a command as a ``where`` and a ``plan``, if it takes these, and the others by their names.
+until_decided_option = click.option(
+    "--until-decided", is_flag=True, help="Add seeds until all claims are decided, 64 seeds, or the budget is used."
+)
+budget_option = click.option(
+    "--budget", metavar="TIME", callback=seconds, help="When --until-decided stops: 90m, 3h.  [default: 1h]"
+)
 
-    Where runs are left to others, or nothing was to be done, a command ends without its study.
-    """
-    takes = inspect.signature(command).parameters
+
+def gathered(command: Callable[..., None]) -> Callable[..., None]:
+    """Hand options to a command as a ``where`` and a ``plan``, if it takes these, and the others by their names."""
 
     @functools.wraps(command)
     def call(**words: Any) -> None:
-        if "where" in takes:
-            words["where"] = _where({name: words.pop(name) for name in words.keys() & PLACES - takes.keys()})
-        if "plan" in takes:
-            words["plan"] = _plan(words)
-        try:
-            command(**words)
-        except Unfinished as left:
-            if words["where"].dry_run:
-                say(f"would write {left.folder}")
+        from icl_lab.cli.terminal import hand_over  # which imports torch
+
+        hand_over(command, words)
 
     return call
 
 
-def _where(own: dict[str, Any]) -> Where:
-    try:
-        return Where(**own, progress=Terminal())
-    except BadValue as error:
-        raise click.UsageError(str(error)) from None
-
-
-def _plan(words: dict[str, Any]) -> RunPlan:
-    draws, seeds = words.pop("draws", "ours"), words.pop("seeds")
-    settings = [*words.pop("settings"), *([] if draws == "ours" else [f"draws={draws}"])]
-    own = {field.name: words.pop(field.name) for field in fields(RunPlan) if field.name in words}
-    return RunPlan(**own, settings=settings, seeds=range(seeds))
-
-
 def _style(context: click.Context, option: click.Parameter, style: str) -> None:
     if style == "paper":
+        from icl_lab.figures import paper
+
         context.with_resource(paper.as_well())
 
 

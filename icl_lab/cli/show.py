@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from icl_lab import tasks
 from icl_lab.cli.hints import then
 from icl_lab.cli.output import out
+from icl_lab.cli.terminal import Terminal
 from icl_lab.evidence.layer import Layer
+from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.progress import say
 from icl_lab.runs import repeat, summary
 from icl_lab.runs.groups import by_rule
@@ -60,3 +62,17 @@ def tell_repeat(runs: Sequence[Run]) -> None:
         if run.kept is None and run.finished:
             for line in repeat.lines(run, layer):
                 out(line)
+
+
+class RunTable(Terminal):
+    """Terminal that shows each run of a plan as it is finished; with several seeds in a line."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        super().__init__()
+        self._brief, self._swap, self.done = len(plan.seeds) > 1, plan.swap, list[Run]()
+
+    def finished(self, run: Run, already: bool) -> None:
+        """Show a run."""
+        if run.swap or not self._swap:
+            show(run, already, brief=self._brief)
+            self.done.append(run)

@@ -1,12 +1,9 @@
-"""``experiment --until-decided``: its options, and the loop that tells what was decided on the way."""
+"""``experiment --until-decided``: the loop that tells what was decided on the way."""
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import click
 
 from icl_lab.cli.hints import then
 from icl_lab.cli.output import out
@@ -16,26 +13,6 @@ from icl_lab.launch.experiment import UntilDecided, chosen
 from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
 from icl_lab.papers import experiment as experiments
-
-UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-
-
-def _seconds(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    """Read a time such as 90m, 3h or 1.5h."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d)", text.strip())
-    if not found or not float(found[1]):
-        raise click.BadParameter(f"'{text}' is no time such as 90m, 3h or 1.5h.")
-    return float(found[1]) * UNITS[found[2]]
-
-
-until_decided_option = click.option(
-    "--until-decided", is_flag=True, help="Add seeds until all claims are decided, 64 seeds, or the budget is used."
-)
-budget_option = click.option(
-    "--budget", metavar="TIME", callback=_seconds, help="When --until-decided stops: 90m, 3h.  [default: 1h]"
-)
 
 
 def decide(name: str, preset: str, variants: Sequence[str], budget: float, where: Where) -> None:

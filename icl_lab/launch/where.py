@@ -14,14 +14,12 @@ import torch
 from icl_lab.errors import BadValue
 from icl_lab.evidence.layer import Layer
 from icl_lab.launch.arguments import Folder, check, whole
+from icl_lab.launch.bounds import JOBS
 from icl_lab.launch.reporter import Reporter, Silent
 from icl_lab.parallel import Processes, WorkerPool
 from icl_lab.runs import environment
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store
-
-ENGINES = ("local", "ray")
-JOBS = 1024  # runs or threads at once: more than any machine of today offers
 
 
 @dataclass(frozen=True, kw_only=True)

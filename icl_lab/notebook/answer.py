@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from icl_lab.analyses.frame import Analysis
+from icl_lab.analyses.publish import written
 from icl_lab.errors import UnknownName
 from icl_lab.figures import paper
 from icl_lab.grid import Grid
@@ -95,6 +96,11 @@ class ExperimentReport:
     def folder(self) -> Path:
         """The folder with the numbers, tables, figures and pages."""
         return self.made.folder
+
+    @property
+    def files(self) -> list[str]:
+        """Names of the files in the folder."""
+        return list(written(self.folder))
 
     def page(self) -> show.Page:
         """Returns the page, which shows itself in a notebook."""

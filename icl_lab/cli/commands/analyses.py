@@ -11,9 +11,9 @@ import click
 import icl_lab as icl
 from icl_lab import tasks
 from icl_lab.analyses import options, registry
-from icl_lab.api import SEEDS
 from icl_lab.cli.options import crowd_options, gathered, model_options, results_option, style_option, tell
 from icl_lab.cli.values import Finite, Numbers
+from icl_lab.launch.bounds import SEEDS
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.where import Where
 

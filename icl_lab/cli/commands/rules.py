@@ -5,10 +5,9 @@ import json
 import click
 
 from icl_lab import normalizers
-from icl_lab.cli.hints import then
+from icl_lab.cli.hints import then, typed
 from icl_lab.cli.options import PAIRS, device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
-from icl_lab.cli.terminal import typed
 from icl_lab.cli.values import Numbers
 from icl_lab.evidence.layer import own_studies
 from icl_lab.figures import rules
