@@ -119,7 +119,7 @@ def _body(context: click.Context, option: click.Parameter, text: str) -> dict[st
 @click.option("--name", default="", help="Folder below --results.")
 @click.option("--force", is_flag=True, help="Write over another study in that folder.")
 @gathered
-def prompted(where: Where, dry_run: bool, **given: Any) -> None:
+def prompted(where: Where, engine: str, dry_run: bool, **given: Any) -> None:
     """Prompt a language model with the test prompts of trained ones: the same grid, numbers as text.
 
     The address of an OpenAI-compatible server and its key come from OPENAI_BASE_URL and OPENAI_API_KEY; nothing else is
@@ -127,7 +127,7 @@ def prompted(where: Where, dry_run: bool, **given: Any) -> None:
     """
     where.torch_device()  # and threads
     reporter = where.reporter
-    study = _study(given, dry_run)
+    study = _study(given | {"engine": engine}, dry_run)
     for name, most, usual in zip(("max_requests", "max_tokens"), (MANY, MOST_TOKENS), BUDGET, strict=True):
         if given[name] is None:
             given[name] = usual if study.ask.engine == "openai" else most
