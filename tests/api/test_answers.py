@@ -7,10 +7,12 @@ from matplotlib.figure import Figure
 
 import icl_lab as icl
 from icl_lab.errors import LabError
+from icl_lab.launch.reporter import Silent
 from icl_lab.notebook import show
 from icl_lab.notebook.run import Runs
 from icl_lab.runs import study_folder
 from tests.api.conftest import SMALL, contents, options, quiet
+from tests.cli.test_report import ANALYSED
 from tests.papers.test_experiments import SMALL as SMALL_EXPERIMENT
 
 RULES = ["softmax", "ssa"]
@@ -121,6 +123,45 @@ def test_an_experiment_is_that_of_the_command_line(place, typed, tmp_path):
     assert report.page().path.name == "report.html"
     assert "<table" in report._repr_html_()
     assert repr(report) == f"<experiment small; {report.folder}>"
+
+
+class Said(Silent):
+    """Lines that were said."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_pictures")
+def test_what_an_experiment_has_asked_is_asked_again_on_demand(place, tmp_path):
+    (tmp_path / "tiny.toml").write_text(ANALYSED)
+
+    def ask(seeds, **options):
+        said = Said()
+        where = icl.Where(results=place, experiments=tmp_path, progress=said, **options)
+        icl.experiment("tiny", "smoke", seeds=seeds, where=where)
+        return [line for line in said.lines if "what was asked before is taken from" in line]
+
+    assert ask(1) == []
+    assert len(ask(2)) == 1
+    assert ask(2, evidence=False) == ask(2, force=True) == []
+
+
+@pytest.mark.usefixtures("stocked", "quick_pictures")
+def test_an_analysis_written_again_by_force_repeats_no_training(swept, monkeypatch):
+    run = swept()
+    monkeypatch.setattr("icl_lab.pipeline.train", None)
+    icl.boundary(run, contexts=16, where=icl.Where(progress=False, name="mine"))
+    with pytest.raises(LabError, match="mine"):
+        icl.boundary(run, contexts=17, where=icl.Where(progress=False, name="mine"))
+    answer = icl.boundary(run, contexts=17, where=icl.Where(progress=False, name="mine", force=True))
+    assert answer.folder.name == "mine"
+    assert study_folder.read(answer.folder).options["contexts"] == 17
 
 
 @pytest.mark.usefixtures("stocked")
