@@ -25,28 +25,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from icl_lab.api import analyse as analyse
+    from icl_lab.api import analysis as analysis
+    from icl_lab.api import attention as attention
+    from icl_lab.api import compare as compare
+    from icl_lab.api import experiment as experiment
+    from icl_lab.api import export as export
+    from icl_lab.api import find as find
+    from icl_lab.api import import_parts as import_parts
+    from icl_lab.api import list_analyses as list_analyses
+    from icl_lab.api import list_presets as list_presets
+    from icl_lab.api import list_rules as list_rules
+    from icl_lab.api import list_runs as list_runs
+    from icl_lab.api import list_tasks as list_tasks
+    from icl_lab.api import load as load
+    from icl_lab.api import rule as rule
+    from icl_lab.api import sweep as sweep
+    from icl_lab.api import task as task
     from icl_lab.errors import LabError as LabError
     from icl_lab.grid import Grid as Grid
-    from icl_lab.python.analyses import Answer as Answer
-    from icl_lab.python.analyses import analyse as analyse
-    from icl_lab.python.analyses import attention as attention
-    from icl_lab.python.listing import analysis as analysis
-    from icl_lab.python.listing import export as export
-    from icl_lab.python.listing import import_parts as import_parts
-    from icl_lab.python.listing import list_analyses as list_analyses
-    from icl_lab.python.listing import list_presets as list_presets
-    from icl_lab.python.listing import list_rules as list_rules
-    from icl_lab.python.listing import list_runs as list_runs
-    from icl_lab.python.listing import list_tasks as list_tasks
-    from icl_lab.python.listing import rule as rule
-    from icl_lab.python.listing import task as task
-    from icl_lab.python.run import Run as Run
-    from icl_lab.python.run import Runs as Runs
-    from icl_lab.python.study import Study as Study
-    from icl_lab.python.training import compare as compare
-    from icl_lab.python.training import find as find
-    from icl_lab.python.training import load as load
-    from icl_lab.python.training import sweep as sweep
+    from icl_lab.launch.where import Where as Where
+    from icl_lab.notebook.answer import Answer as Answer
+    from icl_lab.notebook.answer import ExperimentReport as ExperimentReport
+    from icl_lab.notebook.run import Run as Run
+    from icl_lab.notebook.run import Runs as Runs
+    from icl_lab.notebook.study import Study as Study
 
 __version__ = "0.1.0"
 
@@ -54,16 +57,17 @@ __version__ = "0.1.0"
 _PLACES = {
     "LabError": "errors",
     "Grid": "grid",
-    **dict.fromkeys(("Answer", "analyse", "attention"), "python.analyses"),
-    **dict.fromkeys(("Run", "Runs"), "python.run"),
-    "Study": "python.study",
-    **dict.fromkeys(("sweep", "compare", "find", "load"), "python.training"),
+    "Where": "launch.where",
+    **dict.fromkeys(("Answer", "ExperimentReport"), "notebook.answer"),
+    **dict.fromkeys(("Run", "Runs"), "notebook.run"),
+    "Study": "notebook.study",
     **dict.fromkeys(
         (
+            *("sweep", "compare", "analyse", "attention", "experiment", "find", "load"),
             *("list_tasks", "list_rules", "list_analyses", "list_presets", "list_runs"),
             *("rule", "task", "analysis", "import_parts", "export"),
         ),
-        "python.listing",
+        "api",
     ),
 }
 # Families of parts, with the registries and the base classes that parts of one's own build on.
@@ -85,9 +89,9 @@ def __getattr__(name: str) -> Any:
         from icl_lab.analyses import registry
 
         if (question := name.replace("_", "-")) in registry.names():
-            from icl_lab.python import analyses
+            from icl_lab import api
 
-            return analyses.question(question)
+            return api.question(question)
     raise AttributeError(f"module 'icl_lab' has no attribute '{name}'")
 
 

@@ -17,23 +17,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import torch
 
 from icl_lab import outside
 from icl_lab.errors import LabError
-
-if TYPE_CHECKING:
-    from icl_lab.runs.run import Run
-    from icl_lab.runs.session import Lab
-    from icl_lab.runs.spec import RunSpec
-    from icl_lab.runs.store import Store
+from icl_lab.evidence.archive import Archive
+from icl_lab.runs import environment, status
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Store
 
 RETRIES = 2  # of a run whose worker died
 LOOK = 0.2  # seconds between two looks at the workers
 GRACE = 5.0  # seconds that a worker has to keep a checkpoint before it is killed
 WORKER = (sys.executable, "-c", "from icl_lab.parallel import main; main()")
 
-Finish = Callable[["Run", "Lab", bool], object]  # finishes a run, or only trains it unless tested
+Finish = Callable[[Run, Lab, bool], object]  # finishes a run, or only trains it unless tested
 Say = Callable[[str], object]
 
 
@@ -41,7 +43,7 @@ Say = Callable[[str], object]
 class Orders:
     """One run as a worker is told about it; pickled, so that ``finish`` is a function of a module."""
 
-    spec: "RunSpec"
+    spec: RunSpec
     seed: int
     swap: str
     tested: bool
@@ -54,14 +56,11 @@ class Orders:
     imports: Sequence[Mapping[str, object]] = ()  # parts from outside
     gpu_share: float = 1.0  # of the memory of its GPU
 
-    def run(self) -> "Run":
+    def run(self) -> Run:
         """Return the run in the results folder."""
         return self._store().run(self.spec, self.seed, self.swap)
 
-    def _store(self) -> "Store":
-        from icl_lab.evidence.archive import Archive
-        from icl_lab.runs.store import Store
-
+    def _store(self) -> Store:
         return Store(self.results, Archive.find() if self.evidence else None)
 
     def execute(
@@ -70,11 +69,6 @@ class Orders:
         tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None,
     ) -> None:
         """Do the run in this process; raises what the run raises."""
-        import torch
-
-        from icl_lab.runs import environment
-        from icl_lab.runs.session import Lab
-
         outside.obey(self.imports)
         torch.set_num_threads(self.threads)
         run = self.run()
@@ -117,7 +111,7 @@ class Ending:
     reason: str = ""
 
 
-class Attempt(Protocol):
+class Worker(Protocol):
     """A worker doing one run."""
 
     def ending(self) -> Ending | None:
@@ -136,20 +130,20 @@ class Attempt(Protocol):
         """End the worker at once."""
 
 
-class Engine(Protocol):
+class WorkerPool(Protocol):
     """A place for workers."""
 
     @property
     def jobs(self) -> int:
         """Number of runs at once."""
 
-    def start(self, orders: Orders, slot: int) -> Attempt | None:
+    def start(self, orders: Orders, slot: int) -> Worker | None:
         """Start a worker; None where another process holds the run just now."""
 
 
 def execute(
     jobs: Sequence[Job],
-    engine: Engine,
+    engine: WorkerPool,
     stopping: Callable[[], bool],
     watch: Callable[[Sequence[Job]], object],
     say: Say,
@@ -160,7 +154,7 @@ def execute(
     fail again. Once ``stopping()``, workers are asked to keep checkpoints and end, and what has not begun is left.
     ``watch`` is called a few times a second. Whatever else ends this function ends the workers first.
     """
-    waiting, running, asked = deque(jobs), dict[int, tuple[Job, Attempt]](), False
+    waiting, running, asked = deque(jobs), dict[int, tuple[Job, Worker]](), False
     try:
         while waiting or running:
             if not asked and stopping():
@@ -186,7 +180,7 @@ def execute(
         _end([attempt for _, attempt in running.values()])
 
 
-def _end(attempts: Sequence[Attempt]) -> None:
+def _end(attempts: Sequence[Worker]) -> None:
     """Ask workers to keep checkpoints and end, then end those that have not."""
     for attempt in attempts:
         attempt.stop()
@@ -197,7 +191,7 @@ def _end(attempts: Sequence[Attempt]) -> None:
         attempt.kill()
 
 
-def _start(waiting: deque[Job], running: dict[int, tuple[Job, Attempt]], engine: Engine) -> None:
+def _start(waiting: deque[Job], running: dict[int, tuple[Job, Worker]], engine: WorkerPool) -> None:
     """Fill the free slots; a run that another process holds is asked for again at the next look."""
     free = [slot for slot in range(engine.jobs) if slot not in running]
     for _ in range(len(waiting)):
@@ -212,7 +206,7 @@ def _start(waiting: deque[Job], running: dict[int, tuple[Job, Attempt]], engine:
         job.state, job.attempts = "starting", job.attempts + 1
 
 
-def _look(job: Job, attempt: Attempt) -> None:
+def _look(job: Job, attempt: Worker) -> None:
     step = attempt.step()
     if step is not None:  # while it is tested, one step is left
         job.state, job.step, job.place = "at work", min(step, job.size - 1), attempt.place()
@@ -279,8 +273,6 @@ class Process:
 
     def step(self) -> int | None:
         """Return the steps that are done, as the run's folder tells."""
-        from icl_lab.runs import status
-
         found = status.read_status(self._folder)
         return None if found is None else found.done if found.stage == "train" else self._steps
 
@@ -315,11 +307,11 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-def trainings_first(runs: Sequence["Run"]) -> list["Run"]:
+def trainings_first(runs: Sequence[Run]) -> list[Run]:
     """Order runs: one of each training before all that share it, so that none repeats what another does."""
     met = Counter[tuple[str, int]]()
 
-    def turn(run: "Run") -> int:
+    def turn(run: Run) -> int:
         met[run.training] += 1
         return met[run.training]
 
@@ -329,8 +321,6 @@ def trainings_first(runs: Sequence["Run"]) -> list["Run"]:
 @contextmanager
 def shared_threads(jobs: int) -> Iterator[int]:
     """Leave this process, for a while, the threads that each of ``jobs`` will have; yields how many."""
-    import torch
-
     whole = torch.get_num_threads()
     torch.set_num_threads(max(1, whole // jobs))
     try:
@@ -340,7 +330,5 @@ def shared_threads(jobs: int) -> Iterator[int]:
 
 
 def _gpu(slot: int) -> str:
-    import torch
-
     count = torch.cuda.device_count()
     return f"cuda:{slot % count}" if count > 1 else "cuda"

@@ -124,7 +124,7 @@ class Cluster:
         self.task = ray.remote(**how)(execute)
         self._read, self._steps, self._number = -OFTEN, dict[int, tuple[int, str]](), 0
 
-    def start(self, orders: Orders, slot: int) -> "ClusterRun | None":
+    def start(self, orders: Orders, slot: int) -> "RayTask | None":
         """Hand a run to the cluster; None where another process holds it just now."""
         held, run = ExitStack(), orders.run()
         try:
@@ -132,7 +132,7 @@ class Cluster:
         except Stopped:  # as one that may not wait
             return None
         self._number += 1
-        return ClusterRun(self, self._number, orders, run, held)
+        return RayTask(self, self._number, orders, run, held)
 
     def steps(self) -> Mapping[int, tuple[int, str]]:
         """Return step and host name of each task, looked up every few seconds."""
@@ -142,7 +142,7 @@ class Cluster:
         return self._steps
 
 
-class ClusterRun:
+class RayTask:
     """A run in the hands of the cluster; its lock is held here until its files are written."""
 
     def __init__(self, cluster: Cluster, number: int, orders: Orders, run: Run, held: ExitStack) -> None:

@@ -26,7 +26,9 @@ FLOORS = (
     ("papers", "bench", "testing", "transformers"),
     ("language",),
     ("launch", "prompted", "site"),
-    ("cli", "python"),
+    ("notebook",),
+    ("api",),
+    ("cli",),
     ("__main__",),
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
@@ -37,7 +39,7 @@ BASES = {
     "analyses": {"attention_rows", "base", "factors", "findings", "frame", "options", "page", "places", "runner"},
 }
 DOORS = {
-    "pandas": {"grid", "tables", "python"},  # python names the type it returns
+    "pandas": {"grid", "tables", "notebook", "api"},  # these name the type that they return
     "matplotlib": {
         "figures",
         "files",
@@ -48,12 +50,12 @@ DOORS = {
         "testing",
         "language",
         "launch",
-        "python",
+        "notebook",
         "prompted",
     },  # others name the type they return
     "PIL": {"figures"},
     "click": {"cli"},
-    "tqdm": {"cli", "python"},
+    "tqdm": {"launch"},
     "entmax": {"normalizers"},
     "jinja2": {"comparison", "site"},
     "filelock": {"runs", "evidence", "prompted"},

@@ -371,7 +371,7 @@ def test_a_closed_terminal_keeps_checkpoints(tmp_path, jobs):
 
 
 def test_what_nohup_ignores_stays_ignored():
-    from icl_lab.cli.options import catch_signals
+    from icl_lab.cli.signals import catch_signals
 
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in kinds}

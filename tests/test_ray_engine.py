@@ -15,7 +15,7 @@ from icl_lab import outside, ray_engine
 from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import Archive
 from icl_lab.launch.complete import undrawn
-from icl_lab.launch.order import Order
+from icl_lab.launch.where import Where
 from icl_lab.parallel import Ending, Orders
 from icl_lab.pipeline import sweep as whole_pass
 from icl_lab.runs import manifest
@@ -68,7 +68,7 @@ def far(monkeypatch):
 
 def keep(run, answer, tested=True):
     """Write what came back, as the task of a cluster does; returns how it ended."""
-    task = object.__new__(ray_engine.ClusterRun)
+    task = object.__new__(ray_engine.RayTask)
     task._run = run
     task._orders = Orders(run.spec, run.seed, run.swap, tested, undrawn, Path(), "cpu", 1, False, "")
     task._keep(*answer)
@@ -108,11 +108,11 @@ def test_models_of_the_evidence_are_only_tested(far, tiny, lab, tmp_path):
     """Their weights are sent, and not written here."""
     whole_pass(tiny(), 0, lab)
     first = lab.store.run(tiny(), 0)
-    archive = Archive(tmp_path / "evidence")
+    layer = Archive(tmp_path / "evidence")
     names = ("spec.json", "env.json", "history.csv", "model.safetensors")
-    archive.add({first.key: {name: (first.folder / name).read_bytes() for name in names}})
-    near, there = (Store(tmp_path / name, archive).run(tiny(), 0) for name in ("near", "there"))
-    whole_pass(near.spec, 0, replace(lab, store=Store(tmp_path / "near", archive)))
+    layer.put({first.key: {name: (first.folder / name).read_bytes() for name in names}})
+    near, there = (Store(tmp_path / name, layer).run(tiny(), 0) for name in ("near", "there"))
+    whole_pass(near.spec, 0, replace(lab, store=Store(tmp_path / "near", layer)))
     assert keep(there, far(there)) == Ending("done")
     assert contents(tmp_path / "there") == contents(tmp_path / "near")
     assert not (there.folder / "model.safetensors").exists()
@@ -177,27 +177,30 @@ def test_a_cluster_without_ray_is_one_clear_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # an import of it fails
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(BadValue, match=r"pip install 'icl_lab\[ray\]'"):
-        Order(engine="ray").workers()
+        Where(engine="ray").workers()
 
 
 def test_an_open_cluster_is_refused(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(BadValue, match="open to everybody"):
-        Order(engine="ray").workers()
+        Where(engine="ray").workers()
 
 
 @pytest.mark.parametrize("words", [{"address": "auto"}, {"gpus_per_run": 0.5}])
 def test_options_of_a_cluster_need_one(words):
     with pytest.raises(BadValue, match="add --engine ray"):
-        Order(**words)
+        Where(**words)
 
 
-def test_an_order_takes_its_words_and_leaves_the_rest():
-    words = {"jobs": 2, "engine": "ray", "device": "cpu", "threads": 2, "preset": "smoke"}
-    order = Order.of(words)
-    assert (order.jobs, order.threads, order.device, order.remote, order.parallel) == (2, 2, "cpu", True, True)
-    assert words == {"device": "cpu", "threads": 2, "preset": "smoke"}
-    assert not Order().parallel
+def test_a_cluster_is_remote_and_several_runs_at_once_are_parallel():
+    where = Where(engine="ray", jobs=2)
+    assert (where.remote, where.parallel) == (True, True)
+    assert (Where(jobs=2).remote, Where(jobs=2).parallel, Where().parallel) == (False, True, False)
+
+
+def test_a_node_of_a_cluster_has_a_device_of_its_own(lab):
+    assert Where(engine="ray").of_runs(lab).device == "auto"
+    assert Where().of_runs(lab).device == "cpu"
 
 
 # A head and one more node, started by the test itself, each with room for one run.

@@ -11,7 +11,7 @@ import pytest
 import icl_lab
 from icl_lab import normalizers, tasks
 from icl_lab.cli import index
-from icl_lab.cli.commands.analyses import Deferred
+from icl_lab.cli.deferred import loaded
 from icl_lab.cli.imports import named
 from icl_lab.cli.main import cli
 from icl_lab.cli.variables import options
@@ -61,8 +61,7 @@ def lines(text):
 
 def real(name):
     """A command with its options: those of analyses are made when they are called for."""
-    command = cli.commands[name]
-    return command.load() if isinstance(command, Deferred) else command
+    return loaded(cli.commands[name])
 
 
 def options_of(command):

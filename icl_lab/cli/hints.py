@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from icl_lab.cli.deferred import loaded
 from icl_lab.cli.variables import spelled
 
 # Of one command alone: which part of it, where it writes, and what it throws away.
@@ -26,6 +27,7 @@ def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
     command = menu.get_command(context, name) if isinstance(menu, click.Group) else None
     if command is None:
         raise ValueError(f"there is no command '{name}' to be done next")
+    command = loaded(command)
     takes = {_option(parameter): parameter for parameter in command.params}
     wanted = {option: values for option, values in _typed(context).items() if option not in OWN} | dict(changes or {})
     said = [(parameter, value) for option, parameter in takes.items() for value in wanted.get(option, ())]
@@ -39,6 +41,11 @@ def given(command: click.Command) -> list[str]:
     typed = _typed(click.get_current_context())
     takes = ((parameter, typed.get(_option(parameter), ())) for parameter in command.params)
     return [word for parameter, values in takes for value in values for word in _words(parameter, value)]
+
+
+def typed() -> str:
+    """Return the command line as it was typed."""
+    return shlex.join(["icl-lab", *sys.argv[1:]])
 
 
 def program() -> str:

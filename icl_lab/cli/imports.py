@@ -7,7 +7,7 @@ import click
 
 from icl_lab import outside
 from icl_lab.analyses import registry
-from icl_lab.cli.commands import analyses
+from icl_lab.cli.deferred import DeferredAnalysis
 from icl_lab.cli.values import check_words
 from icl_lab.errors import BadValue
 
@@ -60,7 +60,7 @@ class Menu(click.Group):
         """
         found = super().get_command(context, name)
         if found is None and name in self._outside():
-            return analyses.Deferred(name, self._line(name))
+            return DeferredAnalysis(name, registry.part(name).__doc__ or "")
         if found is None and name in GONE:
             raise BadValue(GONE[name])
         return found
@@ -80,6 +80,3 @@ class Menu(click.Group):
     def _outside(self) -> list[str]:
         outside.installed(registry.package)
         return registry.imported()
-
-    def _line(self, name: str) -> str:
-        return (registry.part(name).__doc__ or "").partition("\n")[0]

@@ -1,4 +1,4 @@
-"""The command line. Heavy imports stand inside the commands, so that ``--help`` answers at once."""
+"""The command line. Commands are imported when they are called, so that ``--help`` answers at once."""
 
 import os
 import signal
@@ -7,9 +7,9 @@ import sys
 import click
 
 from icl_lab import __version__, outside
-from icl_lab.cli.commands import analyses, commands
+from icl_lab.cli import deferred
 from icl_lab.cli.imports import HELP_IMPORT, Menu, named
-from icl_lab.cli.options import PREEMPTED, caught
+from icl_lab.cli.signals import PREEMPTED, caught
 from icl_lab.errors import LabError, Stopped, brief
 from icl_lab.version import commit
 
@@ -37,7 +37,7 @@ def cli() -> None:
     """The group of all commands."""
 
 
-for command in (*commands(), *analyses.deferred()):
+for command in (*deferred.commands(), *deferred.analyses()):
     cli.add_command(command)
 
 

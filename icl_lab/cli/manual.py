@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import click
 
 from icl_lab import markdown as md
+from icl_lab.cli.deferred import DeferredAnalysis, loaded
 
 
 def manual(root: click.Group, program: str) -> list[str]:
@@ -32,9 +33,10 @@ def manual(root: click.Group, program: str) -> list[str]:
 def _walk(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
     """Yields every command with its full name, sorted, a group's own commands after it."""
     for name in sorted(group.commands):
-        command = group.commands[name]
-        if command.hidden:
+        if group.commands[name].hidden:
             continue
+        command = group.commands[name]
+        command = command if isinstance(command, DeferredAnalysis) else loaded(command)
         yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from _walk(command, f"{path} {name}")

@@ -1,9 +1,6 @@
-"""Options that commands share: their bounds, lists of numbers, signals."""
+"""Options that commands share."""
 
-import os
-import shlex
-import signal
-import sys
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,16 +8,12 @@ from typing import Any, TypeVar
 import click
 
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Finite, Folder
+from icl_lab.cli.values import Finite, Folder, seconds
 from icl_lab.errors import BadValue
-from icl_lab.launch.order import ENGINES
+from icl_lab.launch.bounds import ENGINES, JOBS, SEEDS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PAIRS = 1000  # of timed runs
-THREADS = 1024  # more than any machine of today offers; ten times as many, and the pool of threads ends the process
-SEEDS = 10_000
-PREEMPTED = 75  # stopped at a checkpoint by a scheduler: run the same command again
-caught: list[int] = []  # the signals that asked this process to stop
 
 
 results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
@@ -29,13 +22,33 @@ beside_option = click.option(
 )
 read_option = click.option("--results", default="results", show_default=True, type=Folder(there=True), help="Folder.")
 experiments_option = click.option(
-    "--experiments", "files", default="experiments", type=Folder(there=True), help="Folder of files."
+    "--experiments", default="experiments", type=Folder(there=True), help="Folder of files."
 )
-threads_option = click.option("--threads", type=click.IntRange(1, THREADS), help="CPU threads.  [default: all cores]")
+threads_option = click.option("--threads", type=click.IntRange(1, JOBS), help="CPU threads.  [default: all cores]")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
 large_option = click.option(
     "--allow-large", is_flag=True, help="Begin even what by estimate exceeds this machine's memory, or a year."
 )
+
+
+until_decided_option = click.option(
+    "--until-decided", is_flag=True, help="Add seeds until all claims are decided, 64 seeds, or the budget is used."
+)
+budget_option = click.option(
+    "--budget", metavar="TIME", callback=seconds, help="When --until-decided stops: 90m, 3h.  [default: 1h]"
+)
+
+
+def gathered(command: Callable[..., None]) -> Callable[..., None]:
+    """Hand options to a command as a ``where`` and a ``plan``, if it takes these, and the others by their names."""
+
+    @functools.wraps(command)
+    def call(**words: Any) -> None:
+        from icl_lab.cli.terminal import hand_over  # which imports torch
+
+        hand_over(command, words)
+
+    return call
 
 
 def _style(context: click.Context, option: click.Parameter, style: str) -> None:
@@ -86,7 +99,7 @@ def crowd_options(command: Command) -> Command:
     """Adds the options of commands that may do many runs: at once here, as one, or one part of them here."""
     jobs = click.option(
         "--jobs",
-        type=click.IntRange(1, THREADS),
+        type=click.IntRange(1, JOBS),
         help="Runs at once; threads are divided.  [default: 1; on a Ray cluster: as many as there is room for]",
     )
     stack = click.option(
@@ -172,37 +185,6 @@ def model_options(command: Command) -> Command:
 def _digits(word: str) -> bool:
     """True if these are nine digits or fewer, of those that people count with here (not the raised 2)."""
     return word.isascii() and word.isdigit() and len(word) < 10
-
-
-def typed() -> str:
-    """Returns the command line as it was typed."""
-    return shlex.join(["icl-lab", *sys.argv[1:]])
-
-
-def catch_signals() -> Callable[[], bool]:
-    """Turns the first Ctrl-C or termination into a stop at the next step; the second acts at once."""
-    caught.clear()
-    screens = [number for number in (0, 1, 2) if os.isatty(number)]  # asked now: one that was closed is none any more
-
-    def catch(number: int, frame: object) -> None:
-        caught.append(number)
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        if number == signal.SIGHUP:
-            _silence(screens)
-        click.echo("\nstopping after this step; once more stops at once.", err=True)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup: the terminal does not matter
-            signal.signal(number, catch)
-    return lambda: bool(caught)
-
-
-def _silence(screens: Sequence[int]) -> None:
-    """Lets what is still said to a terminal go nowhere: one that was closed takes nothing more."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in screens:
-        os.dup2(nowhere, number)
-    os.close(nowhere)
 
 
 def tell(text: str, folder: Path, files: Sequence[str], picture: str) -> None:

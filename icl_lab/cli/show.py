@@ -1,21 +1,21 @@
 """Printed summary of a finished run: its grid in brief, its pictures, and its paths."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from icl_lab import tasks
 from icl_lab.cli.hints import then
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
+from icl_lab.cli.terminal import Terminal
+from icl_lab.evidence.archive import Archive, ArchivedRun
+from icl_lab.launch.plan import RunPlan
+from icl_lab.launch.progress import say
+from icl_lab.runs import summary
+from icl_lab.runs.run import Run
+from icl_lab.runs.store import by_rule
 
-if TYPE_CHECKING:
-    from icl_lab.runs.run import Run
 
-
-def show(run: "Run", already: bool, brief: bool = False) -> None:
+def show(run: Run, already: bool, brief: bool = False) -> None:
     """Prints the grid, the error in training conditions beside the references, and the paths; ``brief``: one line."""
-    from icl_lab import tasks
-    from icl_lab.runs import summary
-
     task, place, verb = tasks.build(run.spec.task), run.place, "there already" if already else "wrote"
     if brief:
         grid = run.grid()
@@ -30,12 +30,8 @@ def show(run: "Run", already: bool, brief: bool = False) -> None:
     out(f"heat map: {place / 'heat-map.png'}")
 
 
-def close(runs: Sequence["Run"]) -> None:
+def close(runs: Sequence[Run]) -> None:
     """Prints what several seeds of a rule have in common, what was not learned, and what could be done next."""
-    from icl_lab import tasks
-    from icl_lab.runs import summary
-    from icl_lab.runs.store import by_rule
-
     task, rules = tasks.build(runs[0].spec.task), by_rule(runs)
     for name, seeds in rules.items():
         if len(seeds) > 1:
@@ -49,23 +45,16 @@ def close(runs: Sequence["Run"]) -> None:
     out(f"next: {then('compare', {'--attn': rivals, **({'--baseline': baseline[1:]} if baseline else {})})}")
 
 
-def warn(runs: Sequence["Run"]) -> None:
+def warn(runs: Sequence[Run]) -> None:
     """Says which rules have learned nothing: whoever compares them compares noise."""
-    from icl_lab import tasks
-    from icl_lab.runs import summary
-    from icl_lab.runs.store import by_rule
-
     for name, seeds in by_rule(runs).items():
         task = tasks.build(seeds[0].spec.task)
         if reason := summary.unlearned([run.grid() for run in seeds], task, seeds[0].spec):
             say(f"{name}: {reason}")
 
 
-def tell_repeat(runs: Sequence["Run"]) -> None:
+def tell_repeat(runs: Sequence[Run]) -> None:
     """Puts the user's own runs beside the repository's runs of the same specification and seed, where there are any."""
-    from icl_lab.evidence.archive import Archive, ArchivedRun
-    from icl_lab.runs import summary
-
     archive = Archive.find()
     if archive is None:
         return
@@ -73,3 +62,17 @@ def tell_repeat(runs: Sequence["Run"]) -> None:
         if not run.copied and run.finished:
             for line in summary.repeated(run, ArchivedRun(archive, run.key)):
                 out(line)
+
+
+class RunTable(Terminal):
+    """Terminal that shows each run of a plan as it is finished; with several seeds in a line."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        super().__init__()
+        self._brief, self._swap, self.done = len(plan.seeds) > 1, plan.swap, list[Run]()
+
+    def finished(self, run: Run, already: bool) -> None:
+        """Show a run."""
+        if run.swap or not self._swap:
+            show(run, already, brief=self._brief)
+            self.done.append(run)

@@ -1,55 +1,41 @@
-"""``experiment --until-decided``: its options, and the loop that tells what was decided on the way."""
+"""``experiment --until-decided``: the loop that tells what was decided on the way."""
 
-import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import click
+from pathlib import Path
 
 from icl_lab.cli.hints import then
-from icl_lab.cli.launch import Order, complete
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
 from icl_lab.errors import Stopped
 from icl_lab.launch.announce import duration
-
-if TYPE_CHECKING:
-    from icl_lab.launch.experiment import UntilDecided
-
-UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-
-
-def _seconds(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    """Read a time such as 90m, 3h or 1.5h."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d)", text.strip())
-    if not found or not float(found[1]):
-        raise click.BadParameter(f"'{text}' is no time such as 90m, 3h or 1.5h.")
-    return float(found[1]) * UNITS[found[2]]
+from icl_lab.launch.experiment import UntilDecided, chosen
+from icl_lab.launch.progress import say
+from icl_lab.launch.where import Where
+from icl_lab.papers import experiment as experiments
 
 
-until_decided_option = click.option(
-    "--until-decided", is_flag=True, help="Add seeds until all claims are decided, 64 seeds, or the budget is used."
-)
-budget_option = click.option(
-    "--budget", metavar="TIME", callback=_seconds, help="When --until-decided stops: 90m, 3h.  [default: 1h]"
-)
-
-
-def decide(experiment: "UntilDecided", how: Order, budget: float) -> None:
+def decide(name: str, preset: str, variants: Sequence[str], budget: float, where: Where) -> None:
     """Give an experiment seeds until its claims are decided or ``budget`` seconds are over."""
+    folder = experiments.place(Path(where.experiments))
+    made, left_out = chosen(name, preset, (), variants, folder)
+    with where.session() as lab:
+        for line in left_out:
+            say(line)
+        _look_until(UntilDecided(name, made, preset, folder, lab), where, budget)
+
+
+def _look_until(experiment: UntilDecided, where: Where, budget: float) -> None:
     lab, end = experiment.lab, time.monotonic() + budget
     late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
     say(f"{experiment.summary()}; at most {duration(budget)}")
     while (step := experiment.next()) is not None:
-        if how.dry_run:
+        if where.dry_run:
             out(experiment.told(step))
             return
         say(experiment.told(step))
         try:
-            decided = experiment.take(step, late, lambda runs, tested: complete(runs, late, how, tested=tested))
+            decided = experiment.take(step, late, where)
         except Stopped:
             if lab.stopping():
                 raise

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 LONGEST_WORD = 20_000  # characters
 LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes: what file systems take of one folder's name, and of a whole path
+UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}  # seconds
 NO_TEXT = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, bytes that are not UTF-8, ends of lines
 
 
@@ -125,3 +126,13 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # no generic type bef
 def several_rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Reads rules in a row: ``softmax,ssmax:s=swap,log-n``. A comma before ``name=`` is inside one of them."""
     return tuple(rule.strip() for text in given for rule in re.split(r",(?![\w-]+=)", text) if rule.strip())
+
+
+def seconds(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Read a time such as 90m, 3h or 1.5h."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d)", text.strip())
+    if not found or not float(found[1]):
+        raise click.BadParameter(f"'{text}' is no time such as 90m, 3h or 1.5h.")
+    return float(found[1]) * UNITS[found[2]]

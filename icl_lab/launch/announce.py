@@ -1,16 +1,15 @@
 """Announcement of what will be trained and about how long it takes, before the first step."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import torch
 
 from icl_lab.errors import Stopped
-
-if TYPE_CHECKING:
-    import torch
-
-    from icl_lab.runs.run import Run
-    from icl_lab.runs.session import Lab
-    from icl_lab.runs.spec import RunSpec
+from icl_lab.runs import environment, estimate, reuse
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import RunSpec
 
 Say = Callable[[str], object]
 
@@ -33,12 +32,12 @@ class Clock:
 
     MEASURED = 16  # specifications, before the others are reckoned from them
 
-    def __init__(self, device: "torch.device", tested: bool = True, stopping: Callable[[], bool] = bool) -> None:
+    def __init__(self, device: torch.device, tested: bool = True, stopping: Callable[[], bool] = bool) -> None:
         self._device, self.tested, self._stopping = device, tested, stopping
         self._measured: dict[str, Took] = {}
         self._rules: dict[str, dict[str, Took]] = {}  # by all that a specification says but its rule
 
-    def __call__(self, run: "Run") -> tuple[float, int, int]:
+    def __call__(self, run: Run) -> tuple[float, int, int]:
         """Returns the seconds that are left of a run, its parameters, and the step of its checkpoint."""
         if self.done(run) or run.diverged:
             return 0.0, 0, 0
@@ -46,27 +45,22 @@ class Clock:
             return self.test(run), 0, 0
         return self.training(run) + self.test(run), self._took(run.spec).parameters, run.checkpoint_step
 
-    def done(self, run: "Run") -> bool:
+    def done(self, run: Run) -> bool:
         """True if nothing is left to do of a run."""
         return run.finished if self.tested else run.trained or bool(run.diverged)
 
-    def training(self, run: "Run") -> float:
+    def training(self, run: Run) -> float:
         """The seconds of training that are left of a run; none where another was trained alike."""
-        from icl_lab.runs import reuse
-        from icl_lab.runs.estimate import examples
-
         if self.done(run) or run.diverged or reuse.there(run):
             return 0.0
-        left = examples(run.spec.train, run.checkpoint_step) / examples(run.spec.train)
+        left = estimate.examples(run.spec.train, run.checkpoint_step) / estimate.examples(run.spec.train)
         return self._took(run.spec).training * left
 
-    def test(self, run: "Run") -> float:
+    def test(self, run: Run) -> float:
         """The seconds that the test of a run takes, where it is left to do."""
         return 0.0 if self.done(run) or run.diverged else self._took(run.spec).test
 
-    def _took(self, spec: "RunSpec") -> Took:
-        from icl_lab.runs.estimate import test_seconds, training_seconds
-
+    def _took(self, spec: RunSpec) -> Took:
         known = self._rules.setdefault(repr((spec.task, spec.preset, spec.model, spec.train)), {})
         if spec.hash in self._measured:
             return self._measured[spec.hash]
@@ -74,8 +68,8 @@ class Clock:
             return self._reckoned(spec.attn, known)
         if self._stopping():
             raise Stopped("stopped before anything was begun.")
-        training, parameters = training_seconds(spec, self._device)
-        test = test_seconds(spec, self._device) if self.tested else 0.0
+        training, parameters = estimate.training_seconds(spec, self._device)
+        test = estimate.test_seconds(spec, self._device) if self.tested else 0.0
         known[spec.attn] = self._measured[spec.hash] = Took(training, test, parameters)
         return known[spec.attn]
 
@@ -92,18 +86,16 @@ class Clock:
         return next(iter(known.values()))
 
 
-def title(run: "Run") -> str:
+def title(run: Run) -> str:
     """A run in one line: task, rule, preset, seed."""
     return f"{run.spec.task} | {run.name} | {run.spec.preset} | seed {run.seed}"
 
 
-def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None) -> None:
+def announce(run: Run, lab: Lab, clock: Clock, rehearsal: Say | None = None) -> None:
     """Says what will be trained, on what, and how long it will take.
 
     In a ``rehearsal`` that is told the run's folder, and nothing will be done.
     """
-    from icl_lab.runs import environment, reuse
-
     spec, (seconds, parameters, since) = run.spec, clock(run)
     steps = (
         f"{spec.train.steps - since:,} of {spec.train.steps:,} steps left" if since else f"{spec.train.steps:,} steps"
@@ -115,13 +107,17 @@ def announce(run: "Run", lab: "Lab", clock: Clock, rehearsal: Say | None = None)
     else:
         state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
     lab.say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if rehearsal else ''}")
-    for sentence in environment.changed_parts(spec, run.folder):
-        lab.say(sentence)
     if rehearsal:
         rehearsal(f"{'done' if clock.done(run) else 'to do'}  {run.place}")
 
 
-def announce_all(runs: Sequence["Run"], clock: Clock, say: Say, jobs: int = 1) -> None:
+def tell_changes(runs: Sequence[Run], say: Say) -> None:
+    """Says which stored runs were made with another version of a part from outside."""
+    for sentence in dict.fromkeys(line for run in runs for line in environment.changed_parts(run.spec, run.folder)):
+        say(sentence)
+
+
+def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> None:
     """Says, where runs are several, how many there are, how many are done, and how long the rest takes in total."""
     if len(runs) < 2:
         return
@@ -131,7 +127,7 @@ def announce_all(runs: Sequence["Run"], clock: Clock, say: Say, jobs: int = 1) -
     say(f"{len(runs)} runs, {len(runs) - len(left)} of them finished{rest}")
 
 
-def remaining(runs: Sequence["Run"], clock: Clock) -> float:
+def remaining(runs: Sequence[Run], clock: Clock) -> float:
     """The seconds that runs take one after another; a training that is tested in several ways counts once."""
     left = {run.place: run for run in runs if not clock.done(run)}
     trainings = {run.training: run for run in left.values()}

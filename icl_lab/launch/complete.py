@@ -1,36 +1,29 @@
 """Run, or resume, everything in a list of runs: here one after another, or by workers."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from icl_lab import outside, parallel
-from icl_lab.errors import Diverged, RunFailed, Stopped
-from icl_lab.launch.announce import Clock, Say, announce, announce_all, duration, remaining, title
+from icl_lab import outside, parallel, pipeline
+from icl_lab.analyses.frame import AnyAnalysis
+from icl_lab.errors import BadValue, Diverged, RunFailed, Stopped
+from icl_lab.launch.announce import Clock, Say, announce, announce_all, duration, remaining, tell_changes, title
 from icl_lab.launch.draw import draw
-from icl_lab.launch.order import Order
-from icl_lab.parallel import Engine, Job, Orders
-
-if TYPE_CHECKING:
-    from icl_lab.analyses.frame import AnyAnalysis
-    from icl_lab.runs.run import Run
-    from icl_lab.runs.session import Lab
-
-Board = Callable[[], AbstractContextManager[Callable[[Sequence[Job]], object]]]  # shows where each run stands
+from icl_lab.launch.where import Where
+from icl_lab.parallel import Job, Orders, WorkerPool
+from icl_lab.runs import ensembles, environment, estimate
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
 
 FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
 
 
-def check_sizes(runs: Sequence["Run"], lab: "Lab", together: int = 1, tested: bool = True) -> None:
+def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool = True) -> None:
     """Raises ``BadValue`` where what is left of runs, ``together`` at once, does not fit this machine.
 
     Asked before anything is trained or measured for them; unless the laboratory allows what is large.
     """
-    from icl_lab.runs import estimate
-
     if lab.allow_large:
         return
     for run in {run.spec.hash: run for run in runs if not run.trained}.values():
@@ -39,15 +32,13 @@ def check_sizes(runs: Sequence["Run"], lab: "Lab", together: int = 1, tested: bo
         estimate.check_test(run.spec, lab.device, together)
 
 
-def check_asked(analysis: "AnyAnalysis", runs: Sequence["Run"], lab: "Lab") -> None:
+def check_asked(analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab) -> None:
     """Raises ``BadValue`` where the prompts that an analysis draws for runs do not fit this machine."""
-    from icl_lab.runs import estimate
-
     for spec in {run.spec.hash: run.spec for run in runs}.values() if analysis.trains and not lab.allow_large else ():
         estimate.check_prompts(spec, analysis.asks(spec))
 
 
-def tell_evidence(runs: Sequence["Run"], say: Say) -> None:
+def tell_evidence(runs: Sequence[Run], say: Say) -> None:
     """Says, where it is so, that runs are not the user's own but read from the evidence."""
     copied = {run.key: run.files.path for run in runs if run.copied}
     if copied:
@@ -58,29 +49,22 @@ def tell_evidence(runs: Sequence["Run"], say: Say) -> None:
         )
 
 
-def complete(
-    runs: Sequence["Run"],
-    lab: "Lab",
-    order: Order,
-    *,
-    board: Board,
-    out: Say,
-    after: Callable[["Run", bool], object] = lambda run, already: None,
-    tested: bool = True,
-) -> bool:
+def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True) -> bool:
     """Finishes the runs of this shard; returns whether all runs are finished, so that something can be made of them.
 
-    Unless ``tested``, a run is finished as soon as it is trained. ``after`` is called with each run as it is there, and
-    whether it was there already. ``board`` shows where runs by workers stand; ``out`` is told the folder of each run in
-    a dry run.
+    Unless ``tested``, a run is finished as soon as it is trained. The reporter of ``where`` is told of each run as it
+    is there, and in a dry run of its folder.
 
     Raises ``RunFailed`` when runs failed, once the others are finished.
     """
-    part, parts = order.shard
-    if order.force:  # what is repeated is the user's own
+    part, parts = where.shard
+    if where.force:  # what is repeated is the user's own
         lab = replace(lab, store=replace(lab.store, archive=None))
         runs = [replace(run, copy=None) for run in runs]
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
+    if where.parallel:
+        check_importable([run for run in mine if not run.finished])
+    tell_changes(mine, lab.say)
     clock = Clock(lab.device, tested, lab.stopping)
     if not tested:
         mine = [run for run in mine if not clock.done(run)]
@@ -88,23 +72,23 @@ def complete(
         tell_evidence([run for run in mine if run.finished], lab.say)
     left = [run for run in mine if not clock.done(run)]
     seeds = Counter(run.spec.hash for run in left)
-    if not order.remote:  # what it takes elsewhere nobody knows here
-        together = max(seeds.values(), default=1) if order.stack else min(order.jobs or 1, len(left))
+    if not where.remote:  # what it takes elsewhere nobody knows here
+        together = max(seeds.values(), default=1) if where.stack else min(where.jobs or 1, len(left))
         check_sizes(left, lab, together, tested)
-    if order.dry_run:
-        rehearse(mine, lab, clock, order.stack, out)
+    if where.dry_run:
+        rehearse(mine, lab, clock, where.stack, where.reporter.out)
         return False
-    if order.force:
+    if where.force:
         for run in mine:
             restart(run, lab)
     before = {run.place for run in mine if clock.done(run)}
-    workers = order.workers() if order.parallel and not all(clock.done(run) for run in mine) else None
+    workers = where.workers() if where.parallel and not all(clock.done(run) for run in mine) else None
     together = workers.jobs if workers is not None else 1
     with parallel.shared_threads(together):
         announce_all(mine, clock, lab.say, together)
     left = [run for run in mine if not clock.done(run)]
-    failed = by_workers(left, lab, order, workers, board, tested) if workers is not None else {}
-    if order.stack:
+    failed = by_workers(left, lab, where, workers, tested) if workers is not None else {}
+    if where.stack:
         stack(mine, lab)
     for run in mine:
         if run.folder in failed:
@@ -120,7 +104,7 @@ def complete(
             failed[run.folder] = str(error)
         else:
             settled(run)
-            after(run, run.place in before)
+            where.reporter.finished(run, run.place in before)
     tell_divergence(mine, lab.say)
     if len(mine) == 1 and failed:
         raise RunFailed(*failed.values())
@@ -139,7 +123,18 @@ def complete(
     return not left
 
 
-def rehearse(runs: Sequence["Run"], lab: "Lab", clock: Clock, stacked: bool, out: Say) -> None:
+def check_importable(runs: Sequence[Run]) -> None:
+    """Raises ``BadValue`` where a part of runs was defined in this program, in no file that workers could import."""
+    for registry, name in dict.fromkeys(part for run in runs for part in environment.parts(run.spec)):
+        source = registry.source(name)
+        if source is not None and not source.distribution and source not in outside.loaded():
+            raise BadValue(
+                f"the {registry.kind} '{name}' was defined in this program, which other processes cannot import: use "
+                f"jobs=1, or write it to a file and name that by icl.import_parts('./{name}.py')."
+            )
+
+
+def rehearse(runs: Sequence[Run], lab: Lab, clock: Clock, stacked: bool, out: Say) -> None:
     """Says what would be done, run by run, and how long it would take."""
     for run in runs:
         announce(run, lab, clock, out)
@@ -150,7 +145,7 @@ def rehearse(runs: Sequence["Run"], lab: "Lab", clock: Clock, stacked: bool, out
         stack(runs, lab, dry_run=True)
 
 
-def restart(run: "Run", lab: "Lab") -> None:
+def restart(run: Run, lab: Lab) -> None:
     """Clears a run to be done afresh; one that was cleared for that and then stopped goes on where it stands."""
     with run.locked(lab.say, lab.stopping):
         begun = run.folder / FORCED
@@ -159,20 +154,20 @@ def restart(run: "Run", lab: "Lab") -> None:
             begun.touch()
 
 
-def tell_divergence(runs: Sequence["Run"], say: Say) -> None:
+def tell_divergence(runs: Sequence[Run], say: Say) -> None:
     """Says which trainings diverged, and so count as wrong everywhere."""
     for run in runs:
         if reason := run.diverged:
             say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --force trains it again.")
 
 
-def settled(run: "Run") -> None:
+def settled(run: Run) -> None:
     """Forgets that a run was to be done afresh, now that it is finished, and what was set aside for that."""
     (run.folder / FORCED).unlink(missing_ok=True)
     run.forget_replaced()
 
 
-def finish(run: "Run", lab: "Lab", tested: bool = True) -> bool:
+def finish(run: Run, lab: Lab, tested: bool = True) -> bool:
     """Finish and draw a run, or only train it unless ``tested``; returns whether that was done already."""
     already = undrawn(run, lab, tested)
     if tested:
@@ -180,10 +175,8 @@ def finish(run: "Run", lab: "Lab", tested: bool = True) -> bool:
     return already
 
 
-def undrawn(run: "Run", lab: "Lab", tested: bool) -> bool:
+def undrawn(run: Run, lab: Lab, tested: bool) -> bool:
     """Finish a run without its pictures, or only train it unless ``tested``; returns whether it was."""
-    from icl_lab import pipeline
-
     already = run.finished if tested else run.trained
     if tested:
         pipeline.sweep(run.spec, run.seed, lab, run.swap)
@@ -194,34 +187,34 @@ def undrawn(run: "Run", lab: "Lab", tested: bool) -> bool:
 
 
 def by_workers(
-    runs: Sequence["Run"], lab: "Lab", order: Order, workers: Engine, board: Board, tested: bool = True
+    runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool, tested: bool = True
 ) -> dict[Path, str]:
     """Do unfinished runs in parallel; returns why runs failed, by folder. Raises ``Stopped`` when asked to stop."""
     left = parallel.trainings_first(list({run.place: run for run in runs}.values()))
     with parallel.shared_threads(workers.jobs) as threads:
-        each = (order.threads or 1) if order.remote else threads
+        each = (where.threads or 1) if where.remote else threads
     jobs = [
         Job(
             f"{title(run)} ({run.spec.hash})",
             run.spec.train.steps,
             Orders(
                 *(run.spec, run.seed, run.swap, tested),
-                finish=undrawn if order.remote else finish,
+                finish=undrawn if where.remote else finish,
                 results=lab.store.root,
-                device=order.device if order.remote else str(lab.device),
+                device=where.device if where.remote else str(lab.device),
                 threads=each,
                 evidence=lab.store.archive is not None,
                 command=lab.command,
                 imports=outside.orders(),
-                gpu_share=order.gpus_per_run or 1.0,
+                gpu_share=where.gpus_per_run or 1.0,
             ),
         )
         for run in left
     ]
     if jobs:
-        where = f" ({order.engine})" if order.remote else ""
-        lab.say(f"{len(jobs)} to do, {workers.jobs} at once with {each} thread{'s' * (each > 1)} each{where}")
-    with board() as watch:
+        engine = f" ({where.engine})" if where.remote else ""
+        lab.say(f"{len(jobs)} to do, {workers.jobs} at once with {each} thread{'s' * (each > 1)} each{engine}")
+    with where.reporter.board() as watch:
         parallel.execute(jobs, workers, lab.stopping, watch, lab.say)
     failed = {}
     for run, job in zip(left, jobs, strict=True):
@@ -233,12 +226,9 @@ def by_workers(
     return failed
 
 
-def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> None:
+def stack(runs: Sequence[Run], lab: Lab, dry_run: bool = False) -> None:
     """Trains what is missing, the seeds of each specification as one."""
-    from icl_lab.runs import environment
-    from icl_lab.runs.ensembles import groups, train_together
-
-    found = groups(runs)
+    found = ensembles.groups(runs)
     if not found:
         lab.say("nothing to stack: no specification has two seeds left to train.")
     for group in found:
@@ -246,4 +236,4 @@ def stack(runs: Sequence["Run"], lab: "Lab", dry_run: bool = False) -> None:
         what = f"{spec.task} | {spec.attn} | {spec.preset} | seeds {seeds} on {environment.describe(lab.device)}"
         lab.say(f"{what}: trained as one stack of {len(group)}{' (dry run)' if dry_run else ''}")
         if not dry_run:
-            train_together(group, lab)
+            ensembles.train_together(group, lab)

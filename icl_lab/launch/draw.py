@@ -1,24 +1,22 @@
 """The pictures of a finished run: its heat map, its learning curve, what its rules learned."""
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from icl_lab import tasks
+from icl_lab.figures import maps, paper, training
+from icl_lab.figures.base import encode
+from icl_lab.files import KINDS, write
+from icl_lab.grid import Grid, model_name
+from icl_lab.runs import summary
+from icl_lab.runs.run import Run
+from icl_lab.runs.spec import RunSpec
 
-    from icl_lab.grid import Grid
-    from icl_lab.runs.run import Run
-    from icl_lab.runs.spec import RunSpec
 
-
-def draw(run: "Run", afresh: bool) -> None:
+def draw(run: Run, afresh: bool) -> None:
     """Draws the heat map and the learning curve of a finished run; where they are not of new numbers, what is missing.
 
     A picture that is kept beside the grid stays as it is, though another version would draw it with other bytes.
     """
-    from icl_lab.figures import paper
-    from icl_lab.figures.base import encode
-    from icl_lab.files import KINDS, write
-
     if run.copied:  # nothing is drawn into the archive
         return
     if paper.wanted():
@@ -34,32 +32,22 @@ def draw(run: "Run", afresh: bool) -> None:
         draw_history(run)
 
 
-def draw_history(run: "Run") -> None:
+def draw_history(run: Run) -> None:
     """Draws the learning curve of a trained run, and what its rules learned on the way."""
-    from icl_lab.figures.base import encode
-    from icl_lab.files import write
-
     for name, figure in history_figures(run).items():
         write(run.folder / f"{name}.png", encode(figure, "png"))
 
 
-def history_figures(run: "Run") -> dict[str, "Figure"]:
+def history_figures(run: Run) -> dict[str, Figure]:
     """Returns the learning curve of a trained run, and what its rules learned on the way where they learn numbers."""
-    from icl_lab.figures import training
-
     title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
     curve = training.learning_curve({run.spec.attn: history}, title=title, label="training loss")
     learned = training.learned(history, title=title)
     return {"learning-curve": curve} | ({"learned": learned} if learned is not None else {})
 
 
-def heat_map(grid: "Grid", spec: "RunSpec") -> "Figure":
+def heat_map(grid: Grid, spec: RunSpec) -> Figure:
     """Draws the headline metric of a run over the two main axes of its task."""
-    from icl_lab import tasks
-    from icl_lab.figures import maps
-    from icl_lab.grid import model_name
-    from icl_lab.runs import summary
-
     task = tasks.build(spec.task)
     here, (rows, columns) = summary.training_cell(task, spec), task.heat_map
     return maps.heat_map(

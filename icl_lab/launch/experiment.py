@@ -2,45 +2,48 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from icl_lab.comparison.sequential import SPENT
-from icl_lab.launch.complete import check_asked
-from icl_lab.launch.study import Finish, stages
+from icl_lab.launch.complete import check_asked, complete
+from icl_lab.launch.study import Unfinished, stages
+from icl_lab.launch.where import Where
 from icl_lab.markdown import listed
 from icl_lab.papers import claims, ledger, record, study
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Claim, Experiment
 from icl_lab.papers.verdicts import LIKELY, Finding
-
-if TYPE_CHECKING:
-    from icl_lab.runs.session import Lab
+from icl_lab.runs.session import Lab
 
 FIRST = min(SPENT)  # seeds of the first look
 
 
+def chosen(
+    name: str, preset: str, settings: Sequence[str], variants: Sequence[str], folder: Path
+) -> tuple[Experiment, list[str]]:
+    """Return an experiment with these variants, by default all that fit a preset, and why others do not fit."""
+    whole = experiments.load(name, experiments.place(folder))
+    return experiments.fitting(experiments.only(whole, variants) if variants else whole, preset, settings)
+
+
 @dataclass(frozen=True)
-class Written:
-    """The folder of an experiment's study, and its text; None where runs are left to others."""
+class WrittenStudy:
+    """Folder of an experiment's study, and its text."""
 
     folder: Path
-    text: str | None
+    text: str
 
 
 def carry_out(
-    made: Experiment,
-    order: study.Order,
-    seeds: int,
-    lab: "Lab",
-    finish: Finish,
-    *,
-    anew: bool = False,
-    force: bool = False,
-) -> Written:
-    """Finish the runs of an experiment and write its study; asks models ``anew`` that were asked before."""
+    made: Experiment, order: study.Order, seeds: int, lab: Lab, where: Where, *, anew: bool = False
+) -> WrittenStudy:
+    """Finish the runs of an experiment and write its study; asks models ``anew`` that were asked before.
+
+    Raises ``Unfinished`` where runs are left.
+    """
     groups = study.groups(made, lab.store, order.preset, seeds, order.settings)
     question = made.question()
     if question is not None:
@@ -52,9 +55,13 @@ def carry_out(
         lab.say(
             f"what was asked before is taken from {listed(map(str, earlier))}; --force or --no-evidence asks again."
         )
-    todo = stages(study.lacking(made, groups, before), question, made.tested, force=force)
-    done = [finish(runs, tested) for runs, tested in todo]  # each, whatever is left to other shards
-    return Written(folder, study.publish(made, order, groups, lab, folder, before) if all(done) else None)
+    todo = stages(study.lacking(made, groups, before), question, made.tested, force=where.force)
+    done = [
+        complete(runs, lab, where, tested=tested) for runs, tested in todo
+    ]  # each, whatever is left to other shards
+    if not all(done):
+        raise Unfinished(folder)
+    return WrittenStudy(folder, study.publish(made, order, groups, lab, folder, before))
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class UntilDecided:
     whole: Experiment
     preset: str
     files: Path
-    lab: "Lab"
+    lab: Lab
 
     def __post_init__(self) -> None:
         self._taken = set[Step]()
@@ -111,17 +118,18 @@ class UntilDecided:
         step = next_step(Finished(self.whole, self.lab.store, self.preset), self.findings)
         return None if step in self._taken else step
 
-    def take(self, step: Step, lab: "Lab", finish: Finish) -> list[Finding]:
+    def take(self, step: Step, lab: Lab, where: Where) -> list[Finding]:
         """Do the runs of a step, ask its analysis, and judge; returns the claims that are decided since."""
         self._taken.add(step)
         before = {finding.claim.statement for finding in self.findings if finding.decided}
         made = experiments.only(self.whole, step.variants)
         if made.question() is not None:  # claims are read from its study
             lab = replace(lab, command=self._command(step))
-            carry_out(made, study.Order(Path(self.name).stem, self.preset), step.seeds, lab, finish)
+            with suppress(Unfinished):  # what is missing is asked for at the next look
+                carry_out(made, study.Order(Path(self.name).stem, self.preset), step.seeds, lab, where)
         else:
             groups = study.groups(made, lab.store, self.preset, step.seeds, ())
-            finish([run for name in step.variants for run in groups[name]], True)
+            complete([run for name in step.variants for run in groups[name]], lab, where)
         self.look()
         return [each for each in self.findings if each.decided and each.claim.statement not in before]
 

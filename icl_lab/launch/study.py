@@ -1,20 +1,33 @@
 """From runs to the folder of a study: a comparison, or an analysis of models. The one way, whoever asks."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from icl_lab.errors import BadValue
-from icl_lab.launch.complete import check_asked
+from icl_lab import normalizers, pipeline
+from icl_lab.analyses import publish as answers
+from icl_lab.analyses import runner
+from icl_lab.analyses.frame import AnyAnalysis
+from icl_lab.comparison import ablations, outside, rescaled
+from icl_lab.comparison.gather import described, gather, publish
+from icl_lab.errors import BadValue, RunFailed
+from icl_lab.evidence.archive import own_studies
+from icl_lab.launch.complete import check_asked, complete, tell_evidence
+from icl_lab.launch.plan import RunPlan
+from icl_lab.launch.where import Where
+from icl_lab.runs import reuse, study_folder
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
+from icl_lab.runs.store import by_rule
 
-if TYPE_CHECKING:
-    from icl_lab.analyses.frame import AnyAnalysis
-    from icl_lab.comparison.study import Study
-    from icl_lab.runs.run import Run
-    from icl_lab.runs.session import Lab
 
-Finish = Callable[[Sequence["Run"], bool], bool]  # runs, whether tested -> whether all are there
+class Unfinished(RunFailed):
+    """Runs of a study that are left to other shards, or to a call that is no dry run; ``folder`` was not written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"{folder} is not written: its runs are not all finished.")
+        self.folder = folder
 
 
 @dataclass(frozen=True)
@@ -28,29 +41,12 @@ class Made:
     asked: Any = None
 
 
-def compare(
-    runs: Sequence["Run"],
-    lab: "Lab",
-    baseline: str,
-    finish: Finish,
-    *,
-    name: str = "",
-    force: bool = False,
-    beside: Sequence[str | Path] = (),
-) -> Made | None:
-    """Compares the rules of runs with one of them, paired over seeds; None where ``finish`` left runs to others.
+def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
+    """Compares the normalizers of runs with one of them, paired over seeds; trains what is missing.
 
-    ``beside`` are folders of prompted models, which become lines of the table and of the curves.
-
-    Raises ``BadValue`` before anything is trained where there is nothing to compare, or no such model.
+    Raises ``BadValue`` before anything is trained where there is nothing to compare, or no such model, and
+    ``Unfinished`` where runs are left.
     """
-    from icl_lab import normalizers
-    from icl_lab.comparison import outside
-    from icl_lab.comparison.gather import described, gather, publish
-    from icl_lab.evidence.archive import own_studies
-    from icl_lab.runs import study_folder
-    from icl_lab.runs.store import by_rule
-
     rules = list(dict.fromkeys(run.spec.attn for run in runs))
     if len(rules) < 2:
         raise BadValue(f"a comparison needs at least two different normalizers, got {', '.join(rules) or 'none'}.")
@@ -58,23 +54,19 @@ def compare(
     if chosen not in rules:
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(rules)}.")
     groups = by_rule(runs)
-    others = outside.read(beside, runs[0].spec.task)
+    others = outside.read(where.neighbours, runs[0].spec.task)
     made = described(groups, chosen, lab.command, outside=others)
-    folder = study_folder.place(made, own_studies(lab.store.root), name, force=force)
-    if not finish(runs, True):
-        return None
+    folder = study_folder.place(made, own_studies(lab.store.root), where.name, force=where.force)
+    if not complete(runs, lab, where):
+        raise Unfinished(folder)
     test_rescaled(groups[chosen], lab)
-    study: Study = gather(groups, chosen, others)
+    study = gather(groups, chosen, others)
     text, files = publish(study, groups, folder, made)
     return Made(study, text, folder, files)
 
 
-def test_rescaled(runs: "Sequence[Run]", lab: "Lab") -> None:
+def test_rescaled(runs: Sequence[Run], lab: Lab) -> None:
     """Tests models of a comparison's baseline with rescaled prompts, where all of their weights are there."""
-    from icl_lab import pipeline
-    from icl_lab.comparison import rescaled
-    from icl_lab.runs import reuse
-
     others = rescaled.runs_of(runs)
     if all(run.finished or reuse.there(run) for run in others):
         for run in others:
@@ -82,8 +74,8 @@ def test_rescaled(runs: "Sequence[Run]", lab: "Lab") -> None:
 
 
 def stages(
-    runs: "Sequence[Run]", analysis: "AnyAnalysis | None", tested: bool, *, force: bool = False
-) -> "list[tuple[Sequence[Run], bool]]":
+    runs: Sequence[Run], analysis: AnyAnalysis | None, tested: bool, *, force: bool = False
+) -> list[tuple[Sequence[Run], bool]]:
     """Returns what has to be done with runs before they can be asked: which of them, and whether they are tested too.
 
     ``tested`` says whether they are at all: to compare their grids (without an analysis), for an analysis that reads
@@ -99,35 +91,42 @@ def stages(
     return [*([(bare, False)] if bare else []), (asked, True)]
 
 
-def analyse(
-    question: str,
-    analysis: "AnyAnalysis",
-    runs: Sequence["Run"],
-    lab: "Lab",
-    finish: Finish,
-    *,
-    name: str = "",
-    force: bool = False,
-    unfinished: Callable[[Path], object] = lambda place: None,
-) -> Made | None:
-    """Asks the models of runs the question of that name; None where ``finish`` left runs to others.
+def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab, where: Where) -> Made:
+    """Asks the models of runs the question of that name; trains what is missing, and repeats nothing.
 
-    ``unfinished`` is then told where the study would have been written.
+    Raises ``Unfinished`` where runs are left.
     """
-    from icl_lab.analyses import publish, runner
-    from icl_lab.evidence.archive import own_studies
-    from icl_lab.runs import study_folder
-
+    tell_evidence([run for run in runs if run.trained], lab.say)
     groups = runner.labels(runs)
     check_asked(analysis, runs, lab)
     analysis = runner.checked(analysis, groups)
-    study = publish.record(question, analysis, groups, lab.command)
-    place = study_folder.place(study, own_studies(lab.store.root), name, analysis.tag, force)
+    study = answers.record(question, analysis, groups, lab.command)
+    place = study_folder.place(study, own_studies(lab.store.root), where.name, analysis.tag, where.force)
     todo = stages(analysis.lacking(runs), analysis, analysis.reads_grids)
-    done = [finish(*stage) for stage in todo]  # each, though some is left to others
+    once = replace(where, force=False)
+    done = [complete(stage, lab, once, tested=tested) for stage, tested in todo]  # each, though some is left to others
     if not all(done):
-        unfinished(place)
-        return None
+        raise Unfinished(place)
     found = runner.ask(analysis, groups, lab)
-    text = publish.publish(study, analysis, found, groups, place)
-    return Made(found, text, place, publish.written(place), analysis)
+    text = answers.publish(study, analysis, found, groups, place)
+    return Made(found, text, place, answers.written(place), analysis)
+
+
+def ablate(plan: RunPlan, lab: Lab, where: Where) -> Made:
+    """Leaves one part of a model out at a time, and compares with the whole. Raises ``Unfinished`` where runs are left.
+
+    Raises ``BadValue`` where several normalizers are asked for.
+    """
+    whole, *others = replace(plan, seeds=[0]).runs(lab.store)
+    if others:
+        raise BadValue("an ablation is of one normalizer: give --attn once.")
+    specs = ablations.ablations(whole.spec, tuple(plan.changes))
+    groups = {part: [lab.store.run(spec, seed) for seed in plan.seeds] for part, spec in specs.items()}
+    title = f"{whole.spec.task}, {whole.spec.attn}: one part less"
+    made = described(groups, ablations.WHOLE, lab.command, title, "ablate")
+    folder = study_folder.place(made, own_studies(lab.store.root), where.name, force=where.force)
+    if not complete([run for runs in groups.values() for run in runs], lab, where):
+        raise Unfinished(folder)
+    study = gather(groups, ablations.WHOLE)
+    text, files = publish(study, groups, folder, made)
+    return Made(study, text, folder, files)

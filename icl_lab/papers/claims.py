@@ -121,8 +121,8 @@ def _judged(finished: Finished, claim: Claim, source: ClaimSource, costs: cost.C
             found, these_prompts = bounded, False
     if len(source.undefined) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
         return Finding(claim=claim, verdict=Verdict(state=State.NOTHING_TO_JUDGE), note=undefined)
-    if found.verdict.judged and (reason := _no_better(finished, claim, source, found.seeds)):
-        found = replace(found, verdict=Verdict(state=State.NOT_BETTER), note=reason)
+    if found.verdict.judged and (why := _no_better(finished, claim, source, found.seeds)):
+        found = replace(found, verdict=Verdict(state=State.NOT_BETTER), note=why)
     failed = unlearned_counts(finished, claim, found.seeds)
     return replace(found, failed=failed, skipped_seeds=tuple(source.undefined), these_prompts=these_prompts)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from icl_lab import markdown as md
 from icl_lab.comparison.verdict import Direction, Size, State, Verdict
 from icl_lab.papers import claims, cost, experiment, verdicts
+from icl_lab.papers.schema import Experiment
 from icl_lab.papers.verdicts import Finding
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -52,7 +53,7 @@ def at(files: Path, store: Store, preset: str, correlation: float | None = None)
     return entries
 
 
-def of(name: str, made: experiment.Experiment, preset: str, found: Iterable[Finding]) -> list[Entry]:
+def of(name: str, made: Experiment, preset: str, found: Iterable[Finding]) -> list[Entry]:
     """Returns the findings of an experiment as entries."""
     question = made.question()
     theory = question is not None and not question.trains
@@ -147,7 +148,7 @@ def tally_of(rows: Iterable[Row]) -> str:
     return tally((verdict_of(row), agrees(row)) for row in rows)
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _counted(counts: Mapping[str, int] | Mapping[State, int] | Mapping[Size, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
@@ -172,7 +173,7 @@ def _cells(row: Row, address: str) -> list[str]:
     ]
 
 
-def lines(made: experiment.Experiment, rows: Iterable[Row]) -> list[str]:
+def lines(made: Experiment, rows: Iterable[Row]) -> list[str]:
     """Returns rows of an experiment as lines for the terminal: verdict, effect, printed effect, outlook."""
     where = {claim.statement: claim.where for claim in made.claims}
     published = {claim.statement: claim.published for claim in made.claims}

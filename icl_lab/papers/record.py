@@ -155,8 +155,8 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> dict
     writer.writeheader()
     writer.writerows(table)
     several = sum(len(set(names)) > 1 for _, names in samples)
-    made = [["basis", "several_blocks", "correlation"], [basis(files, store), several, f"{found:.3f}"]]
-    return {NAME: text.getvalue(), claims.BASIS: "".join(",".join(map(str, line)) + "\n" for line in made)}
+    made = f"basis,several_blocks,correlation\n{basis(files, store)},{several},{found:.3f}\n"
+    return {NAME: text.getvalue(), claims.BASIS: made}
 
 
 def _checksums(entries: Iterable[Entry], files: Path, store: Store) -> dict[tuple[str, str], str]:

@@ -460,7 +460,10 @@ EVERY = ["--task", "every", "--attn", "softmax"]
         ([*FIGURE_2, "--run", "nowhere/seed-0"], "nowhere/seed-0"),
         (["needle"], "name the models: --task and --attn, or --run"),
         (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),
-        (["needle", "--task", "linear", "--attn", "ssa"], "linear has no answer that stands in its context, for needle scores; tasks that have: needle"),
+        (
+            ["needle", "--task", "linear", "--attn", "ssa"],
+            "linear has no answer that stands in its context, for needle scores; tasks that have: needle",
+        ),
         (["needle", "--attn", "softmax", "--length", "4"], "a needle of 2 tokens needs prompts of 6 or more"),
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,x"], "not a list of whole numbers"),
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,300"], "more than the 512 places"),

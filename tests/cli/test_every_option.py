@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from icl_lab import normalizers, tasks
-from icl_lab.cli.commands.analyses import Deferred
+from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli, main
 from icl_lab.cli.values import Finite, Folder
 from icl_lab.model import positions
@@ -57,11 +57,11 @@ LISTED = st.lists(HOSTILE.filter(lambda word: not word.startswith("/")), min_siz
 
 def walk(group, path=()):
     """Yields every command that is shown, by its words: ("evidence", "list")."""
-    for name, command in sorted(group.commands.items()):
+    for name, command in sorted((name, loaded(each)) for name, each in group.commands.items()):
         if isinstance(command, click.Group):
             yield from walk(command, (*path, name))
         elif not command.hidden or name == "make":
-            yield (*path, name), command.load() if isinstance(command, Deferred) else command
+            yield (*path, name), command
 
 
 def fields(part, path=""):

@@ -1,9 +1,13 @@
 """Options out of bounds are one line each, before anything is loaded or trained."""
 
+from pathlib import Path
+
 import click
 import pytest
 
+from icl_lab.cli.options import crowd_options, gathered, run_options
 from icl_lab.cli.values import Numbers, several_rules
+from icl_lab.launch.plan import RunPlan
 
 SWEEP = ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]
 
@@ -64,3 +68,57 @@ def test_lists_are_read():
 def test_a_comma_inside_a_rule_does_not_end_it():
     given = ("softmax,ssmax:s=swap , log-n", "llama4:scale=0.1,floor=8192")
     assert several_rules(None, None, given) == ("softmax", "ssmax:s=swap", "log-n", "llama4:scale=0.1,floor=8192")
+
+
+@pytest.fixture
+def asked():
+    """A command that takes a plan and a place; returns what it was handed for some words."""
+
+    def call(*words):
+        handed = {}
+
+        @click.command()
+        @run_options
+        @crowd_options
+        @click.option("--swap", default="")
+        @click.option("--name", default="")
+        @click.option("--mine", default="")
+        @gathered
+        def command(plan, where, mine):
+            handed.update(plan=plan, where=where, mine=mine)
+
+        command.main([*words], standalone_mode=False)
+        return handed
+
+    return call
+
+
+def test_options_become_a_plan_and_a_place(asked):
+    words = ["--task", "linear", "--attn", "ssa", "--attn", "softmax", "--seeds", "2", "--swap", "ssmax"]
+    words += ["--set", "train.steps=5", "--draws", "paper", "--results", "there", "--jobs", "3", "--force"]
+    handed = asked(*words, "--no-evidence", "--shard", "2/4", "--name", "n", "--mine", "x")
+    settings = ["train.steps=5", "draws=paper"]
+    assert handed["plan"] == RunPlan("linear", ("ssa", "softmax"), "lite", settings, range(2), "ssmax")
+    assert handed["mine"] == "x"
+    where = handed["where"]
+    assert (where.root, where.jobs, where.force, where.evidence) == (Path("there"), 3, True, False)
+    assert (where.shard, where.name, where.dry_run) == ((2, 4), "n", False)
+    assert where.reporter.command.startswith("icl-lab")
+
+
+def test_what_does_not_go_together_is_said_with_the_usage(asked):
+    with pytest.raises(click.UsageError, match="choose one"):
+        asked("--task", "linear", "--attn", "ssa", "--stack", "--jobs", "2")
+
+
+def test_a_name_that_a_command_takes_itself_is_no_folder():
+    handed = {}
+
+    @click.command()
+    @click.argument("name")
+    @gathered
+    def command(name, where):
+        handed.update(name=name, where=where)
+
+    command.main(["fig3"], standalone_mode=False)
+    assert (handed["name"], handed["where"].name) == ("fig3", "")

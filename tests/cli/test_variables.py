@@ -9,6 +9,7 @@ import click
 import pytest
 
 from icl_lab.cli import variables
+from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, UnknownOption
 
@@ -118,7 +119,7 @@ def test_a_typed_variable_becomes_the_option_of_its_name():
         "SET": "a.b=1",
     }
     values |= {"ARGS": "--set 'c.d=1, 2' --overlay", "RESULTS": "a b", "SHARD": "-1/2", "DEVICE": ""}
-    words = variables.words(cli.commands["sweep"], values, values, [])
+    words = variables.words(loaded(cli.commands["sweep"]), values, values, [])
     pairs = [
         "--task",
         "linear",
@@ -137,36 +138,38 @@ def test_a_typed_variable_becomes_the_option_of_its_name():
 
 def test_a_name_is_an_argument_or_an_option_as_the_command_has_it():
     values = {"NAME": "x"}
-    assert variables.words(cli.commands["experiment"], values, values, []) == ["x"]
-    assert variables.words(cli.commands["compare"], values, values, [])[-2:] == ["--name", "x"]
+    assert variables.words(loaded(cli.commands["experiment"]), values, values, []) == ["x"]
+    assert variables.words(loaded(cli.commands["compare"]), values, values, [])[-2:] == ["--name", "x"]
 
 
 def test_what_a_command_needs_has_a_usual_value():
-    assert variables.words(cli.commands["sweep"], {}, [], []) == ["--task", "linear", "--attn", "softmax"]
-    assert variables.words(cli.commands["functions"], {}, [], []) == []
+    assert variables.words(loaded(cli.commands["sweep"]), {}, [], []) == ["--task", "linear", "--attn", "softmax"]
+    assert variables.words(loaded(cli.commands["functions"]), {}, [], []) == []
 
 
 def test_a_typed_variable_that_is_not_taken_is_named():
     with pytest.raises(UnknownOption, match=r"functions takes no option 'SEEDS'.*It takes: ARGS, RESULTS"):
-        variables.words(cli.commands["functions"], {"SEEDS": "3"}, ["SEEDS"], [])
+        variables.words(loaded(cli.commands["functions"]), {"SEEDS": "3"}, ["SEEDS"], [])
 
 
 def test_a_variable_of_the_environment_counts_where_it_is_taken():
     values = {"SEEDS": "3", "RESULTS": "r"}
-    assert variables.words(cli.commands["functions"], values, [], values) == ["--results", "r"]
-    assert variables.words(cli.commands["functions"], {"RESULTS": ""}, [], ["RESULTS"]) == []
+    assert variables.words(loaded(cli.commands["functions"]), values, [], values) == ["--results", "r"]
+    assert variables.words(loaded(cli.commands["functions"]), {"RESULTS": ""}, [], ["RESULTS"]) == []
 
 
 def test_an_open_quote_is_one_line():
     with pytest.raises(BadValue, match="ARGS=--x 'y cannot be read"):
-        variables.words(cli.commands["sweep"], {"ARGS": "--x 'y"}, ["ARGS"], [])
+        variables.words(loaded(cli.commands["sweep"]), {"ARGS": "--x 'y"}, ["ARGS"], [])
 
 
 def test_options_are_spelled_as_make_takes_them():
-    context = cli.commands["sweep"].make_context("sweep", ["--task", "linear", "--attn", "a", "--attn", "b:c=1"])
+    context = loaded(cli.commands["sweep"]).make_context(
+        "sweep", ["--task", "linear", "--attn", "a", "--attn", "b:c=1"]
+    )
     names = {parameter.name: parameter for parameter in context.command.params}
     said = [(names["task"], "linear"), (names["attns"], "a"), (names["attns"], "b:c=1"), (names["results"], "x y")]
-    assert variables.spelled(cli.commands["sweep"], said) == "TASK=linear ATTN='a b:c=1' RESULTS='x y'"
+    assert variables.spelled(loaded(cli.commands["sweep"]), said) == "TASK=linear ATTN='a b:c=1' RESULTS='x y'"
 
 
 def test_a_command_that_is_new_takes_its_variables(run, monkeypatch):

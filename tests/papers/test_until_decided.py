@@ -162,7 +162,7 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
         )
 
     monkeypatch.setattr(claims, "stored", stored)
-    commanded = importlib.import_module("icl_lab.cli.until_decided")
+    commanded = importlib.import_module("icl_lab.launch.experiment")
     monkeypatch.setattr(commanded, "complete", lambda runs, *given, **how: finishes.append(len(runs)) or True)
     code, out, err = ask()
     assert code == 0, err
@@ -193,11 +193,11 @@ def test_when_the_time_is_up_it_says_so_and_the_same_command_goes_on(ask, tmp_pa
 @pytest.mark.slow
 def test_what_is_finished_when_the_time_is_up_is_judged(ask, monkeypatch):
     """A claim may have all its runs before the others have."""
-    commanded = importlib.import_module("icl_lab.cli.until_decided")
+    commanded = importlib.import_module("icl_lab.launch.experiment")
     whole = commanded.complete
 
-    def part(runs, lab, order, **more):
-        whole([run for run in runs if run.spec.attn == "softmax"], lab, order, **more)
+    def part(runs, lab, where, **more):
+        whole([run for run in runs if run.spec.attn == "softmax"], lab, where, **more)
         raise Stopped("the time is up")
 
     monkeypatch.setattr(commanded, "complete", part)

@@ -1,18 +1,27 @@
 """Commands that say what there is."""
 
 import os
+import shutil
 import sys
 import textwrap
 from pathlib import Path
 
 import click
 
-from icl_lab import __version__
+from icl_lab import __version__, citations, extras, normalizers, tasks
+from icl_lab.cli import index, runs
 from icl_lab.cli.hints import then
-from icl_lab.cli.options import experiments_option, read_option, results_option
+from icl_lab.cli.options import experiments_option, gathered, read_option, results_option
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
 from icl_lab.cli.values import Folder
+from icl_lab.errors import BadValue, UnknownName
+from icl_lab.files import publish, write
+from icl_lab.launch.progress import say
+from icl_lab.launch.where import Where
+from icl_lab.papers import experiment, ledger
+from icl_lab.registry import Choice
+from icl_lab.runs import card as cards
+from icl_lab.runs import environment
 
 WHAT = ("tasks", "normalizers", "positions", "presets", "experiments")
 LINE = 110  # characters
@@ -23,28 +32,24 @@ LINE = 110  # characters
 @read_option
 @experiments_option
 @click.option("--long", is_flag=True, help="With runs: the bound on the answers of each model too.")
-def list_(what: str | None, results: Path, files: Path, long: bool) -> None:
+@gathered
+def list_(what: str | None, long: bool, where: Where) -> None:
     """Say what there is: tasks, normalizers, positions, presets, runs or experiments; without one, the names of all."""
-    from icl_lab.cli import index, runs
-    from icl_lab.evidence.archive import Archive
-    from icl_lab.papers import experiment
-    from icl_lab.runs.store import Store
-
+    place = experiment.place(Path(where.experiments))
     if what is None:
         for kind in WHAT:
-            there = experiment.names(experiment.place(files)) if kind == "experiments" else index.names(kind)
+            there = experiment.names(place) if kind == "experiments" else index.names(kind)
             out(textwrap.fill(f"{kind}: {', '.join(there)}", LINE, subsequent_indent="    ", break_on_hyphens=False))
         out(f"next: {then('list', {'what': ['normalizers']})}   (formulas and sources; the others, and runs, alike)")
         return
     if what == "experiments":
-        place = experiment.place(files)
         for name in experiment.names(place):
-            for line in experiment.card(name, experiment.load(name, place), Store(results, Archive.find())):
+            for line in experiment.card(name, experiment.load(name, place), where.store()):
                 out(line)
         return
 
     if what == "runs":
-        for line in runs.listing(Store(results, Archive.find()), say, long):
+        for line in runs.listing(where.store(), say, long):
             out(line)
         return
     for line in index.listing(what):
@@ -58,11 +63,6 @@ def list_(what: str | None, results: Path, files: Path, long: bool) -> None:
 @click.option("--check", is_flag=True, help="Only say whether the pages are in step; exit 1 if not.")
 def index_(files: tuple[Path, ...], check: bool) -> None:
     """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results."""
-    from icl_lab.cli import index
-    from icl_lab.errors import BadValue
-    from icl_lab.files import publish
-    from icl_lab.papers import ledger
-
     pages = list(files) or index.pages(Path())
     if missing := [str(page) for page in pages if not page.exists()]:
         raise BadValue(f"there is no {missing[0]} here; run this in the folder of the repository.")
@@ -94,11 +94,6 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
 @results_option
 def doctor(results: Path) -> None:
     """Say what this machine offers: versions, device, threads, extras and what lacks for them, disk, results folder."""
-    import shutil
-
-    from icl_lab import extras
-    from icl_lab.runs import environment
-
     device = environment.device("auto")
     out(f"icl-lab   {__version__}, commit {environment.commit()}")
     out(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
@@ -119,14 +114,10 @@ def doctor(results: Path) -> None:
 @click.argument("places", nargs=-1, required=True, type=Folder(there=True), metavar="RUN...")
 @click.option("--write", "beside", is_flag=True, help="Write it beside the weights, as README.md.")
 @results_option
-def card(places: tuple[Path, ...], beside: bool, results: Path) -> None:
+@gathered
+def card(places: tuple[Path, ...], beside: bool, where: Where) -> None:
     """Describe trained models: what each is, what it was measured to do, how to load it; RUN is a run's folder."""
-    from icl_lab.evidence.archive import Archive
-    from icl_lab.files import write
-    from icl_lab.runs import card as cards
-    from icl_lab.runs.store import Store
-
-    store = Store(results, Archive.find())
+    store = where.store()
     for run in [store.at(place) for place in places]:
         text = cards.text(run)
         if beside:
@@ -140,10 +131,6 @@ def card(places: tuple[Path, ...], beside: bool, results: Path) -> None:
 @click.argument("names", nargs=-1, metavar="[RULE|TASK]...")
 def cite(names: tuple[str, ...]) -> None:
     """Print the papers of rules and tasks as BibTeX, by the arXiv numbers of their sources; without one, icl_lab."""
-    from icl_lab import citations, normalizers, tasks
-    from icl_lab.errors import UnknownName
-    from icl_lab.registry import Choice
-
     registries = [normalizers.registry, normalizers.wrappers, tasks.registry]
     known = [name for registry in registries for name in registry.names()]
     chosen = [Choice.parse(part).name for name in names for part in name.split("+")]

@@ -1,66 +1,38 @@
 """One command for each analysis: its name, its docstring and its fields are the command's."""
 
-import ast
 import dataclasses
-import pkgutil
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from icl_lab.cli.launch import Order, complete, models, resolve_runs
-from icl_lab.cli.options import SEEDS, crowd_options, model_options, results_option, style_option, tell
-from icl_lab.cli.progress import say
+import icl_lab as icl
+from icl_lab.analyses import options, registry
+from icl_lab.cli.options import crowd_options, gathered, model_options, results_option, style_option, tell
 from icl_lab.cli.values import Finite, Numbers
-
-FOLDER = Path(__file__).parents[2] / "analyses"
-
-
-class Deferred(click.Command):
-    """A command that is known by name and first line; what it needs is imported when it is called."""
-
-    def __init__(self, name: str, line: str) -> None:
-        super().__init__(name, short_help=line, help=line)
-
-    def load(self) -> click.Command:
-        """Returns the command with its options."""
-        return command(str(self.name))
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        """Help of the loaded command."""
-        return self.load().make_context(info_name, args, parent, **extra)
-
-
-def deferred() -> Iterator[Deferred]:
-    """Yields the command of each analysis that lies in the package, without importing it: help answers at once."""
-    for module in pkgutil.iter_modules([str(FOLDER)]):
-        path = FOLDER / module.name
-        source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
-        for node in ast.parse(source.read_text()).body:
-            if isinstance(node, ast.ClassDef):
-                for name in map(_announced, node.decorator_list):
-                    if name:
-                        yield Deferred(name, (ast.get_docstring(node) or "").partition("\n")[0])
+from icl_lab.launch.bounds import SEEDS
+from icl_lab.launch.plan import RunPlan
+from icl_lab.launch.where import Where
 
 
 def command(name: str) -> click.Command:
     """Returns the command of an analysis; raises ``UnknownName`` where there is none of that name."""
-    from icl_lab.analyses import registry
-
     part: Any = registry.part(name)
 
-    def ask(**words: Any) -> None:
-        _ask(name, part, words)
+    @gathered
+    def ask_models(places: Sequence[Path], plan: RunPlan, where: Where, **own: Any) -> None:
+        _tell(icl.analyse(name, models(name, places, plan, where), where=where, **own))
 
-    decorated = (
-        model_options(draws_option(study_options(crowd_options(ask))))
-        if part.trains
-        else rule_options(study_options(ask))
-    )
+    @gathered
+    def ask_normalizers(attns: Sequence[str], seeds: int, where: Where, **own: Any) -> None:
+        _tell(icl.analyse(name, attns, seeds=seeds, where=where, **own))
+
+    if part.trains:
+        decorated = model_options(draws_option(study_options(crowd_options(ask_models))))
+    else:
+        decorated = rule_options(study_options(ask_normalizers))
     hints = typing.get_type_hints(part)
     for field in reversed(dataclasses.fields(part)):
         decorated = _option(field, hints[field.name])(decorated)
@@ -93,51 +65,32 @@ def rule_options(ask: Callable[..., Any]) -> Callable[..., Any]:
     return attn(draws(results_option(style_option(ask))))
 
 
-def _ask(name: str, part: Any, words: dict[str, Any]) -> None:
-    from icl_lab import tasks
-    from icl_lab.launch import study
+def models(question: str, places: Sequence[Path], plan: RunPlan, where: Where) -> list[icl.Run]:
+    """Returns the runs in these folders, or else those of a plan, trained or not.
 
-    analysis = part(**{field.name: words.pop(field.name) for field in dataclasses.fields(part)})
-    folder, force, order = words.pop("name"), words.pop("force"), Order.of(words)
-    words["attns"] = words["attns"] or tuple(analysis.usual_rules)
-    if analysis.trains:
-        words["task"] = words["task"] or part.usual_task
-        runs, lab = models(**words)
-    else:  # a run stands for a rule and a seed: of which task and size says nothing
-        words |= {"task": tasks.names()[0], "preset": "smoke", "settings": (), "draws": "ours"}
-        runs, lab = resolve_runs(**words, device="cpu", threads=None, evidence=False)
-
-    def unfinished(place: Path) -> None:
-        if order.dry_run:
-            say(f"would write {place}")
-
-    made = study.analyse(
-        name,
-        analysis,
-        runs,
-        lab,
-        lambda runs, tested: complete(runs, lab, order, tested=tested),
-        name=folder,
-        force=force,
-        unfinished=unfinished,
-    )
-    if made is not None:
-        page = next(page for page in (f"{name}.html", "report.html") if page in made.files)
-        tell(made.text, made.folder, made.files, page)
+    Raises ``UnknownName`` where a folder holds no run, and ``UsageError`` where nothing is named.
+    """
+    part: Any = registry.part(question)
+    attns = plan.attns or tuple(part.usual_rules)
+    task = plan.task or part.usual_task
+    with where.session() as lab:
+        if places:
+            runs = [lab.store.at(place) for place in places]
+        elif task and attns:
+            runs = dataclasses.replace(plan, task=task, attns=attns).runs(lab.store)
+        else:
+            raise click.UsageError("name the models: --task and --attn, or --run with the folder of a run.")
+    return [icl.Run(run, lab) for run in runs]
 
 
-def _announced(decorator: ast.expr) -> str:
-    """The name in ``@registry.add("name")``; empty for another decorator."""
-    match decorator:
-        case ast.Call(func=ast.Attribute(attr="add"), args=[ast.Constant(value=str(name))]):
-            return name
-    return ""
+def _tell(answer: icl.Answer) -> None:
+    files = answer.made.files
+    page = next(page for page in (f"{answer.question}.html", "report.html") if page in files)
+    tell(str(answer), answer.folder, files, page)
 
 
 def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The click option of a field: by its type, its default and what ``option`` says of it."""
-    from icl_lab.analyses import options
-
     about, (kind, many), default = field.metadata, options.kind_of(hint), _default(field)
     names = [f"--{name.replace('_', '-')}" for name in (field.name, *about.get("names", ()))]
     settings: dict[str, Any] = {"help": about.get("help", ""), "required": default is None and not _optional(hint)}

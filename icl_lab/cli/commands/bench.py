@@ -1,16 +1,20 @@
 """The command that measures how fast the laboratory is."""
 
-from pathlib import Path
+import json
 
 import click
 
-from icl_lab.bench import PARTS
-from icl_lab.cli.hints import then
-from icl_lab.cli.options import PAIRS, device_option, results_option, threads_option, typed
+from icl_lab import bench as benches
+from icl_lab.bench import PARTS, base, table
+from icl_lab.cli.hints import then, typed
+from icl_lab.cli.options import PAIRS, device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import Bar, say
 from icl_lab.cli.values import Finite
+from icl_lab.evidence.archive import own_studies
 from icl_lab.files import write
+from icl_lab.launch.progress import say
+from icl_lab.launch.where import Where
+from icl_lab.runs import environment
 
 MINUTES = 1440  # a day a recipe and task
 
@@ -30,34 +34,16 @@ MINUTES = 1440  # a day a recipe and task
 @results_option
 @device_option
 @threads_option
-def bench(
-    only: tuple[str, ...],
-    as_json: bool,
-    pairs: int,
-    minutes: float,
-    setup: bool,
-    results: Path,
-    device: str,
-    threads: int | None,
-) -> None:
+@gathered
+def bench(only: tuple[str, ...], as_json: bool, pairs: int, minutes: float, setup: bool, where: Where) -> None:
     """Measure how fast this is, as ratios within one run: steps, engines, grids, time to quality, jobs ..."""
-    import json
-
-    import torch
-
-    from icl_lab.bench import base, measure, table
-    from icl_lab.evidence.archive import own_studies
-    from icl_lab.runs import environment
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    here = environment.device(device)
-    folder = own_studies(results) / "bench"
+    here = where.torch_device()
+    folder = own_studies(where.root) / "bench"
     rows_file, about = folder / "bench.csv", folder / "env.json"
     old = table.read(rows_file.read_text()) if rows_file.exists() else []
     known = json.loads(about.read_text()) if about.exists() else {}
     parts = [part for part in PARTS if part in (only or PARTS)]
-    rows = list(measure(parts, base.Bench(here, pairs, minutes, setup, say=say, tick=Bar())))
+    rows = list(benches.measure(parts, base.Bench(here, pairs, minutes, setup, say=say, tick=where.reporter.tick)))
     # Parts that were measured at other times keep their rows, and each its own environment.
     env = environment.environment(here, typed())
     known |= {f"{part} on {here.type}": env for part in parts}

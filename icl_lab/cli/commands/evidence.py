@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +12,15 @@ from icl_lab.cli.options import experiments_option, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, RunFailed, UnknownName
-
-if TYPE_CHECKING:
-    from icl_lab.evidence.archive import Archive, ArchivedRun
+from icl_lab.evidence.archive import PLACE, VARIABLE, Archive, ArchivedRun, choose
+from icl_lab.files import present, write
+from icl_lab.launch.progress import say
+from icl_lab.papers.experiment import place as experiments_folder
+from icl_lab.papers.quantities import claimed
+from icl_lab.registry import filename
+from icl_lab.runs import archiving
+from icl_lab.runs.store import Store
+from icl_lab.runs.study_folder import RECORD
 
 
 @click.group()
@@ -49,8 +54,6 @@ def verify() -> None:
 @click.option("--force", is_flag=True, help="Write over files that are there with other bytes.")
 def unpack(which: str, root: Path, force: bool) -> None:
     """Write runs of a task, rule or specification (all without WHICH) as ordinary folders, byte for byte."""
-    from icl_lab.files import write
-
     chosen = _chosen(_archive(), which)
     new = dict[Path, bytes]()
     for archived in chosen:
@@ -74,24 +77,19 @@ def unpack(which: str, root: Path, force: bool) -> None:
 @click.option("--replace", is_flag=True, help="Put a run in the place of one of the same specification and seed.")
 @experiments_option
 @click.option("--dry-run", is_flag=True, help="Check the runs, and write nothing.")
-def add(places: tuple[Path, ...], results: Path, weights: bool, replace: bool, files: Path, dry_run: bool) -> None:
+def add(
+    places: tuple[Path, ...], results: Path, weights: bool, replace: bool, experiments: Path, dry_run: bool
+) -> None:
     """Take finished runs in, by their folders; without a RUN all finished ones of the results folder.
 
     They become a new part beside the others. Errors of single prompts are kept where a claim reads them.
     """
-    from icl_lab.cli.progress import say
-    from icl_lab.evidence.archive import PLACE, Archive
-    from icl_lab.papers.experiment import place as experiments
-    from icl_lab.papers.quantities import claimed
-    from icl_lab.runs import archiving
-    from icl_lab.runs.store import Store
-
     store, archive = Store(results), Archive.find() or Archive(PLACE)
     runs = [store.at(place) for place in places] or [
         run for run in store.runs(say) if run.finished or archiving.tests_held_model(run, archive.run(run.key))
     ]
     # All are read and checked before the first is taken in.
-    found, cells = {}, claimed(experiments(files), {run.spec.preset for run in runs})
+    found, cells = {}, claimed(experiments_folder(experiments), {run.spec.preset for run in runs})
     for run in runs:
         held = None if replace and run.finished else archive.run(run.key)
         found[run.key] = archiving.run_files(
@@ -115,9 +113,6 @@ def add_studies(places: tuple[Path, ...], results: Path, replace: bool, dry_run:
 
     Numbers, tables and PNGs are kept, large tables compressed, under the same name in the repository's results.
     """
-    from icl_lab.runs import archiving
-    from icl_lab.runs.study_folder import RECORD
-
     home = _archive().root.parent
     if results.resolve() == home.resolve():
         raise BadValue(f"{results} is where the repository keeps them; name other results with --results.")
@@ -163,24 +158,17 @@ def _made_by(path: Path) -> list[str]:
 
 def _paged(study: Path, words: list[str]) -> bool:
     """True if a study has a page that can be drawn from the evidence alone: comparisons, and maps of attention."""
-    from icl_lab.files import present
-
     return bool(words) and (words[0] == "attention" or present(study / "comparison.csv") is not None)
 
 
-def _archive() -> "Archive":
-    from icl_lab.evidence.archive import PLACE, VARIABLE, Archive
-
+def _archive() -> Archive:
     archive = Archive.find()
     if archive is None:
         raise RunFailed(f"there is no evidence here: neither {PLACE} nor a folder named by {VARIABLE}.")
     return archive
 
 
-def _chosen(archive: "Archive", which: str) -> list["ArchivedRun"]:
-    from icl_lab.evidence.archive import choose
-    from icl_lab.registry import filename
-
+def _chosen(archive: Archive, which: str) -> list[ArchivedRun]:
     runs = list(archive.runs())
     chosen = choose(runs, filename(which))
     if which and not chosen:

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import click
 
+import icl_lab as icl
+from icl_lab import tables
+from icl_lab.cli.output import out
 from icl_lab.cli.values import NewFile
 from icl_lab.errors import BadValue, UnknownName
+from icl_lab.runs.verify import check_file
 
 
 @click.command()
@@ -24,11 +28,6 @@ from icl_lab.errors import BadValue, UnknownName
 @click.option("--out", "target", type=NewFile(), help="Write there, not to standard output.")
 def export(place: Path, kind: str, name: str, number: int, target: Path | None) -> None:
     """Write a table of a study, of a run or of a CSV file as LaTeX, Markdown, CSV or Parquet; PLACE is its folder."""
-    from icl_lab import tables
-    from icl_lab.cli.output import out
-    from icl_lab.files import write
-    from icl_lab.runs.verify import check_file
-
     there = tables.stored(place)
     chosen = name or ("table" if "table" in there else next(iter(there)))
     if chosen not in there:
@@ -39,9 +38,8 @@ def export(place: Path, kind: str, name: str, number: int, target: Path | None) 
         raise BadValue(f"{there[chosen]} holds {len(found)} tables, there is no number {number}.")
     if kind == "parquet" and target is None:
         raise BadValue("Parquet is no text: name a file with --out.")
-    data = tables.encode(found[number - 1], kind)
+    text = icl.export(found[number - 1], kind, target)
     if target is None:
-        sys.stdout.write(data.decode())
-        return
-    write(target, data)
-    out(f"wrote {target}")
+        sys.stdout.write(text)
+    else:
+        out(f"wrote {target}")

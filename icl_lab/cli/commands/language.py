@@ -1,13 +1,17 @@
 """The command that asks pretrained language models."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from icl_lab.cli.options import catch_signals, device_option, results_option, threads_option, typed
+from icl_lab import markdown as md
+from icl_lab.cli.options import device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Numbers, several_rules
+from icl_lab.language import report, study
+from icl_lab.language.finetune import Recipe
+from icl_lab.launch.where import Where
+from icl_lab.runs import environment, study_folder
 
 LONG = 1_000_000  # tokens
 
@@ -42,22 +46,13 @@ LONG = 1_000_000  # tokens
 @threads_option
 @click.option("--name", default="", help="Folder below --results.")
 @click.option("--force", is_flag=True, help="Write over another study in that folder.")
-def lm(model: str, attns: tuple[str, ...], text: str, results: Path, name: str, force: bool, **more: Any) -> None:
+@gathered
+def lm(model: str, attns: tuple[str, ...], text: str, where: Where, **more: Any) -> None:
     """Swap rules in a language model on disk: loss at each token, hidden numbers, with or without fine-tuning.
 
     MODEL is a folder that save_pretrained has written, or a .gguf file. Nothing is fetched. The text is cut as the
     task of that kind cuts it: losses and needles are of the held-out parts, fine-tuning reads the others.
     """
-    import torch
-
-    from icl_lab import markdown as md
-    from icl_lab.cli.progress import Bar
-    from icl_lab.language import report, study
-    from icl_lab.language.finetune import Recipe
-    from icl_lab.runs import environment, study_folder
-
-    if more["threads"]:
-        torch.set_num_threads(more["threads"])
     needles = study.Needles(more["contexts"], more["depths"], more["samples"]) if more["needle"] else None
     recipe = None
     if steps := more["finetune"]:
@@ -73,20 +68,27 @@ def lm(model: str, attns: tuple[str, ...], text: str, results: Path, name: str, 
         recipe,
         *(more[name] for name in ("prompt", "layers", "heads", "follow")),
     )
-    asked, language, corpus = study.checked(asked, environment.device(more["device"]))
-    record = study_folder.StudyRecord.of("lm", asked.options(corpus), {}, typed())
-    folder = study_folder.place(record, results, name or f"lm-{asked.short}-{record.hash}", force=force)
-    stopping, bar = catch_signals(), Bar()
-    answers = study.measure(
-        asked, language, corpus, results / "finetuned", lambda what, done, total: bar(what, done, total, ""), stopping
-    )
+    asked, language, corpus = study.checked(asked, where.torch_device())
+    reporter = where.reporter
+    made_by = reporter.command
+    record = study_folder.StudyRecord.of("lm", asked.options(corpus), {}, made_by)
+    name = where.name or f"lm-{asked.short}-{record.hash}"
+    folder = study_folder.place(record, where.root, name, force=where.force)
+    with reporter.stoppable() as stopping:
+        answers = study.measure(
+            asked,
+            language,
+            corpus,
+            where.root / "finetuned",
+            lambda what, done, total: reporter.tick(what, done, total, ""),
+            stopping,
+        )
     grids = report.grids(asked, answers, corpus)
     told = report.table(asked, answers, grids, corpus)
-    lines = [f"{asked.short} with other rules in its attention.", "", *told, "", f"Made by {md.code(typed())}.", ""]
+    lines = [f"{asked.short} with other rules in its attention.", "", *told, "", f"Made by {md.code(made_by)}.", ""]
     files = {f"{key}.csv": grid.csv() for key, grid in grids.items()}
-    files |= report.files(asked, language, answers, typed(), environment.origin())
-    names = study_folder.publish(
-        record, folder, {**files, "table.md": "\n".join(lines)}, report.figures(asked, answers, grids, corpus)
-    )
+    files |= report.files(asked, language, answers, made_by, environment.origin())
+    figures = report.figures(asked, answers, grids, corpus)
+    names = study_folder.publish(record, folder, {**files, "table.md": "\n".join(lines)}, figures)
     out("\n".join(lines))
     out(f"wrote {folder}: {', '.join(names)}")

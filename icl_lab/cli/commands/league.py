@@ -1,16 +1,24 @@
 """The command that sets many rules side by side over many tasks."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
-from icl_lab.cli.launch import Order, complete, resolve_runs
-from icl_lab.cli.options import crowd_options, seeds_option, where_options
+from icl_lab import markdown as md
+from icl_lab import normalizers, tasks
+from icl_lab.cli.options import crowd_options, gathered, seeds_option, where_options
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
-
-if TYPE_CHECKING:
-    from icl_lab.runs.run import Run
+from icl_lab.comparison import league as numbers
+from icl_lab.comparison import league_pictures as pictures
+from icl_lab.evidence.archive import own_studies
+from icl_lab.launch.complete import complete
+from icl_lab.launch.plan import RunPlan
+from icl_lab.launch.progress import say
+from icl_lab.launch.where import Where
+from icl_lab.runs import study_folder
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
 
 RULES = (
     *("softmax", "ssmax", "ssa", "lssa", "entmax", "sigmoid:bias=visible,l1=yes", "stick-breaking", "scale-invariant"),
@@ -30,58 +38,59 @@ RULES = (
 @seeds_option
 @where_options
 @crowd_options
+@gathered
 def league(
-    choices: tuple[str, ...],
-    attns: tuple[str, ...],
-    added: tuple[str, ...],
+    choices: Sequence[str],
+    attns: Sequence[str],
+    added: Sequence[str],
     train: bool,
     baseline: str,
-    name: str,
+    preset: str,
+    settings: Sequence[str],
     seeds: int,
-    **where: Any,
+    where: Where,
 ) -> None:
     """Rank rules over tasks: skill against the tasks' own references, mean ranks with intervals, what is missing."""
-    from dataclasses import replace
-
-    from icl_lab import markdown as md
-    from icl_lab import normalizers, tasks
-    from icl_lab.comparison import league as numbers
-    from icl_lab.comparison import league_pictures as pictures
-    from icl_lab.evidence.archive import own_studies
-    from icl_lab.runs import study_folder
-
-    force = bool(where.pop("force"))
-    order = Order.of(where)
     rules = [normalizers.canonical(rule) for rule in (*(attns or RULES), *added)]
     baseline = normalizers.canonical(baseline)
-    runs: list[Run] = []
+    plan = RunPlan("", list(dict.fromkeys(rules)), preset, settings, range(seeds))
+    with where.session() as lab:
+        runs = [run for task in _ranked(choices) for run in replace(plan, task=task).runs(lab.store)]
+        if train and not complete(runs, lab, replace(where, force=False)):
+            return
+        missing = sum(not run.finished for run in runs)
+        if where.dry_run:
+            out(f"{len(runs) - missing} of {len(runs)} runs are there to be ranked; --train trains what is missing.")
+            return
+        _publish(runs, baseline, preset, lab, where)
+    if missing:
+        say(f"{missing} of {len(runs)} runs are missing; --train trains them.")
+
+
+def _ranked(choices: Sequence[str]) -> list[str]:
+    """The tasks that have a trivial reference."""
+    ranked = []
     for task in choices or tasks.names():
-        if not tasks.build(task).trivial:
+        if tasks.build(task).trivial:
+            ranked.append(task)
+        else:
             say(f"{task} names no trivial reference, against which skill could be told: left out.")
-            continue
-        found, lab = resolve_runs(task, list(dict.fromkeys(rules)), seeds, draws="ours", **where)
-        runs += found
-    if train and not complete(runs, lab, replace(order, force=False)):
-        return
+    return ranked
+
+
+def _publish(runs: Sequence[Run], baseline: str, preset: str, lab: Lab, where: Where) -> None:
+    """Write the league of finished runs, and print it."""
     missing = sum(not run.finished for run in runs)
-    if order.dry_run:
-        out(f"{len(runs) - missing} of {len(runs)} runs are there to be ranked; --train trains what is missing.")
-        return
     table = numbers.gather(runs, baseline)
     groups = {
         f"{run.spec.task} {run.spec.attn}": [r for r in runs if r.spec == run.spec and r.finished] for run in runs
     }
     made = study_folder.StudyRecord.of("league", {"baseline": baseline, "missing": missing}, groups, lab.command)
-    folder = study_folder.place(
-        made, own_studies(lab.store.root), name or f"league-{where['preset']}", force=force or not name
-    )
+    name = where.name or f"league-{preset}"
+    folder = study_folder.place(made, own_studies(lab.store.root), name, force=where.force or not where.name)
     told = numbers.table(table, missing)
-    head = [f"# League, preset {where['preset']}", "", *told, "", f"Made by {md.code(lab.command)}.", ""]
-    drawn = pictures.drawn(table, where["preset"])
-    files = study_folder.publish(
-        made, folder, {"league.csv": numbers.listed(table), "table.md": "\n".join(head)}, drawn
-    )
+    head = [f"# League, preset {preset}", "", *told, "", f"Made by {md.code(lab.command)}.", ""]
+    files = {"league.csv": numbers.listed(table), "table.md": "\n".join(head)}
+    written = study_folder.publish(made, folder, files, pictures.drawn(table, preset))
     out("\n".join(told))
-    out(f"wrote {folder}: {', '.join(files)}")
-    if missing:
-        say(f"{missing} of {len(runs)} runs are missing; --train trains them.")
+    out(f"wrote {folder}: {', '.join(written)}")

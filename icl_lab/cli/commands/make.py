@@ -6,7 +6,7 @@ import sys
 import click
 
 from icl_lab.cli import variables
-from icl_lab.cli.commands.analyses import Deferred
+from icl_lab.cli.deferred import loaded
 from icl_lab.errors import UnknownName
 
 
@@ -22,9 +22,7 @@ def make(context: click.Context, name: str) -> None:
     if command is None or command.hidden:
         there = (each for each, part in menu.commands.items() if not part.hidden)
         raise UnknownName("command", name, there)
-    if isinstance(command, Deferred):
-        command = command.load()
     given, found = (os.environ.get(kind, "").split() for kind in ("GIVEN", "FOUND"))
-    words = [name, *variables.words(command, os.environ, given, found)]
+    words = [name, *variables.words(loaded(command), os.environ, given, found)]
     sys.argv = ["make", *words]  # what would have been typed: kept beside results, and repeated in hints
     menu.main(words, prog_name="make", standalone_mode=False)

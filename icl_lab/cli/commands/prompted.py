@@ -4,18 +4,24 @@ import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from icl_lab.cli.options import catch_signals, device_option, results_option, tell, threads_option, typed
+from icl_lab import normalizers
+from icl_lab.cli.options import device_option, gathered, results_option, tell, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Numbers, several_rules
 from icl_lab.errors import BadValue
-
-if TYPE_CHECKING:
-    from icl_lab.prompted.asking import Engine
-    from icl_lab.prompted.study import Study
+from icl_lab.language.disk import OnDisk
+from icl_lab.launch.progress import say
+from icl_lab.launch.where import Where
+from icl_lab.prompted.asking import Console, Engine, Limits, answer
+from icl_lab.prompted.endpoint import Endpoint, Secret, address
+from icl_lab.prompted.record import Record
+from icl_lab.prompted.report import money, runs_of, written
+from icl_lab.prompted.study import Ask, Study
+from icl_lab.runs import study_folder
 
 MANY = 10**9
 SHOTS, DIGITS = Numbers(int, 1, 10_000, empty=True), Numbers(int, 0, 12, empty=True)
@@ -112,38 +118,31 @@ def _body(context: click.Context, option: click.Parameter, text: str) -> dict[st
 @threads_option
 @click.option("--name", default="", help="Folder below --results.")
 @click.option("--force", is_flag=True, help="Write over another study in that folder.")
-def prompted(**given: Any) -> None:
+@gathered
+def prompted(where: Where, engine: str, dry_run: bool, **given: Any) -> None:
     """Prompt a language model with the test prompts of trained ones: the same grid, numbers as text.
 
     The address of an OpenAI-compatible server and its key come from OPENAI_BASE_URL and OPENAI_API_KEY; nothing else is
     contacted, and the key is neither stored nor shown. What is answered is never asked again: the same command goes on.
     """
-    from icl_lab.cli.progress import Bar, say
-    from icl_lab.evidence.archive import Archive
-    from icl_lab.prompted.asking import Console, Limits, answer
-    from icl_lab.prompted.record import Record
-    from icl_lab.prompted.report import runs_of, written
-    from icl_lab.runs import study_folder
-    from icl_lab.runs.store import Store
-
-    study, results = _study(given), given["results"]
+    where.torch_device()  # and threads
+    reporter = where.reporter
+    study = _study(given | {"engine": engine}, dry_run)
     for name, most, usual in zip(("max_requests", "max_tokens"), (MANY, MOST_TOKENS), BUDGET, strict=True):
         if given[name] is None:
             given[name] = usual if study.ask.engine == "openai" else most
-    path = study.record(results)
-    if given["dry_run"]:
+    path = study.record(where.root)
+    if dry_run:
         out(_plan(study, Record.read(path, study.identity), given))
         return
-    store = Store(results, Archive.find())
+    store = where.store()
     # The trained runs that stand beside it are found before anything is asked.
     runs = {attn: runs_of(store, study.spec.task, attn, study.spec.preset) for attn in given["against"]}
-    record_of = study_folder.StudyRecord.of("prompted", study.options, runs, typed())
-    folder = study_folder.place(
-        record_of, results, given["name"] or f"{study.usual_name}-{record_of.hash}", force=given["force"]
-    )
+    record_of = study_folder.StudyRecord.of("prompted", study.options, runs, reporter.command)
+    name = where.name or f"{study.usual_name}-{record_of.hash}"
+    folder = study_folder.place(record_of, where.root, name, force=where.force)
     limits = Limits(given["max_requests"], given["max_tokens"], given["retries"], given["fail_fast"])
-    stopping = catch_signals()
-    with Record.read(path, study.identity) as record:
+    with reporter.stoppable() as stopping, Record.read(path, study.identity) as record:
         earlier = folder / "record.jsonl"
         if earlier.exists():
             study_folder.check_file(earlier)
@@ -152,39 +151,29 @@ def prompted(**given: Any) -> None:
         questions = study.questions()
         expected = study.ask.short if study.ask.engine == "openai" else ""
         with ExitStack() as stack:
-            console = Console(say, Bar(), stopping)
-            outcome = answer(questions, lambda: _engine(study, given, stack), record, limits, console, expected)
+            console = Console(say, reporter.tick, stopping)
+            outcome = answer(questions, lambda: _engine(study, given, stack, where), record, limits, console, expected)
         if outcome.retried:
             say(f"{outcome.retried:,} requests were made again after a passing failure.")
         for reason, count in outcome.failures.most_common():
             say(f"{count:,} x {reason}")
         left = sum(record.answer(question) is None for question in questions)
         outcome.check(left, len(questions), given["unanswered"] == "wrong")
-        made = written(study, record, runs, given["price"], typed())
+        made = written(study, record, runs, given["price"], reporter.command)
     names = study_folder.publish(record_of, folder, made.files, made.figures)
     tell(made.text, folder, names, "report.html")
 
 
-def _study(given: dict[str, Any]) -> "Study":
+def _study(given: dict[str, Any], dry_run: bool) -> Study:
     """Checks what is asked before anything is loaded or sent."""
-    import torch
-
-    from icl_lab import normalizers
-    from icl_lab.prompted.endpoint import address
-    from icl_lab.prompted.study import Ask, Study
-
-    if given["threads"]:
-        torch.set_num_threads(given["threads"])
     if given["engine"] == "openai":
         if given["attn"]:
             raise BadValue("--attn is for models on disk (--engine transformers): a server keeps its own attention.")
         url = given["base_url"] or os.environ.get(WHERE, "")
-        if not url and not given["dry_run"]:
+        if not url and not dry_run:
             raise BadValue(f"no server is named: set {WHERE}, such as http://127.0.0.1:8000/v1, or give --base-url.")
         server = address(url) if url else ""
     else:
-        from icl_lab.language.disk import OnDisk
-
         disk = OnDisk(Path(given["model"]))
         if not disk.there:
             raise BadValue(f"There is no model '{given['model']}' here; name a folder or a .gguf file.")
@@ -202,15 +191,12 @@ def _study(given: dict[str, Any]) -> "Study":
     )
 
 
-def _engine(study: "Study", given: dict[str, Any], stack: ExitStack) -> "Engine":
+def _engine(study: Study, given: dict[str, Any], stack: ExitStack, where: Where) -> Engine:
     """Opens the server or the model on disk; closed with the stack."""
     if study.ask.engine == "transformers":
-        from icl_lab.prompted.inprocess import local_engine
-        from icl_lab.runs import environment
+        from icl_lab.prompted.inprocess import local_engine  # transformers takes seconds, and is optional
 
-        return stack.enter_context(local_engine(study, environment.device(given["device"])))
-    from icl_lab.prompted.endpoint import Endpoint, Secret
-
+        return stack.enter_context(local_engine(study, where.torch_device()))
     made = Endpoint(
         study.ask.server,
         Secret(os.environ[KEY]) if os.environ.get(KEY) else None,
@@ -225,10 +211,8 @@ def _engine(study: "Study", given: dict[str, Any], stack: ExitStack) -> "Engine"
     return made
 
 
-def _plan(study: "Study", record: Any, given: dict[str, Any]) -> str:
+def _plan(study: Study, record: Any, given: dict[str, Any]) -> str:
     """Text of a dry run: the first prompts, the number of questions, tokens and price."""
-    from icl_lab.prompted.report import money
-
     every = study.questions()
     missing = [question for question in every if record.answer(question) is None]
     lines = []

@@ -1,19 +1,21 @@
 """The command that builds pages again, of comparisons from stored runs and of analyses from stored numbers."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from icl_lab.cli.launch import laboratory
-from icl_lab.cli.options import experiments_option, results_option, style_option
+from icl_lab.cli.options import experiments_option, gathered, results_option, style_option
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
 from icl_lab.cli.values import Folder
+from icl_lab.comparison import outside
+from icl_lab.comparison.gather import gather, publish
 from icl_lab.errors import BadValue, LabError, RunFailed
-
-if TYPE_CHECKING:
-    from icl_lab.runs.session import Lab
+from icl_lab.launch.progress import say
+from icl_lab.launch.where import Where
+from icl_lab.papers import study
+from icl_lab.runs import study_folder
+from icl_lab.runs.session import Lab
 
 COMPARISON = "title"  # an option that the record of every comparison has; a league has a baseline as well
 
@@ -24,42 +26,37 @@ COMPARISON = "title"  # an option that the record of every comparison has; a lea
 @click.option("--out", "elsewhere", type=Folder(), help="Write there, a folder for each study, not in place.")
 @experiments_option
 @style_option
-def report(folders: tuple[Path, ...], results: Path, elsewhere: Path | None, files: Path) -> None:
+@gathered
+def report(folders: tuple[Path, ...], elsewhere: Path | None, where: Where) -> None:
     """Build pages again without training: FOLDERS, or all comparisons in the results.
 
     Comparisons are made from stored runs; the analysis of an experiment from the numbers in its folder.
     """
-    from icl_lab.runs import study_folder
-
-    lab = laboratory(results, "cpu", None)
-    chosen = list(folders) or study_folder.folders(results, COMPARISON)
+    chosen = list(folders) or study_folder.folders(where.root, COMPARISON)
     if not chosen:
-        raise BadValue(f"{results} holds no comparison (a folder with a {study_folder.RECORD} of one).")
+        raise BadValue(f"{where.root} holds no comparison (a folder with a {study_folder.RECORD} of one).")
     failed = []
-    for folder in chosen:
-        try:
-            written = rebuild(folder, folder if elsewhere is None else elsewhere / folder.name, lab, files)
-        except LabError as error:
-            if len(chosen) == 1:
-                raise
-            failed.append(folder)
-            say(f"left as it is: {folder}: {error}")
-        else:
-            out(f"wrote {(folder if elsewhere is None else elsewhere / folder.name)}: {', '.join(written)}")
+    with replace(where, device="cpu").session() as lab:
+        for folder in chosen:
+            place = folder if elsewhere is None else elsewhere / folder.name
+            try:
+                written = rebuild(folder, place, lab, Path(where.experiments))
+            except LabError as error:
+                if len(chosen) == 1:
+                    raise
+                failed.append(folder)
+                say(f"left as it is: {folder}: {error}")
+            else:
+                out(f"wrote {place}: {', '.join(written)}")
     if failed:
         raise RunFailed(f"{len(failed)} of {len(chosen)} pages were not built, see above.")
 
 
-def rebuild(folder: Path, place: Path, lab: "Lab", files: Path) -> list[str]:
+def rebuild(folder: Path, place: Path, lab: Lab, files: Path) -> list[str]:
     """Builds the study of ``folder`` again in ``place``; returns the names of the files.
 
     Raises ``LabError`` where the folder holds no record of such a study, or where a run is not stored.
     """
-    from icl_lab.comparison import outside
-    from icl_lab.comparison.gather import gather, publish
-    from icl_lab.papers import study
-    from icl_lab.runs import study_folder
-
     known = study_folder.read(folder)
     if known is None:
         raise BadValue(f"{folder} holds no study: it has no {study_folder.RECORD}.")

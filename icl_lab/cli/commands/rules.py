@@ -1,35 +1,38 @@
 """Commands about normalizers by themselves, without training."""
 
-from pathlib import Path
+import json
 
 import click
 
-from icl_lab.cli.hints import then
-from icl_lab.cli.options import PAIRS, device_option, results_option, threads_option, typed
+from icl_lab import normalizers
+from icl_lab.cli.hints import then, typed
+from icl_lab.cli.options import PAIRS, device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import Bar
 from icl_lab.cli.values import Numbers
+from icl_lab.evidence.archive import own_studies
+from icl_lab.figures import rules
+from icl_lab.files import made, publish_folder
+from icl_lab.launch.where import Where
+from icl_lab.profiles import costs as costs_of
+from icl_lab.profiles import functions as functions_of
+from icl_lab.profiles.families import FAMILIES
+from icl_lab.runs import environment
 
 LENGTHS = Numbers(int, 1, 10**9)
 
 
 @click.command()
 @results_option
-def functions(results: Path) -> None:
+@gathered
+def functions(where: Where) -> None:
     """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
-    from icl_lab.evidence.archive import own_studies
-    from icl_lab.figures import rules
-    from icl_lab.files import made, publish_folder
-    from icl_lab.profiles import functions as analysis
-    from icl_lab.profiles.families import FAMILIES
-
-    folder = made(own_studies(results) / "functions")
-    grids = dict(analysis.everything())
+    folder = made(own_studies(where.root) / "functions")
+    grids = dict(functions_of.everything())
     drawn = dict(rules.functions(grids, FAMILIES))
     publish_folder(folder, {f"{name}.csv": grid.csv() for name, grid in grids.items()}, drawn)
     for name in drawn:
         out(f"figure: {folder / name}.png")
-    for choice in analysis.left_out():
+    for choice in functions_of.left_out():
         out(f"left out: {choice}, which reads the tokens of a model and has no weights without one")
     out(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
     out(f"next: {then('costs')}   (what each rule costs in time and memory)")
@@ -48,32 +51,18 @@ def functions(results: Path) -> None:
 @results_option
 @device_option
 @threads_option
-def costs(
-    lengths: tuple[int, ...], attns: tuple[str, ...], pairs: int, results: Path, device: str, threads: int | None
-) -> None:
+@gathered
+def costs(lengths: tuple[int, ...], attns: tuple[str, ...], pairs: int, where: Where) -> None:
     """Count operations as the poster does, and measure time and memory of each normalizer beside softmax."""
-    import json
-
-    import torch
-
-    from icl_lab import normalizers
-    from icl_lab.evidence.archive import own_studies
-    from icl_lab.figures import rules
-    from icl_lab.files import made, publish_folder
-    from icl_lab.profiles import costs as analysis
-    from icl_lab.runs import environment
-
-    analysis.check(lengths)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    here = environment.device(device)
+    costs_of.check(lengths)
+    here = where.torch_device()
     attns = tuple(map(normalizers.canonical, attns))
-    folder = made(own_studies(results) / "costs")
-    counted = analysis.operations()
-    measured = analysis.measure(lengths, attns or None, pairs=pairs, device=here, tick=Bar())
-    printed = analysis.printed_times()
-    beside = ["", "printed by the poster:", *analysis.table(printed), "", "here:", *analysis.table(measured)]
-    out("\n".join([*analysis.counts(counted), *beside]))
+    folder = made(own_studies(where.root) / "costs")
+    counted = costs_of.operations()
+    measured = costs_of.measure(lengths, attns or None, pairs=pairs, device=here, tick=where.reporter.tick)
+    printed = costs_of.printed_times()
+    beside = ["", "printed by the poster:", *costs_of.table(printed), "", "here:", *costs_of.table(measured)]
+    out("\n".join([*costs_of.counts(counted), *beside]))
     grids = {"poster-times": printed, "operations": counted, "measured": measured}
     files = {f"{name}.csv": grid.csv() for name, grid in grids.items()}
     files["env.json"] = json.dumps(environment.environment(here, typed()), indent=1, sort_keys=True) + "\n"

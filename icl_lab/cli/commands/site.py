@@ -5,11 +5,15 @@ from pathlib import Path
 
 import click
 
-from icl_lab.cli.options import experiments_option, results_option
+from icl_lab.cli.options import experiments_option, gathered, results_option
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import Bar, say
 from icl_lab.cli.values import Folder
 from icl_lab.launch.announce import duration
+from icl_lab.launch.progress import say
+from icl_lab.launch.where import Where
+from icl_lab.papers import experiment
+from icl_lab.site import build
+from icl_lab.site import place as places
 
 
 @click.command()
@@ -18,21 +22,15 @@ from icl_lab.launch.announce import duration
 @click.option("--evidence/--no-evidence", default=None, help="Whether the repository's runs are shown too.")
 @click.option("--force", is_flag=True, help="Write into a folder that holds other things, which stay.")
 @experiments_option
-def site(results: Path, place: Path | None, evidence: bool | None, force: bool, files: Path) -> None:
+@gathered
+def site(place: Path | None, where: Where) -> None:
     """Show everything that is stored as pages that open from disk: claims with their numbers, studies, runs."""
-    from icl_lab.evidence.archive import Archive
-    from icl_lab.papers import experiment
-    from icl_lab.runs.store import Store
-    from icl_lab.site import build
-    from icl_lab.site import place as places
-
-    store = Store(results, None if evidence is False else Archive.find())
-    known = experiment.place(files)
+    known = experiment.place(Path(where.experiments))
     target = place or Path("site")
-    places.check(target, results, force)
+    places.check(target, where.root, where.force)
     began = time.monotonic()
-    bar = Bar()
-    stock = build.Stock.of(store, known, bar)
+    bar = where.reporter.tick
+    stock = build.Stock.of(where.store(), known, bar)
     size = places.write(build.build(stock, bar), target)
     out(
         f"wrote {target}: {stock.runs} runs, {len(stock.studies)} studies, {len(stock.claims.all)} verdicts, "
@@ -40,5 +38,5 @@ def site(results: Path, place: Path | None, evidence: bool | None, force: bool, 
     )
     if stock.damaged:
         are = "is" if stock.damaged == 1 else "are"
-        say(f"{stock.damaged} of them {are} damaged, and listed as such; icl-lab verify {results}")
+        say(f"{stock.damaged} of them {are} damaged, and listed as such; icl-lab verify {where.root}")
     out(f"next: open {target / 'index.html'}")

@@ -1,24 +1,23 @@
 """Commands that check what is stored, and make again what is damaged."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from icl_lab.cli.commands.report import rebuild
-from icl_lab.cli.launch import Order, complete, laboratory
-from icl_lab.cli.options import crowd_options, device_option, large_option, threads_option
+from icl_lab.cli.options import crowd_options, device_option, gathered, large_option, threads_option
 from icl_lab.cli.output import out
-from icl_lab.cli.progress import say
 from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, LabError, RunFailed
 from icl_lab.launch.announce import title
-
-if TYPE_CHECKING:
-    from icl_lab.runs.run import Run
-    from icl_lab.runs.session import Lab
-    from icl_lab.runs.verify import Verification
+from icl_lab.launch.complete import complete
+from icl_lab.launch.progress import say
+from icl_lab.launch.where import Where
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
+from icl_lab.runs.verify import Verification, everything, prepare_repair, table
 
 
 @click.command()
@@ -39,43 +38,35 @@ def verify(folder: Path) -> None:
 @large_option
 @crowd_options
 @click.option("--dry-run", is_flag=True, help="Say what is damaged, and change nothing.")
-def repair(
-    folder: Path,
-    device: str,
-    threads: int | None,
-    allow_large: bool,
-    dry_run: bool,
-    **order: Any,
-) -> None:
+@gathered
+def repair(folder: Path, where: Where) -> None:
     """Do again what is damaged in a results folder, and no more: tests, trainings, pages of comparisons.
 
     FOLDER may also be that of one run or study.
     """
     damaged = _told(folder)
-    if dry_run or not damaged:
+    if where.dry_run or not damaged:
         return
-    lab = laboratory(_root(folder), device, threads, allow_large=allow_large)
     left: list[str] = []
     runs: dict[Path, Run] = {}
-    for finding in damaged:
-        again = _prepared(finding, lab)
-        runs |= {run.place: lab.store.run(run.spec, run.seed, run.swap) for run in again}
-        if not again and finding.kind != "study":
-            left.append(finding.why)
-    complete(list(runs.values()), lab, Order.of({**order, "device": device, "threads": threads}))
-    for run in runs.values():
-        out(f"made again: {title(run)}")
-    left += list(_studies(damaged, lab))
+    with replace(where, results=_root(folder)).session() as lab:
+        for finding in damaged:
+            again = _prepared(finding, lab)
+            runs |= {run.place: lab.store.run(run.spec, run.seed, run.swap) for run in again}
+            if not again and finding.kind != "study":
+                left.append(finding.why)
+        complete(list(runs.values()), lab, where)
+        for run in runs.values():
+            out(f"made again: {title(run)}")
+        left += list(_studies(damaged, lab))
     for why in left:
         say(f"left: {why}")
     if left:
         raise RunFailed(f"{len(left)} of {len(damaged)} could not be made again from here, see above.")
 
 
-def _told(folder: Path) -> "list[Verification]":
+def _told(folder: Path) -> list[Verification]:
     """Says what is in a folder and what of it is damaged, and returns that."""
-    from icl_lab.runs.verify import everything, table
-
     found = list(everything(folder))
     if not found:
         raise BadValue(f"{folder} holds no run, no study and no evidence.")
@@ -87,10 +78,8 @@ def _told(folder: Path) -> "list[Verification]":
     return damaged
 
 
-def _prepared(finding: "Verification", lab: "Lab") -> "list[Run]":
+def _prepared(finding: Verification, lab: Lab) -> list[Run]:
     """Removes what is damaged of a run while no other process works on it; returns what has to be finished again."""
-    from icl_lab.runs.verify import prepare_repair
-
     if finding.run is None:
         return []
     with finding.run.locked(lab.say, lab.stopping):
@@ -102,7 +91,7 @@ def _root(folder: Path) -> Path:
     return next((place for place in (folder, *folder.absolute().parents) if (place / "runs").is_dir()), folder)
 
 
-def _studies(damaged: "list[Verification]", lab: "Lab") -> Iterator[str]:
+def _studies(damaged: list[Verification], lab: Lab) -> Iterator[str]:
     """Builds the pages of comparisons again; yields why others were left."""
     for finding in damaged:
         if finding.kind != "study":

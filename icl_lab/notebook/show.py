@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from icl_lab.figures.base import encode
 
 TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
 CELL = "padding:2px 10px 2px 0;text-align:{};border:0"
@@ -58,10 +57,8 @@ def paragraph(text: str) -> str:
     return f'<p style="margin:.3em 0">{html.escape(text)}</p>'
 
 
-def picture(figure: "Figure", alt: str) -> str:
+def picture(figure: Figure, alt: str) -> str:
     """Returns a figure inside the notebook, no file beside it."""
-    from icl_lab.figures.base import encode
-
     data = base64.b64encode(encode(figure, "png")).decode()
     width = round(72 * figure.get_figwidth())
     return f'<img alt="{html.escape(alt)}" style="max-width:100%;width:{width}px" src="data:image/png;base64,{data}">'

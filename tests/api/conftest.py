@@ -12,6 +12,11 @@ SMALL = [
 ]
 
 
+def quiet(place=None):
+    """A results folder, and no progress."""
+    return icl.Where(results=place, progress=False)
+
+
 @pytest.fixture
 def place(tmp_path):
     return tmp_path / "results"
@@ -21,7 +26,7 @@ def place(tmp_path):
 def stock(tmp_path_factory):
     """Two seeds of two rules and their comparison, trained once."""
     place = tmp_path_factory.mktemp("stock") / "results"
-    icl.compare("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=2, results=place, progress=False)
+    icl.compare("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=2, where=quiet(place))
     return place
 
 
@@ -35,8 +40,9 @@ def stocked(stock, place):
 def swept(place):
     """Sweeps a rule in the test's own folder."""
 
-    def sweep(attn="ssa", task="linear", settings=SMALL, **how):
-        return icl.sweep(task, attn, "smoke", settings, **{"results": place, "progress": False, **how})
+    def sweep(attn="ssa", task="linear", settings=SMALL, seeds=None, swap="", **where):
+        there = icl.Where(**{"results": place, "progress": False, **where})
+        return icl.sweep(task, attn, "smoke", settings, seeds=seeds, swap=swap, where=there)
 
     return sweep
 

@@ -4,10 +4,23 @@ import sys
 import time
 from typing import Any
 
-import click
+from tqdm import tqdm
 
 REDRAWN = 0.25  # seconds between two looks of a bar
 SAID = 60.0  # seconds between two lines where there is no terminal
+
+
+def drawn() -> bool:
+    """True where a bar can be drawn over itself: in a terminal and in Jupyter, and not in a log."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def say(text: str) -> None:
+    """Show a line to whoever waits, above a bar that is there; standard output is for data."""
+    if drawn():
+        tqdm.write(text, file=sys.stderr)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 class Bar:
@@ -29,32 +42,21 @@ class Bar:
         if over or (self._stage == (stage, total) and self._last == (done, note)):
             return
         again = self._stage != (stage, total) or done < self._last[0]
-        if sys.stderr.isatty():
+        if drawn():
             self._draw(stage, done, total, note, again)
         elif time.monotonic() - self._said >= SAID:
-            click.echo(f"{stage}: {done:,} of {total:,}{', ' if note else ''}{note}", err=True)
+            say(f"{stage}: {done:,} of {total:,}{', ' if note else ''}{note}")
             self._said = time.monotonic()
         self._stage, self._last = (stage, total), (done, note)
 
     def _draw(self, stage: str, done: int, total: int, note: str, again: bool) -> None:
-        from tqdm import tqdm
-
         if again:
             if self._bar is not None:
                 self._bar.close()
-            self._bar = tqdm(total=total, initial=done, desc=stage, file=sys.stderr, mininterval=REDRAWN)
+            left = sys.stderr.isatty()  # a notebook is kept, and nobody reads its bars again
+            self._bar = tqdm(total=total, initial=done, desc=stage, file=sys.stderr, mininterval=REDRAWN, leave=left)
         self._bar.set_postfix_str(note, refresh=False)
         self._bar.update(done - self._bar.n)
         if done == total:
             self._bar.close()
             self._bar = None
-
-
-def say(text: str) -> None:
-    """Tells whoever waits: to standard error, because standard output is for data; a bar there is drawn again below."""
-    if sys.stderr.isatty() and "tqdm" in sys.modules:
-        from tqdm import tqdm
-
-        tqdm.write(text, file=sys.stderr)
-    else:
-        click.echo(text, err=True)

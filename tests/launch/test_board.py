@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from icl_lab.cli import board
-from icl_lab.cli.board import ROWS, Board
+from icl_lab.launch import board
+from icl_lab.launch.board import ROWS, Board
 from icl_lab.parallel import Job
 
 
@@ -80,7 +80,7 @@ def test_on_this_machine_no_place_is_named(clock, capsys):
 
 def test_a_terminal_shows_a_row_for_each_run_at_work(monkeypatch):
     screen = Screen()
-    monkeypatch.setattr(board, "sys", SimpleNamespace(stderr=screen))
+    monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(board, "REDRAWN", 0)
     many = [Job(f"run {number}", 10, None, "at work", 5, 1, "gpu1") for number in range(ROWS + 3)]
     with Board() as told:
@@ -92,4 +92,3 @@ def test_a_terminal_shows_a_row_for_each_run_at_work(monkeypatch):
         told(many)
         assert {f"run {ROWS + extra}" for extra in range(3)} <= set(re.findall(r"run \d+", screen.getvalue()))
         assert f"4 of {ROWS + 3} runs over" in screen.getvalue()
-    assert sys.stderr is not screen

@@ -4,25 +4,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from icl_lab.python import show
-from icl_lab.python.run import Run, Runs
+import pandas as pd
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from icl_lab.comparison import study as numbers
-    from icl_lab.comparison.page import Picture
-    from icl_lab.launch.study import Made
+from icl_lab.comparison import page
+from icl_lab.comparison import study as numbers
+from icl_lab.comparison.page import Picture, words
+from icl_lab.comparison.page.tables import summaries
+from icl_lab.comparison.sentences import sentence
+from icl_lab.errors import UnknownName
+from icl_lab.figures import paper
+from icl_lab.grid import frame_of
+from icl_lab.launch.arguments import checked
+from icl_lab.launch.study import Made
+from icl_lab.notebook import show
+from icl_lab.notebook.run import Run, Runs
+from icl_lab.runs.store import by_rule
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Study:
     """Rules against a baseline, paired over training seeds, and the folder that it was written to."""
 
-    made: "Made"
+    made: Made
     members: Sequence[Run]
 
     @property
@@ -31,7 +36,7 @@ class Study:
         return Runs(self.members)
 
     @property
-    def numbers(self) -> "numbers.Study":
+    def numbers(self) -> numbers.Study:
         """The comparison as it is computed: values, effects and families of p values (``icl_lab.comparison.study``)."""
         found: numbers.Study = self.made.found
         return found
@@ -44,19 +49,13 @@ class Study:
     @property
     def verdict(self) -> str:
         """Summary in one sentence."""
-        from icl_lab.comparison.sentences import sentence
-
         return sentence(self.numbers)
 
-    def table(self) -> "pd.DataFrame":
+    def table(self) -> pd.DataFrame:
         """Returns the means over seeds along the shift, and the declared summary: rules by it, then the references.
 
         It is a table of pandas, which writes itself: ``to_latex``, ``to_csv``, ``to_parquet``, ``to_markdown``.
         """
-        from icl_lab.comparison.page import words
-        from icl_lab.comparison.page.tables import summaries
-        from icl_lab.grid import frame_of
-
         study, rows = self.numbers, []
         axis = words.along(study)
         line = {words.cell_words(study, cell[axis]): cell for cell in study.line(axis)}
@@ -67,27 +66,22 @@ class Study:
             rows.append({"rule": behind, **dict(zip(line, values, strict=True))})
         return frame_of(rows, columns=("rule", *line, "summary")).set_index("rule")
 
-    def effects(self) -> "pd.DataFrame":
+    def effects(self) -> pd.DataFrame:
         """Returns every rule against the baseline in every cell and by the summary: the rows of ``comparison.csv``."""
-        from icl_lab.comparison.study import compare
-        from icl_lab.grid import frame_of
-
-        return frame_of(compare(self.numbers))
+        return frame_of(numbers.compare(self.numbers))
 
     @property
     def figures(self) -> list[str]:
         """The names that ``figure`` takes."""
         return list(self._pictures)
 
-    def figure(self, name: str, style: str = "screen", columns: int = 0) -> "Figure":
+    @checked
+    def figure(self, name: str, style: str = "screen", columns: int = 0) -> Figure:
         """Draws a figure of the page, such as ``forest``, ``curves``, ``ratios`` or ``maps``.
 
         ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``. Raises
         ``UnknownName`` with those there are.
         """
-        from icl_lab.errors import UnknownName
-        from icl_lab.figures import paper
-
         if name not in self._pictures:
             raise UnknownName("figure of the comparison", name, self._pictures)
         return paper.drawn(self._pictures[name].draw, style, columns)
@@ -114,8 +108,5 @@ class Study:
         )
 
     @cached_property
-    def _pictures(self) -> "dict[str, Picture]":
-        from icl_lab.comparison import page
-        from icl_lab.runs.store import by_rule
-
+    def _pictures(self) -> dict[str, Picture]:
         return page.pictures(self.numbers, page.facts_of(by_rule([run.stored for run in self.members])))

@@ -10,9 +10,9 @@ import torch
 import icl_lab as icl
 from icl_lab import normalizers
 from icl_lab.errors import LabError, RunFailed
-from icl_lab.python import session
+from icl_lab.launch import reporter
 from icl_lab.runs import environment
-from tests.python.conftest import SMALL, contents, options
+from tests.api.conftest import SMALL, contents, options, quiet
 
 RUN = ["--task", "linear", "--preset", "smoke", *options()]
 TIMED = ("env.json", "manifest.json")  # when, and the checksum of that
@@ -40,7 +40,7 @@ def test_the_files_are_those_of_the_command_line(swept, typed, place, tmp_path):
     ours, theirs = contents(place, but=TIMED), contents(tmp_path / "typed", but=TIMED)
     assert ours == theirs
     assert f"runs/linear/ssa/smoke-{run.hash}/seed-0/grid.csv" in ours
-    assert run.env.keys() == icl.find(f"linear/ssa/smoke-{run.hash}", results=tmp_path / "typed").env.keys()
+    assert run.env.keys() == icl.find(f"linear/ssa/smoke-{run.hash}", where=quiet(tmp_path / "typed")).env.keys()
 
 
 def test_a_finished_run_is_read_and_not_trained_again(swept, monkeypatch):
@@ -57,9 +57,9 @@ def test_seeds_are_a_sequence(swept):
     assert [run.seed for run in runs] == [0, 1]
     assert isinstance(runs[:1], icl.Runs)
     assert len(runs.grid.frame) == 2 * len(runs[0].grid.frame)
-    assert swept(seed=1).folder == runs[1].folder
+    assert swept(seeds=[1])[0].folder == runs[1].folder
     root = runs[0].lab.store.root
-    assert icl.find(f"linear/ssa/smoke-{runs[0].hash}", seed=1, results=root).folder == runs[1].folder
+    assert icl.find(f"linear/ssa/smoke-{runs[0].hash}", seed=1, where=quiet(root)).folder == runs[1].folder
 
 
 def test_settings_may_be_a_mapping(swept):
@@ -70,7 +70,7 @@ def test_settings_may_be_a_mapping(swept):
 @pytest.mark.usefixtures("stocked")
 def test_what_the_run_says_of_itself(swept):
     run = swept()
-    assert run.command == icl.find(f"linear/ssa/smoke-{run.hash}", results=run.lab.store.root).command
+    assert run.command == icl.find(f"linear/ssa/smoke-{run.hash}", where=quiet(run.lab.store.root)).command
     assert "icl-lab sweep --task linear --attn ssa --preset smoke" in run.command
     assert set(run.learned["name"]) == {"n", "b"}
     assert list(run.history.columns[:2]) == ["step", "loss"]
@@ -83,7 +83,7 @@ def test_what_the_run_says_of_itself(swept):
 
 
 def test_the_command_makes_the_run_again(swept, typed, tmp_path):
-    run = swept(settings=[*SMALL, "model.mlp=no"], seed=1)
+    (run,) = swept(settings=[*SMALL, "model.mlp=no"], seeds=[1])
     words = run.command.split()
     assert words[words.index("--seeds") + 1] == "2"
     code, out, err = typed(*words[1 : words.index("--results")], "--dry-run")
@@ -108,7 +108,9 @@ def test_a_model_reads_tensors(swept):
     answers = run.model(prompt.tokens)
     assert answers.shape == (3, 14, 1)
     assert answers.requires_grad
-    assert torch.equal(answers, icl.load(f"linear/ssa/smoke-{run.hash}", results=run.lab.store.root)(prompt.tokens))
+    assert torch.equal(
+        answers, icl.load(f"linear/ssa/smoke-{run.hash}", where=quiet(run.lab.store.root))(prompt.tokens)
+    )
     with pytest.raises(LabError, match="no option 'sigma'"):
         run.prompts(3, sigma=2)
 
@@ -139,7 +141,7 @@ WRONG = [
 @pytest.mark.parametrize(("given", "how", "words"), WRONG, ids=range(len(WRONG)))
 def test_errors_are_the_lines_of_the_command_line(place, typed, given, how, words):
     with pytest.raises(LabError) as raised:
-        icl.sweep(*given, results=place, progress=False, **how)
+        icl.sweep(*given, where=icl.Where(results=place, progress=False, **how))
     code, _, err = typed("sweep", *words)
     assert (code, err.splitlines()[-1]) == (2, f"icl-lab: {raised.value}")
     assert not place.exists()
@@ -149,12 +151,14 @@ def test_errors_are_the_lines_of_the_command_line(place, typed, given, how, word
     ("how", "said"),
     [
         ({"seeds": 0}, "seeds must be a whole number from 1"),
-        ({"seed": -1}, "seed must be a whole number from 0"),
-        ({"seed": True}, "seed must be a whole number"),
+        ({"seeds": [-1]}, "seed must be a whole number from 0"),
+        ({"seeds": []}, "seeds must be a whole number from 1"),
+        ({"seeds": True}, "seeds must be a whole number, a list of whole numbers or None, got True"),
         ({"jobs": 1.5}, "jobs must be a whole number"),
         ({"threads": 0}, "threads must be a whole number"),
-        ({"settings": [1]}, "settings must be a text or a list of texts"),
-        ({"attn": ["ssa", "softmax"]}, "icl.compare takes several"),
+        ({"settings": [1]}, "settings must be a text, a list of texts or a mapping"),
+        ({"attn": ["ssa", 3]}, "attn must be a text or a list of texts"),
+        ({"stack": True, "jobs": 2}, "choose one"),
     ],
 )
 def test_what_no_command_could_be_given_is_one_line(swept, how, said):
@@ -164,7 +168,7 @@ def test_what_no_command_could_be_given_is_one_line(swept, how, said):
 
 
 def test_ctrl_c_keeps_a_checkpoint_and_is_ctrl_c(swept, monkeypatch):
-    whole = swept(settings=[*SMALL[1:], "train.steps=60"], seed=1)
+    whole = swept(settings=[*SMALL[1:], "train.steps=60"], seeds=[1])[0]
     before = signal.getsignal(signal.SIGINT)
 
     class Pressed:
@@ -172,14 +176,15 @@ def test_ctrl_c_keeps_a_checkpoint_and_is_ctrl_c(swept, monkeypatch):
             if stage == "train" and done == 50:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(session, "Progress", Pressed)
-    monkeypatch.setattr(session, "say", lambda text: None)
+    monkeypatch.setattr(reporter, "Bar", Pressed)
+    monkeypatch.setattr(reporter, "say", lambda text: None)
     settings = [*SMALL[1:], "train.steps=60"]
+    where = icl.Where(results=whole.lab.store.root, force=True)
     with pytest.raises(KeyboardInterrupt, match="goes on where it stands"):
-        icl.sweep("linear", "ssa", "smoke", settings, results=whole.lab.store.root, seed=1, force=True)
+        icl.sweep("linear", "ssa", "smoke", settings, seeds=[1], where=where)
     assert signal.getsignal(signal.SIGINT) is before
     assert list(whole.folder.glob("checkpoint*.pt"))
-    again = swept(settings=settings, seed=1)
+    (again,) = swept(settings=settings, seeds=[1])
     assert again.grid.csv() == whole.grid.csv()
 
 
@@ -188,28 +193,28 @@ def test_without_weights_there_is_no_model(swept):
     run = swept()
     (run.folder / "model.safetensors").unlink()
     with pytest.raises(RunFailed, match=r"weights are not kept.*icl-lab sweep --task linear"):
-        icl.find(f"linear/ssa/smoke-{run.hash}", results=run.lab.store.root).model  # noqa: B018
+        icl.find(f"linear/ssa/smoke-{run.hash}", where=quiet(run.lab.store.root)).model  # noqa: B018
 
 
 @pytest.mark.parametrize("name", ["linear/ssa", "ssa", "", "linear//lite"])
 def test_a_name_has_three_parts(place, name):
     with pytest.raises(LabError, match="not of the form TASK/RULE/PRESET"):
-        icl.find(name, results=place)
+        icl.find(name, where=quiet(place))
 
 
 def test_a_name_that_is_not_there_says_what_is(swept):
     run = swept()
     root = run.lab.store.root
     with pytest.raises(LabError, match=f"linear/ssa/smoke-{run.hash}"):
-        icl.find("linear/softmax/smoke", results=root)
+        icl.find("linear/softmax/smoke", where=quiet(root))
     with pytest.raises(LabError, match="No preset is called 'smokey'"):
-        icl.find("linear/ssa/smokey", results=root)
+        icl.find("linear/ssa/smokey", where=quiet(root))
     # With other settings than the preset's it is the only one there: no hash is needed.
-    assert icl.find("linear/ssa/smoke", results=root).hash == run.hash
+    assert icl.find("linear/ssa/smoke", where=quiet(root)).hash == run.hash
     swept(settings=[*SMALL, "model.mlp=no"])
     with pytest.raises(LabError, match=f"There are: linear/ssa/smoke-.*{run.hash}|{run.hash}"):
-        icl.find("linear/ssa/smoke", results=root)
-    assert sorted(icl.list_runs(root)["finished"]) == [True, True]
+        icl.find("linear/ssa/smoke", where=quiet(root))
+    assert sorted(icl.list_runs(where=quiet(root))["finished"]) == [True, True]
 
 
 def cell(source):
@@ -239,7 +244,7 @@ def test_a_rule_that_changed_since_is_said(swept, monkeypatch, capsys):
     swept("square")
     cell(CELL.replace("2 * z", "3 * z"))
     said = []
-    monkeypatch.setattr(session, "quiet", said.append)
+    monkeypatch.setattr(reporter.Silent, "say", lambda self, text: said.append(text))
     swept("square")
     assert "was made with another version of --import __main__" in said[0]
     cell(CELL)
@@ -286,7 +291,7 @@ def test_the_evidence_is_read_where_the_command_line_reads_it(swept, tmp_path, m
     assert read.grid.csv() == run.grid.csv()
     assert not list(elsewhere.rglob("grid.csv"))
     tokens = run.prompts(2).tokens
-    assert torch.equal(icl.load(f"linear/ssa/smoke-{run.hash}", results=elsewhere)(tokens), run.model(tokens))
-    assert list(icl.list_runs(elsewhere)["evidence"]) == [True]
+    assert torch.equal(icl.load(f"linear/ssa/smoke-{run.hash}", where=quiet(elsewhere))(tokens), run.model(tokens))
+    assert list(icl.list_runs(where=quiet(elsewhere))["evidence"]) == [True]
     with pytest.raises(TypeError):  # it would be trained
         swept(results=elsewhere, evidence=False)

@@ -7,10 +7,13 @@ from matplotlib.figure import Figure
 
 import icl_lab as icl
 from icl_lab.errors import LabError
-from icl_lab.python import show
-from icl_lab.python.run import Runs
+from icl_lab.launch.reporter import Silent
+from icl_lab.notebook import show
+from icl_lab.notebook.run import Runs
 from icl_lab.runs import study_folder
-from tests.python.conftest import SMALL, contents, options
+from tests.api.conftest import SMALL, contents, options, quiet
+from tests.cli.test_report import ANALYSED
+from tests.papers.test_experiments import SMALL as SMALL_EXPERIMENT
 
 RULES = ["softmax", "ssa"]
 HOSTILE = "<img src=x onerror=alert(1)>&'\""
@@ -18,8 +21,9 @@ HOSTILE = "<img src=x onerror=alert(1)>&'\""
 
 @pytest.fixture
 def compared(place):
-    def compare(attns=RULES, **how):
-        return icl.compare("linear", attns, "smoke", SMALL, **{"seeds": 2, "results": place, "progress": False, **how})
+    def compare(attns=RULES, seeds=2, baseline="softmax", **where):
+        there = icl.Where(**{"results": place, "progress": False, **where})
+        return icl.compare("linear", attns, "smoke", SMALL, seeds=seeds, baseline=baseline, where=there)
 
     return compare
 
@@ -91,7 +95,7 @@ def test_figures_by_name(compared):
 @pytest.mark.usefixtures("stocked")
 def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
     run = swept()
-    answer = icl.deviant(run, prompts=64, progress=False)
+    answer = icl.deviant(run, prompts=64, where=quiet())
     code, out, err = typed("deviant", "--run", str(run.folder), "--prompts", "64")
     assert code == 0, err
     (folder,) = (tmp_path / "typed").glob("deviant-*")
@@ -104,10 +108,66 @@ def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
     assert answer.page().path.name == "report.html"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_pictures")
+def test_an_experiment_is_that_of_the_command_line(place, typed, tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL_EXPERIMENT)
+    where = icl.Where(results=place, experiments=tmp_path, progress=False)
+    report = icl.experiment("small", "smoke", seeds=2, variants=["wide"], where=where)
+    words = ["small", "--preset", "smoke", "--seeds", "2", "--variant", "wide", "--experiments", str(tmp_path)]
+    code, out, err = typed("experiment", *words, "--results", str(tmp_path / "typed"))
+    assert code == 0, err
+    assert report.folder.name in out
+    assert str(report).partition("Made by")[0] in out
+    assert study_folder.read(report.folder).command == f"icl-lab experiment {' '.join(words)} --results {place}"
+    assert report.page().path.name == "report.html"
+    assert "<table" in report._repr_html_()
+    assert repr(report) == f"<experiment small; {report.folder}>"
+
+
+class Said(Silent):
+    """Lines that were said."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_pictures")
+def test_what_an_experiment_has_asked_is_asked_again_on_demand(place, tmp_path):
+    (tmp_path / "tiny.toml").write_text(ANALYSED)
+
+    def ask(seeds, **options):
+        said = Said()
+        where = icl.Where(results=place, experiments=tmp_path, progress=said, **options)
+        icl.experiment("tiny", "smoke", seeds=seeds, where=where)
+        return [line for line in said.lines if "what was asked before is taken from" in line]
+
+    assert ask(1) == []
+    assert len(ask(2)) == 1
+    assert ask(2, evidence=False) == ask(2, force=True) == []
+
+
+@pytest.mark.usefixtures("stocked", "quick_pictures")
+def test_an_analysis_written_again_by_force_repeats_no_training(swept, monkeypatch):
+    run = swept()
+    monkeypatch.setattr("icl_lab.pipeline.train", None)
+    icl.boundary(run, contexts=16, where=icl.Where(progress=False, name="mine"))
+    with pytest.raises(LabError, match="mine"):
+        icl.boundary(run, contexts=17, where=icl.Where(progress=False, name="mine"))
+    answer = icl.boundary(run, contexts=17, where=icl.Where(progress=False, name="mine", force=True))
+    assert answer.folder.name == "mine"
+    assert study_folder.read(answer.folder).options["contexts"] == 17
+
+
 @pytest.mark.usefixtures("stocked")
 def test_attention_shows_itself_in_a_frame(swept):
     run = swept()
-    answer = icl.attention(run, prompt=[1, -2, 3, 70], function=[1, 0], means=0, progress=False)
+    answer = icl.attention(run, prompt=[1, -2, 3, 70], function=[1, 0], means=0, where=quiet())
     shown = answer._repr_html_()
     assert re.fullmatch(r'<iframe title="attention" style="[^"]*" srcdoc="[^"]*"></iframe>', shown, re.DOTALL)
     assert "require" not in shown.replace("requires", "")
@@ -131,7 +191,7 @@ def test_attention_shows_itself_in_a_frame(swept):
 @pytest.mark.usefixtures("stocked")
 def test_questions_that_make_no_sense(swept, place, name, asked, how, said):
     with pytest.raises(LabError, match=re.escape(said)):
-        icl.analyse(name, swept() if asked is None else asked, results=place, progress=False, **how)
+        icl.analyse(name, swept() if asked is None else asked, where=quiet(place), **how)
 
 
 def test_every_analysis_is_a_function():
@@ -151,8 +211,8 @@ def test_what_is_shown_in_a_notebook_is_escaped(swept, compared, tmp_path):
     place = tmp_path / HOSTILE.replace("/", "")
     run = swept(results=place)
     study = compared(results=place)
-    answer = icl.deviant(run, prompts=64, progress=False)
-    page = icl.attention(run, prompt=[1, 2, 3], means=0, progress=False)
+    answer = icl.deviant(run, prompts=64, where=quiet())
+    page = icl.attention(run, prompt=[1, 2, 3], means=0, where=quiet())
     for shown in (run, Runs([run]), study, study.page(), answer, page, run.grid):
         html = shown._repr_html_()
         assert "<img src=x" not in html
@@ -172,7 +232,7 @@ def test_markdown_is_shown_as_text():
 @pytest.mark.usefixtures("stocked")
 def test_plain_reprs_are_one_line(swept, compared):
     run, study = swept(), compared()
-    answer = icl.deviant(run, prompts=64, progress=False)
+    answer = icl.deviant(run, prompts=64, where=quiet())
     for shown in (run, study, answer, answer.page()):
         assert repr(shown).startswith("<")
         assert "\n" not in repr(shown)

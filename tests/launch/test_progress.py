@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from icl_lab.cli import progress
-from icl_lab.cli.progress import Bar, say
+from icl_lab.launch import progress
+from icl_lab.launch.progress import Bar, say
 
 
 class Screen(io.StringIO):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-import click
+from tqdm import tqdm
 
-from icl_lab.cli.progress import REDRAWN, SAID
 from icl_lab.launch.announce import duration
+from icl_lab.launch.progress import REDRAWN, SAID, drawn, say
 from icl_lab.parallel import Job
 
 ROWS = 16  # runs that a terminal shows
@@ -40,11 +40,11 @@ class Board:
         """Shows where each run stands."""
         if not jobs:
             return
-        if sys.stderr.isatty():
+        if drawn():
             self._draw(jobs)
         elif time.monotonic() - self._said >= SAID:
             self._said = time.monotonic()
-            click.echo(f"{self.summary(jobs)}{_named(jobs)}", err=True)
+            say(f"{self.summary(jobs)}{_named(jobs)}")
         else:
             self._left(jobs)
 
@@ -71,13 +71,14 @@ class Board:
         self._drawn = time.monotonic()
         if self._whole is None:
             self._whole = _bar(sum(each.size for each in jobs), 0, "runs {percentage:3.0f}%|{bar:30}| {desc}")
+        rows = ROWS if sys.stderr.isatty() else 0  # a notebook has one row
         busy = {number: each for number, each in enumerate(jobs) if each.state in BUSY}
         for number in self._rows.keys() - busy.keys():
             self._rows.pop(number)[1].close()
         for number, each in busy.items():
-            if number not in self._rows and len(self._rows) < ROWS:
+            if number not in self._rows and len(self._rows) < rows:
                 taken = {row for row, _ in self._rows.values()}
-                row = next(row for row in range(1, ROWS + 1) if row not in taken)
+                row = next(row for row in range(1, rows + 1) if row not in taken)
                 self._rows[number] = row, _bar(each.size, row, "  {percentage:3.0f}% {n_fmt}/{total_fmt} {desc}")
             if number in self._rows:
                 _show(self._rows[number][1], each.step, f"{each.name}{_where(each)}")
@@ -85,8 +86,6 @@ class Board:
 
 
 def _bar(total: int, row: int, form: str) -> Any:
-    from tqdm import tqdm
-
     return tqdm(total=total, file=sys.stderr, position=row, leave=not row, bar_format=form)
 
 

@@ -6,18 +6,20 @@ import sys
 
 import pytest
 import torch
+from icl_lab.runs.changes import differences
 
 from icl_lab.analyses import frame
-from icl_lab.cli.launch import Order, complete
 from icl_lab.cli.runs import listing
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.launch import complete as launching
 from icl_lab.launch.announce import Clock, announce, announce_all
+from icl_lab.launch.complete import complete
+from icl_lab.launch.reporter import Silent
 from icl_lab.launch.study import stages
+from icl_lab.launch.where import Where
 from icl_lab.parallel import trainings_first
 from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
-from icl_lab.runs.command import differences
 from icl_lab.runs.spec import resolve
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -29,8 +31,8 @@ RUN = ["--task", "linear", "--preset", "smoke", *SMALL]
 @pytest.fixture
 def second_each(monkeypatch):
     """Every run is estimated to take a second a step at full length, and its test none."""
-    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device, since=0: (float(spec.train.steps), 1234))
-    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device, since=0: (float(spec.train.steps), 1234))
+    monkeypatch.setattr(estimate, "testing", lambda spec, device: 0.0)
 
 
 def test_models_of_an_analysis_are_tested_too_where_claims_are_judged(tiny, lab):
@@ -159,7 +161,7 @@ def test_what_is_left_after_a_stop_is_announced(tiny, lab, second_each):
 
 def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
     asked = []
-    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device, since=0: asked.append(spec) or (1.0, 1))
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device, since=0: asked.append(spec) or (1.0, 1))
     clock = Clock(lab.device)
     for seed in range(4):
         clock(lab.store.run(tiny(), seed))
@@ -169,8 +171,8 @@ def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
 def test_of_many_specifications_those_alike_but_for_the_rule_are_as_fast(tiny, lab, monkeypatch):
     asked = []
     monkeypatch.setattr(Clock, "MEASURED", 3)
-    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: asked.append(spec.attn) or (len(asked), 1))
-    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device: asked.append(spec.attn) or (len(asked), 1))
+    monkeypatch.setattr(estimate, "testing", lambda spec, device: 0.0)
     clock = Clock(lab.device)
     seconds = [clock(lab.store.run(tiny("linear", rule), 0))[0] for rule in ("softmax", "ssa", "lssa", "log-n", "ssa")]
     assert (asked, seconds) == (["softmax", "ssa", "lssa"], [1, 2, 3, 1, 2])
@@ -182,8 +184,8 @@ def test_a_rule_is_as_much_slower_on_one_task_as_on_another(tiny, lab, monkeypat
     rules = {"softmax": (1.0, 10.0), "ssa": (2.0, 70.0)}
     times = {"linear": 1, "every": 5}
     monkeypatch.setattr(Clock, "MEASURED", 3)
-    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: (rules[spec.attn][0] * times[spec.task], 1))
-    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: rules[spec.attn][1] * times[spec.task])
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device: (rules[spec.attn][0] * times[spec.task], 1))
+    monkeypatch.setattr(estimate, "testing", lambda spec, device: rules[spec.attn][1] * times[spec.task])
     clock = Clock(lab.device)
     asked = [("linear", "softmax"), ("linear", "ssa"), ("every", "softmax"), ("every", "ssa"), ("every", "log-n")]
     seconds = [clock(lab.store.run(tiny(task, rule), 0))[0] for task, rule in asked]
@@ -191,8 +193,8 @@ def test_a_rule_is_as_much_slower_on_one_task_as_on_another(tiny, lab, monkeypat
 
 
 def test_the_test_of_a_trained_run_is_what_is_left(tiny, lab, monkeypatch):
-    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: (100.0, 1))
-    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 7.0)
+    monkeypatch.setattr(estimate, "estimate", lambda spec, device: (100.0, 1))
+    monkeypatch.setattr(estimate, "testing", lambda spec, device: 7.0)
     run = lab.store.run(tiny(), 0)
     assert Clock(lab.device)(run)[0] == 107
     assert Clock(lab.device, tested=False)(run)[0] == 100
@@ -220,16 +222,16 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     steps = iter([False] * 20)
     object.__setattr__(lab, "stopping", lambda: next(steps, True))
     with pytest.raises(Stopped):
-        complete([run], lab, Order(force=True))
-    stood = run.checkpoint_step
+        complete([run], lab, Where(force=True))
+    stood = estimate.standing(run)
     assert stood > 0
     object.__setattr__(lab, "stopping", lambda: False)
-    complete([run], lab, Order(force=True))
+    complete([run], lab, Where(force=True))
     assert f"goes on from step {stood} (checkpoint.pt)." in lab.said
     assert run.grid().csv() == before
     assert not (run.folder / launching.FORCED).exists()
     lab.said.clear()
-    complete([run], lab, Order(force=True))  # finished since: now it is repeated from the start
+    complete([run], lab, Where(force=True))  # finished since: now it is repeated from the start
     assert not any("goes on" in line for line in lab.said)
 
 
@@ -310,12 +312,13 @@ def test_runs_that_another_process_clears_meanwhile_are_missed(tiny, lab):
     """A comparison beside a --force must not end as if all were there."""
     runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
 
-    def clears(run, already):
-        if run.seed == 1:
-            runs[0].clear()
+    class Clearing(Silent):
+        def finished(self, run, already):
+            if run.seed == 1:
+                runs[0].clear()
 
     with pytest.raises(RunFailed, match=r"1 of 2 runs were cleared meanwhile by another process"):
-        complete(runs, lab, Order(), after=clears)
+        complete(runs, lab, Where(progress=Clearing()))
 
 
 @pytest.mark.slow

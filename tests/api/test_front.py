@@ -30,7 +30,7 @@ def test_every_public_name_is_there_and_documented(name):
     found = getattr(icl, name)
     assert inspect.getdoc(found)
     assert found.__module__.startswith("icl_lab.")
-    if inspect.isclass(found) and found.__module__.startswith("icl_lab.python"):
+    if inspect.isclass(found) and found.__module__.startswith(("icl_lab.notebook", "icl_lab.launch")):
         for member, value in vars(found).items():
             if not member.startswith("_") and (callable(value) or isinstance(value, property)):
                 assert inspect.getdoc(value), f"{name}.{member}"

@@ -4,21 +4,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
-from icl_lab.errors import RunFailed
-from icl_lab.python import show
+import pandas as pd
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from icl_lab.grid import Grid
-    from icl_lab.model.gpt2 import GPT2
-    from icl_lab.runs.run import Run as Stored
-    from icl_lab.runs.session import Lab
-    from icl_lab.runs.spec import RunSpec
-    from icl_lab.tasks.base import Prompt, Task
+from icl_lab import tasks
+from icl_lab.errors import LabError, RunFailed, UnknownName, UnknownOption
+from icl_lab.figures import paper
+from icl_lab.grid import Grid, frame_of
+from icl_lab.launch.announce import title
+from icl_lab.launch.arguments import checked, whole
+from icl_lab.launch.draw import heat_map as draw_heat_map
+from icl_lab.launch.draw import history_figures
+from icl_lab.learned import places
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.notebook import show
+from icl_lab.pipeline import load_or_train
+from icl_lab.runs import summary
+from icl_lab.runs.command import repeats
+from icl_lab.runs.measure import TestSpec, draw
+from icl_lab.runs.run import Run as Stored
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks.base import Prompt, Task
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -28,8 +37,8 @@ class Run:
     ``stored`` is its place in the results folder, the same that the command line uses.
     """
 
-    stored: "Stored"
-    lab: "Lab" = field(repr=False)
+    stored: Stored
+    lab: Lab = field(repr=False)
 
     @property
     def task(self) -> str:
@@ -52,7 +61,7 @@ class Run:
         return self.stored.seed
 
     @property
-    def spec(self) -> "RunSpec":
+    def spec(self) -> RunSpec:
         """The specification, to the last field."""
         return self.stored.spec
 
@@ -69,8 +78,6 @@ class Run:
     @property
     def command(self) -> str:
         """Command that makes this run (and the seeds before it) again."""
-        from icl_lab.runs.command import repeats
-
         return repeats(self.stored, self.lab.store.root)
 
     @property
@@ -79,60 +86,50 @@ class Run:
         return self.stored.env()
 
     @cached_property
-    def grid(self) -> "Grid":
+    def grid(self) -> Grid:
         """The measured cells: ``grid.frame`` is a pandas table, ``grid.to_xarray()`` has an axis a dimension."""
         return self.stored.grid()
 
     @cached_property
-    def history(self) -> "pd.DataFrame":
+    def history(self) -> pd.DataFrame:
         """The rows of the training: step, loss, length, rate, and the numbers that the rule learned."""
-        from icl_lab.grid import frame_of
-
         return frame_of(self.stored.history())
 
     @cached_property
-    def learned(self) -> "pd.DataFrame":
+    def learned(self) -> pd.DataFrame:
         """The numbers that the rule has learned at the end of training: a row for each name, layer and head."""
-        from icl_lab.grid import frame_of
-        from icl_lab.learned import places
-
         last = self.stored.history()[-1]
         rows = [place._asdict() | {"value": last[key]} for key, place in places(last)]
         return frame_of(rows, columns=("name", "layer", "head", "value"))
 
     @cached_property
-    def model(self) -> "GPT2":
+    def model(self) -> GPT2:
         """The trained model, a torch module on the run's device: tokens (b t w), or (b t) whole numbers -> (b t c).
 
         With ``swap`` the other rule stands in it. Raises ``RunFailed`` where no weights are kept.
         """
-        from icl_lab.pipeline import load_or_train
-
         if self.stored.diverged:
             raise RunFailed(f"{self._title}: the training diverged, there is no model ({self.stored.diverged})")
         if not self.stored.trained:
             raise RunFailed(
-                f"{self._title}: its weights are not kept, only what was measured; icl.sweep(..., evidence=False) "
-                f"trains it here: {self.command}"
+                f"{self._title}: its weights are not kept, only what was measured; icl.sweep(..., "
+                f"where=icl.Where(evidence=False)) trains it here: {self.command}"
             )
         return load_or_train(self.stored, self.lab)
 
-    def prompts(self, count: int = 64, length: int | None = None, **shift: float) -> "Prompt":
+    @checked
+    def prompts(self, count: int = 64, length: int | None = None, **shift: float) -> Prompt:
         """Draws test prompts, the same whenever they are asked for: in training conditions but for what is named.
 
         >>> import tempfile, icl_lab as icl
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     run = icl.sweep("linear", "ssa", "smoke", {"train.steps": 5}, results=folder, progress=False)
+        ...     where = icl.Where(results=folder, progress=False)
+        ...     run = icl.sweep("linear", "ssa", "smoke", {"train.steps": 5}, where=where)
         ...     prompt = run.prompts(8, length=10, sigma_f=3)
         ...     run.model(prompt.tokens).shape
         torch.Size([8, 20, 1])
         """
-        from icl_lab.errors import UnknownOption
-        from icl_lab.python.session import whole
-        from icl_lab.runs.measure import TestSpec, draw
-        from icl_lab.runs.summary import training_cell
-
-        cell = training_cell(self._task, self.spec)
+        cell = summary.training_cell(self._task, self.spec)
         for axis in shift:
             if axis not in cell:
                 raise UnknownOption(f"The task '{self.task}'", axis, cell)
@@ -158,25 +155,23 @@ class Run:
         """The names that ``figure`` takes."""
         return ["heat-map", "learning-curve", "learned"]
 
-    def figure(self, name: str = "heat-map", style: str = "screen", columns: int = 0) -> "Figure":
+    @checked
+    def figure(self, name: str = "heat-map", style: str = "screen", columns: int = 0) -> Figure:
         """Draws the run: ``heat-map``, ``learning-curve``, or ``learned`` where the rule learns numbers.
 
         ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``.
         """
-        from icl_lab.errors import LabError, UnknownName
-        from icl_lab.figures import paper
-        from icl_lab.launch.draw import heat_map, history_figures
-
         if name not in self.figures:
             raise UnknownName("figure of a run", name, self.figures)
         if name == "heat-map":
-            return paper.styled(heat_map(self.grid, self.spec), style, columns)
+            return paper.styled(draw_heat_map(self.grid, self.spec), style, columns)
         drawn = history_figures(self.stored)
         if name not in drawn:
             raise LabError(f"{self.spec.attn} learns no numbers of its own.")
         return paper.styled(drawn[name], style, columns)
 
-    def heat_map(self, style: str = "screen", columns: int = 0) -> "Figure":
+    @checked
+    def heat_map(self, style: str = "screen", columns: int = 0) -> Figure:
         """Draws the headline error over the task's two main axes, as the command line does."""
         return self.figure("heat-map", style, columns)
 
@@ -185,8 +180,6 @@ class Run:
         return f"<run {self._title}: {state}; {self.folder}>"
 
     def __str__(self) -> str:
-        from icl_lab.runs import summary
-
         return summary.brief(self.grid, self._task, self.spec)
 
     def _repr_html_(self) -> str:
@@ -201,32 +194,25 @@ class Run:
 
     @property
     def _title(self) -> str:
-        from icl_lab.launch.announce import title
-
         return title(self.stored)
 
     @cached_property
-    def _task(self) -> "Task":
-        from icl_lab import tasks
-
+    def _task(self) -> Task:
         return tasks.build(self.task)
 
     @cached_property
     def _at_home(self) -> Mapping[str, float]:
-        from icl_lab.runs import summary
-
         return summary.at_home([self.grid], self._task, self.spec)
 
     @cached_property
     def _home(self) -> str:
-        from icl_lab.runs import summary
-
         return summary.home(self.grid, self._task, self.spec)
 
 
 class Runs(Sequence[Run]):
     """The training seeds of one rule: a sequence of runs."""
 
+    @checked
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = list(runs)
 
@@ -244,10 +230,8 @@ class Runs(Sequence[Run]):
         return iter(self._runs)
 
     @cached_property
-    def grid(self) -> "Grid":
+    def grid(self) -> Grid:
         """All cells of all seeds under one another."""
-        from icl_lab.grid import Grid
-
         return Grid.join([run.grid for run in self._runs])
 
     def __repr__(self) -> str:

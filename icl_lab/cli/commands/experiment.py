@@ -1,0 +1,77 @@
+"""The command that does published results again."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+import icl_lab as icl
+from icl_lab.cli.hints import then
+from icl_lab.cli.options import (
+    beside_option,
+    budget_option,
+    crowd_options,
+    experiments_option,
+    gathered,
+    seeds_option,
+    until_decided_option,
+    where_options,
+)
+from icl_lab.cli.output import out
+from icl_lab.markdown import listed
+
+if TYPE_CHECKING:
+    from icl_lab.launch.where import Where
+
+
+@click.command()
+@click.argument("name")
+@where_options
+@crowd_options
+@seeds_option
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one beside the baseline, and the claims about them; may be given again.",
+)
+@click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
+@beside_option
+@experiments_option
+@click.option("--force", is_flag=True, help="Repeat runs that are finished.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@until_decided_option
+@budget_option
+@gathered
+def experiment(
+    name: str,
+    preset: str,
+    settings: Sequence[str],
+    seeds: int,
+    variants: Sequence[str],
+    overlay: bool,
+    until_decided: bool,
+    budget: float | None,
+    where: "Where",
+) -> None:
+    """Do a published table or figure again: train what is missing, and write ours beside the printed numbers.
+
+    With --until-decided seeds are added in the steps at which claims are looked at (3, 5, 8, 12, .. 64), to the sides
+    of claims that are open, until all are decided or the time of --budget is up; the same command goes on.
+    """
+    if budget is not None and not until_decided:
+        raise click.UsageError("--budget is the time of --until-decided: add that.")
+    if until_decided:
+        refused = {"--seeds": seeds > 1, "--set": settings, "--overlay": overlay, "--beside": where.beside}
+        refused |= {"--force": where.force, "--shard": where.shard[1] > 1}
+        if wrong := [option for option, given in refused.items() if given]:
+            raise click.UsageError(f"--until-decided gives the claims as they are seeds: leave out {listed(wrong)}.")
+        from icl_lab.cli.until_decided import decide
+
+        decide(name, preset, variants, budget or 3600.0, where)
+        return
+    done = icl.experiment(name, preset, settings, seeds=seeds, variants=variants, overlay=overlay, where=where)
+    out(str(done))
+    out(f"wrote {done.folder}: {', '.join(done.files)}")
+    out(f"next: {then('claims')}   (what held and what did not, over all experiments)")

@@ -1,0 +1,68 @@
+"""Reports of a command, and its options as a plan of runs and a ``Where``."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from icl_lab.cli.hints import typed
+from icl_lab.cli.output import out
+from icl_lab.cli.signals import catch_signals
+from icl_lab.errors import BadValue
+from icl_lab.launch.plan import RunPlan
+from icl_lab.launch.progress import say
+from icl_lab.launch.reporter import Reporter
+from icl_lab.launch.study import Unfinished
+from icl_lab.launch.where import Where
+
+
+class Terminal(Reporter):
+    """Terminal, or a log, of a command."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.command = typed()
+
+    def out(self, text: str) -> None:
+        """Print a line of a dry run."""
+        out(text)
+
+    @contextmanager
+    def stoppable(self) -> Iterator[Callable[[], bool]]:
+        """Yield whether a signal asked to stop; the process ends with the command, so that none is given back."""
+        yield catch_signals()
+
+
+def hand_over(command: Callable[..., None], words: dict[str, Any]) -> None:
+    """Call a command with its options: those of runs as ``plan``, those of places as ``where``, if it takes these.
+
+    Where runs are left to others, or nothing was to be done, it ends without its study.
+    """
+    takes = inspect.signature(command).parameters
+    places = words.keys() & {field.name for field in fields(Where)} - takes.keys()
+    if "where" in takes:
+        words["where"] = _where({name: words.pop(name) for name in places})
+    if "plan" in takes:
+        words["plan"] = _plan(words)
+    try:
+        command(**words)
+    except Unfinished as left:
+        if words["where"].dry_run:
+            say(f"would write {left.folder}")
+
+
+def _where(own: dict[str, Any]) -> Where:
+    try:
+        return Where(**own, progress=Terminal())
+    except BadValue as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _plan(words: dict[str, Any]) -> RunPlan:
+    draws, seeds = words.pop("draws", "ours"), words.pop("seeds")
+    settings = [*words.pop("settings"), *([] if draws == "ours" else [f"draws={draws}"])]
+    own = {field.name: words.pop(field.name) for field in fields(RunPlan) if field.name in words}
+    return RunPlan(**own, settings=settings, seeds=range(seeds))

@@ -1,0 +1,81 @@
+"""Reports of a call to whoever waits for it, and their wish to stop."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from icl_lab.errors import Stopped
+from icl_lab.launch.board import Board
+from icl_lab.launch.progress import Bar, say
+from icl_lab.parallel import Job
+
+if TYPE_CHECKING:
+    from icl_lab.runs.run import Run
+
+Watch = Callable[[Sequence[Job]], object]  # shows the runs of a pool
+
+
+class Reporter:
+    """Lines and bars on standard error; Ctrl-C ends at the next step, with its checkpoint kept."""
+
+    command = ""  # the command line as it was typed, where there is one
+
+    def __init__(self) -> None:
+        self.tick: Callable[[str, int, int, str], None] = Bar()
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+        say(text)
+
+    def out(self, text: str) -> None:
+        """Show a line of a dry run."""
+        self.say(text)
+
+    def board(self) -> AbstractContextManager[Watch]:
+        """Return what shows the runs of a pool."""
+        return Board()
+
+    def finished(self, run: "Run", already: bool) -> None:
+        """Note that a run is finished, and whether it was before."""
+
+    @contextmanager
+    def stoppable(self) -> Iterator[Callable[[], bool]]:
+        """Yield whether Ctrl-C was pressed; a second one acts at once. Raises ``KeyboardInterrupt`` when it was.
+
+        Outside of the main thread Python hands no signal to anybody, and none is taken.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield lambda: False
+            return
+        asked: list[int] = []
+
+        def catch(number: int, frame: object) -> None:
+            asked.append(number)
+            signal.signal(number, signal.default_int_handler)
+            self.say("stopping after this step; once more stops at once.")
+
+        before = signal.signal(signal.SIGINT, catch)
+        try:
+            yield lambda: bool(asked)
+        except Stopped as reason:
+            if not asked:
+                raise
+            raise KeyboardInterrupt(f"{reason} The same call goes on where it stands.") from reason
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class Silent(Reporter):
+    """No lines and no bars."""
+
+    def __init__(self) -> None:
+        self.tick = lambda stage, done, total, note: None
+
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
+    def board(self) -> AbstractContextManager[Watch]:
+        """Return what shows nothing."""
+        return nullcontext(lambda jobs: None)

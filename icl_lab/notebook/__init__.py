@@ -1,0 +1,1 @@
+"""Runs, comparisons and answers as notebooks show them."""
