@@ -39,6 +39,7 @@ class PerPosition(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"per-position": ("tokens",), "ends": (), "prompts": ("prompt",)}
     title: ClassVar[str] = "error at each place of a prompt"
+    error_metrics: ClassVar[Sequence[str]] = ("", "beyond", "within", "end-of-training", "end", "error")
 
     length: int | None = option(
         None, "Examples of a prompt.  [default: the longest that was tested]", least=2, most=LONGEST

@@ -17,7 +17,7 @@ from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished, far, unlearned, unlearned_counts
 from icl_lab.papers.folders import Answers
 from icl_lab.papers.quantities import ClaimSource
-from icl_lab.papers.schema import Claim, Experiment
+from icl_lab.papers.schema import Claim, Experiment, Quantity
 from icl_lab.papers.verdicts import Evidence, Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
@@ -128,21 +128,32 @@ def _judged(finished: Finished, claim: Claim, source: ClaimSource, costs: cost.C
 
 
 def _no_better(finished: Finished, claim: Claim, source: ClaimSource, seeds: Sequence[int]) -> str:
-    """Returns why nothing is to be judged far from training: neither side does better than a trivial reference there.
+    """Returns why nothing is to be judged: neither side does better than a trivial reference in the claim's cells.
 
-    Means over the seeds, in the cells of each side, are compared. Empty where one side does, where a side is no
-    trained model, and where a claim is about another metric or what an analysis found.
+    Means over the seeds, in the cells of each side, are compared. Empty where one side does, where a side is no trained
+    model, where grids are read in training conditions, and where what is compared are no errors.
     """
-    task, sides = finished.task, (claim.left, claim.right)
-    trained = all(finished.experiment.variant(side.of) is not None and far(side, finished) for side in sides)
-    if not trained or finished.experiment.question() is not None or claim.metric not in ("", task.headline):
+    task, question, sides = finished.task, finished.experiment.question(), (claim.left, claim.right)
+    metrics = ("", task.headline) if question is None else question.error_metrics
+    trained = all(finished.experiment.variant(side.of) is not None for side in sides)
+    if not trained or claim.metric not in metrics or (question is None and not all(far(s, finished) for s in sides)):
         return ""
     beaten = list[str]()
     for side in sides:
         own = fmean(source.read(side, claim.metric, seed) for seed in seeds)
-        errors = {name: quantities.reference(finished, claim, side, name, seeds[0]) for name in task.trivial}
+        errors = {name: _reference(finished, claim, source, side, name, seeds[0]) for name in task.trivial}
         beaten += [name for name, error in errors.items() if error <= own][:1]
     return f"neither side does better than the reference {' or '.join(dict.fromkeys(beaten))}" * (len(beaten) == 2)
+
+
+def _reference(finished: Finished, claim: Claim, source: ClaimSource, side: Quantity, name: str, seed: int) -> float:
+    """The error of a reference in the cells of a side; infinity where it is not stored."""
+    if finished.experiment.question() is None:
+        return quantities.reference(finished, claim, side, name, seed)
+    try:
+        return source.read(Quantity(f"reference:{name}", side.cells), claim.metric, seed)
+    except KeyError:
+        return math.inf
 
 
 def seed_correlation(store: Store) -> float:

@@ -89,7 +89,7 @@ def test_what_is_no_better_than_a_trivial_reference_is_not_judged(finished, monk
     """The answer 0 errs 60 in the cells of the claim; a side that errs as much does no better."""
     values = {"softmax": 90.0, "wide": wide}
     finished.errors["wide"] = [0.1] * 3
-    source = quantities.Source(
+    source = quantities.ClaimSource(
         read=lambda side, metric, seed: math.log(values[side.of] + 0.01 * seed), seeds=[0, 1, 2], scale="log-ratio"
     )
     monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
@@ -98,6 +98,24 @@ def test_what_is_no_better_than_a_trivial_reference_is_not_judged(finished, monk
     finished.experiment = replace(finished.experiment, claims=[claim("wide", "softmax", 10.0)])
     (found,) = claims.findings(finished)
     assert (found.verdict.state, found.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
+
+
+@pytest.mark.parametrize(
+    ("unigram", "reason"), [(5.0, "neither side does better than the reference unigram"), (9.0, "")]
+)
+def test_losses_of_an_analysis_are_held_against_trivial_references_too(tmp_path, monkeypatch, unigram, reason):
+    made = experiment.load("text-rules", Path(__file__).parents[2] / "experiments")
+    finished = Finished(made, Store(tmp_path), "lite")
+    values = {"lssa": 5.5, "softmax": 6.0, "reference:unigram": unigram}
+    source = quantities.ClaimSource(
+        read=lambda side, metric, seed: values[side.of] + 0.01 * seed * (side.of == "lssa"),
+        seeds=[0, 1, 2],
+        scale="difference",
+    )
+    monkeypatch.setattr(quantities, "source", lambda *_: source)
+    found = claims.findings(finished, found=object())
+    told = next(each for each in found if {each.claim.left.of, each.claim.right.of} == {"lssa", "softmax"})
+    assert (told.verdict.state, told.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
 
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
