@@ -68,7 +68,8 @@ def listing(what: str) -> Iterable[str]:
 
 def pages(root: Path) -> list[Path]:
     """Returns the files that hold index marks: the findings, the README, which shows their head, and ``docs/``."""
-    return [root / FINDINGS, root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    docs = root / "docs"
+    return [root / FINDINGS, root / "README.md", *sorted(docs.glob("*.md")), *sorted((docs / "papers").glob("*.md"))]
 
 
 def fill(text: str, root: Path = Path()) -> str:

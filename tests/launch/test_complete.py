@@ -6,7 +6,6 @@ import sys
 
 import pytest
 import torch
-from icl_lab.runs.changes import differences
 
 from icl_lab.analyses import frame
 from icl_lab.cli.runs import listing
@@ -20,6 +19,7 @@ from icl_lab.launch.where import Where
 from icl_lab.parallel import trainings_first
 from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
+from icl_lab.runs.command import differences
 from icl_lab.runs.spec import resolve
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -31,8 +31,8 @@ RUN = ["--task", "linear", "--preset", "smoke", *SMALL]
 @pytest.fixture
 def second_each(monkeypatch):
     """Every run is estimated to take a second a step at full length, and its test none."""
-    monkeypatch.setattr(estimate, "estimate", lambda spec, device, since=0: (float(spec.train.steps), 1234))
-    monkeypatch.setattr(estimate, "testing", lambda spec, device: 0.0)
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device, since=0: (float(spec.train.steps), 1234))
+    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
 
 
 def test_models_of_an_analysis_are_tested_too_where_claims_are_judged(tiny, lab):
@@ -161,7 +161,7 @@ def test_what_is_left_after_a_stop_is_announced(tiny, lab, second_each):
 
 def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
     asked = []
-    monkeypatch.setattr(estimate, "estimate", lambda spec, device, since=0: asked.append(spec) or (1.0, 1))
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device, since=0: asked.append(spec) or (1.0, 1))
     clock = Clock(lab.device)
     for seed in range(4):
         clock(lab.store.run(tiny(), seed))
@@ -171,8 +171,8 @@ def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
 def test_of_many_specifications_those_alike_but_for_the_rule_are_as_fast(tiny, lab, monkeypatch):
     asked = []
     monkeypatch.setattr(Clock, "MEASURED", 3)
-    monkeypatch.setattr(estimate, "estimate", lambda spec, device: asked.append(spec.attn) or (len(asked), 1))
-    monkeypatch.setattr(estimate, "testing", lambda spec, device: 0.0)
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: asked.append(spec.attn) or (len(asked), 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
     clock = Clock(lab.device)
     seconds = [clock(lab.store.run(tiny("linear", rule), 0))[0] for rule in ("softmax", "ssa", "lssa", "log-n", "ssa")]
     assert (asked, seconds) == (["softmax", "ssa", "lssa"], [1, 2, 3, 1, 2])
@@ -184,8 +184,8 @@ def test_a_rule_is_as_much_slower_on_one_task_as_on_another(tiny, lab, monkeypat
     rules = {"softmax": (1.0, 10.0), "ssa": (2.0, 70.0)}
     times = {"linear": 1, "every": 5}
     monkeypatch.setattr(Clock, "MEASURED", 3)
-    monkeypatch.setattr(estimate, "estimate", lambda spec, device: (rules[spec.attn][0] * times[spec.task], 1))
-    monkeypatch.setattr(estimate, "testing", lambda spec, device: rules[spec.attn][1] * times[spec.task])
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: (rules[spec.attn][0] * times[spec.task], 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: rules[spec.attn][1] * times[spec.task])
     clock = Clock(lab.device)
     asked = [("linear", "softmax"), ("linear", "ssa"), ("every", "softmax"), ("every", "ssa"), ("every", "log-n")]
     seconds = [clock(lab.store.run(tiny(task, rule), 0))[0] for task, rule in asked]
@@ -193,8 +193,8 @@ def test_a_rule_is_as_much_slower_on_one_task_as_on_another(tiny, lab, monkeypat
 
 
 def test_the_test_of_a_trained_run_is_what_is_left(tiny, lab, monkeypatch):
-    monkeypatch.setattr(estimate, "estimate", lambda spec, device: (100.0, 1))
-    monkeypatch.setattr(estimate, "testing", lambda spec, device: 7.0)
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: (100.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 7.0)
     run = lab.store.run(tiny(), 0)
     assert Clock(lab.device)(run)[0] == 107
     assert Clock(lab.device, tested=False)(run)[0] == 100
@@ -223,7 +223,7 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     object.__setattr__(lab, "stopping", lambda: next(steps, True))
     with pytest.raises(Stopped):
         complete([run], lab, Where(force=True))
-    stood = estimate.standing(run)
+    stood = run.checkpoint_step
     assert stood > 0
     object.__setattr__(lab, "stopping", lambda: False)
     complete([run], lab, Where(force=True))

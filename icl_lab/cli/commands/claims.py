@@ -18,6 +18,7 @@ from icl_lab.cli.output import out
 from icl_lab.errors import UnknownName
 from icl_lab.evidence.archive import own_studies
 from icl_lab.files import write
+from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import ledger, registration
@@ -74,7 +75,7 @@ def claims(preset: str | None, every: bool, record: bool, where: Where) -> None:
 def tradeoff(preset: str, task: str, where: Where) -> None:
     """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
     task = tasks.canonical(task)
-    points = tradeoffs.gather(where.store(), preset, task)
+    points = tradeoffs.gather(where.store(), preset, task, say)
     folder = own_studies(where.root) / f"tradeoff-{preset}"
     text, files = tradeoffs.publish(points, folder, preset, task, typed())
     tell(text, folder, files, "tradeoff.png")
