@@ -1,8 +1,8 @@
 """Registration of claims: the commit since which a claim has its present sides, cells, metric and relation.
 
 Seeds that were finished before a claim was registered may have suggested it, so that they do not judge it
-(``papers/claims.py``). Git knows the commit; a shallow clone does not have it, so that ``icl-lab claims --record``
-writes it into ``experiments/registered.csv``.
+(``papers/claims.py``). Git knows the commit; a shallow clone does not have it, so that ``icl-lab index`` writes it into
+``experiments/registered.csv``.
 """
 
 import csv
@@ -70,13 +70,21 @@ def _read(path: Path, changed: int) -> Registered:
         raise RunFailed(f"{path} cannot be read: {error}; take it from the repository again.") from error
 
 
+def complete(files: Path) -> bool:
+    """Returns True if git has the whole history of a folder of experiments."""
+    try:
+        return _git(files, "rev-parse", "--is-shallow-repository").strip() == "false"
+    except RunFailed:
+        return False
+
+
 def table(files: Path) -> str:
     """Returns the record as CSV, from the history of git: the oldest commit since which a file makes each claim.
 
     Raises ``RunFailed`` where the folder is in no repository of git, or in a shallow clone of one.
     """
-    if _git(files, "rev-parse", "--is-shallow-repository").strip() != "false":
-        raise RunFailed(f"{files}: a shallow clone does not know when claims were registered: git fetch --unshallow.")
+    if not complete(files):
+        raise RunFailed(f"{files}: only a whole clone of git knows when claims were registered: git fetch --unshallow.")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -152,7 +152,6 @@ def idle(tmp_path, monkeypatch):
     """A folder of its own, and nothing that trains, measures, draws or starts a process."""
     from icl_lab import bench
     from icl_lab.figures import rules
-    from icl_lab.papers import registration
     from icl_lab.profiles import costs, functions
     from icl_lab.runs import environment, estimate
     from icl_lab.testing import verdicts
@@ -167,7 +166,6 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
     monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
     monkeypatch.setattr(environment, "commit", lambda *_: "unknown")
-    monkeypatch.setattr(registration, "table", lambda *_: "")
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # they would stay, for all tests after this
     monkeypatch.setattr(bench, "measure", lambda *_: iter(()))
     monkeypatch.setattr(functions, "everything", lambda *_: iter(()))

@@ -2,6 +2,7 @@
 
 import subprocess
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -99,8 +100,16 @@ def test_a_claim_that_is_not_committed_is_not_registered(repository):
 
 
 def test_without_git_it_is_said(tmp_path):
-    with pytest.raises(RunFailed, match="git rev-parse"):
+    assert not registration.complete(tmp_path)
+    with pytest.raises(RunFailed, match="only a whole clone"):
         registration.table(tmp_path)
+
+
+def test_the_repositorys_record_is_that_of_its_history():
+    files = Path(__file__).parents[2] / "experiments"
+    if not registration.complete(files):
+        pytest.skip("a shallow clone has no history")
+    assert (files / registration.NAME).read_text() == registration.table(files), "run: make index"
 
 
 def test_a_record_that_is_none_is_said(tmp_path):

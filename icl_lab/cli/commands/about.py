@@ -18,7 +18,7 @@ from icl_lab.errors import BadValue, UnknownName
 from icl_lab.files import publish, write
 from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
-from icl_lab.papers import experiment, ledger
+from icl_lab.papers import experiment, ledger, registration
 from icl_lab.registry import Choice
 from icl_lab.runs import card as cards
 from icl_lab.runs import environment
@@ -62,11 +62,16 @@ def list_(what: str | None, long: bool, where: Where) -> None:
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--check", is_flag=True, help="Only say whether the pages are in step; exit 1 if not.")
 def index_(files: tuple[Path, ...], check: bool) -> None:
-    """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results."""
+    """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results.
+
+    Without FILES, and in a whole clone, experiments/registered.csv as well: since when each claim stands.
+    """
     pages = list(files) or index.pages(Path())
     if missing := [str(page) for page in pages if not page.exists()]:
         raise BadValue(f"there is no {missing[0]} here; run this in the folder of the repository.")
-    stale = []
+    experiments, stale = Path("experiments"), list[str]()
+    if not files and not check and registration.complete(experiments):
+        _publish(experiments / registration.NAME, registration.table(experiments))
     for page in pages:
         try:
             old = page.read_text()
@@ -77,8 +82,7 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
             continue
         stale.append(str(page))
         if not check:
-            publish(page, new.encode())
-            out(f"wrote {page}")
+            _publish(page, new)
     for page in pages:
         text = page.read_text()
         if ledger.CITES.search(text):
@@ -88,6 +92,12 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
         out(f"{len(pages)} pages are in step.")
     elif check:
         raise click.ClickException(f"out of step: {', '.join(stale)}; run: make index")
+
+
+def _publish(page: Path, text: str) -> None:
+    if not page.exists() or page.read_text() != text:
+        publish(page, text.encode())
+        out(f"wrote {page}")
 
 
 @click.command()

@@ -21,7 +21,7 @@ from icl_lab.files import write
 from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers import ledger, registration
+from icl_lab.papers import ledger
 from icl_lab.papers import record as records
 from icl_lab.papers import tradeoff as tradeoffs
 from icl_lab.runs.presets import PRESETS
@@ -45,8 +45,6 @@ def claims(preset: str | None, every: bool, record: bool, where: Where) -> None:
         raise UnknownName("preset", preset, PRESETS)
     store, place = where.store(), experiments.place(Path(where.experiments))
     if record:
-        write(place / registration.NAME, registration.table(place).encode())
-        out(f"wrote {place / registration.NAME}")
         for name, text in records.written(place, store).items():
             write(where.root / name, text.encode())
             out(f"wrote {where.root / name}")
