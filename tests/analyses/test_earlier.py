@@ -66,7 +66,7 @@ def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, m
     tiny.place.rename(tiny.place.with_name("tiny-smoke-ffffff"))
     tiny("--seeds", "3")
     assert trained(tiny) == []
-    kept = [line.split(",") for line in (tiny.place / "per_prompt.csv").read_text().splitlines()[1:]]
+    kept = [line.split(",") for line in (tiny.place / "prompts.csv").read_text().splitlines()[1:]]
     assert {line[4] for line in kept if line[1] == "ssa"} == {"0", "1"}
     # Of both folders with three seeds claims are read from the one that tells the variance over prompts.
     made, store = experiment.load("tiny", tiny.files), Store(tiny.runs.parent)
