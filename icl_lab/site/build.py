@@ -118,7 +118,7 @@ def build(stock: Stock, told: Told = lambda *_: None) -> Site:
         root="",
         here="findings.html",
         claims=stock.claims,
-        verdicts=sorted({each.row["verdict"].partition(";")[0] for each in stock.claims.all}),
+        verdicts=sorted({each.direction for each in stock.claims.all}),
         **common,
     )
     if boundary:

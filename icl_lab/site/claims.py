@@ -65,6 +65,27 @@ class Judged:
         return ledger.verdict_words(self.row)
 
     @property
+    def direction(self) -> str:
+        """The direction that is told, or why nothing is judged."""
+        return str(self.verdict.direction if self.verdict.judged else self.verdict.state)
+
+    @property
+    def size(self) -> str:
+        """The size that is told; empty where none is."""
+        return self.row["verdict"].partition("; ")[2]
+
+    @property
+    def value(self) -> str:
+        """The effect and its interval."""
+        return ledger.interval_words(self.row)
+
+    @property
+    def notes(self) -> str:
+        """Notes that limit the verdict: what was not learned, left out, or may be a chance find."""
+        chance = ledger.CHANCE_FIND in self.said
+        return "; ".join(filter(None, (self.row["words"].partition("; ")[2], "may be a chance find" * chance)))
+
+    @property
     def tone(self) -> str:
         """The tone in which its verdict is shown: words of one kind each, so that colours never tell it alone."""
         if not self.verdict.judged:
