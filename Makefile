@@ -6,14 +6,17 @@ comma := ,
 space := $(subst ,, )
 
 BOOTSTRAP   ?= python3
-EXTRAS      ?= dev
+# Beside what a sweep needs: what tests need, and what commands about language models do.
+EXTRAS      ?= $(subst $(space),$(comma),$(strip \
+  $(if $(filter test test-all test-fast check,$(MAKECMDGOALS)),dev) \
+  $(if $(filter lm prompted bench,$(MAKECMDGOALS)),hf) $(if $(filter prompted,$(MAKECMDGOALS)),llm)))
 CONSTRAINTS ?= constraints.txt
 override READY :=
 # PYTHON=python make sweep: use the active environment, install nothing
 ifeq ($(origin PYTHON),undefined)
   VENV   ?= .venv
   PYTHON := $(VENV)/bin/python
-  override READY := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
+  override READY := $(VENV)/.stamp$(if $(EXTRAS),-$(subst $(comma),-,$(EXTRAS)))
 endif
 # uv does not read pip's variable; pip separates by spaces, uv by commas
 export UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(value PIP_FIND_LINKS)))
@@ -35,12 +38,9 @@ override ASKED := $(filter-out $(OWN) $(READY),$(MAKECMDGOALS))
 
 .PHONY: $(OWN) $(ASKED)
 help: ## this list
-	@cat icl_lab/cli/commands/*.py $(wildcard icl_lab/analyses/*.py icl_lab/analyses/*/*.py) | awk -F'"' ' \
-	  /^@click.(command|group)/ { hidden = /hidden/; name = $$2; here = 1 } \
-	  /^@registry.add/ { hidden = 0; name = $$2; here = 1 } \
-	  here && /^def / && name == "" { split($$0, word, /[ (]/); name = word[2] } \
-	  here && /^    """/ { if (!hidden) printf "  make %-11s %s\n", name, $$4; here = 0 }'
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@$(or $(wildcard $(PYTHON)),$(BOOTSTRAP)) -I icl_lab/cli/menu.py
+	@echo 'Work on the repository:'
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo 'Options are variables: TASK= ATTN="softmax ssa" SEEDS= PRESET= JOBS= DEVICE= RESULTS= NAME= RUN= PROMPTS= and any'
 	@echo 'other in capitals, SET="train.steps=500" or DRY_RUN=yes; ARGS= takes them as the program does, ARGS=--help names them.'
 	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke'
@@ -61,12 +61,14 @@ check: $(READY) ## formatting, lint, types, layering and README in step
 	@printf '%s\n' "-m pytest tests/test_layering.py tests/test_readme.py $${ARGS-}" | xargs $(PYTHON)
 
 ifdef READY
+override PACKAGE := .$(if $(EXTRAS),[$(EXTRAS)])
 $(READY): pyproject.toml $(CONSTRAINTS)
-	@echo "setting up $(VENV) (once; a minute or so)" >&2
+	@echo "setting up $(VENV), once: $(or $(EXTRAS),what a sweep needs)" >&2
 	@if command -v uv >/dev/null; \
-	then { test -x $(PYTHON) || uv venv -q $(VENV); } && uv pip install -q --python $(PYTHON) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'; \
-	else { test -x $(PYTHON) || $(BOOTSTRAP) -m venv $(VENV); } && $(PYTHON) -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'; fi
-	@touch $@
+	then { test -x $(PYTHON) || uv venv -q $(VENV); } && uv pip install --python $(PYTHON) -c $(CONSTRAINTS) -e '$(PACKAGE)'; \
+	else { test -x $(PYTHON) || $(BOOTSTRAP) -m venv $(VENV); } && $(PYTHON) -m pip install --disable-pip-version-check --no-compile -c $(CONSTRAINTS) -e '$(PACKAGE)'; fi >&2
+	@touch $@ $(VENV)/.stamp
+	@echo "$(VENV) is there: make sweep, or $(VENV)/bin/icl-lab --help" >&2
 endif
 
 # The notebooks of docs/ hold what their cells show: to be done again after a change of a cell.

@@ -65,7 +65,10 @@ def signed_line(fields: Mapping[str, object]) -> bytes:
 
 def line_fields(line: bytes) -> dict[str, object]:
     """Returns the fields of a JSON line; raises ``ValueError`` where its checksum, if it has one, is wrong."""
-    fields = json.loads(line)
+    try:
+        fields = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(fields, dict):
         raise ValueError("no JSON object")
     if CHECKSUM in fields and fields[CHECKSUM] != _sum_of(fields):

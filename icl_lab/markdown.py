@@ -4,6 +4,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile, zip_longest
 
+# Control characters, with which terminals are steered; marks that turn the direction of text; halves of a character.
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Returns a text from outside as it can stand in a terminal, a page and a table; lines and tabs are kept.
+
+    >>> printable("\x1b[31mred\n")
+    '\ufffd[31mred\n'
+    """
+    return UNPRINTABLE.sub("\ufffd", text)
+
 
 def row(cells: Iterable[str]) -> str:
     r"""Returns one line; a stroke or a line's end within a cell makes no new one.
@@ -11,8 +23,8 @@ def row(cells: Iterable[str]) -> str:
     >>> row(["`ssa`", "0.17", "a|b"])
     '| `ssa` | 0.17 | a\\|b |'
     """
-    told = (re.sub(r"(?<!\\)\|", r"\\|", " ".join(cell.splitlines())) for cell in cells)
-    return f"| {' | '.join(told)} |"
+    escaped_cells = (re.sub(r"(?<!\\)\|", r"\\|", printable(" ".join(cell.splitlines()))) for cell in cells)
+    return f"| {' | '.join(escaped_cells)} |"
 
 
 def code(text: str) -> str:
@@ -23,7 +35,7 @@ def code(text: str) -> str:
     """
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{pad}{text}{pad}{fence}"
+    return f"{fence}{pad}{printable(text)}{pad}{fence}"
 
 
 def escaped(text: str) -> str:
@@ -32,7 +44,7 @@ def escaped(text: str) -> str:
     >>> escaped("a <b> `c` [d]")
     'a \\<b> \\`c\\` \\[d]'
     """
-    return re.sub(r"([\\`<\[])", r"\\\1", " ".join(text.splitlines()))
+    return re.sub(r"([\\`<\[])", r"\\\1", printable(" ".join(text.splitlines())))
 
 
 def head(names: Iterable[str]) -> list[str]:

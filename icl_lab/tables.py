@@ -1,7 +1,9 @@
 """Tables for elsewhere: LaTeX for a paper, Markdown, CSV, Parquet. With ``grid`` the only door to pandas."""
 
+import csv
 import io
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -18,6 +20,30 @@ LATEX = {
     **{"−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\to$", "σ": r"$\sigma$"},
     **{"|": r"\textbar{}", "…": r"\dots{}"},
 }
+# A number, alone or with others after it (an interval, a standard deviation), or a bare sign.
+NUMBERS = re.compile(r"[+-]?(inf|nan|\.?\d([\d\s.,%*±×()\[\]+-]|e[+-]?\d|sd )*)?")
+
+
+def csv_cell(cell: object) -> object:
+    """Returns a cell as it can stand in a CSV file; spreadsheets compute what begins as a formula, so that is marked.
+
+    >>> csv_cell("=cmd()!A1"), csv_cell("-0.3"), csv_cell("-x"), csv_cell(-1)
+    ("'=cmd()!A1", '-0.3', "'-x", -1)
+    """
+    if not isinstance(cell, str):
+        return cell
+    text = md.printable(cell)
+    formula = text.startswith(("=", "+", "-", "@", "\t")) and not NUMBERS.fullmatch(text)
+    return f"'{text}" if formula else text
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Returns rows as CSV."""
+    with io.StringIO() as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(map(csv_cell, columns))
+        writer.writerows([csv_cell(row.get(name, "")) for name in columns] for row in rows)
+        return file.getvalue()
 
 
 def encode(frame: pd.DataFrame, kind: str) -> bytes:
@@ -37,7 +63,8 @@ def encode(frame: pd.DataFrame, kind: str) -> bytes:
         return ("\n".join([*md.head(map(str, frame.columns)), *map(md.row, _texts(frame))]) + "\n").encode()
     numbers = _numbers(frame)
     if kind == "csv":
-        return str(numbers.to_csv(index=False, lineterminator="\n")).encode()
+        safe = numbers.map(csv_cell).rename(columns=csv_cell)
+        return str(safe.to_csv(index=False, lineterminator="\n")).encode()
     with io.BytesIO() as file:
         try:
             numbers.to_parquet(file, index=False)

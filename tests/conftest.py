@@ -19,7 +19,7 @@ import torch
 
 torch.set_num_threads(1)
 # Of `make test ARGS=..`: the makes that tests start are told none of it.
-for name in ("GIVEN FOUND MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL " + os.environ.get("GIVEN", "")).split():
+for name in ("GIVEN FOUND PYTHON MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL " + os.environ.get("GIVEN", "")).split():
     os.environ.pop(name, None)
 
 collect_ignore = ["examples"]  # tasks from outside: a test that wants them registers them

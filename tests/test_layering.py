@@ -35,7 +35,7 @@ FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
 BASES = {
     "tasks": {"base", "capabilities", "declared", "drawing", "estimators", "prompt", "symbols", "wording"},
-    "normalizers": {"base", "starts"},
+    "normalizers": {"base", "second_order", "starts"},
     "analyses": {"attention_rows", "base", "factors", "findings", "frame", "options", "page", "places", "runner"},
 }
 DOORS = {

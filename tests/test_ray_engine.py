@@ -110,7 +110,7 @@ def test_models_of_the_evidence_are_only_tested(far, tiny, lab, tmp_path):
     first = lab.store.run(tiny(), 0)
     layer = Archive(tmp_path / "evidence")
     names = ("spec.json", "env.json", "history.csv", "model.safetensors")
-    layer.put({first.key: {name: (first.folder / name).read_bytes() for name in names}})
+    layer.add({first.key: {name: (first.folder / name).read_bytes() for name in names}})
     near, there = (Store(tmp_path / name, layer).run(tiny(), 0) for name in ("near", "there"))
     whole_pass(near.spec, 0, replace(lab, store=Store(tmp_path / "near", layer)))
     assert keep(there, far(there)) == Ending("done")

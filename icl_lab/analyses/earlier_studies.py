@@ -85,7 +85,7 @@ def find(
 ) -> EarlierStudies | None:
     """Returns what folders hold of the question of a study; None where none does.
 
-    One that does not hold all that was found there is passed over. References are asked beside the first run, which
+    One that does not hold all that is shown of it is passed over. References are asked beside the first run, which
     therefore has to be the same.
     """
     if not analysis.trains or type(analysis).files is not GridAnalysis.files:
@@ -108,5 +108,8 @@ def _kept(study: StudyRecord, analysis: AnyAnalysis, folder: Path, say: Callable
         say(str(reason))
         return None
     found = analysis.read(folder)
+    if isinstance(found, StoredGrids) and isinstance(analysis, GridAnalysis) and not analysis.shows(found):
+        say(f"{folder} keeps what claims need and not the rest of its tables: its models are asked again.")
+        return None
     kept = StoredStudy(folder, known, found.grids) if isinstance(found, StoredGrids) else None
     return kept if kept is not None and kept.whole else None

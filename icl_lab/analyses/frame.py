@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -42,6 +42,8 @@ SHIFTS = "shifts"  # in ``Analysis.grids``: every axis of the task's test grid
 
 class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
     """An analysis whose numbers are labelled grids, and what else follows from them (G)."""
+
+    needed: ClassVar[Sequence[str]] = ()  # grids that its tables and figures read, beside the first
 
     @abstractmethod
     def measure(self, trained: TrainedModel) -> Rows:
@@ -81,7 +83,11 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
 
     def whole(self, found: StoredGrids) -> bool:
         """True if what was kept is all that ``collect`` had made; of a grid without rows there is no file."""
-        return type(self).collect is GridAnalysis.collect
+        return type(self).collect is GridAnalysis.collect and self.shows(found)
+
+    def shows(self, found: StoredGrids) -> bool:
+        """True if what was kept suffices for tables and figures; claims may need less."""
+        return set(self.needed) <= set(found.grids)
 
     def seeds(self, found: StoredGrids) -> list[int]:
         return list(found.seeds)

@@ -48,7 +48,7 @@ WORDS = {
 @registry.add("heads")
 @dataclass(frozen=True, kw_only=True)
 class Heads(Analysis):
-    """Describe what heads attend to: entropy, first token, neighbours, numbers against answers.
+    """Describe what heads attend to: entropy, first token, neighbours, numbers or answers.
 
     Statistics of the attention weights are taken at several answers of a prompt, in training conditions and along each
     axis of the test grid.

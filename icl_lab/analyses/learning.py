@@ -36,6 +36,7 @@ class Learning(Analysis):
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"learning": ("share",), "history": ("step",)}
+    needed: ClassVar[Sequence[str]] = ("history",)
     title: ClassVar[str] = "loss in training"
     reads_models: ClassVar[bool] = False
 

@@ -48,6 +48,7 @@ class NeedleScores(Analysis):
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"heads": ("length", "layer", "head"), "trials": ("length", "trial")}
+    needed: ClassVar[Sequence[str]] = ("trials",)
     title: ClassVar[str] = "attention to the needle"
     usual_task: ClassVar[str] = "needle"
 

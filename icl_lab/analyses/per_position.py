@@ -29,7 +29,7 @@ METRICS = ("beyond", "within", "end-of-training", "end", "rise", "error")
 @registry.add("per-position")
 @dataclass(frozen=True, kw_only=True)
 class PerPosition(Analysis):
-    """Measure the error at each place of a prompt: does more context help, and how far beyond training?
+    """Measure the error at each place of a prompt, within and beyond the training length.
 
     ``per-position``: the error at the answers after so many tokens, in steps of half an octave: the column tokens is
     the upper end of a step. ``ends``: the mean error ``within`` the training length and ``beyond`` it, over the last

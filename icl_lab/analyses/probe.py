@@ -168,7 +168,7 @@ WORDS = {
 @registry.add("probe")
 @dataclass(frozen=True, kw_only=True)
 class Probe(Analysis):
-    """Classify each number of a disturbed prompt by itself: does representation fail, or aggregation?
+    """Classify each number of a disturbed prompt: does representation fail, or aggregation?
 
     One number is multiplied by each factor. Error rates are those of the whole prompt, of the model on prompts that
     hold one of its numbers, and of a linear probe that reads the residual stream where each number stands.

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from icl_lab.bench.base import Bench, Row
+    from icl_lab.bench.base import Bench, Measurement
 
 PARTS = ("step", "engines", "grid", "quality", "jobs", "stack", "memory", "flex", "start")
 
 
-def measure(parts: Iterable[str], bench: "Bench") -> Iterator["Row"]:
+def measure(parts: Iterable[str], bench: "Bench") -> Iterator["Measurement"]:
     """Yields the rows of each part, measured here and now."""
     for part in parts:
         yield from importlib.import_module(f"{__name__}.{part}").measure(bench)

@@ -29,7 +29,7 @@ HOME = Path(icl_lab.__file__).parent.parent  # the folder that holds the package
 
 
 @dataclass(frozen=True)
-class Row:
+class Measurement:
     """One number: ``ratio`` of a case to what it is held against, in words of ``unit``, from ``count`` pairs.
 
     ``low`` and ``high`` are the ends of its range, ``seconds`` the median time of the case itself; each is NaN where
@@ -61,13 +61,15 @@ class Bench:
     say: Callable[[str], object] = lambda text: None
     tick: Callable[[str, int, int, str], object] = lambda part, done, total, note: None
 
-    def row(self, part: str, case: str, against: str, ratio: float, unit: str, **more: float | int | str) -> Row:
+    def row(
+        self, part: str, case: str, against: str, ratio: float, unit: str, **more: float | int | str
+    ) -> Measurement:
         """Returns a row of this device."""
-        return Row(part, case, against, ratio, unit, device=self.device.type, **more)  # type: ignore[arg-type]
+        return Measurement(part, case, against, ratio, unit, device=self.device.type, **more)  # type: ignore[arg-type]
 
     def quotient(
         self, part: str, case: str, against: str, unit: str, over: Sequence[float], under: Sequence[float], **more: str
-    ) -> Row:
+    ) -> Measurement:
         """Returns the row of the quotients ``over`` / ``under``, pair by pair; ``under`` are the case's own seconds."""
         median, low, high = spread([a / b for a, b in zip(over, under, strict=True)])
         own = statistics.median(under)

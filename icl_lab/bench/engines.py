@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from icl_lab.bench.base import Bench, Row, Steps, alternate
+from icl_lab.bench.base import Bench, Measurement, Steps, alternate
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import ModelSpec
 from icl_lab.runs.presets import PRESETS
@@ -40,7 +40,7 @@ OTHERS = (
 
 
 @dataclass(frozen=True)
-class Size:
+class EngineSize:
     """A preset's model and its longest training prompts."""
 
     name: str
@@ -49,7 +49,7 @@ class Size:
     pairs: int
 
 
-def measure(bench: Bench) -> Iterator[Row]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     """Yields the steps of every engine against eager ones in single precision, and what comes before the first step.
 
     On a CPU at the size of preset lite, on CUDA also at the published one.
@@ -58,11 +58,11 @@ def measure(bench: Bench) -> Iterator[Row]:
     for done, name in enumerate(names):
         preset = PRESETS[name]
         bench.tick(PART, done, len(names), name)
-        yield from compare(Size(name, preset.model, preset.train.batch, preset.train.longest), bench)
+        yield from compare(EngineSize(name, preset.model, preset.train.batch, preset.train.longest), bench)
     bench.tick(PART, len(names), len(names), "")
 
 
-def compare(size: Size, bench: Bench) -> Iterator[Row]:
+def compare(size: EngineSize, bench: Bench) -> Iterator[Measurement]:
     """The engines that are possible here, in turns; those that are not are said."""
     ways: dict[Way, Steps] = {}
     for way in (BASE, *possible(bench.device)):
@@ -98,6 +98,6 @@ def possible(device: torch.device) -> list[Way]:
     return [way for way in OTHERS if device.type == "cuda" or way != Way("compiled", "bf16")]
 
 
-def made(way: Way, size: Size, bench: Bench) -> Steps:
+def made(way: Way, size: EngineSize, bench: Bench) -> Steps:
     """Returns our training by that engine, compiled where it must be."""
     return Steps(size.model, ATTN, size.batch, size.pairs, bench.device, way.engine, way.precision)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.bench.base import Bench, Row, allocated, alternate
+from icl_lab.bench.base import Bench, Measurement, allocated, alternate
 from icl_lab.normalizers.base import Normalizer, additive_mask, causal
 from icl_lab.normalizers.ssa import SSA
 from icl_lab.normalizers.ssmax import SSMax
@@ -22,7 +22,7 @@ Warp = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # z, prompt, 
 Job = Callable[[], tuple[Tensor, ...]]
 
 
-def measure(bench: Bench) -> Iterator[Row]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     """Yields, for each rule and length, how much sooner and smaller flex_attention is, and the largest differences."""
     if bench.device.type != "cuda":
         bench.say(f"{PART}: flex_attention has no backward on the {bench.device.type.upper()}; nothing is measured.")
@@ -35,7 +35,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     bench.tick(PART, total, total, "")
 
 
-def compare(name: str, tokens: int, bench: Bench) -> Iterator[Row]:
+def compare(name: str, tokens: int, bench: Bench) -> Iterator[Measurement]:
     """One rule at one length, forward and backward, on the same numbers by both roads."""
     flexed, matrix = work(name, tokens, bench.device)
     case, against = f"{name}, {tokens} tokens", "attend by its matrix"

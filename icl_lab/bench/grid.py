@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from icl_lab import tasks
-from icl_lab.bench.base import Bench, Row, alternate
+from icl_lab.bench.base import Bench, Measurement, alternate
 from icl_lab.model.gpt2 import GPT2, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.measure import BLOCK, Subject, TestSpec, draw, summary
@@ -25,7 +25,7 @@ PASSES = "one pass for all lengths"
 Cell = tuple[float, float]  # sigma_f, length
 
 
-def measure(bench: Bench) -> Iterator[Row]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     """Yields how much sooner one pass is done than the two others, and how far their numbers are apart."""
     lite, task = PRESETS["lite"], tasks.build("linear")
     reading = TokenSpec(task.width, task.outputs, task.roles, task.tokens(lite.train.longest))

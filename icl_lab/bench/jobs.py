@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from icl_lab.bench.base import Bench, Row, alternate, child
+from icl_lab.bench.base import Bench, Measurement, alternate, child
 
 PART = "jobs"
 SEEDS, AT_ONCE = 4, 2
@@ -16,7 +16,7 @@ STEPS = 200  # each run long against the start of its process
 PAIRS = 1  # at most: it takes a minute and more
 
 
-def measure(bench: Bench) -> Iterator[Row]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     """Yields how long ``icl-lab sweep`` takes with ``--jobs 1`` over that of other ways: two at once, on a GPU more."""
     ways: list[tuple[str, ...]] = [("--jobs", "1"), ("--jobs", str(AT_ONCE))]
     pairs, runs = min(PAIRS, bench.pairs), count()

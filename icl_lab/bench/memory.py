@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from icl_lab import normalizers
-from icl_lab.bench.base import Bench, Row, allocated, alternate, child
+from icl_lab.bench.base import Bench, Measurement, allocated, alternate, child
 from icl_lab.normalizers.base import Normalizer, additive_mask, causal
 
 PART = "memory"
@@ -24,7 +24,7 @@ ROUTES = ("attend", "weights")
 MIB = 2**20
 
 
-def measure(bench: Bench) -> Iterator[Row]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     """Yields, for each family and length, how much less memory and time ``attend`` takes, and how its memory grows."""
     total = len(FAMILIES) * len(LENGTHS)
     for row, (rule, family) in enumerate(FAMILIES.items()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from icl_lab import tasks
-from icl_lab.bench.base import Bench, Row
+from icl_lab.bench.base import Bench, Measurement
 from icl_lab.errors import Stopped
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import TestSpec
@@ -96,7 +96,7 @@ class Attempt:
         return max(float(row["value"]) for row in rows if row["metric"].startswith(self.goal.metrics))
 
 
-def measure(bench: Bench) -> Iterator[Row]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     """Yields, for each goal, the minutes of each recipe and their ratio, or bounds of them where time ran out.
 
     The recipes train in turns, a few seconds each, so that a busy machine is busy for both.
@@ -119,7 +119,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     bench.tick(PART, int(cap) + 1, int(cap) + 1, "")
 
 
-def minutes(name: str, attempt: Attempt, bench: Bench) -> Row:
+def minutes(name: str, attempt: Attempt, bench: Bench) -> Measurement:
     """Time of one recipe; it became good between ``low`` and ``high``, or not at all within the time it had."""
     note = f"{attempt.progress.step if not attempt.over else attempt.recipe.steps} steps, at {attempt.worst:.3g}"
     row: dict[str, str | float] = {"seconds": attempt.seconds, "note": note}
@@ -130,7 +130,7 @@ def minutes(name: str, attempt: Attempt, bench: Bench) -> Row:
     return bench.row(PART, f"{attempt.goal}: {name}", "", attempt.seconds / 60, "minutes", **row)
 
 
-def sooner(goal: Goal, quick: tuple[str, Attempt], slow: tuple[str, Attempt], bench: Bench) -> Row:
+def sooner(goal: Goal, quick: tuple[str, Attempt], slow: tuple[str, Attempt], bench: Bench) -> Measurement:
     """Speed-up of the first recipe: a bound where only it was good, and nothing where it was not."""
     (name, first), (other, second) = quick, slow
     row: dict[str, str | float] = {"seconds": first.seconds}

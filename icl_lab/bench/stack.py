@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from icl_lab import tasks
-from icl_lab.bench.base import Bench, Row, alternate
+from icl_lab.bench.base import Bench, Measurement, alternate
 from icl_lab.model.gpt2 import GPT2, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.presets import PRESETS
@@ -22,7 +22,7 @@ SEEDS = 8
 RULES = ("softmax", "ssa")
 
 
-def measure(bench: Bench) -> Iterator[Row]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     """Yields, for each rule, the time of a step of every seed on its own over that of a step of their stack."""
     # A GPU's step is too short for one to be timed.
     steps = 1 if bench.device.type == "cpu" else 50

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from icl_lab.bench.base import HOME, Bench, Row, alternate, child
+from icl_lab.bench.base import HOME, Bench, Measurement, alternate, child
 from icl_lab.errors import RunFailed
 from icl_lab.runs.environment import seconds
 
@@ -23,7 +23,7 @@ STARTS = {
 AGAINST = {"icl-lab --help": "python", "import icl_lab.pipeline": "import torch"}
 
 
-def measure(bench: Bench) -> Iterator[Row]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     """Yields the start of a process that helps or imports, against one that does less; then the set-up, when asked."""
     bench.tick(PART, 0, 1, "")
     found = alternate([partial(child, *words) for words in STARTS.values()], bench.pairs, bench.device)
@@ -35,7 +35,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         yield from set_up(bench)
 
 
-def set_up(bench: Bench) -> Iterator[Row]:
+def set_up(bench: Bench) -> Iterator[Measurement]:
     """Installs the laboratory into a new environment, by pip and by uv, and throws it away; needs the repository.
 
     What pip and uv keep from earlier downloads they use: the first one of all takes longer.

@@ -8,7 +8,7 @@ import torch
 
 from icl_lab import normalizers
 from icl_lab.bench import hugging_face
-from icl_lab.bench.base import Bench, Row, Steps, alternate
+from icl_lab.bench.base import Bench, Measurement, Steps, alternate
 from icl_lab.model.gpt2 import ModelSpec, TokenSpec
 from icl_lab.runs.presets import PRESETS
 from icl_lab.training.muon import Muon
@@ -22,7 +22,7 @@ WRAPPED = ("lssa+reweight:p=3",)  # a wrapper has no name of its own
 
 
 @dataclass(frozen=True)
-class Size:
+class StepSize:
     """A model by its published name, and how many of its steps one timing holds."""
 
     name: str
@@ -31,13 +31,13 @@ class Size:
 
 
 SIZES = (
-    Size("2L4AH d=64", ModelSpec(layers=2, heads=4, width=64), steps=5),
-    Size("6L4AH d=128", ModelSpec(layers=6, heads=4, width=128)),
-    Size("12L8AH d=256", ModelSpec(layers=12, heads=8, width=256)),
+    StepSize("2L4AH d=64", ModelSpec(layers=2, heads=4, width=64), steps=5),
+    StepSize("6L4AH d=128", ModelSpec(layers=6, heads=4, width=128)),
+    StepSize("12L8AH d=256", ModelSpec(layers=12, heads=8, width=256)),
 )
 
 
-def measure(bench: Bench) -> Iterator[Row]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     """Yields the step against that of transformers, its tokens a second and share of the peak; Muon's; each rule's."""
     rules = [*normalizers.names(), *WRAPPED]
     total = len(SIZES) + 1 + len(rules)
@@ -54,7 +54,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     bench.tick(PART, total, total, "")
 
 
-def against_others(size: Size, bench: Bench) -> Iterator[Row]:
+def against_others(size: StepSize, bench: Bench) -> Iterator[Measurement]:
     """Our softmax step, in turns with matrix products and, where it is here, with the step of transformers."""
     model, device = size.model, bench.device
     ours = Steps(model, BASELINE, BATCH, PAIRS, device)
@@ -76,7 +76,7 @@ def against_others(size: Size, bench: Bench) -> Iterator[Row]:
     yield bench.quotient(PART, size.name, "float32 matrix product", "of its rate", at_peak, mine, note=note)
 
 
-def against_torch(bench: Bench) -> Row:
+def against_torch(bench: Bench) -> Measurement:
     """One step of Muon in turns with that of torch, on the matrices of preset nano, without the rest of the step."""
     nano = PRESETS["nano"]
     model = Steps(nano.model, BASELINE, nano.train.batch, nano.train.longest, bench.device).model
@@ -88,7 +88,7 @@ def against_torch(bench: Bench) -> Row:
     return bench.quotient(PART, "Muon, nano", "torch.optim.Muon", "x as fast", there, own)
 
 
-def against_softmax(rule: str, bench: Bench, steps: int = 2) -> Row:
+def against_softmax(rule: str, bench: Bench, steps: int = 2) -> Measurement:
     """The step of a rule in turns with that of softmax, at the size of preset lite and its longest prompts."""
     lite = PRESETS["lite"]
     base, other = (

@@ -9,13 +9,13 @@ from dataclasses import asdict, fields
 from itertools import groupby
 from typing import Any
 
-from icl_lab.bench.base import Row
+from icl_lab.bench.base import Measurement
 from icl_lab.errors import RunFailed
 
-COLUMNS = [field.name for field in fields(Row)]
+COLUMNS = [field.name for field in fields(Measurement)]
 
 
-def table(rows: Sequence[Row]) -> list[str]:
+def table(rows: Sequence[Measurement]) -> list[str]:
     """Returns lines for the terminal, part by part: the number, its range, and the seconds of the case itself."""
     lines: list[str] = []
     for part, group in groupby(rows, key=lambda row: row.part):
@@ -30,12 +30,12 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines[1:]
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(rows: Sequence[Measurement]) -> str:
     """Returns a list of objects, one a row; null where there is no number."""
     return json.dumps([{key: _told(value) for key, value in asdict(row).items()} for row in rows], indent=1)
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[Measurement]) -> str:
     """Returns one line a row under a line of names; empty where there is no number."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -44,16 +44,16 @@ def as_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def read(text: str) -> list[Row]:
+def read(text: str) -> list[Measurement]:
     """Reads what ``as_csv`` wrote; raises ``RunFailed`` where it is something else."""
     reader = csv.DictReader(io.StringIO(text))
     if list(reader.fieldnames or []) != COLUMNS:
         raise RunFailed(f"the CSV of an earlier bench has other columns than {', '.join(COLUMNS)}; move it away.")
-    kinds: dict[str, Any] = {field.name: field.type for field in fields(Row)}
-    return [Row(**{key: _read(value, kinds[key]) for key, value in line.items()}) for line in reader]
+    kinds: dict[str, Any] = {field.name: field.type for field in fields(Measurement)}
+    return [Measurement(**{key: _read(value, kinds[key]) for key, value in line.items()}) for line in reader]
 
 
-def merge(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
+def merge(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measurement]:
     """The new rows in the place of the old ones of the same parts and device; parts not measured again stay."""
     again = {(row.device, row.part) for row in new}
     return [row for row in old if (row.device, row.part) not in again] + list(new)

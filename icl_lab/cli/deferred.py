@@ -1,15 +1,12 @@
 """Commands known by name and help text, and imported when they are called: ``--help`` answers at once."""
 
-import ast
-import pkgutil
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
 
-ROOT = Path(__file__).parents[1]
+from icl_lab.cli import menu
 
 
 class Deferred(click.Command):
@@ -44,50 +41,20 @@ def loaded(command: click.Command) -> click.Command:
 
 
 def commands() -> Iterator[Deferred]:
-    """Yield every command of the folder ``commands``: the functions that ``click.command`` or ``click.group`` makes."""
-    for module in pkgutil.iter_modules([str(ROOT / "cli" / "commands")]):
-        for node in _parsed(ROOT / "cli" / "commands" / f"{module.name}.py"):
-            call = _decorated(node, "click", ("command", "group"))
-            if call is not None and isinstance(node, ast.FunctionDef):
-                name = _text(call) or node.name.replace("_", "-")
-                hidden = any(word.arg == "hidden" for word in call.keywords)
-                yield Deferred(name, ast.get_docstring(node) or "", _loader(module.name, node.name), hidden)
+    """Yield every command of the folder ``commands``."""
+    for each in menu.commands():
+        yield Deferred(each.name, each.help, _loader(each), each.hidden)
 
 
 def analyses() -> Iterator[DeferredAnalysis]:
     """Yield the command of each analysis that lies in the package."""
-    for module in pkgutil.iter_modules([str(ROOT / "analyses")]):
-        path = ROOT / "analyses" / module.name
-        for node in _parsed(path / "__init__.py" if module.ispkg else path.with_suffix(".py")):
-            call = _decorated(node, "registry", ("add",))
-            if call is not None and isinstance(node, ast.ClassDef):
-                yield DeferredAnalysis(_text(call), ast.get_docstring(node) or "")
+    for each in menu.analyses():
+        yield DeferredAnalysis(each.name, each.help)
 
 
-def _loader(module: str, function: str) -> Callable[[], click.Command]:
+def _loader(command: menu.Command) -> Callable[[], click.Command]:
     def load() -> click.Command:
-        found: click.Command = getattr(import_module(f"icl_lab.cli.commands.{module}"), function)
+        found: click.Command = getattr(import_module(f"icl_lab.cli.commands.{command.module}"), command.part)
         return found
 
     return load
-
-
-def _parsed(path: Path) -> list[ast.stmt]:
-    return ast.parse(path.read_text(encoding="utf-8")).body
-
-
-def _decorated(node: ast.stmt, owner: str, names: tuple[str, ...]) -> ast.Call | None:
-    """Return the decorator ``@owner.name(...)`` of a function or class, if it has one."""
-    for decorator in getattr(node, "decorator_list", ()):
-        match decorator:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=found), attr=name)) if found == owner and name in names:
-                return decorator
-    return None
-
-
-def _text(call: ast.Call) -> str:
-    """Return the first argument of a call where it is a text."""
-    match call.args:
-        case [ast.Constant(value=str(text)), *_]:
-            return text
-    return ""

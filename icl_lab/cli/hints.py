@@ -10,7 +10,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from icl_lab import outside
 from icl_lab.cli.deferred import loaded
+from icl_lab.cli.imports import VARIABLE as IMPORT
 from icl_lab.cli.variables import spelled
 
 # Of one command alone: which part of it, where it writes, and what it throws away.
@@ -31,9 +33,13 @@ def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
     takes = {_option(parameter): parameter for parameter in command.params}
     wanted = {option: values for option, values in _typed(context).items() if option not in OWN} | dict(changes or {})
     said = [(parameter, value) for option, parameter in takes.items() for value in wanted.get(option, ())]
-    if sys.argv[0] == "make":
-        return f"make {name} {spelled(command, said)}".strip()
-    return f"{program()} {shlex.join([name, *(word for each in said for word in _words(*each))])}"
+    imports = [source.given for source in outside.loaded()]
+    if by_make():
+        variables = {IMPORT: ",".join(imports), "PYTHON": os.environ.get("PYTHON", "")}
+        before = "".join(f"{key}={shlex.quote(value)} " for key, value in variables.items() if value)
+        return f"{before}make {name} {spelled(command, said)}".strip()
+    words = [*(word for each in imports for word in ("--import", each)), name]
+    return f"{program()} {shlex.join([*words, *(word for each in said for word in _words(*each))])}"
 
 
 def given(command: click.Command) -> list[str]:
@@ -48,9 +54,17 @@ def typed() -> str:
     return shlex.join(["icl-lab", *sys.argv[1:]])
 
 
+def by_make() -> bool:
+    """True if ``make`` started this program."""
+    return sys.argv[0] == "make"
+
+
 def program() -> str:
-    """Returns what starts this program: ``icl-lab`` as it was typed, or ``python -m icl_lab``."""
-    if Path(sys.argv[0]).name == "__main__.py":
+    """Returns what starts this program: ``icl-lab`` as it was typed or beside Python, or ``python -m icl_lab``."""
+    beside = Path(sys.executable).with_name("icl-lab")
+    if by_make() and beside.exists():
+        return _short(str(beside))
+    if by_make() or Path(sys.argv[0]).name == "__main__.py":
         return f"{_python()} -m icl_lab"
     return sys.argv[0] if os.sep not in sys.argv[0] else _short(sys.argv[0])
 

@@ -7,6 +7,7 @@ import click
 
 from icl_lab import outside
 from icl_lab.analyses import registry
+from icl_lab.cli import menu
 from icl_lab.cli.deferred import DeferredAnalysis
 from icl_lab.cli.values import check_words
 from icl_lab.errors import BadValue
@@ -68,6 +69,21 @@ class Menu(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
         """Returns the names of all commands, sorted."""
         return sorted({*super().list_commands(context), *self._outside()})
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in groups, the rare ones by name alone."""
+        found = {name: self.get_command(context, name) for name in self.list_commands(context)}
+        about = {name: command.help or "" for name, command in found.items() if command and not command.hidden}
+        rare, outside_ = menu.rare(about), self._outside()
+        groups = menu.grouped(about) | ({"Imported": {name: about[name].partition("\n")[0] for name in outside_}})
+        widest = max(len(name) for lines in groups.values() for name in lines)
+        for group, lines in groups.items():
+            if lines:
+                with formatter.section(group):
+                    formatter.write_dl([(name.ljust(widest), line) for name, line in lines.items()])
+        with formatter.section("Further commands"):
+            formatter.write_text(f"{', '.join(name for name in rare if name not in outside_)}.")
+            formatter.write_text("icl-lab COMMAND --help explains each.")
 
     def check(self) -> None:
         """Raises ``BadValue`` where an imported analysis is called like a command."""

@@ -156,7 +156,7 @@ def _paper(root: Path, name: str) -> list[str]:
     files = root / "experiments"
     of_paper = {each for each in experiment.names(files) if ledger.paper_of(experiment.load(each, files).paper) == name}
     rows = [row for row in ledger.strongest(recorded(root)) if row["experiment"] in of_paper]
-    return [f"{ledger.tally_of(rows)}.", "", *ledger.table(rows, "../../experiments")]
+    return [f"{ledger.tally_of(rows)}.", "", *ledger.table(rows)]
 
 
 # What may stand between marks, and who writes it.

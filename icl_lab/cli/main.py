@@ -7,7 +7,7 @@ import sys
 import click
 
 from icl_lab import __version__, outside
-from icl_lab.cli import deferred
+from icl_lab.cli import deferred, hints
 from icl_lab.cli.imports import HELP_IMPORT, Menu, named
 from icl_lab.cli.signals import PREEMPTED, caught
 from icl_lab.errors import LabError, Stopped, brief
@@ -56,6 +56,8 @@ def main() -> None:
         cli.main(args=words, standalone_mode=False)
     except LabError as error:
         click.echo(brief(f"icl-lab: {error}"), err=True)
+        if hints.by_make() and "icl-lab " in str(error):
+            click.echo(f"icl-lab is {hints.program()} here.", err=True)
         preempted = isinstance(error, Stopped) and signal.SIGINT not in caught
         sys.exit(PREEMPTED if preempted else error.exit_code)
     except click.ClickException as error:

@@ -27,7 +27,7 @@ experiments_option = click.option(
 threads_option = click.option("--threads", type=click.IntRange(1, JOBS), help="CPU threads.  [default: all cores]")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
 large_option = click.option(
-    "--allow-large", is_flag=True, help="Begin even what by estimate exceeds this machine's memory, or a year."
+    "--allow-large", is_flag=True, help="Begin even what by estimate exceeds this machine's memory, or eight hours."
 )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from icl_lab import tasks
-from icl_lab.cli.hints import then
+from icl_lab.cli.hints import program, then
 from icl_lab.cli.output import out
 from icl_lab.cli.terminal import Terminal
 from icl_lab.evidence.archive import Archive, ArchivedRun
@@ -24,7 +24,7 @@ def show(run: Run, already: bool, brief: bool = False) -> None:
         return
     out(summary.brief(run.grid(), task, run.spec))
     if run.copied:
-        out(f"read from {run.files.path}; icl-lab evidence unpack writes it out")
+        out(f"read from {run.files.path}; {program()} evidence unpack writes it out")
         return
     out(f"{verb}: {place / 'grid.csv'}")
     out(f"heat map: {place / 'heat-map.png'}")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from icl_lab import pipeline
 from icl_lab.cli.output import out
 from icl_lab.errors import RunFailed
-from icl_lab.launch.announce import Clock, announce, announce_all, tell_changes, title
+from icl_lab.launch.announce import Clock, announce, announce_all, check_time, tell_changes, title
 from icl_lab.launch.complete import check_sizes, restart, settled
 from icl_lab.launch.draw import draw_history
 from icl_lab.launch.plan import RunPlan
@@ -23,6 +23,8 @@ def train_only(plan: RunPlan, where: Where) -> None:
         check_sizes(runs, lab, tested=False)
         tell_changes(runs, lab.say)
         announce_all(runs, clock, lab.say)
+        if not where.dry_run:
+            check_time(runs, lab, clock)
         for run in runs:
             announce(run, lab, clock, out if where.dry_run else None)
             if where.dry_run:

@@ -1,5 +1,6 @@
 """``experiment --until-decided``: the loop that tells what was decided on the way."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +28,8 @@ def decide(name: str, preset: str, variants: Sequence[str], budget: float, where
 
 def _look_until(experiment: UntilDecided, where: Where, budget: float) -> None:
     lab, end = experiment.lab, time.monotonic() + budget
-    late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end)
+    # The budget ends what takes long.
+    late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end, longest=math.inf)
     say(f"{experiment.summary()}; at most {duration(budget)}")
     while (step := experiment.next()) is not None:
         if where.dry_run:

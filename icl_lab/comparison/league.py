@@ -4,8 +4,6 @@ Errors of two tasks cannot be averaged. Skill can be set side by side: 0 is the 
 best reference of all, in the same cell (a skill score, Murphy 1988). Ranks within a task use no scale at all.
 """
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from icl_lab.rng import stream
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import left_out, training_cell
+from icl_lab.tables import csv_text
 from icl_lab.tasks.base import Task
 
 WORST = -1.0  # a skill below this counts as this: as far below the trivial reference as the best one is above it
@@ -235,8 +234,4 @@ def rows(league: League) -> Iterator[dict[str, Any]]:
 
 def listed(league: League) -> str:
     """Returns every skill as CSV."""
-    with io.StringIO() as file:
-        writer = csv.DictWriter(file, ["attn", "task", "part", "seed", "skill"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows(league))
-        return file.getvalue()
+    return csv_text(["attn", "task", "part", "seed", "skill"], rows(league))

@@ -7,6 +7,7 @@ import msgspec
 
 from icl_lab import tasks
 from icl_lab.comparison.outside import Outside
+from icl_lab.evidence.archive import ArchivedRun
 from icl_lab.grid import Grid, model_name
 from icl_lab.runs.run import Run
 from icl_lab.tasks.capabilities import Rescalable
@@ -37,7 +38,12 @@ def runs_of(runs: Sequence[Run]) -> list[Run]:
         return []
     other = msgspec.structs.replace(spec, test=test)
     place = runs[0].folder.parent.parent / f"{other.preset}-{other.hash}"
-    return [replace(run, spec=other, folder=place / run.folder.name) for run in runs]
+    return [_elsewhere(replace(run, spec=other, folder=place / run.folder.name)) for run in runs]
+
+
+def _elsewhere(run: Run) -> Run:
+    """The same with the copy of its own that the archive may hold, in the place of that of the plain run."""
+    return replace(run, copy=replace(run.copy, key=run.key) if isinstance(run.copy, ArchivedRun) else None)
 
 
 def beside(runs: Sequence[Run], name: str) -> list[Outside]:

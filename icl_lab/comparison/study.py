@@ -1,7 +1,5 @@
 """Rules against a baseline, cell by cell, paired over training seeds: from finished grids, without training."""
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +25,7 @@ from icl_lab.grid import Grid, model_name
 from icl_lab.registry import require
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.summary import lost
+from icl_lab.tables import csv_text
 from icl_lab.tasks.base import Task
 
 NOT_FINITE = "an answer was no finite number: the error is infinite, and nothing can be said of its size"
@@ -303,13 +302,9 @@ def compare(study: Study) -> list[dict[str, Any]]:
 
 def tidy(study: Study, rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the rows of ``compare`` as CSV."""
-    text = io.StringIO()
     axes = list(study.cells()[0])
     columns = ["attn", "baseline", *axes, *(name for name in rows[0] if name not in ("attn", "baseline", *axes))]
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(columns, rows)
 
 
 def _row(study: Study, rule: str, cell: Labels, metric: str, family: Family) -> dict[str, Any]:

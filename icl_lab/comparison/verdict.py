@@ -37,7 +37,7 @@ class Direction(StrEnum):
     NOT_TOLD = "not told"
 
 
-class Size(StrEnum):
+class EffectSize(StrEnum):
     """Size of an effect: against the printed one where a paper prints it, else against the margin of no difference."""
 
     AS_PRINTED = "as printed"
@@ -57,7 +57,7 @@ class Verdict:
 
     state: State
     direction: Direction = Direction.NOT_TOLD
-    size: Size = Size.NOT_TOLD
+    size: EffectSize = EffectSize.NOT_TOLD
 
     @property
     def judged(self) -> bool:
@@ -67,12 +67,12 @@ class Verdict:
     def words(self, margin: float = math.nan, scale: Scale = "log-ratio") -> str:
         """Returns the verdict in words: "below; less than a quarter either way".
 
-        >>> Verdict(state=State.JUDGED, direction=Direction.BELOW, size=Size.SMALLER).words()
+        >>> Verdict(state=State.JUDGED, direction=Direction.BELOW, size=EffectSize.SMALLER).words()
         'below; smaller than printed'
         """
         if not self.judged:
             return str(self.state)
-        told = self.size is not Size.NOT_TOLD
+        told = self.size is not EffectSize.NOT_TOLD
         return f"{self.direction}; {size_words(self.size, margin, scale)}" if told else str(self.direction)
 
 
@@ -87,7 +87,7 @@ def direction_of(low: float, high: float) -> Direction:
     return Direction.ABOVE if low > 0 else Direction.NOT_TOLD
 
 
-def size_of(low: float, high: float, margin: float, printed: float | None = None) -> Size:
+def size_of(low: float, high: float, margin: float, printed: float | None = None) -> EffectSize:
     """Returns the size that an interval [l, h] tells, with the printed effect p or the margin m of no difference.
 
     Formula, of the first that holds, written for p < 0 (p > 0 is its mirror image):
@@ -99,28 +99,28 @@ def size_of(low: float, high: float, margin: float, printed: float | None = None
     if printed is None or math.isnan(printed):
         return _by_margin(low, high, margin)
     if abs(printed) < margin:
-        beyond = Size.LARGER if printed * (low + high) > 0 else Size.EXCLUDED
+        beyond = EffectSize.LARGER if printed * (low + high) > 0 else EffectSize.EXCLUDED
         by_margin = _by_margin(low, high, margin)
-        return {Size.WITHIN: Size.AS_PRINTED, Size.BEYOND: beyond}.get(by_margin, by_margin)
+        return {EffectSize.WITHIN: EffectSize.AS_PRINTED, EffectSize.BEYOND: beyond}.get(by_margin, by_margin)
     if printed > 0:
         low, high, printed = -high, -low, -printed
     if high < printed:
-        return Size.LARGER
+        return EffectSize.LARGER
     if low > printed:
-        return Size.SMALLER if high < 0 else Size.EXCLUDED
-    return Size.AS_PRINTED if high < 0 else Size.NOT_TOLD
+        return EffectSize.SMALLER if high < 0 else EffectSize.EXCLUDED
+    return EffectSize.AS_PRINTED if high < 0 else EffectSize.NOT_TOLD
 
 
-def _by_margin(low: float, high: float, margin: float) -> Size:
+def _by_margin(low: float, high: float, margin: float) -> EffectSize:
     if -margin < low and high < margin:
-        return Size.WITHIN
+        return EffectSize.WITHIN
     if high < -margin or low > margin:
-        return Size.BEYOND
+        return EffectSize.BEYOND
     if direction_of(low, high) is not Direction.NOT_TOLD:
-        return Size.NOT_TOLD
+        return EffectSize.NOT_TOLD
     if low > -margin:
-        return Size.NOT_BELOW
-    return Size.NOT_ABOVE if high < margin else Size.NOT_TOLD
+        return EffectSize.NOT_BELOW
+    return EffectSize.NOT_ABOVE if high < margin else EffectSize.NOT_TOLD
 
 
 def settled(relation: Relation, margin: float, low: ArrayLike, high: ArrayLike) -> NDArray[np.bool_]:
@@ -166,12 +166,12 @@ def named_margin(margin: float, scale: Scale) -> str:
     return {"1.25": "a quarter", "1.33": "a third"}.get(factor, f"a factor {factor}")
 
 
-def size_words(size: Size, margin: float, scale: Scale) -> str:
+def size_words(size: EffectSize, margin: float, scale: Scale) -> str:
     """Returns a size in words; the margin is named where it is what the effect was held against."""
     named = named_margin(margin, scale)
     return {
-        Size.WITHIN: f"less than {named} either way",
-        Size.BEYOND: f"more than {named}",
-        Size.NOT_BELOW: f"less than {named} below",
-        Size.NOT_ABOVE: f"less than {named} above",
+        EffectSize.WITHIN: f"less than {named} either way",
+        EffectSize.BEYOND: f"more than {named}",
+        EffectSize.NOT_BELOW: f"less than {named} below",
+        EffectSize.NOT_ABOVE: f"less than {named} above",
     }.get(size, str(size))

@@ -14,7 +14,7 @@ Line = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Panel:
+class BoundPanel:
     """One function: each rule's seeds as lines of (true value, answer), and what was detected on them.
 
     ``onsets`` and ``bounds`` hold one number a seed and side, signed as the true value and as the answer.
@@ -25,7 +25,7 @@ class Panel:
     bounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
-def curves(panels: Mapping[str, Panel], *, title: str, trained: float, reach: float) -> Figure:
+def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reach: float) -> Figure:
     """Draws a panel for each function: seeds thin, the median of a rule thick, the truth dashed.
 
     Shaded: training range. Short bars on the left (B-) and right (B+) margins: detected bounds. Triangles on the axis

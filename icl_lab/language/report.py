@@ -15,11 +15,11 @@ from icl_lab.figures import lines
 from icl_lab.grid import Grid
 from icl_lab.language import attention, heads_report, needle
 from icl_lab.language.model import LanguageModel
-from icl_lab.language.study import REFERENCES, Answers, Question, Row, row
+from icl_lab.language.study import REFERENCES, Answers, LanguageQuestion, Row, row
 from icl_lab.texts.corpus import Corpus
 
 
-def grids(question: Question, answers: Answers, corpus: Corpus) -> dict[str, Grid]:
+def grids(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> dict[str, Grid]:
     """The numbers as grids: ``loss`` by tokens read and its ``ends``; and of what else was asked.
 
     ``needle`` and ``heads`` (needle scores) by context and depth; ``attention`` by keys and ``hidden`` states by layer.
@@ -41,7 +41,9 @@ def grids(question: Question, answers: Answers, corpus: Corpus) -> dict[str, Gri
     return made
 
 
-def files(question: Question, language: LanguageModel, answers: Answers, command: str, origin: str) -> dict[str, Any]:
+def files(
+    question: LanguageQuestion, language: LanguageModel, answers: Answers, command: str, origin: str
+) -> dict[str, Any]:
     """The attention page of the prompt, with its weights and answers as CSV; nothing without a prompt."""
     if not answers.maps:
         return {}
@@ -51,7 +53,7 @@ def files(question: Question, language: LanguageModel, answers: Answers, command
     return {"attention.html": page.page(seen, origin).html} | report.files(seen)
 
 
-def table(question: Question, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus) -> list[str]:
+def table(question: LanguageQuestion, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus) -> list[str]:
     """Results as lines of Markdown."""
     first = question.attns[0]
     shown = list(answers.places.steps)[-1::-4][::-1]
@@ -79,7 +81,9 @@ def table(question: Question, answers: Answers, grids: Mapping[str, Grid], corpu
     return text
 
 
-def figures(question: Question, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus) -> dict[str, Figure]:
+def figures(
+    question: LanguageQuestion, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus
+) -> dict[str, Figure]:
     """The loss over the tokens read; by what was asked needles over the context, and attention over the keys."""
     steps = answers.places.steps
     means = {name: [nats[:, at].mean().item() for at in steps.values()] for name, nats in answers.losses.items()}
@@ -118,7 +122,7 @@ def figures(question: Question, answers: Answers, grids: Mapping[str, Grid], cor
     return drawn
 
 
-def _needle_table(question: Question, answers: Answers) -> list[str]:
+def _needle_table(question: LanguageQuestion, answers: Answers) -> list[str]:
     asked = question.needles
     if asked is None:
         return []

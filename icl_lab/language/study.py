@@ -41,7 +41,7 @@ class Needles:
 
 
 @dataclass(frozen=True)
-class Question:
+class LanguageQuestion:
     """Question to a language model: its normalizers, the text, number and length of windows.
 
     ``near`` is the length that rules take for that of training, and up to which a place counts as within; the model's
@@ -95,7 +95,7 @@ class Answers:
     maps: list[tuple[ShownModel, Maps]] = field(default_factory=list)
 
 
-def checked(question: Question, device: torch.device) -> tuple[Question, LanguageModel, Corpus]:
+def checked(question: LanguageQuestion, device: torch.device) -> tuple[LanguageQuestion, LanguageModel, Corpus]:
     """Reads model and text, fills in the lengths, and raises ``BadValue`` where anything cannot be done later."""
     attns = tuple(dict.fromkeys(normalizers.canonical(attn) for attn in question.attns))
     language = read(question.model, device)
@@ -128,7 +128,7 @@ def checked(question: Question, device: torch.device) -> tuple[Question, Languag
 
 
 def measure(
-    question: Question,
+    question: LanguageQuestion,
     language: LanguageModel,
     corpus: Corpus,
     folder: Path,
@@ -172,7 +172,7 @@ def measure(
 
 
 def _needles(
-    question: Question, language: LanguageModel, corpus: Corpus, attn: str, tick: Callable[[int, int], object]
+    question: LanguageQuestion, language: LanguageModel, corpus: Corpus, attn: str, tick: Callable[[int, int], object]
 ) -> Iterator[tuple[Row, list[Row]]]:
     """Yields, for every context and depth, the share of needles missed, and the needle score of each head."""
     asked = question.needles

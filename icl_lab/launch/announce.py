@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 import torch
 
-from icl_lab.errors import Stopped
-from icl_lab.runs import environment, estimate, reuse
+from icl_lab.errors import BadValue, LabError, Stopped
+from icl_lab.runs import environment, estimate, presets, reuse
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
-from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.spec import RunSpec, resolve
 
+MINUTES = 30 * 60.0  # seconds of runs that are suggested in the place of those that take too long
 Say = Callable[[str], object]
 
 
@@ -122,9 +123,55 @@ def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> 
     if len(runs) < 2:
         return
     left = [run for run in runs if not clock.done(run)]
-    seconds = remaining(left, clock) / max(1, min(jobs, len({run.folder for run in left})))
-    rest = f"; about {duration(seconds)} in total{f', {jobs} at once' * (jobs > 1)}" if left else ""
+    rest = (
+        f"; about {duration(_together(left, clock, jobs))} in total{f', {jobs} at once' * (jobs > 1)}" if left else ""
+    )
     say(f"{len(runs)} runs, {len(runs) - len(left)} of them finished{rest}")
+
+
+def check_time(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> None:
+    """Raise ``BadValue`` where what is left of runs takes longer than a laboratory allows, with a preset that fits."""
+    if sentence := too_long(runs, lab, clock, jobs):
+        raise BadValue(sentence)
+
+
+def too_long(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> str:
+    """Return the sentence that says so; empty where the time that the laboratory allows suffices."""
+    left = [run for run in runs if not clock.done(run)]
+    seconds = _together(left, clock, jobs)
+    if seconds <= lab.longest:
+        return ""
+    shorter = _shorter([run.spec for run in left], seconds, lab.device.type)
+    instead = f"--preset {shorter[0]} would take about {duration(shorter[1])}; " if shorter else ""
+    return (
+        f"what is left would take about {duration(seconds)} on {environment.describe(lab.device)}, more than "
+        f"{duration(lab.longest)}: {instead}add --allow-large (make: ALLOW_LARGE=yes) to begin it all the same."
+    )
+
+
+def _shorter(specs: Sequence[RunSpec], seconds: float, device: str) -> tuple[str, float] | None:
+    """The largest preset in which these runs take minutes, or else the smallest, with the seconds that they take."""
+    whole = sum(_about(spec, device) for spec in specs)
+    found = dict[str, float]()
+    for name in presets.PRESETS:
+        try:
+            others = [resolve(spec.task, spec.attn, name, draws=spec.test.draws) for spec in specs]
+        except LabError:  # a task need not fit every preset
+            continue
+        found[name] = seconds * sum(_about(spec, device) for spec in others) / whole
+    fitting = [name for name, about in found.items() if about <= MINUTES]
+    chosen = max(fitting, key=found.__getitem__) if fitting else min(found, key=found.__getitem__, default="")
+    return (chosen, found[chosen]) if chosen and found[chosen] < seconds else None
+
+
+def _about(spec: RunSpec, device: str) -> float:
+    size = estimate.size_of(spec, device)
+    return size.train_seconds + size.test_seconds
+
+
+def _together(left: Sequence[Run], clock: Clock, jobs: int) -> float:
+    """The seconds that unfinished runs take, so many at once."""
+    return remaining(left, clock) / max(1, min(jobs, len({run.folder for run in left})))
 
 
 def remaining(runs: Sequence[Run], clock: Clock) -> float:

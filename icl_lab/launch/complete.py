@@ -8,7 +8,18 @@ from pathlib import Path
 from icl_lab import outside, parallel, pipeline
 from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.errors import BadValue, Diverged, RunFailed, Stopped
-from icl_lab.launch.announce import Clock, Say, announce, announce_all, duration, remaining, tell_changes, title
+from icl_lab.launch.announce import (
+    Clock,
+    Say,
+    announce,
+    announce_all,
+    check_time,
+    duration,
+    remaining,
+    tell_changes,
+    title,
+    too_long,
+)
 from icl_lab.launch.draw import draw
 from icl_lab.launch.where import Where
 from icl_lab.parallel import Job, Orders, WorkerPool
@@ -77,7 +88,11 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         check_sizes(left, lab, together, tested)
     if where.dry_run:
         rehearse(mine, lab, clock, where.stack, where.reporter.out)
+        if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
+            lab.say(sentence)
         return False
+    if where.bounded:
+        check_time(mine, lab, clock, where.jobs or 1)
     if where.force:
         for run in mine:
             restart(run, lab)
@@ -140,7 +155,9 @@ def rehearse(runs: Sequence[Run], lab: Lab, clock: Clock, stacked: bool, out: Sa
         announce(run, lab, clock, out)
     seconds = remaining(runs, clock)
     done = sum(clock.done(run) for run in runs)
-    lab.say(f"{done} of {len(runs)} runs are there; the rest would take about {duration(seconds)} one after another.")
+    what = "runs" if clock.tested else "models"
+    rest = f"; the rest would take about {duration(seconds)} one after another" if done < len(runs) else ""
+    lab.say(f"{done} of {len(runs)} {what} are there{rest}.")
     if stacked:
         stack(runs, lab, dry_run=True)
 

@@ -1,5 +1,6 @@
 """Results folder, device and workers of a call: everything about it but what is asked."""
 
+import math
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from icl_lab.launch.bounds import JOBS
 from icl_lab.launch.reporter import Reporter, Silent
 from icl_lab.parallel import Processes, WorkerPool
 from icl_lab.runs import environment
-from icl_lab.runs.session import Lab
+from icl_lab.runs.session import LONGEST, Lab
 from icl_lab.runs.store import Store
 
 
@@ -33,7 +34,7 @@ class Where:
     experiments: folder of the files that describe experiments
     beside: folders of prompted language models that are shown beside a comparison or an experiment
     device, threads: auto, cpu, cuda, cuda:1 or mps; CPU threads
-    allow_large: begin even what by estimate exceeds this machine's memory, or a year
+    allow_large: begin even what by estimate exceeds this machine's memory, or eight hours
     jobs: runs at once; engine, address, gpus_per_run: on a Ray cluster, which one, and GPUs of a run
     stack: train the seeds of a specification in this process as one
     shard: part ``i`` of ``n`` of the runs
@@ -102,6 +103,11 @@ class Where:
         """True where workers do the runs."""
         return (self.jobs or 1) > 1 or self.remote
 
+    @property
+    def bounded(self) -> bool:
+        """True where runs are done here and now: not a part of a job array, nor on a cluster."""
+        return not self.remote and self.shard == (1, 1)
+
     def workers(self) -> WorkerPool:
         """Return the engine that starts workers; raises ``BadValue`` where there is no such cluster."""
         if not self.remote:
@@ -129,7 +135,8 @@ class Where:
         told, device = self.reporter, self.torch_device()
         with told.stoppable() as stopping:
             made = told.command or command
-            yield Lab(self.store(), device, told.say, told.tick, stopping, made, self.allow_large)
+            longest = math.inf if self.allow_large else LONGEST
+            yield Lab(self.store(), device, told.say, told.tick, stopping, made, self.allow_large, longest)
 
     def of_runs(self, lab: Lab) -> "Where":
         """Return the same with the folder, device and evidence of runs where these are not said."""

@@ -150,7 +150,7 @@ class ScaledQuery(Normalizer):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask) * seen
 
     def _factor(self, q: Tensor, visible: Tensor) -> Tensor:
-        return self.scale(count(visible).to(q.dtype)).unsqueeze(-1)
+        return self.scale(count(visible).to(q.dtype)).to(q.dtype).unsqueeze(-1)
 
 
 class WarpedScore(Normalizer):
@@ -228,7 +228,7 @@ def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
     Adding is one pass over the matrix and none backward; filling is two slow ones.
     """
     # Compiled code makes it on the way, in the pass that reads it.
-    if is_causal(visible) and not torch.compiler.is_compiling():
+    if is_causal(visible) and not torch.compiler.is_compiling() and not _transformed():
         return _causal_additive_mask(visible.shape[-1], visible.device, dtype)
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(~visible, -math.inf)
 
@@ -287,15 +287,26 @@ def upcast(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def linear_map(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Linear map in the precision of ``x``, whatever precision the parameters are kept in."""
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+
+
 def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
     """The mask of plain causal attention, (t t) bool: row i sees keys up to and including i.
 
     One tensor for each size, with a mark by which ``is_causal`` knows it, so that nobody compares t^2 entries a layer.
     """
-    if torch.compiler.is_exporting():  # t may be a symbol: no cache may hold what is traced
+    # When exported, t may be a symbol: no cache may hold what is traced, nor what a transform has wrapped.
+    if torch.compiler.is_exporting() or _transformed():
         return _lower(t, torch.device(device))
     # "cuda", device("cuda") and device("cuda", 0) are one place and three keys: ask a tensor where it came to lie.
     return _causal(t, torch.empty(0, device=device).device)
+
+
+def _transformed() -> bool:
+    """True inside ``torch.func.grad`` and the like, where a tensor that is made is one of that pass alone."""
+    return torch._C._are_functorch_transforms_active()
 
 
 @lru_cache(maxsize=32)

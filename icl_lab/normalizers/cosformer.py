@@ -19,9 +19,10 @@ class CosFormer(Scored):
     Paper: cosFormer 2022, arXiv 2202.08791
 
     The published code takes the length of the current prompt for M (``horizon=current``): then a row changes when the
-    prompt goes on. A fixed M does not have that fault, but a key farther than M gets a negative weight; the sum is one
-    of absolute values, equal to the published sum up to M, because beyond it the plain one crosses 0. There is no
-    1/sqrt(d), which the division would cancel. A row whose products are all 0 stays 0.
+    prompt goes on. Tokens that no row sees (padding) count neither there nor as distance. A fixed M does not have
+    that fault, but a key farther than M gets a negative weight; the sum is one of absolute values, equal to the
+    published sum up to M, because beyond it the plain one crosses 0. There is no 1/sqrt(d), which the division would
+    cancel. A row whose products are all 0 stays 0.
     """
 
     sums_to_one = False
@@ -36,12 +37,28 @@ class CosFormer(Scored):
 
     # There are no scores that a position code could add to.
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:  # type: ignore[override]
-        length = k.shape[-2] if self.horizon == "current" else self.horizon
-        stand = (places(visible), torch.arange(k.shape[-2], device=k.device))
-        angles = (place.to(q.dtype).unsqueeze(-1) * (math.pi / 2 / length) for place in stand)
+        turn: float | Tensor  # the angle of a distance of one token
+        if self.horizon == "current":
+            queries, keys, length = _among_seen(visible)
+            turn = (math.pi / 2 / length.double()).to(q.dtype)
+        else:
+            queries, keys = places(visible), torch.arange(k.shape[-2], device=k.device)
+            turn = math.pi / 2 / self.horizon
+        angles = ((place.to(q.dtype) * turn).unsqueeze(-1) for place in (queries, keys))
         # cos(x - y) = cos x cos y + sin x sin y: the distance costs twice the head width and no pass over the matrix.
         q, k = (
             torch.cat([x * angle.cos(), x * angle.sin()], -1)
             for x, angle in zip((q.relu(), k.relu()), angles, strict=True)
         )
-        return l1((q @ k.transpose(-1, -2)) * visible, signed=torch.compiler.is_exporting() or length < k.shape[-2])
+        # Up to M no cosine is negative.
+        signed = self.horizon != "current" and (torch.compiler.is_exporting() or self.horizon < k.shape[-2])
+        return l1((q @ k.transpose(-1, -2)) * visible, signed=signed)
+
+
+def _among_seen(visible: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Places of queries and keys among the keys that any row sees, (t) or (b 1 t), and the number of those keys."""
+    seen = visible.any(-2)
+    keys = (seen.cumsum(-1) - 1).clamp(min=0)
+    at = places(visible)
+    queries = keys if at.shape[-1] == keys.shape[-1] else keys.gather(-1, at)
+    return queries, keys, seen.sum(-1, keepdim=True).clamp(min=1)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, is_causal, scores, softmax, upcast
+from icl_lab.normalizers.base import Normalizer, Site, is_causal, linear_map, scores, softmax, upcast
 from icl_lab.normalizers.starts import normal
 
 
@@ -35,7 +35,7 @@ class Forget(Normalizer):
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        kept = F.logsigmoid(F.linear(upcast(self.tokens(x, k)), self.w, self.b)).transpose(-1, -2)  # log f, (b h t)
+        kept = F.logsigmoid(linear_map(upcast(self.tokens(x, k)), self.w, self.b)).transpose(-1, -2)  # log f, (b h t)
         return softmax(scores(upcast(q), upcast(k), bias) + _since(kept, visible), visible).to(q.dtype)
 
     def attend(

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import wrappers
-from icl_lab.normalizers.base import Normalizer, Site, extra, upcast
+from icl_lab.normalizers.base import Normalizer, Site, extra, linear_map, upcast
 from icl_lab.normalizers.starts import normal
 
 
@@ -67,6 +67,6 @@ class Gated(Normalizer):
 
     def _gate(self, x: Tensor, o: Tensor) -> Tensor:
         """The tokens x (b t w) -> (b h t 1) or (b h t d), in the type of ``o``."""
-        gates = F.linear(upcast(x), self.w)
-        gates = gates.view(*gates.shape[:-1], self.heads, -1).transpose(-2, -3)
+        gates = linear_map(upcast(x), self.w)
+        gates = gates.view(*gates.shape[:-1], self.heads, gates.shape[-1] // self.heads).transpose(-2, -3)
         return (gates.sigmoid() if self.phi == "sigmoid" else F.softplus(gates)).to(o.dtype)

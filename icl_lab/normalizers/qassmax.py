@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, count, upcast
+from icl_lab.normalizers.base import Normalizer, Site, count, linear_map, upcast
 from icl_lab.normalizers.starts import linear
 from icl_lab.registry import require
 
@@ -61,9 +61,11 @@ class QASSMax(Normalizer):
         """Returns q' (b h t_q d), in single precision or better."""
         q = upcast(q)
         log_n = count(visible).to(q.dtype).log().unsqueeze(-1)
-        hidden = F.gelu(F.linear(log_n, self.base_in, self.base_in_bias))
-        base = F.linear(hidden, self.base_out, self.base_out_bias)  # (t h*own) or (b 1 t_q h*own)
-        base = base.view(*base.shape[:-1], self.heads, -1).transpose(-2, -3)  # (h t own) or (b 1 h t_q own)
-        inner = F.gelu(F.linear(q, self.gate_in, self.gate_in_bias))
-        gate: Tensor = 1 + F.linear(inner, self.gate_out, self.gate_bias).tanh()
+        hidden = F.gelu(linear_map(log_n, self.base_in, self.base_in_bias))
+        base = linear_map(hidden, self.base_out, self.base_out_bias)  # (t h*own) or (b 1 t_q h*own)
+        base = base.view(*base.shape[:-1], self.heads, base.shape[-1] // self.heads).transpose(
+            -2, -3
+        )  # (h t own) or (b 1 h t_q own)
+        inner = F.gelu(linear_map(q, self.gate_in, self.gate_in_bias))
+        gate: Tensor = 1 + linear_map(inner, self.gate_out, self.gate_bias).tanh()
         return q * (base if base.ndim == 3 else base.squeeze(1)) * gate

@@ -8,6 +8,7 @@ from icl_lab.normalizers import wrappers
 from icl_lab.normalizers.base import Normalizer, Scored, Site, count, extra, ratio, uniform_tolerance
 from icl_lab.registry import require
 
+MOST = 100_000  # as p: a power of a number that rounding left above 1 overflows
 FIRST = 3  # rows that see no more keys than this keep all of them
 
 
@@ -24,7 +25,7 @@ class Reweight(Scored):
 
     def __init__(self, site: Site, rule: Normalizer, *, p: int = 3) -> None:
         super().__init__()
-        require(p >= 1, "p must be >= 1", p)
+        require(1 <= p <= MOST, f"p must be >= 1 and at most {MOST:,}", p)
         if not rule.sums_to_one:
             raise BadValue("re-weighting keeps what is above the uniform share 1/n, so it needs rows that sum to 1.")
         self.rule, self.p = rule, p

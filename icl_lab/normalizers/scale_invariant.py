@@ -7,6 +7,8 @@ from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, places, scores, softmax
 from icl_lab.registry import require
 
+LEAST = 1e-30  # of tau
+
 
 @registry.add("scale-invariant")
 class ScaleInvariant(Scored):
@@ -21,6 +23,7 @@ class ScaleInvariant(Scored):
     def __init__(self, site: Site, *, tau: float = 10.0) -> None:
         super().__init__()
         require(tau > 0, "tau must be > 0", tau)
+        require(tau >= LEAST, f"tau must be at least {LEAST:g}, or the distance over tau overflows", tau)
         self.tau = tau
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:

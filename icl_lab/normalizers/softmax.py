@@ -7,6 +7,8 @@ from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Site
 from icl_lab.registry import require
 
+LEAST = 1e-20  # of tau
+
 
 @registry.add("softmax")
 class Softmax(ScaledQuery):
@@ -37,6 +39,7 @@ class Temperature(ScaledQuery):
     def __init__(self, site: Site, *, tau: float = 5.0) -> None:
         super().__init__()
         require(tau > 0, "tau must be > 0", tau)
+        require(tau >= LEAST, f"tau must be at least {LEAST:g}, or a score over tau overflows", tau)
         self.tau = tau
 
     def scale(self, n: Tensor) -> Tensor:

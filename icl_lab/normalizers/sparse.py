@@ -1,7 +1,6 @@
 """Sparse normalizers: sparsemax, alpha-entmax, and entmax with scores that grow with the number of keys."""
 
-import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +8,13 @@ from torch import Tensor, nn
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, additive_mask, count, scores, times
+from icl_lab.normalizers.second_order import differentiated_again, refuse_forward_twice
 from icl_lab.registry import require
 
-STEPS = 100  # of Newton's method; it takes about ten, and up to a hundred where alpha is close to 1
+STEPS = 100  # of Newton's method, at most; it takes about ten
+HALVINGS = 56  # of an interval of length 1, down to the digits of double precision
+NARROW = (1.5, 2.0)  # values of alpha whose powers single precision bears
+LEAST, MOST = 1 + 1e-6, 10.0  # of alpha: nearer to 1 its digits are lost, farther up slopes overflow
 
 
 @registry.add("sparsemax")
@@ -38,7 +41,8 @@ class Entmax(Scored):
     Formula: w_j = max((alpha - 1) z_j - tau, 0)^(1 / (alpha - 1)), tau such that sum_j w_j = 1
     Paper: Peters et al. 2019, arXiv 1905.05702
 
-    The limit alpha = 1 is softmax, alpha = 2 is sparsemax.
+    The limit alpha = 1 is softmax, alpha = 2 is sparsemax. Alpha is at least 1.000001 and at most 10. At 1.5 and 2 the
+    threshold is found in the precision of the scores, elsewhere in double precision.
     """
 
     def __init__(self, site: Site, *, alpha: float = 1.5) -> None:
@@ -46,8 +50,8 @@ class Entmax(Scored):
         if alpha == 1:
             raise BadValue("alpha = 1 is softmax: choose 'softmax', or an alpha above 1.")
         require(alpha > 1, "alpha must be > 1", alpha)
+        require(LEAST <= alpha <= MOST, f"alpha must be at least 1.000001 and at most {MOST:g}", alpha)
         self.alpha = alpha
-        self.stackable = alpha <= 2  # the bisection of the package cannot be mapped
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         return entmax(scores(q, k, bias), visible, self.alpha)
@@ -76,7 +80,7 @@ class ASEntmax(Scored):
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         n = count(visible).to(q.dtype)
         c = 1 + self.beta.unsqueeze(-1) * (n + 1).log() ** self.gamma.unsqueeze(-1)
-        c = c.unsqueeze(-1)
+        c = c.to(q.dtype).unsqueeze(-1)
         return entmax(scores(q * c, k, times(bias, c)), visible, 1.5)
 
 
@@ -87,12 +91,60 @@ def entmax(z: Tensor, visible: Tensor, alpha: float) -> Tensor:
     seen = z + additive_mask(visible | blind, z.dtype)
     # An exported graph cannot look at its numbers, as Newton's method does to stop; halving takes a fixed number of
     # steps.
-    newton = alpha <= 2 and not torch.compiler.is_exporting()
-    w: Tensor = Projection.apply(seen, alpha)[0] if newton else _bisected(seen, alpha)  # type: ignore[no-untyped-call]
+    if torch.compiler.is_exporting():
+        return _halved(seen, alpha) * visible
+    w: Tensor = Projection.apply(seen, alpha)[0]  # type: ignore[no-untyped-call]
     return w * visible
 
 
 class Projection(torch.autograd.Function):
+    """Entmax by its threshold, with its slopes in closed form.
+
+    Formula: dw_j / dz_i = s_j (delta_ij - s_i / sum s), s = w^(2 - alpha) on the support (arXiv 1905.05702)
+    """
+
+    @staticmethod
+    def forward(z: Tensor, alpha: float) -> tuple[Tensor]:
+        """Scores (.. t), hidden ones minus infinity -> weights (.. t)."""
+        if not z.numel():
+            return (torch.zeros_like(z),)
+        return (_newton(z, alpha) if alpha <= 2 else _halved(z, alpha),)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor]) -> None:
+        ctx.save_for_backward(*output)
+        ctx.save_for_forward(*output)
+        ctx.alpha = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        (w,) = ctx.saved_tensors
+        return _along(w, slope, ctx.alpha), None
+
+    @staticmethod
+    def jvp(ctx: Any, along: Tensor, _: None) -> tuple[Tensor]:
+        refuse_forward_twice()
+        (w,) = ctx.saved_tensors
+        return (_along(w, along, ctx.alpha),)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], z: Tensor, alpha: float) -> Any:
+        """Row by row: a stack is a larger tensor."""
+        return Projection.apply(z.movedim(in_dims[0], 0), alpha), (0,)  # type: ignore[no-untyped-call]
+
+
+def _along(w: Tensor, direction: Tensor, alpha: float) -> Tensor:
+    """The derivative of the weights ``w`` times a direction; it is symmetric, so forward and backward are one."""
+    if alpha > 2 or differentiated_again(w):  # a power below 0, or the slope of one below 1: infinite at weight 0
+        none = w == 0
+        wide = w.double() if alpha > 2 else w  # a small weight has a steep slope
+        s = _power(wide.masked_fill(none, 1), 2 - alpha).masked_fill(none, 0)
+    else:
+        s = _power(w, 2 - alpha)
+    return (s * (direction - (s * direction).sum(-1, keepdim=True) / s.sum(-1, keepdim=True))).to(direction.dtype)
+
+
+def _newton(z: Tensor, alpha: float) -> Tensor:
     """Entmax for 1 < alpha <= 2, its threshold found by Newton's method.
 
     Formula: f(tau) = sum_j relu((alpha - 1) z_j - tau)^p - 1 = 0, p = 1 / (alpha - 1)
@@ -100,40 +152,41 @@ class Projection(torch.autograd.Function):
     f is convex and falls, so that from the left, tau = max (alpha - 1) z - 1, every step goes towards the root and none
     beyond it. A handful of passes over the scores is several times faster than to sort them.
     """
+    p = 1 / (alpha - 1)
+    wide = z if alpha in NARROW else z.double()
+    x = (wide - wide.amax(-1, keepdim=True)).mul_(alpha - 1)
+    tau = torch.full_like(x[..., :1], -1.0)
+    for _ in range(STEPS):
+        r = (x - tau).clamp_(min=0)
+        slope = p * _power(r, p - 1).sum(-1, keepdim=True)
+        step = (_power(r, p).sum(-1, keepdim=True) - 1).div_(slope).clamp_(min=0)
+        tau += step
+        if step.max() <= 2 * torch.finfo(x.dtype).eps:
+            break
+    w = _power((x - tau).clamp_(min=0), p)
+    w /= w.sum(-1, keepdim=True)
+    return w.to(z.dtype)
 
-    @staticmethod
-    def forward(z: Tensor, alpha: float) -> tuple[Tensor]:
-        """Scores (.. t), hidden ones minus infinity -> weights (.. t)."""
-        p = 1 / (alpha - 1)
-        x = (z - z.amax(-1, keepdim=True)).mul_(alpha - 1)
-        tau = torch.full_like(x[..., :1], -1.0)
-        for _ in range(STEPS):
-            r = (x - tau).clamp_(min=0)
-            slope = p * _power(r, p - 1).sum(-1, keepdim=True)
-            step = (_power(r, p).sum(-1, keepdim=True) - 1).div_(slope).clamp_(min=0)
-            tau += step
-            if step.max() <= 2 * torch.finfo(z.dtype).eps:
-                break
-        w = _power((x - tau).clamp_(min=0), p)
-        w /= w.sum(-1, keepdim=True)
-        return (w,)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor]) -> None:
-        ctx.save_for_backward(*output)
-        ctx.alpha = inputs[1]
+def _halved(z: Tensor, alpha: float) -> Tensor:
+    """Entmax for any alpha, by halving the interval 0 .. 1 in which the largest weight u must lie.
 
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
-        """dw_j / dz_i = s_j (delta_ij - s_i / sum s), s = w^(2 - alpha) on the support (arXiv 1905.05702)."""
-        (w,) = ctx.saved_tensors
-        s = _power(w, 2 - ctx.alpha)
-        return s * (slope - (s * slope).sum(-1, keepdim=True) / s.sum(-1, keepdim=True)), None
+    Formula: sum_j relu((alpha - 1) (z_j - max z) + u^(alpha - 1))^p = 1, p = 1 / (alpha - 1)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int, None], z: Tensor, alpha: float) -> Any:
-        """Row by row: a stack is a larger tensor."""
-        return Projection.apply(z.movedim(in_dims[0], 0), alpha), (0,)  # type: ignore[no-untyped-call]
+    The sum grows with u. Beyond alpha = 2 it is not convex, and Newton may jump past the root; the threshold itself,
+    -u^(alpha - 1), may be too small to be halved down to.
+    """
+    p = 1 / (alpha - 1)
+    wide = z.double()
+    x = (wide - wide.amax(-1, keepdim=True)) * (alpha - 1)
+    low = torch.zeros_like(x[..., :1])
+    high = low + 1
+    for _ in range(HALVINGS):
+        u = (low + high) / 2
+        above = _power((x + _power(u, alpha - 1)).clamp(min=0), p).sum(-1, keepdim=True) > 1
+        low, high = torch.where(above, low, u), torch.where(above, u, high)
+    w = _power((x + _power(high, alpha - 1)).clamp(min=0), p)
+    return (w / w.sum(-1, keepdim=True)).to(z.dtype)
 
 
 def _power(r: Tensor, p: float) -> Tensor:
@@ -143,13 +196,3 @@ def _power(r: Tensor, p: float) -> Tensor:
     if p == 0.5:
         return r.sqrt()
     return r if p == 1 else r * r if p == 2 else r**p
-
-
-def _bisected(z: Tensor, alpha: float) -> Tensor:
-    # Imported when first used: the command line starts without it.
-    from entmax import entmax_bisect
-
-    # Beyond alpha = 2 the sum is not convex in tau, and Newton may jump past the root. A bracket of width 1 is halved
-    # down to the digits of the numbers, and a few times more.
-    halvings = 4 - round(math.log2(torch.finfo(z.dtype).eps))
-    return cast(Tensor, entmax_bisect(z, alpha, dim=-1, n_iter=halvings))

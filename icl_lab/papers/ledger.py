@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from icl_lab import markdown as md
-from icl_lab.comparison.verdict import Direction, Size, State, Verdict
+from icl_lab.comparison.verdict import Direction, EffectSize, State, Verdict
 from icl_lab.papers import claims, cost, experiment, verdicts
 from icl_lab.papers.schema import Experiment
 from icl_lab.papers.verdicts import Finding
@@ -33,7 +33,7 @@ Row = Mapping[str, str]  # of ``results/claims.csv``
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class JudgedClaim:
     """One claim at one scale. ``q`` is the false discovery rate at which it is still among the discoveries of all."""
 
     experiment: str
@@ -44,23 +44,25 @@ class Entry:
     theory: bool = False  # a bound or an identity, which no training enters
 
 
-def at(files: Path, store: Store, preset: str, correlation: float | None = None) -> list[Entry]:
+def at(files: Path, store: Store, preset: str, correlation: float | None = None) -> list[JudgedClaim]:
     """Judges all claims at one scale; trains nothing. Claims about variants that do not fit the scale are left out."""
-    entries, costs = list[Entry](), cost.Costs(store, preset)
+    entries, costs = list[JudgedClaim](), cost.Costs(store, preset)
     for name in experiment.names(files):
         made, _, found = claims.stored(name, files, store, preset, costs, correlation)
         entries += of(name, made, preset, found)
     return entries
 
 
-def of(name: str, made: Experiment, preset: str, found: Iterable[Finding]) -> list[Entry]:
+def of(name: str, made: Experiment, preset: str, found: Iterable[Finding]) -> list[JudgedClaim]:
     """Returns the findings of an experiment as entries."""
     question = made.question()
     theory = question is not None and not question.trains
-    return [Entry(experiment=name, paper=made.paper, preset=preset, finding=each, theory=theory) for each in found]
+    return [
+        JudgedClaim(experiment=name, paper=made.paper, preset=preset, finding=each, theory=theory) for each in found
+    ]
 
 
-def rated(entries: Sequence[Entry]) -> list[Entry]:
+def rated(entries: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """Returns the entries with the false discovery rates that they have among all of them; theory has none."""
     found = [math.nan if entry.theory else _p(entry.finding) for entry in entries]
     return [replace(entry, q=q) for entry, q in zip(entries, verdicts.rates(found), strict=True)]
@@ -83,7 +85,7 @@ def _strength(row: Row) -> tuple[bool, bool, bool, int, int]:
 
 def verdict_of(row: Row) -> Verdict:
     """Returns the verdict of a row."""
-    return Verdict(state=State(row["state"]), direction=Direction(row["direction"]), size=Size(row["size"]))
+    return Verdict(state=State(row["state"]), direction=Direction(row["direction"]), size=EffectSize(row["size"]))
 
 
 def agrees(row: Row) -> bool | None:
@@ -137,7 +139,10 @@ def tally(verdicts: Iterable[tuple[Verdict, bool | None]]) -> str:
     counts["neither told"] = len(judged) - sum(counts.values())
     states = [verdict.state for verdict, _ in every if not verdict.judged]
     sizes = [verdict.size for verdict, _ in every if verdict.judged]
-    printed = {size: sizes.count(size) for size in (Size.AS_PRINTED, Size.SMALLER, Size.LARGER, Size.EXCLUDED)}
+    printed = {
+        size: sizes.count(size)
+        for size in (EffectSize.AS_PRINTED, EffectSize.SMALLER, EffectSize.LARGER, EffectSize.EXCLUDED)
+    }
     parts = [_counted(counts), _counted({state: states.count(state) for state in State})]
     parts.append(f"size: {_counted(printed)}" if any(printed.values()) else "")
     return f"{len(every)} claims: {'; '.join(filter(None, parts)) or 'none'}"
@@ -148,7 +153,7 @@ def tally_of(rows: Iterable[Row]) -> str:
     return tally((verdict_of(row), agrees(row)) for row in rows)
 
 
-def _counted(counts: Mapping[str, int] | Mapping[State, int] | Mapping[Size, int]) -> str:
+def _counted(counts: Mapping[str, int] | Mapping[State, int] | Mapping[EffectSize, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
@@ -187,7 +192,7 @@ def lines(made: Experiment, rows: Iterable[Row]) -> list[str]:
     return found
 
 
-def table_csv(entries: Sequence[Entry]) -> str:
+def table_csv(entries: Sequence[JudgedClaim]) -> str:
     """Returns the entries as CSV, with every number that a verdict rests on."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

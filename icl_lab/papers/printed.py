@@ -12,7 +12,7 @@ from icl_lab.papers.schema import PRINTED, Claim, Experiment, Printed, Quantity,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effect:
+class PublishedEffect:
     """Printed effect of a claim on its own cells: left - right, or the logarithm of their ratio; and its source."""
 
     value: float
@@ -56,7 +56,7 @@ def numbers(experiment: Experiment, side: Quantity) -> list[float]:
     return [float(known[name][value]) for value in side.cells[where.axis]]
 
 
-def effect(experiment: Experiment, claim: Claim, scale: Scale, headline: str) -> Effect | None:
+def effect(experiment: Experiment, claim: Claim, scale: Scale, headline: str) -> PublishedEffect | None:
     """Returns the printed effect of a claim on its own cells, on its scale; None where no paper prints it.
 
     It is the one that the claim names, else that of the printed rows of both sides, if these are printed at all of the
@@ -67,7 +67,7 @@ def effect(experiment: Experiment, claim: Claim, scale: Scale, headline: str) ->
         if value is None:
             wanted = "ratio" if scale == "log-ratio" else "difference"
             raise BadValue(f"'{claim.statement}': its printed effect must be a {wanted}, as it is compared here.")
-        return Effect(value=math.log(value) if scale == "log-ratio" else value, source=named.source)
+        return PublishedEffect(value=math.log(value) if scale == "log-ratio" else value, source=named.source)
     sides = [Quantity(f"{PRINTED}{side.of}", side.cells) for side in (claim.left, claim.right)]
     if experiment.printed is None or claim.metric not in ("", headline):
         return None
@@ -75,7 +75,7 @@ def effect(experiment: Experiment, claim: Claim, scale: Scale, headline: str) ->
         left, right = ([*map(_on(scale), numbers(experiment, side))] for side in sides)
     except (BadValue, UnknownName, ValueError):  # a side or a cell is not printed, or printed as 0 or no number
         return None
-    return Effect(value=fmean(left) - fmean(right), source=experiment.printed.table)
+    return PublishedEffect(value=fmean(left) - fmean(right), source=experiment.printed.table)
 
 
 def _on(scale: Scale) -> Callable[[float], float]:

@@ -17,7 +17,7 @@ from icl_lab.evidence.archive import INDEX, OWN
 from icl_lab.papers import claims, cost, folders, ledger, registration
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
-from icl_lab.papers.ledger import Entry, Row
+from icl_lab.papers.ledger import JudgedClaim, Row
 from icl_lab.papers.schema import Experiment
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -122,7 +122,7 @@ def rows(
     return made, left_out, judged(ledger.of(name, made, preset, found))
 
 
-def judged(entries: Iterable[Entry]) -> list[dict[str, str]]:
+def judged(entries: Iterable[JudgedClaim]) -> list[dict[str, str]]:
     """Returns entries as rows of the record, without the checksum of what they were judged from."""
     judged_entries = list(entries)
     rows = list(csv.DictReader(io.StringIO(ledger.table_csv(judged_entries))))
@@ -159,7 +159,7 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> dict
     return {NAME: text.getvalue(), claims.BASIS: made}
 
 
-def _checksums(entries: Iterable[Entry], files: Path, store: Store) -> dict[tuple[str, str], str]:
+def _checksums(entries: Iterable[JudgedClaim], files: Path, store: Store) -> dict[tuple[str, str], str]:
     found = dict[tuple[str, str], str]()
     for name, preset in dict.fromkeys((entry.experiment, entry.preset) for entry in entries):
         made = experiments.fitting(experiments.load(name, files), preset)[0]

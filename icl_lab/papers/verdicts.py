@@ -13,7 +13,7 @@ from icl_lab.comparison import blocks, sequential
 from icl_lab.comparison.sequential import Look
 from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
 from icl_lab.comparison.verdict import Relation, State, Verdict, agrees, direction_of, settled, size_of
-from icl_lab.papers.printed import Effect as PrintedEffect
+from icl_lab.papers.printed import PublishedEffect
 from icl_lab.papers.schema import Claim
 from icl_lab.registry import require
 
@@ -50,7 +50,7 @@ class Finding:
     seeds: tuple[int, ...] = ()  # the training seeds that it rests on
     note: str = ""
     margin: float = math.nan
-    printed: PrintedEffect | None = None  # on the scale of the effect
+    printed: PublishedEffect | None = None  # on the scale of the effect
     hours: float = math.nan  # of training, for one more seed of both sides
     failed: str = ""  # how many of these seeds have not learned their task
     these_prompts: bool = False  # the interval is about seeds alone: what single prompts add is not kept
@@ -194,7 +194,7 @@ class Evidence:
         return [math.log(a) - math.log(b) if self.scale == "log-ratio" else a - b for a, b in pairs]
 
 
-def judge(claim: Claim, evidence: Evidence, printed: PrintedEffect | None = None, hours: float = math.nan) -> Finding:
+def judge(claim: Claim, evidence: Evidence, printed: PublishedEffect | None = None, hours: float = math.nan) -> Finding:
     """Judges a claim from its ``evidence``, at the last look that the seeds allow.
 
     Where a side has not learned its task in training conditions, nothing is judged far from them. Nor is anything where

@@ -1,32 +1,28 @@
-"""Asking: questions put to an engine by several threads, within a budget of requests and tokens.
+"""Asking: questions put to an engine, several at once, within a budget of requests and tokens.
 
-The threads ask, the caller's thread writes: every answer is on the disk before the next is looked at, so that a stop
-loses at most the requests under way.
+Every answer is on the disk before its worker asks again, so that a stop loses at most the requests under way.
 """
 
-import queue
-import re
-import threading
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from icl_lab.errors import RunFailed, Stopped
-from icl_lab.prompted.question import Question
+from icl_lab.prompted.question import PromptQuestion
 from icl_lab.prompted.record import Record, Reply
 
 GIVE_UP = 5  # questions in a row without any answer: it is not the question
-LOOK = 0.1  # seconds between two looks at the stop flag
-# Pieces of about the size of a token of today's tokenizers: up to six letters, up to three digits, any other sign.
-PIECE = re.compile(r"[^\W\d_]{1,6}|\d{1,3}|[^\w\s]|_|\n")
-MESSAGE = 4  # tokens around each message of a conversation
+POLL = 0.1  # seconds between two looks at the stop flag
+GRACE = 2.0  # seconds that requests under way have left after a stop: their answers are paid for
 
 
 class Failure(Exception):
     """No answer to a question, with the reason in one line.
 
-    ``fatal``: no question can be answered, the run stops. ``retries`` counts requests beyond the first.
+    ``fatal``: no question can be answered, the round stops. ``retries`` counts requests beyond the first.
     """
 
     def __init__(self, reason: str, *, fatal: bool = False, retries: int = 0) -> None:
@@ -35,15 +31,18 @@ class Failure(Exception):
 
 
 class Engine(Protocol):
-    """A server or a model on disk; ``parallel`` is how many threads may ask at once."""
+    """A server or a model on disk; ``parallel`` is the number of questions that it takes at once."""
 
     parallel: int
 
-    def most_tokens(self, question: Question) -> int:
+    def most_tokens(self, question: PromptQuestion) -> int:
         """Returns an upper bound of the tokens of the question and its answer."""
 
-    def ask(self, question: Question, retries: int) -> Reply:
+    async def ask(self, question: PromptQuestion, retries: int) -> Reply:
         """Answers a question, with so many more requests where one fails; raises ``Failure``."""
+
+    async def close(self) -> None:
+        """Closes connections."""
 
 
 @dataclass(frozen=True)
@@ -67,48 +66,33 @@ class Console:
 
 @dataclass
 class Budget:
-    """Requests and tokens that are left; safe for several threads.
+    """Requests and tokens that are left.
 
-    A question sets aside all its attempts and the most tokens that it can take, and gives back what it did not use:
-    however many are under way, the bounds are not passed.
+    A question reserves all its attempts and the most tokens that it can take, and releases what it did not use: however
+    many are under way, the bounds are not passed.
     """
 
     requests: int
     tokens: int
     _open: int = 0
-    _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition, repr=False)
 
-    def take(self, attempts: int, tokens: int) -> int:
-        """Sets tokens and up to so many attempts aside; returns how many attempts, 0 where the budget is spent."""
-        with self._changed:
-            # Questions under way may still give attempts back.
-            self._changed.wait_for(lambda: self.requests > 0 or not self._open)
+    async def reserve(self, attempts: int, tokens: int) -> int:
+        """Reserves tokens and up to so many attempts; returns how many attempts, 0 where the budget is spent."""
+        async with self._changed:
+            # Questions under way may still release attempts.
+            await self._changed.wait_for(lambda: self.requests > 0 or not self._open)
             granted = min(attempts, self.requests)
             if granted <= 0 or tokens > self.tokens:
                 return 0
             self.requests, self.tokens, self._open = self.requests - granted, self.tokens - tokens, self._open + 1
             return granted
 
-    def give_back(self, attempts: int, tokens: int) -> None:
-        """Returns the unused part of one ``take``."""
-        with self._changed:
+    async def release(self, attempts: int, tokens: int) -> None:
+        """Returns the unused part of one reservation."""
+        async with self._changed:
             self.requests, self.tokens, self._open = self.requests + attempts, self.tokens + tokens, self._open - 1
             self._changed.notify_all()
-
-
-def most_tokens(question: Question, answer: int) -> int:
-    """Upper bound of the tokens of a request: a token is at least one byte, an answer has at most ``answer``."""
-    sent = question.sent
-    return len(sent.whole.encode()) + MESSAGE * (2 + 2 * len(sent.messages)) + answer
-
-
-def about_tokens(text: str, messages: int = 0) -> int:
-    """Estimates the tokens of a text, which no server has counted.
-
-    >>> about_tokens("-0.51, 2.00")
-    8
-    """
-    return len(PIECE.findall(text)) + MESSAGE * messages
 
 
 @dataclass
@@ -139,7 +123,7 @@ class Outcome:
 
 
 def answer(
-    questions: Sequence[Question],
+    questions: Sequence[PromptQuestion],
     engine: Callable[[], Engine],
     record: Record,
     limits: Limits,
@@ -156,110 +140,96 @@ def answer(
         return Outcome()
     if len(missing) > (left := max(0, limits.requests - record.attempts)):
         console.say(f"{len(missing):,} questions have no answer yet; --max-requests leaves {left:,} requests.")
-    return Asking(engine(), record, limits, console, expected)(missing)
+    return asyncio.run(Round(engine(), record, limits, console, expected).ask(missing))
 
 
-class Asking:
-    """One round: questions, an engine, and the threads between them."""
+class Round:
+    """One round of questions: workers that share an engine, a record and a budget."""
 
     def __init__(self, engine: Engine, record: Record, limits: Limits, console: Console, expected: str = "") -> None:
         self._engine, self._record, self._limits = engine, record, limits
         self._console, self._expected = console, expected
         self._budget = Budget(limits.requests - record.attempts, limits.tokens - record.tokens)
-        # Bounded: nobody asks on while answers wait to be written. None: a thread has ended.
-        self._replies: queue.Queue[tuple[Reply, bool] | BaseException | None] = queue.Queue(maxsize=engine.parallel)
-        self._halt, self._spent, self._outcome = threading.Event(), False, Outcome()
-        self._said = set[str]()
+        self._outcome, self._halted, self._spent, self._said = Outcome(), False, False, set[str]()
+        self._done, self._total, self._failed_in_a_row = 0, 0, 0
 
-    def __call__(self, questions: Sequence[Question]) -> Outcome:
+    async def ask(self, questions: Sequence[PromptQuestion]) -> Outcome:
         """Asks the questions and adds every reply to the record; returns how it ended."""
-        # Threads share one iterator: that of a list is safe.
-        shared, working = iter(list(questions)), min(self._engine.parallel, len(questions))
-        for _ in range(working):
-            threading.Thread(target=self._work, args=(shared,), daemon=True).start()
-        done, row, outcome = 0, 0, self._outcome
+        shared, outcome, self._total = iter(questions), self._outcome, len(questions)
+        workers = {asyncio.create_task(self._work(shared)) for _ in range(min(self._engine.parallel, len(questions)))}
+        until = float("inf")
         try:
-            while working:
+            while workers and time.monotonic() < until:
+                done, workers = await asyncio.wait(workers, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+                for worker in done:
+                    worker.result()  # raises a fault of the engine
                 if self._console.stopping() and not outcome.stopped:
                     self._stop("stopped")
                     outcome.interrupted = True
-                try:
-                    item = self._replies.get(timeout=LOOK)
-                except queue.Empty:
-                    continue
-                if item is None:
-                    working -= 1
-                    continue
-                if isinstance(item, BaseException):
-                    raise item
-                reply, fatal = item
-                self._keep(reply)
-                done, row = done + 1, row + 1 if reply.failed else 0
-                self._console.tick("asking", done, len(questions), "")
-                if fatal:
-                    self._stop(reply.failed)
-                elif reply.failed and self._limits.fail_fast:
-                    self._stop(f"{reply.failed} (--fail-fast)")
-                elif row >= GIVE_UP and not outcome.answered:
-                    self._stop(f"none of the first {row} questions was answered: {reply.failed}")
+                if outcome.stopped:
+                    until = min(until, time.monotonic() + GRACE)
         finally:
-            self._halt.set()
-            while not self._replies.empty():  # keep what came in while the round was ending
-                if isinstance(item := self._replies.get(), tuple):
-                    self._keep(item[0])
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await self._engine.close()
         if self._spent and not outcome.stopped:
             outcome.stopped, outcome.budget = "the budget is spent", True
         return outcome
 
-    def _keep(self, reply: Reply) -> None:
-        """Writes a reply down, and says once what is odd about it."""
-        self._record.add(reply)
-        self._outcome.retried += reply.retries
-        if reply.failed:
-            self._outcome.failures[reply.failed] += 1
-            self._once(f"no answer: {reply.failed}")
-            return
-        self._outcome.answered += 1
-        if self._expected and reply.model and reply.model != self._expected:
-            self._once(f"the server answers as '{reply.model}', asked for was '{self._expected}'")
+    async def _work(self, questions: Iterator[PromptQuestion]) -> None:
+        """Asks until no question or budget is left, or the round stops."""
+        for question in questions:
+            await asyncio.sleep(0)  # a model on disk never waits: the stop flag is looked at here
+            most = self._engine.most_tokens(question)
+            granted = 0 if self._halted else await self._budget.reserve(1 + self._limits.retries, most)
+            if self._halted:
+                return
+            if not granted:
+                self._spent = self._halted = True
+                return
+            fatal = False
+            try:
+                reply = await self._engine.ask(question, granted - 1)
+            except Failure as failure:
+                # The tokens of a failed request are not known; servers bill answers.
+                reply = Reply(key=question.key, sha=question.sha, failed=str(failure), retries=failure.retries)
+                fatal = failure.fatal
+            except asyncio.CancelledError:  # it was sent, and counts in the budget
+                self._record.add(Reply(key=question.key, sha=question.sha, failed="no answer before the stop"))
+                raise
+            self._record.add(reply)
+            await self._budget.release(granted - 1 - reply.retries, most - reply.tokens)
+            self._count(reply, fatal)
+
+    def _count(self, reply: Reply, fatal: bool) -> None:
+        """Counts a reply, says once what is odd about it, and stops the round where no other would fare better."""
+        outcome, failed = self._outcome, reply.failed
+        outcome.retried += reply.retries
+        if failed:
+            outcome.failures[failed] += 1
+            self._failed_in_a_row += 1
+            self._say_once(f"no answer: {failed}")
+        else:
+            outcome.answered += 1
+        self._done += 1
+        self._console.tick("asking", self._done, self._total, "")
+        if fatal:
+            self._stop(failed)
+        elif failed and self._limits.fail_fast:
+            self._stop(f"{failed} (--fail-fast)")
+        elif self._failed_in_a_row >= GIVE_UP and not outcome.answered:
+            self._stop(f"none of the first {self._failed_in_a_row} questions was answered: {failed}")
+        elif not failed and self._expected and reply.model and reply.model != self._expected:
+            self._say_once(f"the server answers as '{reply.model}', asked for was '{self._expected}'")
             if self._limits.fail_fast:
                 self._stop(f"the server answers as '{reply.model}' (--fail-fast)")
 
     def _stop(self, why: str) -> None:
         self._outcome.stopped = self._outcome.stopped or why
-        self._halt.set()
+        self._halted = True
 
-    def _once(self, line: str) -> None:
+    def _say_once(self, line: str) -> None:
         if line not in self._said:
             self._said.add(line)
             self._console.say(line)
-
-    def _work(self, questions: Iterator[Question]) -> None:
-        """Asks until no question or budget is left, or the round ends; runs in each thread."""
-        try:
-            for question in questions:
-                most = self._engine.most_tokens(question)
-                granted = self._budget.take(1 + self._limits.retries, most)
-                if not granted:
-                    self._spent = True
-                    self._halt.set()
-                    return
-                if self._halt.is_set():
-                    self._budget.give_back(granted, most)
-                    return
-                reply, fatal = Reply(key=question.key, sha=question.sha), False
-                try:
-                    reply = self._engine.ask(question, granted - 1)
-                except Failure as failure:
-                    # The tokens of a failed request are not known; servers bill answers.
-                    reply = Reply(key=question.key, sha=question.sha, failed=str(failure), retries=failure.retries)
-                    fatal = failure.fatal
-                    if fatal or self._limits.fail_fast:
-                        self._halt.set()
-                finally:
-                    self._budget.give_back(granted - 1 - reply.retries, most - reply.tokens)
-                self._replies.put((reply, fatal))
-        except BaseException as error:
-            self._replies.put(error)
-        finally:
-            self._replies.put(None)

@@ -7,25 +7,28 @@ cleaned once, here: without the key and without control characters.
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 import msgspec
 
 from icl_lab.errors import BadValue
-from icl_lab.prompted.asking import Failure, about_tokens, most_tokens
-from icl_lab.prompted.question import Question
+from icl_lab.markdown import printable
+from icl_lab.prompted.asking import Failure
+from icl_lab.prompted.question import PromptQuestion, about_tokens
 from icl_lab.prompted.record import Reply
 
 HOPELESS = (401, 403, 404, 405, 407)  # states in which no other question would fare better
+REFUSED = (400, 422)  # a request that the server does not take, for its model or for itself
 UNKNOWN_MODEL = re.compile(
-    r"model_not_found|(unknown|no such) model|\bmodel\b.{0,120}\b(not (be )?found|not exist|not available|unknown)",
+    r"model_not_found|(unknown|invalid|no such) model|not a valid model|"
+    r"\bmodel\b.{0,120}\b(not (be )?found|not exist|not (available|supported|loaded)|unknown)",
     re.I,
 )
-CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # terminal escapes begin with one of these
-SHOWN = 160  # characters of a complaint
-LARGEST = 4_000_000  # bytes of an answer
+COMPLAINT = 10_000  # characters of an error in which the model is looked for
+SHOWN = 160  # characters of a complaint that are shown
+LARGEST = 4_000_000  # bytes of an answer, and tokens that one can have
 RETRIES = "x-stainless-retry-count"  # header by which the client numbers its requests
 NO_KEY = "none"  # sent where no key was given: servers of one's own need none
 HIDDEN = "<key>"
@@ -33,12 +36,17 @@ LEAST = 8  # characters of a key; shorter ones, such as EMPTY, are placeholders 
 
 
 class Secret:
-    """A key that is sent and never shown: printed it is ``<key>``."""
+    """A key that is sent and never shown: printed it is ``<key>``.
+
+    Raises ``BadValue`` on one that no header can carry: the HTTP library would repeat it in its complaint.
+    """
 
     __slots__ = ("_key",)
 
     def __init__(self, key: str) -> None:
-        self._key = key
+        self._key = key.strip()
+        if not re.fullmatch(r"[!-~]+", self._key):
+            raise BadValue("the key in OPENAI_API_KEY has a blank, or a character that is not ASCII.")
 
     def reveal(self) -> str:
         """Returns the key, for the one place that sends it."""
@@ -78,7 +86,7 @@ class Message(msgspec.Struct):
     content: str | None = None
 
 
-class Choice(msgspec.Struct):
+class CompletionChoice(msgspec.Struct):
     """One answer: a message of a conversation, or a completed text."""
 
     message: Message | None = None
@@ -89,20 +97,20 @@ class Choice(msgspec.Struct):
 class Usage(msgspec.Struct):
     """Tokens that the server counted."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
 
 
 class Completion(msgspec.Struct):
     """The part of a server's answer that is read; everything else in it is passed over."""
 
-    choices: list[Choice]
+    choices: list[CompletionChoice]
     model: str | None = None
     usage: Usage | None = None
 
 
 class Endpoint:
-    """Engine that asks a model of a server; safe for several threads."""
+    """Engine that asks a model of a server."""
 
     def __init__(
         self,
@@ -117,74 +125,83 @@ class Endpoint:
         parallel: int = 4,
     ) -> None:
         try:
+            import httpx2
             import openai
+
+            from icl_lab.prompted.transport import bounded_client
         except ImportError:
             raise BadValue("servers are asked by the openai client: pip install 'icl_lab[llm]'.") from None
         self.model, self.parallel, self._openai = model, parallel, openai
         self._key, self._body = key or Secret(NO_KEY), dict(body or {})
         self._temperature, self._answer_tokens = temperature, answer_tokens
-        http = openai.DefaultHttpxClient(
-            trust_env=False, follow_redirects=False, timeout=timeout, event_hooks={"response": [bounded(timeout)]}
-        )
-        self._client = openai.OpenAI(base_url=base_url, api_key=self._key.reveal(), http_client=http, timeout=timeout)
+        http = bounded_client(timeout, LARGEST, parallel)
+        try:
+            self._client = openai.AsyncOpenAI(
+                base_url=base_url, api_key=self._key.reveal(), http_client=http, timeout=timeout
+            )
+        except httpx2.InvalidURL as error:
+            raise BadValue(f"the address of the server cannot be read: {printable(str(error))}") from None
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Closes the connections."""
-        self._client.close()
+        await self._client.close()
 
-    def request(self, question: Question) -> dict[str, Any]:
+    def request(self, question: PromptQuestion) -> dict[str, Any]:
         """Returns the body of a request; fields of ``--body`` replace ours, and None leaves one out."""
         sent = question.sent
         asked = {"model": self.model, **sent.fields, "temperature": self._temperature}
-        asked["max_tokens"] = question.wants * self._answer_tokens
+        asked["max_tokens"] = question.count * self._answer_tokens
         if sent.stop:
             asked["stop"] = list(sent.stop)
         if question.sample:
             asked["seed"] = question.seed
         return {name: value for name, value in (asked | self._body).items() if value is not None}
 
-    def most_tokens(self, question: Question) -> int:
+    def most_tokens(self, question: PromptQuestion) -> int:
         """Returns an upper bound of the tokens of the question and its answer."""
         asked = self.request(question)
         limits = [asked[name] for name in ("max_tokens", "max_completion_tokens") if isinstance(asked.get(name), int)]
-        return most_tokens(question, max(limits, default=question.wants * self._answer_tokens))
+        return question.sent.most_tokens + max(limits, default=question.count * self._answer_tokens)
 
-    def ask(self, question: Question, retries: int = 0) -> Reply:
+    async def ask(self, question: PromptQuestion, retries: int = 0) -> Reply:
         """Answers a question, with so many more requests where one fails; raises ``Failure``."""
         began, asked = time.monotonic(), self.request(question)
         path = "/completions" if "prompt" in asked else "/chat/completions"
         client = self._client.with_options(max_retries=retries)
         try:
-            response = client.post(path, body=asked, cast_to=self._openai.HttpxBinaryResponseContent).response
+            made = await client.post(path, body=asked, cast_to=self._openai.HttpxBinaryResponseContent)
         except self._openai.OpenAIError as error:
             raise self._failure(error, retries) from None
         seconds = round(time.monotonic() - began, 3)
-        return self._reply(question, asked, response.content, seconds, repeated(response.request))
+        return self._reply(question, asked, made.content, seconds, repeated(made.response.request))
 
-    def _reply(self, question: Question, asked: dict[str, Any], raw: bytes, seconds: float, retries: int) -> Reply:
+    def _reply(
+        self, question: PromptQuestion, asked: dict[str, Any], raw: bytes, seconds: float, retries: int
+    ) -> Reply:
         try:
-            told = msgspec.json.decode(raw, type=Completion)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            completion = msgspec.json.decode(raw, type=Completion)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             line = f"the server answered with {self._glimpse(raw)}, which is no completion"
             raise Failure(line, retries=retries) from None
-        if not told.choices:
+        if not completion.choices:
             raise Failure("the server answered with no choices", retries=retries)
-        choice, usage = told.choices[0], told.usage
+        choice = completion.choices[0]
         if choice.message is None and choice.text is None:
             raise Failure("the server answered with a choice that has neither a message nor a text", retries=retries)
         said = (choice.message.content if choice.message else choice.text) or ""
-        # A count of nothing or below it is none: with it the budget of tokens would have no end.
-        counted = usage if usage and usage.prompt_tokens > 0 and usage.completion_tokens >= 0 else None
-        estimate = about_tokens(question.sent.whole, len(question.sent.messages))
+        read, wrote, estimated = question.sent.about_tokens, about_tokens(said), True
+        usage = completion.usage or Usage()
+        if plausible(usage.prompt_tokens, read) and plausible(usage.completion_tokens, wrote):
+            read, wrote, estimated = usage.prompt_tokens, usage.completion_tokens, False
         return Reply(
             key=question.key,
             sha=question.sha,
             said=self._clean(said),
-            model=" ".join(self._clean(told.model or "").split()),
+            model=" ".join(self._clean(completion.model or "").split()),
             finish=" ".join(self._clean(choice.finish_reason or "").split()),
-            read=counted.prompt_tokens if counted else estimate,
-            wrote=counted.completion_tokens if counted else about_tokens(said),
-            estimated=counted is None,
+            read=read,
+            wrote=wrote,
+            estimated=estimated,
             seconds=seconds,
             sent=asked,
             retries=retries,
@@ -207,7 +224,7 @@ class Endpoint:
             return Failure(f"the server answered {status} and names another address, which is not asked", fatal=True)
         # Too many requests, and not asked again: the server wants to be left alone for longer than the client waits.
         left_alone = status == 429 and retries < allowed
-        unknown = status == 400 and UNKNOWN_MODEL.search(error.response.text[:LARGEST]) is not None
+        unknown = status in REFUSED and UNKNOWN_MODEL.search(error.response.text[:COMPLAINT]) is not None
         fatal = status in HOPELESS or left_alone or unknown
         return Failure(f"the server answered {status}: {line}", fatal=fatal, retries=retries)
 
@@ -217,46 +234,24 @@ class Endpoint:
         try:
             inner = json.loads(text)["error"]
             text = str(inner["message"] if isinstance(inner, dict) else inner)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass  # no error in the form of the protocol: the text itself is shown
         line = " ".join(self._clean(text).split())
         return (f"'{line[:SHOWN]}...'" if len(line) > SHOWN else f"'{line}'") if line else "nothing"
 
     def _clean(self, text: str) -> str:
-        return CONTROL.sub("\ufffd", self._key.hide(text))
+        return printable(self._key.hide(text))
+
+
+def plausible(counted: int | None, estimate: int) -> TypeGuard[int]:
+    """True for a count of tokens that the budget can rely on, by our own estimate: tokenizers differ by half.
+
+    >>> plausible(90, 100), plausible(-5, 100), plausible(1, 100), plausible(10**12, 100), plausible(None, 100)
+    (True, False, False, False, False)
+    """
+    return counted is not None and estimate // 2 <= counted <= LARGEST
 
 
 def repeated(request: Any) -> int:
     """Requests that the client had made for the same question before this one."""
     return int(request.headers.get(RETRIES, 0))
-
-
-def bounded(seconds: float) -> Callable[[Any], None]:
-    """Returns a hook of the HTTP client that bounds the whole body of an answer, in time and in size.
-
-    The client's own time-out is for each read: a server that sends a byte now and then would never run into it.
-    """
-    import httpx2
-    from openai import OpenAIError
-
-    class Bounded(httpx2.SyncByteStream):
-        def __init__(self, inner: httpx2.SyncByteStream) -> None:
-            self._inner, self._until = inner, time.monotonic() + seconds
-
-        def __iter__(self) -> Iterator[bytes]:
-            size = 0
-            for part in self._inner:
-                size += len(part)
-                if size > LARGEST:
-                    raise OpenAIError(f"the answer has more than {LARGEST:,} bytes")  # which is not asked for again
-                if time.monotonic() > self._until:
-                    raise httpx2.ReadTimeout("the answer took too long")
-                yield part
-
-        def close(self) -> None:
-            self._inner.close()
-
-    def hook(response: Any) -> None:
-        response.stream = Bounded(response.stream)
-
-    return hook

@@ -13,16 +13,16 @@ from icl_lab.errors import BadValue
 from icl_lab.language.disk import OnDisk
 from icl_lab.language.model import LanguageModel
 from icl_lab.language.model import read as read_model
-from icl_lab.prompted.asking import Engine, Failure, most_tokens
-from icl_lab.prompted.question import Question, Sent
+from icl_lab.prompted.asking import Engine, Failure
+from icl_lab.prompted.question import PromptQuestion, RequestText
 from icl_lab.prompted.record import Reply
-from icl_lab.prompted.study import Study
+from icl_lab.prompted.study import PromptedStudy
 
 
 @contextmanager
-def local_engine(study: Study, device: torch.device) -> Iterator[Engine]:
+def local_engine(study: PromptedStudy, device: torch.device) -> Iterator[Engine]:
     """Reads a study's model from disk, with another normalizer in its attention where that was asked for."""
-    language, ask = read_model(study.ask.model, device), study.ask
+    language, ask = read_model(study.options.model, device), study.options
     made = InProcess(language, ask.model, temperature=ask.temperature, answer_tokens=study.answer_tokens)
     if not ask.attn:
         yield made
@@ -46,11 +46,11 @@ class InProcess:
         self._temperature, self._answer_tokens = temperature, answer_tokens
         self._tokenizer: Any = None
 
-    def most_tokens(self, question: Question) -> int:
+    def most_tokens(self, question: PromptQuestion) -> int:
         """Returns an upper bound of the tokens of the question and its answer."""
-        return most_tokens(question, question.wants * self._answer_tokens)
+        return question.sent.most_tokens + question.count * self._answer_tokens
 
-    def ask(self, question: Question, retries: int = 0) -> Reply:
+    async def ask(self, question: PromptQuestion, retries: int = 0) -> Reply:
         """Answers a question; raises ``Failure`` where the model has no places for it, which no retry helps."""
         began = time.monotonic()
         prompt = self._prompt(question.sent)
@@ -71,7 +71,10 @@ class InProcess:
             sent=question.sent.fields,
         )
 
-    def _prompt(self, sent: Sent) -> list[int]:
+    async def close(self) -> None:
+        """Has no connections."""
+
+    def _prompt(self, sent: RequestText) -> list[int]:
         """The tokens of what is sent; raises ``BadValue`` for a conversation where the model has no form for one."""
         if sent.completion:
             return [*self.language.start, *self.language.ids(sent.completion)]
@@ -83,8 +86,8 @@ class InProcess:
 
     @property
     def _ends(self) -> list[int]:
-        told = self.language.model.generation_config.eos_token_id
-        return told if isinstance(told, list) else [] if told is None else [told]
+        ids = self.language.model.generation_config.eos_token_id
+        return ids if isinstance(ids, list) else [] if ids is None else [ids]
 
     def _fits(self, tokens: int) -> None:
         try:
@@ -93,7 +96,7 @@ class InProcess:
             raise Failure(str(error)) from None
 
     @torch.no_grad()
-    def _scored(self, prompt: Sequence[int], question: Question) -> list[float]:
+    def _scored(self, prompt: Sequence[int], question: PromptQuestion) -> list[float]:
         """The log-probability of each choice, with what ends an answer."""
         sent = question.sent
         end = self.language.ids(sent.stop[0]) if sent.stop else self._ends[:1]
@@ -108,11 +111,11 @@ class InProcess:
         return [round(value, 6) for value in total.tolist()]
 
     @torch.no_grad()
-    def _said(self, prompt: Sequence[int], question: Question) -> tuple[str, int]:
+    def _said(self, prompt: Sequence[int], question: PromptQuestion) -> tuple[str, int]:
         """The model's text up to its stop, and the number of its tokens."""
         from transformers import StoppingCriteriaList
 
-        most = question.wants * self._answer_tokens
+        most = question.count * self._answer_tokens
         self._fits(len(prompt) + most)
         ids = torch.tensor([prompt], device=self.language.device)
 

@@ -9,16 +9,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Literal, Self
 
 import msgspec
 from filelock import FileLock, Timeout
 
 from icl_lab.errors import RunFailed
 from icl_lab.files import CHECKSUM, line_fields, signed_line, unwritable, writing
-from icl_lab.prompted.question import Question
+from icl_lab.prompted.question import PromptQuestion
 
 KIND, VERSION = "icl_lab prompted", 1
+
+
+class RecordHead(msgspec.Struct):
+    """First line of a record."""
+
+    record: Literal["icl_lab prompted"]
+    version: Literal[1]
+    question: dict[str, Any]
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,7 +114,7 @@ class Record:
         if self._lock is not None:
             self._lock.release()
 
-    def answer(self, question: Question) -> Reply | None:
+    def answer(self, question: PromptQuestion) -> Reply | None:
         """Returns the answer to a question, if there is one.
 
         Raises ``RunFailed`` where it was given to other text than would be sent today.
@@ -162,19 +170,15 @@ class Record:
                 fields = line_fields(line)
                 fields.pop(CHECKSUM, None)  # files of earlier versions have none
                 self._count(msgspec.convert(fields, Reply))
-            except (ValueError, msgspec.ValidationError) as error:
+            except ValueError as error:
                 raise RunFailed(f"{self.path}, line {number}, is damaged: {error}; move the file away.") from None
         return whole
 
     def _check(self, line: bytes) -> None:
         try:
-            told: dict[str, Any] = line_fields(line)
-            theirs = told["question"]
-            known = (told["record"], told["version"]) == (KIND, VERSION)
-        except (ValueError, KeyError, TypeError):
-            known, theirs = False, {}
-        if not known:
-            raise RunFailed(f"{self.path} is no record of prompted questions; move it away.")
+            theirs = msgspec.convert(line_fields(line), RecordHead).question
+        except ValueError:
+            raise RunFailed(f"{self.path} is no record of prompted questions; move it away.") from None
         if theirs != self.identity:
             other = sorted(name for name in {*theirs, *self.identity} if theirs.get(name) != self.identity.get(name))
             raise RunFailed(f"{self.path} is the record of another question (its {', '.join(other)}); move it away.")

@@ -1,4 +1,4 @@
-"""Tasks in words: what a language model is told of a task, and how its answers become outputs again.
+"""Tasks in words: the instruction that a language model gets, and its answers as outputs again.
 
 ``speech(task)`` gives the words of a task. A task of one's own gets them by ``@speech.register``, above a function from
 the task to its ``Speech``.
@@ -27,11 +27,21 @@ SURE = 1e3  # the score of an answer that was given as text; all others have 0
 
 
 @dataclass(frozen=True)
-class Telling:
+class PromptText:
     """A prompt up to a question, in words: inputs with the labels that are shown (empty: none), and what is asked."""
 
     shown: tuple[tuple[str, str], ...]
     query: str
+
+    @property
+    def labelled(self) -> bool:
+        """True where every input has a label that is shown."""
+        return all(label for _, label in self.shown)
+
+    @property
+    def line(self) -> str:
+        """The prompt as one list: inputs and the labels that are shown, in order, and the question last."""
+        return ", ".join([*(part for pair in self.shown for part in pair if part), self.query])
 
 
 @dataclass(frozen=True)
@@ -44,21 +54,26 @@ class PrintedRow:
     axis: str
     value: str
 
+    @property
+    def label(self) -> str:
+        """Name of the row."""
+        return ", ".join(self.where.values())
+
 
 @dataclass(frozen=True)
 class Speech:
     """A task in words.
 
-    ``says`` tells a reader what the answer is, ``tell`` writes the first prompt up to the question at a token, its
-    numbers as it is told. ``choices`` are all answers there are, in the order of the targets; without any a number is
+    ``says`` tells a reader what the answer is, ``tell`` writes the first prompt up to the question at a token, given
+    how numbers are written. ``choices`` are all answers there are, in the order of the targets; without any a number is
     asked for. ``last`` says that the headline scores the last answer of a prompt; otherwise it is a mean over all of
     them, as are the metrics ``means``, which are then estimated from one answer a prompt, drawn evenly. ``lists`` is
-    what is said where all answers of a prompt are wanted at once, as a list; empty where that is not natural.
+    what is said where all answers of a prompt are asked for at once, as a list; empty where that is not natural.
     ``worked`` is the length of an example prompt that is shown with its answer.
     """
 
     says: str
-    tell: Callable[[Prompt, int, Number], Telling]
+    tell: Callable[[Prompt, int, Number], PromptText]
     choices: tuple[str, ...] = ()
     last: bool = True
     means: tuple[str, ...] = ()
@@ -190,17 +205,17 @@ def _(task: MeanValue) -> Speech:
     )
 
 
-def _pairs(prompt: Prompt, t: int, number: Number, label: Callable[[float], str]) -> Telling:
+def _pairs(prompt: Prompt, t: int, number: Number, label: Callable[[float], str]) -> PromptText:
     """Numbers x_1 y_1 .. x_i, of which the last is asked about, as inputs with their labels."""
     values = prompt.tokens[0, : t + 1, 0].tolist()
     shown = zip(values[::2], values[1::2], strict=False)
-    return Telling(tuple((number(x), label(y)) for x, y in shown), number(values[-1]))
+    return PromptText(tuple((number(x), label(y)) for x, y in shown), number(values[-1]))
 
 
-def _items(items: list[str]) -> Telling:
-    return Telling(tuple((item, "") for item in items[:-1]), items[-1])
+def _items(items: list[str]) -> PromptText:
+    return PromptText(tuple((item, "") for item in items[:-1]), items[-1])
 
 
-def _symbols(task: Task, prompt: Prompt, t: int, number: Number) -> Telling:
+def _symbols(task: Task, prompt: Prompt, t: int, number: Number) -> PromptText:
     """One line of symbols, each as the task names it."""
-    return Telling((), " ".join(mark.text for mark in marks(task, prompt)[: t + 1]))
+    return PromptText((), " ".join(mark.text for mark in marks(task, prompt)[: t + 1]))

@@ -1,4 +1,4 @@
-"""A study of one prompted model: the test prompts of a grid of cells, and a question for each answer that is wanted.
+"""A study of one prompted model: the test prompts of a grid of cells, and a question for each answer that is asked for.
 
 The prompts are those that trained models meet, drawn by the same address (``runs.measure.draw``): the first so many of
 each cell.
@@ -16,8 +16,8 @@ import torch
 from icl_lab import tasks
 from icl_lab.errors import BadValue
 from icl_lab.language.disk import OnDisk
-from icl_lab.prompted.asking import about_tokens
-from icl_lab.prompted.question import ALL, Cell, Question, Writer, named
+from icl_lab.prompted.formats import Writer, named
+from icl_lab.prompted.question import ALL, GridCell, PromptQuestion
 from icl_lab.prompted.speech import speech
 from icl_lab.registry import Choice, filename
 from icl_lab.rng import stream
@@ -32,7 +32,7 @@ SINGLE, LISTED = 16, 6  # tokens of an answer by itself, and of each answer of a
 
 
 @dataclass(frozen=True)
-class Ask:
+class PromptedOptions:
     """Options of a study; ``server`` is the address, or a fingerprint of the weights of a model on disk."""
 
     task: str
@@ -65,7 +65,7 @@ class Ask:
         return f"prompted:{self.short}" + (f"->{self.attn}" if self.attn else "")
 
 
-class Study:
+class PromptedStudy:
     """The questions of a study, checked before anything is asked.
 
     ``test`` is the grid that trained models are tested on: prompts that are beginnings of longer ones are cut from its
@@ -73,14 +73,14 @@ class Study:
     Raises ``LabError`` where the task has no words, or a cell cannot be drawn.
     """
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: PromptedOptions) -> None:
         for setting in ask.settings:
             if not setting.strip().startswith("test.axes."):
                 raise BadValue(
                     f"--set {setting}: of a prompted model only the cells can be set, such as test.axes.NAME=1,2."
                 )
         Choice.parse(ask.task)
-        self.ask = ask
+        self.options = ask
         self.spec = resolve(ask.task, "softmax", ask.preset, ask.settings)
         self.task = task = tasks.build(self.spec.task)
         self.speech = speech(task)
@@ -113,8 +113,8 @@ class Study:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything beside the question itself that an answer depends on: a record is of one identity."""
-        ask = self.ask
+        """Everything but the question that an answer depends on: a record is of one identity."""
+        ask = self.options
         return {
             "task": self.spec.task,
             "model": ask.short,
@@ -134,7 +134,7 @@ class Study:
         return sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
-    def options(self) -> dict[str, Any]:
+    def recorded_options(self) -> dict[str, Any]:
         """Options as the study's folder keeps them."""
         return self.identity | {
             "preset": self.spec.preset,
@@ -142,28 +142,28 @@ class Study:
             "drawn_at": self.test.lengths[-1],
             "shots": list(self.lengths),
             "digits": list(self.digits),
-            "prompts": self.ask.prompts,
-            "samples": self.ask.samples,
-            "every_answer": self.ask.every_answer,
+            "prompts": self.options.prompts,
+            "samples": self.options.samples,
+            "every_answer": self.options.every_answer,
             "sets": list(self.suites),
         }
 
     @property
     def usual_name(self) -> str:
         """Beginning of the name of the study's folder."""
-        model = self.ask.short.strip("/").rpartition("/")[2] or "model"
+        model = self.options.short.strip("/").rpartition("/")[2] or "model"
         return filename(f"prompted-{self.spec.task}-{model}").replace(" ", "-")[:120]
 
     def record(self, results: Path) -> Path:
         """Returns the file of the answers below a results folder: one for all studies of this identity."""
-        model = filename(self.ask.short).replace(" ", "-")[:80]
+        model = filename(self.options.short).replace(" ", "-")[:80]
         return results / RECORDS / f"{model}-{filename(self.spec.task)}-{self.hash}.jsonl"
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[GridCell]:
         """All cells, in the order of the grid."""
         return [
-            Cell(prefix, tuple(shift.items()), length, digits)
+            GridCell(prefix, tuple(shift.items()), length, digits)
             for digits in self.digits
             for shift in self.test.shifts()
             for prefix in self.suites
@@ -176,13 +176,13 @@ class Study:
         shifts = [axis for axis in self.test.axes if axis != "length"]
         return [*(["digits"] if len(self.digits) > 1 else []), *shifts, "length"]
 
-    def drawn(self, cell: Cell) -> Prompt:
+    def drawn(self, cell: GridCell) -> Prompt:
         """Returns the test prompts of a cell."""
         suite, shift = self.suites[cell.prefix], dict(cell.shift)
         if not suite.prefixes:
-            return draw(suite, cell.length, self.test, shift).take(self.ask.prompts)
+            return draw(suite, cell.length, self.test, shift).take(self.options.prompts)
         whole = draw(suite, self.test.lengths[-1], self.test, shift)
-        return whole.first(suite.tokens(cell.length)).take(self.ask.prompts)
+        return whole.first(suite.tokens(cell.length)).take(self.options.prompts)
 
     def writer(self, digits: int) -> Writer:
         """Returns the writer of prompts; worked examples are drawn as in training and end with their last answer."""
@@ -191,9 +191,9 @@ class Study:
             rng = stream(TEST_SEED, "prompted", "worked", number)
             prompt = self.task.balanced.sample(rng, 1, self.speech.worked)
             examples.append(bare.example(prompt, int(prompt.scored[0].nonzero().max())))
-        return Writer(self.speech, self.form, digits, self.ask.instruct, examples)
+        return Writer(self.speech, self.form, digits, self.options.instruct, examples)
 
-    def asked(self, cell: Cell, prompt: Prompt) -> list[list[int]]:
+    def asked(self, cell: GridCell, prompt: Prompt) -> list[list[int]]:
         """Returns the tokens whose answers are asked for, prompt by prompt.
 
         All that are scored, or one: the last, or where the headline is a mean over answers one that is drawn evenly
@@ -202,7 +202,7 @@ class Study:
         found = []
         for number, scored in enumerate(prompt.scored):
             tokens = scored.nonzero().flatten().tolist()
-            if not (self.ask.every_answer or self.lists):
+            if not (self.options.every_answer or self.lists):
                 counted = tokens[self.task.scored_from :]
                 rng = stream(TEST_SEED, "prompted", "asked", cell.length, number)
                 drawn = counted[int(torch.randint(len(counted), (), generator=rng))]
@@ -210,26 +210,26 @@ class Study:
             found.append(tokens)
         return found
 
-    def questions_of(self, cell: Cell) -> Iterator[Question]:
+    def questions_of(self, cell: GridCell) -> Iterator[PromptQuestion]:
         """Yields the questions of a cell, prompt by prompt."""
         prompt, writer, choices = self.drawn(cell), self.writer(cell.digits), self.speech.choices
         for number, tokens in enumerate(self.asked(cell, prompt)):
             one = single(prompt, number)
-            for sample in range(self.ask.samples):
+            for sample in range(self.options.samples):
                 if self.lists:
-                    yield Question(cell, number, ALL, sample, writer.sent(one, tokens[-1]), choices, len(tokens))
+                    yield PromptQuestion(cell, number, ALL, sample, writer.sent(one, tokens[-1]), choices, len(tokens))
                     continue
                 for token in tokens:
-                    yield Question(cell, number, token, sample, writer.sent(one, token), choices)
+                    yield PromptQuestion(cell, number, token, sample, writer.sent(one, token), choices)
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[PromptQuestion]:
         """Returns every question, cell by cell."""
         return [question for cell in self.cells for question in self.questions_of(cell)]
 
-    def estimate(self, questions: Sequence[Question]) -> tuple[int, int]:
+    def estimate(self, questions: Sequence[PromptQuestion]) -> tuple[int, int]:
         """Estimates the tokens that are read and at most written for questions, without a tokenizer."""
-        sent = sum(about_tokens(question.sent.whole, len(question.sent.messages)) for question in questions)
-        return sent, sum(question.wants * self.answer_tokens for question in questions)
+        sent = sum(question.sent.about_tokens for question in questions)
+        return sent, sum(question.count * self.answer_tokens for question in questions)
 
 
 def single(prompt: Prompt, number: int) -> Prompt:

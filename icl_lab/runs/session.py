@@ -8,6 +8,8 @@ import torch
 from icl_lab.errors import Stopped
 from icl_lab.runs.store import Store
 
+LONGEST = 8 * 3600.0  # seconds: longer runs are begun only when that is said
+
 
 @dataclass(frozen=True)
 class Lab:
@@ -20,6 +22,7 @@ class Lab:
     stopping: Callable[[], bool] = lambda: False
     command: str = ""  # what the user typed, kept beside the results
     allow_large: bool = False  # whether to begin what memory and time, as estimated, do not suffice for
+    longest: float = LONGEST  # seconds that the runs of a command may take, as estimated
 
     def tested(self, done: int, total: int) -> None:
         """Shows how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""

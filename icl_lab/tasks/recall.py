@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +31,10 @@ class Recall(Task):
     seem to be asked for again. With V = 8, a prompt of D = 2 could read ``1 5 3 4 | 3 7 2 6 1 0``, where the answers
     are 4 after 3 and 5 after 1.
 
+    Which pair is asked soonest is chance here. In the paper's code it is, more often than not, the one that stands
+    first: gaps belong to the pairs in the order in which they are drawn (``law=zoology``; without updates). The law of
+    a gap by itself, over all pairs, is the same.
+
     With ``updates`` so many keys are bound a second time, to another value, anywhere among the pairs, and the last
     binding counts. ``length`` counts tokens. Training has ``pairs`` (D) at 4, or twice the updates, and mixes lengths.
     The paper has 8,192 symbols; more of them, or updates, are learned later: models of preset nano learn 20 symbols.
@@ -56,12 +60,15 @@ class Recall(Task):
     symbols: int = 20
     updates: int = 0
     power: float = 0.01
+    law: Literal["even", "zoology"] = "even"
 
     def __post_init__(self) -> None:
         bound = f"symbols must be even, at least 8 and at most {MOST:,}"
         require(8 <= self.symbols <= MOST and self.symbols % 2 == 0, bound, self.symbols)
         require(0 <= self.updates <= MOST, f"updates must be at least 0 and at most {MOST:,}", self.updates)
         require(0 < self.power <= 1, "power must be above 0 and at most 1 (1: all gaps alike)", f"{self.power:g}")
+        if self.law == "zoology":
+            require(self.updates == 0, "law=zoology knows no updates", self.updates)
 
     @property
     def unit(self) -> int:
@@ -128,6 +135,8 @@ class Recall(Task):
         order = torch.rand(prompts, half, generator=rng)[:, :bound].argsort(1)
         race = -torch.rand(prompts, length // 2, generator=rng).log()
         rest = torch.rand(prompts, length, generator=rng)
+        if self.law == "zoology":
+            order = order.sort(1).values  # gaps stand in the order of draws, and so do the pairs
         which = torch.cat((torch.arange(pairs), torch.arange(self.updates)))[order]  # the key of each binding
         same = which.unsqueeze(1) == torch.arange(pairs).unsqueeze(1)
         last = torch.where(same, torch.arange(bound), -1).amax(2)  # the binding that counts, of each key

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.errors import LabError
+from icl_lab.normalizers.base import causal
 from icl_lab.testing.base import close, hold
 from icl_lab.testing.rule_inputs import HEADS, qkv, stirred
 
@@ -51,4 +52,18 @@ def a_cache_of_keys_changes_nothing(choice: str) -> None:
     close(rule.attend(late, keys, values, visible), o, "beside keys of a cache attend gives something else.")
 
 
-MASKS = (each_prompt_may_have_a_mask, a_cache_of_keys_changes_nothing)
+def padding_changes_nothing(choice: str) -> None:
+    """A prompt that padding stands before, or after, gets what it gets without it, whatever the padding holds."""
+    rule, (q, k, v) = stirred(choice), qkv(5)
+    alone = rule.weights(q, k, causal(5)), rule.attend(q, k, v, causal(5))
+    for where, at in (("before", slice(2, 7)), ("after", slice(0, 5))):
+        visible = torch.zeros(2, 1, 7, 7, dtype=torch.bool)
+        visible[:, :, at, at] = causal(5)
+        q_7, k_7, v_7 = (torch.full((2, HEADS, 7, x.shape[-1]), 7.0, dtype=x.dtype) for x in (q, k, v))
+        for whole, part in ((q_7, q), (k_7, k), (v_7, v)):
+            whole[:, :, at] = part
+        close(rule.weights(q_7, k_7, visible)[:, :, at, at], alone[0], f"padding {where} a prompt changes weights.")
+        close(rule.attend(q_7, k_7, v_7, visible)[:, :, at], alone[1], f"padding {where} a prompt changes attend.")
+
+
+MASKS = (each_prompt_may_have_a_mask, padding_changes_nothing, a_cache_of_keys_changes_nothing)

@@ -17,7 +17,7 @@ AROUND = ("softmax", "lssa")  # the rules that a wrapper is checked around
 
 
 @dataclass(frozen=True)
-class Family:
+class PartFamily:
     """The registries of one contract, and how a choice is built to see whether its options go together."""
 
     contract: str
@@ -36,7 +36,7 @@ class Family:
 class Part:
     """A registered part to be checked: with its defaults and all its finite options, or as one choice."""
 
-    family: Family
+    family: PartFamily
     registry: Registry
     name: str
     choice: str = ""
@@ -48,21 +48,21 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """Outcome of one check of one part; ``failed`` says why, with the choice, and is empty where it passed."""
 
     check: str
     failed: str = ""
 
 
-def families() -> list[Family]:
+def families() -> list[PartFamily]:
     """Returns the families of parts that have a contract."""
     from icl_lab.testing.normalizers import build as build_rule
 
     return [
-        Family("normalizers", (normalizers.registry, normalizers.wrappers), build_rule, normalizers.canonical),
-        Family("analyses", (analyses.registry,), analyses.registry.build, _canonical_analysis),
-        Family("tasks", (tasks.registry,), tasks.build, tasks.canonical),
+        PartFamily("normalizers", (normalizers.registry, normalizers.wrappers), build_rule, normalizers.canonical),
+        PartFamily("analyses", (analyses.registry,), analyses.registry.build, _canonical_analysis),
+        PartFamily("tasks", (tasks.registry,), tasks.build, tasks.canonical),
     ]
 
 
@@ -94,12 +94,12 @@ def brought(source: Source) -> list[Part]:
     ]
 
 
-def verdicts(part: Part) -> Iterator[Verdict]:
+def verdicts(part: Part) -> Iterator[CheckResult]:
     """Runs the contract on a part; a check ends with the first choice that fails it."""
     tried = [part.choice] if part.choice else list(choices(part))
     for check in part.family.checks:
         failed = next((f"{choice}: {reason}" for choice in tried if (reason := _reason(check, choice))), "")
-        yield Verdict(check.__name__.replace("_", " "), failed)
+        yield CheckResult(check.__name__.replace("_", " "), failed)
 
 
 def choices(part: Part) -> Iterator[str]:
@@ -125,11 +125,11 @@ def _canonical_analysis(text: str) -> str:
     return str(analyses.registry.canonical(text))
 
 
-def _only(family: Family, text: str) -> list[tuple[Registry, str]]:
+def _only(family: PartFamily, text: str) -> list[tuple[Registry, str]]:
     return [(registry, Choice.parse(text).name) for registry in family.registries]
 
 
-def _refusal(family: Family, choice: str) -> BadValue | None:
+def _refusal(family: PartFamily, choice: str) -> BadValue | None:
     """Objection of the part itself to these options; any other error is for the checks to report."""
     try:
         family.build(choice)

@@ -73,7 +73,7 @@ class Optimizer:
         """Update the exponential moving average of the parameters, where one is kept.
 
         Formula: a_1 = theta_1; a_t = r_t a_{t-1} + (1 - r_t) theta_t with r_t = min(ema, (1 + t) / (10 + t)), t >= 2,
-        where theta_t are the parameters after step t
+        where theta_t are the parameters after step t; before the first step there is no average
         """
         if not self.ema:
             return
@@ -85,7 +85,7 @@ class Optimizer:
 
     @torch.no_grad()
     def load_ema(self) -> None:
-        """Puts the average in the place of the numbers, where one is kept: what is tested."""
+        """Puts the average in the place of the numbers: what is tested. Without one, or a first step, they stay."""
         for p, mean in zip(self.params, self.average, strict=bool(self.average)):
             p.copy_(mean)
 

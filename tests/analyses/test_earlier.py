@@ -78,6 +78,14 @@ def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, m
         assert read.seeds == [0, 1, 2]
 
 
+def test_a_study_that_keeps_too_little_to_be_shown_is_asked_again(tiny, monkeypatch):
+    tiny("--seeds", "2")
+    monkeypatch.setattr(Deviant, "needed", ("positions", "gone"))
+    said = tiny("--seeds", "2")
+    assert f"{tiny.place} keeps what claims need and not the rest of its tables" in said
+    assert len(trained(tiny)) == 4
+
+
 def test_another_question_a_damaged_number_and_force_ask_all(tiny):
     tiny("--seeds", "2")
     for words in (["--force"], ["--no-evidence"]):

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from icl_lab import bench, normalizers, tasks
 from icl_lab.bench import base, engines, flex, grid, hugging_face, jobs, memory, quality, stack, start, step, table
-from icl_lab.bench.base import Bench, Row
+from icl_lab.bench.base import Bench, Measurement
 from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.model.gelu import PIECE, gelu_new
@@ -105,7 +105,7 @@ def test_the_other_loop_learns_the_same_task_and_has_the_same_size():
 def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick):
     told, said = quick
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.setattr(step, "SIZES", (step.Size("tiny", TINY),))
+    monkeypatch.setattr(step, "SIZES", (step.StepSize("tiny", TINY),))
     monkeypatch.setattr(step, "BATCH", 2)
     monkeypatch.setattr(step, "SIDE", 8)
     monkeypatch.setattr(step.normalizers, "names", lambda: ["softmax", "ssa"])
@@ -120,7 +120,7 @@ def test_with_transformers_it_stands_first(monkeypatch, quick):
     pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
     monkeypatch.setattr(step, "BATCH", 2)
     monkeypatch.setattr(step, "SIDE", 8)
-    rows = list(step.against_others(step.Size("tiny", TINY, steps=2), quick[0]))
+    rows = list(step.against_others(step.StepSize("tiny", TINY, steps=2), quick[0]))
     assert [row.against for row in rows] == ["Hugging Face GPT-2", "a second", "float32 matrix product"]
 
 
@@ -137,7 +137,7 @@ def test_whose_time_is_divided_by_whose(monkeypatch, quick):
     monkeypatch.setattr(step, "BATCH", 2)
     monkeypatch.setattr(step, "SIDE", 8)
     monkeypatch.setattr(step, "alternate", alternate)
-    others, tokens, share = step.against_others(step.Size("tiny", TINY, steps=2), quick[0])
+    others, tokens, share = step.against_others(step.StepSize("tiny", TINY, steps=2), quick[0])
     assert kinds == [list, torch.Tensor, list, float]
     assert (others.ratio, others.seconds) == (2.0, 2.0)
     assert tokens.ratio == 2 * 80 / 2.0
@@ -204,7 +204,7 @@ def test_steps_a_second_and_the_minutes_of_a_published_training(monkeypatch, qui
 
 
 def test_the_engines_of_the_bench_are_those_of_training(quick):
-    lite = engines.Size("tiny", TINY, 2, 3)
+    lite = engines.EngineSize("tiny", TINY, 2, 3)
     half = engines.made(engines.Way("eager", "bf16"), lite, quick[0])
     assert (half.spec.engine, half.spec.precision, half.spec.batch, half.spec.longest) == ("eager", "bf16", 2, 3)
     with pytest.raises(BadValue, match="CUDA graphs"):
@@ -471,8 +471,8 @@ def test_set_up_is_left_out_where_there_is_no_repository(monkeypatch, quick, tmp
 
 def rows():
     return [
-        Row("step", "2L", "Hugging Face", 1.6, "x as fast", low=1.5, high=1.7, seconds=0.05, count=5),
-        Row("quality", "linear", "paper", 8.0, "x as soon", bound=">=", note='said "so", twice'),
+        Measurement("step", "2L", "Hugging Face", 1.6, "x as fast", low=1.5, high=1.7, seconds=0.05, count=5),
+        Measurement("quality", "linear", "paper", 8.0, "x as soon", bound=">=", note='said "so", twice'),
     ]
 
 
@@ -489,7 +489,9 @@ def test_rows_survive_csv_and_json():
 
 
 def test_the_table_says_bounds_and_ranges():
-    text = "\n".join(table.table([*rows(), Row("quality", "every", "paper", math.nan, "x as soon", note="too early")]))
+    text = "\n".join(
+        table.table([*rows(), Measurement("quality", "every", "paper", math.nan, "x as soon", note="too early")])
+    )
     assert "2L / Hugging Face" in text
     assert "1.6 x as fast" in text
     assert "1.5 to 1.7" in text
@@ -500,8 +502,11 @@ def test_the_table_says_bounds_and_ranges():
 
 
 def test_a_part_measured_again_takes_the_place_of_its_own_rows_only():
-    new = [Row("step", "2L", "Hugging Face", 2.0, "x as fast"), Row("step", "2L", "", 3.0, "x", device="cuda")]
-    merged = table.merge([*rows(), Row("step", "gone", "", 1.0, "x")], new)
+    new = [
+        Measurement("step", "2L", "Hugging Face", 2.0, "x as fast"),
+        Measurement("step", "2L", "", 3.0, "x", device="cuda"),
+    ]
+    merged = table.merge([*rows(), Measurement("step", "gone", "", 1.0, "x")], new)
     assert [(row.part, row.ratio) for row in merged] == [("quality", 8.0), ("step", 2.0), ("step", 3.0)]
     again = table.merge(merged, new[:1])
     assert [(row.device, row.ratio) for row in again] == [("cpu", 8.0), ("cuda", 3.0), ("cpu", 2.0)]
@@ -520,7 +525,7 @@ def ask(tmp_path, monkeypatch):
 
     def measure(parts, told):
         for part in parts:
-            yield Row(part, "case", "other", 2.0, "x as fast", count=told.pairs)
+            yield Measurement(part, "case", "other", 2.0, "x as fast", count=told.pairs)
 
     monkeypatch.setattr(bench, "measure", measure)
     return lambda *words: CliRunner().invoke(cli, ["bench", *words, "--results", str(tmp_path)])

@@ -504,7 +504,7 @@ def test_single_numbers_are_asked_for_from_the_command_line(run, tmp_path):
     assert {"probe.csv", "table.md", "probe.png"} <= {path.name for path in folder.iterdir()}
     code, out, err = run("probe", "--task", "linear", "--attn", "ssa", "--preset", "smoke")
     assert (code, out) == (2, "")
-    assert "linear has no answer to a single number; take every or some." in err
+    assert "linear has no answer to a single number; tasks that have: every, some." in err
 
 
 @pytest.mark.slow

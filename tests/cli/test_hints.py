@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from icl_lab.cli import hints
+from icl_lab.cli.main import cli
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
+ROOT = Path(__file__).parents[2]
 SMALL = [
     "--set",
     "train.steps=10",
@@ -109,6 +112,29 @@ def test_the_python_of_this_folder_is_named_by_its_place_in_it(tmp_path, monkeyp
     monkeypatch.setattr(sys, "argv", ["/x/icl_lab/__main__.py"])
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
     assert hints.program() == ".venv/bin/python -m icl_lab"
+
+
+def test_under_make_the_program_is_the_one_beside_python(tmp_path, monkeypatch):
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "icl-lab").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["make", "verify"])
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
+    assert hints.program() == ".venv/bin/icl-lab"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_parts")
+def test_what_was_imported_is_imported_again(run, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text((ROOT / "tests" / "examples" / "lookup.py").read_text())
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("--import", "./mine.py", "train", "--attn", "ssa", *SWEEP)
+    assert code == 0, err
+    assert following(out)[0].startswith("icl-lab --import ./mine.py sweep --task linear --attn ssa")
+    monkeypatch.setattr(sys, "argv", ["make"])
+    monkeypatch.setenv("PYTHON", "python")
+    with click.Context(cli.get_command(click.Context(cli), "claims"), parent=click.Context(cli)):
+        assert hints.then("claims") == "ICL_LAB_IMPORT=./mine.py PYTHON=python make claims"
 
 
 @pytest.mark.slow

@@ -59,6 +59,54 @@ def test_what_is_the_arrays_own_is_no_option(run):
     assert (code, err) == (2, "icl-lab: --before 90 s leaves nothing of the 1 minutes of a task.\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--attn", "nope"], "nope"),
+        (["--attn", "$(touch hacked)"], "$(touch hacked)"),
+        (["--attn", "ssa:x=1"], "x"),
+        (["--set", "spec=1"], "spec"),
+        (["--set", "train.steps=many"], "train.steps"),
+        (["--task", "nope"], "nope"),
+        (["--preset", "nope"], "nope"),
+        (["--swap", "nope"], "nope"),
+        (["--device", "gpu"], "There is no device 'gpu' here"),
+        (["--stack", "--jobs", "2"], "choose one"),
+        (["--sbatch", "--mem=4G\ntouch hacked"], "no text of one line"),
+    ],
+)
+def test_a_sweep_that_would_fail_is_refused_before_a_script_is_written(run, tmp_path, monkeypatch, words, complaint):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*WORDS, *words)
+    assert (code, out) == (2, "")
+    assert complaint in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_gpu_that_only_nodes_have_is_no_fault(script):
+    lines = script("--array", "3", "--minutes", "30", "--device", "cuda")
+    assert any("--device cuda" in line for line in lines)
+
+
+def test_words_and_folders_are_quoted(tmp_path, run, monkeypatch):
+    folder = tmp_path / "$(touch hacked) ; '\""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert run(*WORDS, "--results", "$(touch hacked)")[0] == 0
+    lines = (folder / "sweep.sbatch").read_text().splitlines()
+    (command,) = (line for line in lines if " sweep " in line)
+    assert "$(touch hacked)" in shlex.split(command)
+    assert shlex.split(next(line for line in lines if line.startswith("cd ")))[1] == str(folder)
+    assert shlex.split(next(line for line in lines if "--output" in line)[len("#SBATCH ") :])  # balanced
+    echo = [line.replace(sys.executable, "echo") for line in lines]
+    env = {"PATH": os.environ["PATH"], "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "4"}
+    ended = subprocess.run(["bash", "-c", "\n".join(echo)], env=env, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "--results $(touch hacked)" in ended.stdout
+    assert not list(tmp_path.rglob("hacked"))
+
+
 def test_a_signal_reaches_the_run_and_the_task_is_queued_again(script, tmp_path, monkeypatch):
     """With a stand-in for the run, which leaves with 75 a while after it was asked to."""
     lines = script("--array", "3", "--minutes", "30")
@@ -76,6 +124,22 @@ def test_a_signal_reaches_the_run_and_the_task_is_queued_again(script, tmp_path,
         task.send_signal(signal.SIGUSR1)
     assert task.returncode == 75
     assert (tmp_path / "queued").read_text() == "requeue 7_2\n"
+
+
+@pytest.mark.parametrize(("restarts", "again"), [("", True), ("0", True), ("2", True), ("3", False), ("50", False)])
+def test_a_task_is_not_queued_again_for_ever(script, tmp_path, restarts, again):
+    lines = script("--array", "3", "--minutes", "30", "--requeues", "3")
+    assert any("3 times at most" in line for line in lines if line.startswith("#"))
+    lines = ["bash -c 'exit 75' &" if " sweep " in line else line for line in lines]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "scontrol").write_text('#!/bin/sh\necho "$@" > queued\n')
+    (tmp_path / "bin" / "scontrol").chmod(0o755)
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
+    env |= {"SLURM_ARRAY_TASK_COUNT": "3"} | ({"SLURM_RESTART_COUNT": restarts} if restarts else {})
+    ended = subprocess.run(["bash", "-c", "\n".join(lines)], env=env, capture_output=True, text=True)
+    assert ended.returncode == 75
+    assert (tmp_path / "queued").exists() == again
+    assert ("not queued again: it was 3 times" in ended.stderr) != again
 
 
 def test_nothing_is_trained(script, tmp_path):

@@ -1,5 +1,6 @@
 """Make variables: what they hold arrives as it was typed, is never run as code, and reaches whatever takes it."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from icl_lab.cli import variables
+from icl_lab.cli import menu, variables
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, UnknownOption
@@ -97,8 +98,11 @@ def test_the_environment_is_told_apart_from_what_was_typed(make, monkeypatch):
 @needs_make
 def test_help_names_every_command():
     done = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True)
-    listed = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("  make ")}
-    assert listed == {name for name, part in cli.commands.items() if not part.hidden} | {
+    commands, _, own = done.stdout.partition("Work on the repository:")
+    shown, _, rare = commands.partition("Further commands:")
+    named = re.findall(r"^  make (\S+) ", shown, re.MULTILINE) + re.findall(r"[\w-]+", rare.replace("  make ", ""))
+    assert sorted(named) == sorted(name for name, part in cli.commands.items() if not part.hidden)
+    assert set(re.findall(r"^  make (\S+) ", own, re.MULTILINE)) == {
         "help",
         "test",
         "test-all",
@@ -107,6 +111,24 @@ def test_help_names_every_command():
         "docs",
         "notebooks",
     }
+
+
+@needs_make
+def test_help_begins_with_sweep_and_cuts_no_line():
+    done = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True)
+    shown = done.stdout.partition("Further commands:")[0].splitlines()
+    targets = [line for line in shown if line.startswith("  make ")]
+    assert targets[0].split()[1] == "sweep"
+    assert len(targets) <= 25
+    assert not [line for line in targets if "..." in line or len(line) > 110]
+
+
+def test_the_menu_of_the_program_is_in_the_same_groups(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    groups = re.findall(r"^(\w[\w ]*):$", out, re.MULTILINE)
+    assert groups == ["Options", *menu.GROUPS, "Further commands"]
+    assert "..." not in out.partition("Train and compare:")[2]
 
 
 def test_a_typed_variable_becomes_the_option_of_its_name():

@@ -1,11 +1,14 @@
 """The baseline asked with rescaled prompts, as a line beside a comparison."""
 
+from dataclasses import replace
+
 import pytest
 
 from icl_lab import pipeline
 from icl_lab.comparison import rescaled
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.page import tables
+from icl_lab.evidence.archive import Archive, ArchivedRun
 from icl_lab.launch.study import test_rescaled as measure_rescaled
 
 
@@ -62,3 +65,9 @@ def test_a_quantifier_is_rescaled_by_its_inputs(lab, tiny):
     (run,) = rescaled.runs_of(runs_of(lab, tiny, "softmax", "every", 1))
     assert run.spec.test.rescale == "inputs"
     assert run.folder == lab.store.run(run.spec, 0).folder
+
+
+def test_a_run_of_the_archive_does_not_stand_for_its_rescaled_test(lab, tiny, tmp_path):
+    (run,) = runs_of(lab, tiny, "softmax", seeds=1)
+    (other,) = rescaled.runs_of([replace(run, copy=ArchivedRun(Archive(tmp_path), run.key))])
+    assert other.copy.key == other.key != run.key

@@ -206,6 +206,12 @@ def test_csv_names_its_columns():
     assert len(lines) == 1 + len(SIGMAS) + 1
 
 
+def test_a_name_that_begins_like_a_formula_is_text_in_the_csv():
+    some = study({"softmax": square, "=cmd()!A1": square})
+    rows = tidy(some, compare(some)).splitlines()[1:]
+    assert all(row.startswith("'=cmd()!A1,softmax,") for row in rows)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

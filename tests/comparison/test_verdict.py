@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import t
 
 from icl_lab.comparison.sequential import SPENT, look
-from icl_lab.comparison.verdict import Direction, Size, State, Verdict, agrees, direction_of, settled, size_of
+from icl_lab.comparison.verdict import Direction, EffectSize, State, Verdict, agrees, direction_of, settled, size_of
 from icl_lab.errors import BadValue
 
 M = 0.2
@@ -17,16 +17,16 @@ M = 0.2
 @pytest.mark.parametrize(
     ("low", "high", "direction", "size"),
     [
-        (-0.5, -0.3, Direction.BELOW, Size.BEYOND),
-        (-0.15, -0.05, Direction.BELOW, Size.WITHIN),
-        (-0.5, -0.1, Direction.BELOW, Size.NOT_TOLD),
-        (0.3, 0.5, Direction.ABOVE, Size.BEYOND),
-        (0.1, 0.5, Direction.ABOVE, Size.NOT_TOLD),
-        (-0.1, 0.15, Direction.NOT_TOLD, Size.WITHIN),
-        (-0.1, 0.5, Direction.NOT_TOLD, Size.NOT_BELOW),
-        (-0.5, 0.1, Direction.NOT_TOLD, Size.NOT_ABOVE),
-        (-0.5, 0.5, Direction.NOT_TOLD, Size.NOT_TOLD),
-        (math.nan, math.nan, Direction.NOT_TOLD, Size.NOT_TOLD),
+        (-0.5, -0.3, Direction.BELOW, EffectSize.BEYOND),
+        (-0.15, -0.05, Direction.BELOW, EffectSize.WITHIN),
+        (-0.5, -0.1, Direction.BELOW, EffectSize.NOT_TOLD),
+        (0.3, 0.5, Direction.ABOVE, EffectSize.BEYOND),
+        (0.1, 0.5, Direction.ABOVE, EffectSize.NOT_TOLD),
+        (-0.1, 0.15, Direction.NOT_TOLD, EffectSize.WITHIN),
+        (-0.1, 0.5, Direction.NOT_TOLD, EffectSize.NOT_BELOW),
+        (-0.5, 0.1, Direction.NOT_TOLD, EffectSize.NOT_ABOVE),
+        (-0.5, 0.5, Direction.NOT_TOLD, EffectSize.NOT_TOLD),
+        (math.nan, math.nan, Direction.NOT_TOLD, EffectSize.NOT_TOLD),
     ],
 )
 def test_direction_and_size_against_the_margin(low, high, direction, size):
@@ -36,13 +36,13 @@ def test_direction_and_size_against_the_margin(low, high, direction, size):
 @pytest.mark.parametrize(
     ("low", "high", "size"),
     [
-        (-1.2, -0.8, Size.AS_PRINTED),
-        (-0.9, -0.1, Size.SMALLER),
-        (-2.0, -1.1, Size.LARGER),
-        (-0.9, 0.1, Size.EXCLUDED),
-        (0.1, 0.5, Size.EXCLUDED),  # the other direction
-        (-1.2, 0.1, Size.NOT_TOLD),
-        (math.nan, math.nan, Size.NOT_TOLD),
+        (-1.2, -0.8, EffectSize.AS_PRINTED),
+        (-0.9, -0.1, EffectSize.SMALLER),
+        (-2.0, -1.1, EffectSize.LARGER),
+        (-0.9, 0.1, EffectSize.EXCLUDED),
+        (0.1, 0.5, EffectSize.EXCLUDED),  # the other direction
+        (-1.2, 0.1, EffectSize.NOT_TOLD),
+        (math.nan, math.nan, EffectSize.NOT_TOLD),
     ],
 )
 def test_size_against_a_printed_effect_and_its_mirror_image(low, high, size):
@@ -53,11 +53,11 @@ def test_size_against_a_printed_effect_and_its_mirror_image(low, high, size):
 @pytest.mark.parametrize(
     ("low", "high", "size"),
     [
-        (-0.1, 0.1, Size.AS_PRINTED),
-        (0.3, 0.5, Size.EXCLUDED),
-        (-0.5, -0.3, Size.LARGER),
-        (-0.3, 0.1, Size.NOT_ABOVE),
-        (-0.3, 0.3, Size.NOT_TOLD),
+        (-0.1, 0.1, EffectSize.AS_PRINTED),
+        (0.3, 0.5, EffectSize.EXCLUDED),
+        (-0.5, -0.3, EffectSize.LARGER),
+        (-0.3, 0.1, EffectSize.NOT_ABOVE),
+        (-0.3, 0.3, EffectSize.NOT_TOLD),
     ],
 )
 def test_an_effect_printed_within_the_margin_is_none(low, high, size):
@@ -101,7 +101,7 @@ def test_a_margin_must_be_above_zero():
 
 
 def test_verdicts_in_words():
-    below = Verdict(state=State.JUDGED, direction=Direction.BELOW, size=Size.WITHIN)
+    below = Verdict(state=State.JUDGED, direction=Direction.BELOW, size=EffectSize.WITHIN)
     assert below.words(math.log(1.25), "log-ratio") == "below; less than a quarter either way"
     assert below.words(0.05, "difference") == "below; less than 0.05 either way"
     assert Verdict(state=State.JUDGED).words() == "not told"
@@ -130,7 +130,7 @@ def test_the_words_follow_the_interval_and_not_chance(true):
         assert (low, high) == pytest.approx((gaps.mean() - half, gaps.mean() + half))
         direction, size = direction_of(low, high), size_of(low, high, math.log(1.25), math.log(0.064))
         assert (direction is Direction.BELOW) == (high < 0)
-        assert (size is Size.SMALLER) == (high < 0)  # the printed effect lies far outside each interval
+        assert (size is EffectSize.SMALLER) == (high < 0)  # the printed effect lies far outside each interval
         directions[str(direction)] += 1 / 1000
         sizes[str(size)] += 1 / 1000
     for counted, told in zip((directions, sizes), TOLD[true], strict=True):

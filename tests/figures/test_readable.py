@@ -46,7 +46,7 @@ MADE = {
     "disturbance": lambda: lines.disturbance([1, 10, 100], {LONG: ({r: [1.0, 2, 3] for r in RULES}, {}, True)},
                                              title=LONG * 2),
     "laws": lambda: lines.laws([1, 2], {"seed 0": [1.0, 2]}, {"log": [1.0, 2]}, title=LONG),
-    "bounds": lambda: bounds.curves({LONG: bounds.Panel(panel())}, title=LONG, trained=2, reach=900),
+    "bounds": lambda: bounds.curves({LONG: bounds.BoundPanel(panel())}, title=LONG, trained=2, reach=900),
     "effects": lambda: effects(maps(lambda y, x: (x / 10, True)), "sigma_x", "sigma_f", label=LONG, width=NARROW),
     "maps": lambda: side_by_side(maps(lambda y, x: x**y, 5), "sigma_x", "sigma_f", label=LONG, log=True, width=NARROW),
     "ranking": lambda: ranking.ranking({LONG: ranking.Panel(dots(), {})}, RULES, title=LONG, label=LONG, log=True,
@@ -225,7 +225,7 @@ def test_bounds_that_are_not_above_0_are_counted_and_no_line_falls_to_them():
 
 
 def test_onsets_inside_the_training_range_are_left_out():
-    made = bounds.Panel({"ssa": [line(lambda x: x)]}, onsets={"ssa": [-5.0, 0.0, 1.5, 8.0, 2000.0]})
+    made = bounds.BoundPanel({"ssa": [line(lambda x: x)]}, onsets={"ssa": [-5.0, 0.0, 1.5, 8.0, 2000.0]})
     axes = bounds.curves({"f": made}, title="t", trained=2.0, reach=900).axes[0]
     onsets = [point for part in axes.lines if part.get_marker() == "^" for point in part.get_xdata()]
     assert onsets == [-5.0, 8.0]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from icl_lab.language.disk import OnDisk
 from icl_lab.language.finetune import Recipe
-from icl_lab.language.study import Question
+from icl_lab.language.study import LanguageQuestion
 from icl_lab.texts.corpus import Corpus
 
 
@@ -23,7 +23,7 @@ def test_names_and_places_of_folders_and_packed_files(tmp_path):
 
 
 def test_other_weights_under_the_same_name_are_another_model(tmp_path):
-    asked = Question(str(tmp_path), ("softmax",), recipe=Recipe(steps=5))
+    asked = LanguageQuestion(str(tmp_path), ("softmax",), recipe=Recipe(steps=5))
     corpus = Corpus.__new__(Corpus)
     object.__setattr__(corpus, "sha", "0" * 64)
     object.__setattr__(corpus, "name", "book")

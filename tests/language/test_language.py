@@ -161,7 +161,7 @@ def test_a_state_of_something_else_or_damaged_is_refused(folders, book, tmp_path
 
 def test_fine_tuning_lowers_the_loss_and_every_rule_starts_from_the_same_model(folders, book, tmp_path):
     recipe = Recipe(steps=40, rate=1e-2, batch=4, length=24)
-    asked = study.Question(str(folders["llama"]), ("softmax", "log-n"), book, 32, 8, 64, None, recipe)
+    asked = study.LanguageQuestion(str(folders["llama"]), ("softmax", "log-n"), book, 32, 8, 64, None, recipe)
     asked, language, corpus = study.checked(asked, CPU)
     answers = study.measure(asked, language, corpus, tmp_path)
     # Within 64 tokens log-n is softmax, so that two trainings from the same weights are the same.

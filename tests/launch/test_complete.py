@@ -1,5 +1,6 @@
 """Many runs from one command: announced in total, none lost because another failed, and taken up where they stood."""
 
+import math
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import torch
 
 from icl_lab.analyses import frame
 from icl_lab.cli.runs import listing
-from icl_lab.errors import RunFailed, Stopped
+from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.launch import complete as launching
 from icl_lab.launch.announce import Clock, announce, announce_all
 from icl_lab.launch.complete import complete
@@ -330,3 +331,33 @@ def test_a_run_by_its_folder_is_not_trained_again_in_another(run, tmp_path):
     assert code == 0, err
     assert not list((tmp_path / "other").rglob("model.safetensors"))
     assert list((tmp_path / "other").rglob("deviant.csv"))
+
+
+def test_runs_of_more_than_eight_hours_are_asked_for_with_a_preset_of_minutes(lab, tiny, monkeypatch):
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (5 * 3600.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 0.0)
+    runs = [lab.store.run(resolve("linear", "ssa", "deep"), seed) for seed in range(2)]
+    complete(runs[:1], lab, Where(dry_run=True, progress=Silent()))
+    assert "--allow-large" not in lab.said[-1]
+    with pytest.raises(
+        BadValue, match=r"about 10.0 h .*more than 8.0 h: --preset \w+ would take .* (s|min); add --allow"
+    ):
+        complete(runs, lab, Where(progress=Silent()))
+    assert not lab.store.root.exists()
+    complete(runs, lab, Where(dry_run=True, progress=Silent()))
+    assert "--allow-large" in lab.said[-1]  # a rehearsal says the same
+
+
+@pytest.mark.parametrize("how", [{"jobs": 2}, {"shard": (0, 1)}])
+def test_what_is_shorter_together_or_of_a_job_array_is_not_asked_for(lab, monkeypatch, how):
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (5 * 3600.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 0.0)
+    runs = [lab.store.run(resolve("linear", "ssa", "deep"), seed) for seed in range(2)]
+    complete(runs, lab, Where(dry_run=True, progress=Silent(), **how))
+    assert "--allow-large" not in lab.said[-1]
+
+
+def test_who_allows_it_is_asked_nothing(tmp_path):
+    for allowed, longest in ((True, math.inf), (False, 8 * 3600)):
+        with Where(results=tmp_path, allow_large=allowed, progress=Silent()).session() as lab:
+            assert lab.longest == longest

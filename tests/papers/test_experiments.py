@@ -17,7 +17,7 @@ from icl_lab.analyses.learning import Learning
 from icl_lab.analyses.needle import NeedleScores
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.comparison import outside
-from icl_lab.comparison.verdict import Size, State
+from icl_lab.comparison.verdict import EffectSize, State
 from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
@@ -381,7 +381,7 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     study_folder.publish(StudyRecord("deviant", {}, []), place, tables, {})
     found = claims.findings(Finished(made, Store(tmp_path), "lite"), [place])
     assert [f.agrees for f in found] == [True, False, False, None]
-    assert (found[3].verdict.size, found[3].decided) == (Size.WITHIN, True)
+    assert (found[3].verdict.size, found[3].decided) == (EffectSize.WITHIN, True)
     assert found[2].effect.effect == pytest.approx(0.67, abs=0.05)
     assert {finding.study for finding in found} == {place}
     assert {f.study for f in claims.findings(Finished(made, Store(tmp_path), "lite"), [tmp_path / "nothing"])} == {None}
@@ -621,7 +621,7 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
     monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: math.nan)
     told = judged(0, 1, 2, 3, 4)
-    assert (told.verdict.size, told.seeds, told.exploratory_seeds) == (Size.WITHIN, (1, 3, 4), (0, 2))
+    assert (told.verdict.size, told.seeds, told.exploratory_seeds) == (EffectSize.WITHIN, (1, 3, 4), (0, 2))
     assert told.words.endswith("seeds 0, 2 suggested it or came before it, left out")
     alone = judged(0, 2)
     assert (alone.verdict.state, alone.words) == (State.NOT_RUN, "seeds 0, 2 suggested it or came before it, left out")

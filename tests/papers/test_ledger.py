@@ -10,13 +10,13 @@ import pytest
 
 from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.papers import experiment, ledger, record
-from icl_lab.papers.ledger import Entry
-from icl_lab.papers.printed import Effect as PrintedEffect
+from icl_lab.papers.ledger import JudgedClaim
+from icl_lab.papers.printed import PublishedEffect
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import Evidence, Finding, judge
 
 FILES = Path(__file__).parents[2] / "experiments"
-PRINTED = PrintedEffect(value=math.log(0.064), source="t")
+PRINTED = PublishedEffect(value=math.log(0.064), source="t")
 CLEAR = (0.5, 0.502, 0.498)
 WIDE = (0.5, 1.5, 0.9)
 
@@ -32,7 +32,7 @@ def found(*left, statement="s", printed=None):
 
 
 def entry(finding, preset="lite", experiment="one", **fields):
-    return Entry(experiment=experiment, paper="p", preset=preset, finding=finding, **fields)
+    return JudgedClaim(experiment=experiment, paper="p", preset=preset, finding=finding, **fields)
 
 
 def rows(*entries):

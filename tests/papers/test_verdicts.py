@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from icl_lab.comparison.statistics import Evaluation
-from icl_lab.comparison.verdict import Direction, Size, State
+from icl_lab.comparison.verdict import Direction, EffectSize, State
 from icl_lab.errors import BadValue
-from icl_lab.papers.printed import Effect as PrintedEffect
+from icl_lab.papers.printed import PublishedEffect
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.papers.verdicts import Evidence, judge, margin_of, rates, span
 
@@ -31,10 +31,10 @@ CLEAR = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
 
 
 def test_a_direction_needs_an_interval_on_one_side():
-    assert told(judged("below", *CLEAR)) == (Direction.BELOW, Size.BEYOND, True)
-    assert told(judged("above", *CLEAR)) == (Direction.BELOW, Size.BEYOND, False)
+    assert told(judged("below", *CLEAR)) == (Direction.BELOW, EffectSize.BEYOND, True)
+    assert told(judged("above", *CLEAR)) == (Direction.BELOW, EffectSize.BEYOND, False)
     wide = judged("below", [1.0, 3.0, 2.0], [2.0, 2.0, 2.0])
-    assert told(wide) == (Direction.NOT_TOLD, Size.NOT_TOLD, None)
+    assert told(wide) == (Direction.NOT_TOLD, EffectSize.NOT_TOLD, None)
     assert wide.open and not wide.decided  # noqa: PT018
     assert told(judged("below", [0.0, 0.001, 0.0], [0.2, 0.2, 0.2], "difference"))[0] is Direction.BELOW
     assert judged("below", *CLEAR).words.startswith("ratio 0.498 [")
@@ -43,10 +43,15 @@ def test_a_direction_needs_an_interval_on_one_side():
 
 
 def test_size_is_held_against_the_printed_effect_where_there_is_one():
-    for ratio, size in ((0.498, Size.AS_PRINTED), (0.064, Size.SMALLER), (0.9, Size.LARGER), (2.0, Size.LARGER)):
-        printed = PrintedEffect(value=math.log(ratio), source="t")
+    for ratio, size in (
+        (0.498, EffectSize.AS_PRINTED),
+        (0.064, EffectSize.SMALLER),
+        (0.9, EffectSize.LARGER),
+        (2.0, EffectSize.LARGER),
+    ):
+        printed = PublishedEffect(value=math.log(ratio), source="t")
         found = judged("below", *CLEAR, printed=printed)
-        wanted = Size.EXCLUDED if ratio == 2.0 else size
+        wanted = EffectSize.EXCLUDED if ratio == 2.0 else size
         assert (found.verdict.size, found.printed_words) == (wanted, f"{ratio:.3g}")
 
 
@@ -61,7 +66,7 @@ def test_fewer_than_three_seeds_are_not_judged():
 
 def test_equality_is_shown_and_not_taken_for_granted():
     near = [1.0, 1.01, 0.99], [1.0, 1.0, 1.0]
-    assert told(judged("equal", *near)) == (Direction.NOT_TOLD, Size.WITHIN, True)
+    assert told(judged("equal", *near)) == (Direction.NOT_TOLD, EffectSize.WITHIN, True)
     assert (judged("below", *near).agrees, judged("below", *near).decided) == (None, True)
     assert judged("not below", *near).agrees is True
     assert judged("equal", [1.0, 3.0, 0.4], near[1]).agrees is None

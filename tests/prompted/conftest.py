@@ -1,5 +1,6 @@
 """A server on loopback that answers as it is told to, and a tiny model with a tokenizer of its own."""
 
+import asyncio
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,13 +13,37 @@ from icl_lab.prompted import asking
 KEY = "sk-secret-0123456789abcdef"
 
 
-def completion(said, model="stub", finish="stop", usage=(7, 2), kind="message"):
+def completion(said, model="stub", finish="stop", usage=(150, 2), kind="message"):
     """The body of a whole answer."""
     choice = {"message": {"role": "assistant", "content": said}} if kind == "message" else {"text": said}
     told = {"id": "x", "object": "chat.completion", "model": model, "choices": [choice | {"finish_reason": finish}]}
     if usage:
         told["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
     return json.dumps(told).encode()
+
+
+class Blocking:
+    """An engine whose answers are waited for."""
+
+    def __init__(self, engine, runner):
+        self._engine, self._runner = engine, runner
+        self.most_tokens = engine.most_tokens
+
+    def ask(self, *words):
+        return self._runner.run(self._engine.ask(*words))
+
+    def close(self):
+        self._runner.run(self._engine.close())
+
+
+@pytest.fixture
+def blocking():
+    """Makes the calls of engines wait; all of them in one event loop, to which connections belong."""
+    with asyncio.Runner() as runner:
+        made = []
+        yield lambda engine: made.append(Blocking(engine, runner)) or made[-1]
+        for each in made:
+            each.close()
 
 
 class Stub:
@@ -83,7 +108,7 @@ class Stub:
 def stub(monkeypatch):
     pytest.importorskip("openai", reason="openai is not installed")
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.setattr(asking, "LOOK", 0.01)
+    monkeypatch.setattr(asking, "POLL", 0.01)
     server = Stub()
     yield server
     server.close()

@@ -1,13 +1,17 @@
 """The command as a whole, against a server on loopback."""
 
+import contextlib
+import csv
 import json
 import os
 import re
 import signal
+import time
 
 import pytest
 
 from icl_lab.grid import Grid
+from icl_lab.prompted import asking
 
 from .conftest import KEY
 
@@ -118,6 +122,22 @@ def test_the_key_is_nowhere(ask, stub, tmp_path):
     assert KEY[3:20].encode() not in written
 
 
+@pytest.mark.parametrize("key", ["ключ12345678", "sk-secret\n0123456789", "sk-secret 0123456789"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(ask, stub, monkeypatch, tmp_path, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    code, said, complaint = ask()
+    assert (code, said, stub.requests) == (2, "", [])
+    assert complaint.endswith("icl-lab: the key in OPENAI_API_KEY has a blank, or a character that is not ASCII.\n")
+    assert key[:9] not in complaint
+    assert key[:9].encode() not in everything_written(tmp_path)
+
+
+def test_a_line_end_after_the_key_is_no_part_of_it(ask, stub, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
+    assert ask()[0] == 0
+    assert set(stub.keys) == {f"Bearer {KEY}"}
+
+
 def test_the_key_is_in_no_traceback(ask, stub, monkeypatch):
     import traceback
 
@@ -223,6 +243,67 @@ def test_ctrl_c_keeps_what_was_answered(ask, stub):
     assert (code, len(stub.requests)) == (0, 8)
 
 
+def test_sigterm_does_not_wait_for_a_server_that_sends_a_byte_now_and_then(ask, stub, tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "GRACE", 0.1)
+
+    def slow(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with contextlib.suppress(OSError):
+            for _ in range(300):
+                handler.wfile.write(b" ")
+                time.sleep(0.1)
+        handler.close_connection = True
+
+    stub.script = [lambda body: stub.say("True"), lambda body: slow]
+    code, _, complaint = ask("--parallel", "1", "--timeout", "3600")
+    assert code == 75
+    assert "stopped: 1 of 8 questions are answered, and kept" in complaint
+    (record,) = (tmp_path / "results" / "prompted").glob("*.jsonl")
+    assert json.loads(record.read_text().splitlines()[-1])["failed"] == "no answer before the stop"
+
+
+@pytest.mark.parametrize("usage", [(-(10**9), -(10**9)), (0, 0), (1, -5), (10**30, 1)])
+def test_a_server_that_counts_wrongly_does_not_open_the_budget_of_tokens(ask, stub, usage):
+    stub.usual = lambda body: stub.say("True", usage=usage)
+    code, _, complaint = ask("--max-tokens", "1000", "--parallel", "1")
+    assert code == 1
+    assert "the budget is spent" in complaint
+    assert 2 <= len(stub.requests) < 8
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_an_unknown_model_stops_at_once(ask, stub, status):
+    stub.usual = stub.fail(status, message="The model `stub` does not exist.")
+    code, _, complaint = ask("--parallel", "1")
+    assert (code, len(stub.requests)) == (1, 1)
+    (line,) = (line for line in complaint.splitlines() if line.startswith("icl-lab: "))
+    assert line.startswith(f"icl-lab: the server answered {status}: 'The model `stub` does not exist.': 0 of 8")
+
+
+def test_what_a_server_says_is_published_without_key_escapes_and_formulas(ask, stub, folder, tmp_path):
+    bad = f"=cmd|' /C calc'!A1 {KEY} \x1b[31m\x9b2J\u202e"
+    stub.usual = lambda body: stub.say(bad, model=bad, finish=bad)
+    code, said, complaint = ask()
+    assert code == 0, complaint
+    written = everything_written(tmp_path) + (said + complaint).encode()
+    assert KEY.encode() not in written
+    for code_point in "\x1b\x9b\u202e":
+        assert code_point.encode() not in written
+        assert f"\\u{ord(code_point):04x}".encode() not in written
+    rows = list(csv.DictReader((folder() / "answers.csv").read_text().splitlines()))
+    assert {row["said"] for row in rows} == {"'=cmd|' /C calc'!A1 <key> \ufffd[31m\ufffd2J\ufffd"}
+
+
+def test_numbers_stay_numbers_in_the_table_of_answers(ask, stub, folder):
+    stub.usual = lambda body: stub.say("-0.3")
+    code, _, complaint = ask(task="linear")
+    assert code == 0, complaint
+    rows = list(csv.DictReader((folder() / "answers.csv").read_text().splitlines()))
+    assert {row["said"] for row in rows} == {"-0.3"}
+
+
 def test_a_dry_run_sends_and_writes_nothing_and_needs_no_openai(run, monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
@@ -266,6 +347,8 @@ def test_nobody_is_asked_unless_an_address_is_given(run, monkeypatch, tmp_path):
         (["--price", "1,2,3"], "no price"),
         (["--price", "nan"], "no price"),
         (["--body", "[1]"], "no JSON object"),
+        (["--body", '{"a": %s}' % ("[" * 9_000 + "]" * 9_000)], "no JSON object"),
+        (["--body", '{"a": %s}' % ("9" * 5_000)], "no JSON object"),
         (["--against", "softmax"], "no finished run of every at preset smoke"),
         (["--set", "train.steps=3"], "only the cells can be set"),
         (["--name", "prompted"], "of its own and none of"),

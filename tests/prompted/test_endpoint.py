@@ -1,37 +1,35 @@
 """A server that misbehaves: each way is one line, and passing ones are tried again."""
 
+import gzip
 import socket
 import time
 
 import pytest
 
 from icl_lab.errors import BadValue
+from icl_lab.markdown import printable
 from icl_lab.prompted.asking import Failure
 from icl_lab.prompted.endpoint import Secret, address
-from icl_lab.prompted.question import Cell, Question, Sent
+from icl_lab.prompted.question import GridCell, PromptQuestion, RequestText
 
 from .conftest import KEY, completion
 
-CHAT = Sent(messages=(("system", "s"), ("user", "u")))
+CHAT = RequestText(messages=(("system", "s"), ("user", "u")))
 
 
 def question(sent=CHAT, wants=1, sample=0):
-    return Question(Cell("", (), 10, 2), 0, 4 if wants == 1 else 0, sample, sent, ("False", "True"), wants)
+    return PromptQuestion(GridCell("", (), 10, 2), 0, 4 if wants == 1 else 0, sample, sent, ("False", "True"), wants)
 
 
 @pytest.fixture
-def endpoint(stub):
+def endpoint(stub, blocking):
     from icl_lab.prompted.endpoint import Endpoint
 
-    made = []
-
     def build(**how):
-        made.append(Endpoint(how.pop("url", stub.url), Secret(how.pop("key", KEY)), "stub", **({"timeout": 5.0} | how)))
-        return made[-1]
+        url, key = how.pop("url", stub.url), Secret(how.pop("key", KEY))
+        return blocking(Endpoint(url, key, "stub", **({"timeout": 5.0} | how)))
 
-    yield build
-    for each in made:
-        each.close()
+    return build
 
 
 def failure(endpoint, retries=0):
@@ -53,13 +51,13 @@ def test_a_conversation_is_sent_as_it_is(stub, endpoint):
     assert stub.paths == ["/v1/chat/completions"]
     assert stub.keys == [f"Bearer {KEY}"]
     assert (reply.said, reply.model, reply.finish, reply.read, reply.wrote, reply.sent) == (
-        "True", "stub", "stop", 7, 2, sent,
+        "True", "stub", "stop", 150, 2, sent,
     )  # fmt: skip
 
 
 def test_a_text_to_go_on_with_is_sent_as_a_completion(stub, endpoint):
     stub.usual = lambda body: stub.say(" 3", kind="text")
-    reply = endpoint().ask(question(Sent(completion="Input: 1\nOutput:", stop=("\n",))))
+    reply = endpoint().ask(question(RequestText(completion="Input: 1\nOutput:", stop=("\n",))))
     assert stub.paths == ["/v1/completions"]
     assert stub.requests[0]["prompt"] == "Input: 1\nOutput:"
     assert stub.requests[0]["stop"] == ["\n"]
@@ -105,10 +103,21 @@ def test_a_server_that_asks_for_hours_is_fatal(stub, endpoint):
     assert not failure(endpoint(), retries=1).fatal
 
 
-@pytest.mark.parametrize("said", ["The model `stub` does not exist.", "Unknown model: stub", "model_not_found"])
-def test_an_unknown_model_is_fatal_whatever_the_status(stub, endpoint, said):
-    stub.script = [stub.fail(400, message=said), stub.fail(400, message="This model's maximum context is 4096 tokens.")]
-    assert failure(endpoint()).fatal
+@pytest.mark.parametrize("status", [400, 404, 422])
+@pytest.mark.parametrize(
+    "said",
+    ["The model `stub` does not exist.", "Unknown model: stub", "model_not_found", "stub is not a valid model ID",
+     "Invalid model: stub", "Model Not Exist", "model 'stub' not found, try pulling it first"],
+)  # fmt: skip
+def test_an_unknown_model_is_fatal_whatever_the_status(stub, endpoint, status, said):
+    stub.script = [stub.fail(status, message=said)]
+    assert failure(endpoint(), retries=2).fatal
+    assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize("said", ["This model's maximum context is 4096 tokens.", "top_p is not supported"])
+def test_another_complaint_that_names_the_model_is_not_fatal(stub, endpoint, said):
+    stub.script = [stub.fail(400, message=said)]
     assert not failure(endpoint()).fatal
 
 
@@ -154,13 +163,11 @@ def test_an_answer_without_words_is_an_empty_answer(stub, endpoint):
     assert endpoint().ask(question()).said == ""
 
 
-@pytest.mark.parametrize("usage", [None, (-500, 2), (7, -500)])
-def test_tokens_are_estimated_where_nobody_counted(stub, endpoint, usage):
+@pytest.mark.parametrize("usage", [None, (-500, 2), (150, -500), (0, 0), (1, 1), (None, 2), (10**12, 2), (150, 10**18)])
+def test_tokens_are_estimated_where_a_count_is_none_or_absurd(stub, endpoint, usage):
     stub.script = [lambda body: stub.say("True", usage=usage)]
     reply = endpoint().ask(question())
-    assert reply.estimated
-    assert reply.read > 0
-    assert reply.wrote == 1
+    assert (reply.estimated, reply.read, reply.wrote) == (True, question().sent.about_tokens, 1)
 
 
 def test_a_slow_server_is_given_up_on(stub, endpoint):
@@ -168,24 +175,40 @@ def test_a_slow_server_is_given_up_on(stub, endpoint):
     assert str(failure(endpoint(timeout=0.1))) == "the server did not answer in time"
 
 
+LONG = 400  # parts of an answer that takes far longer, or is far larger, than any bound here
+
+
 def endless(part, pause):
-    """Sends parts of an answer for ever."""
+    """Sends parts of an answer for long."""
 
     def step(handler):
         handler.send_response(200)
         handler.end_headers()
         try:
-            while True:
+            for _ in range(LONG):
                 handler.wfile.write(part)
                 time.sleep(pause)
         except OSError:
-            handler.close_connection = True
+            pass
+        handler.close_connection = True
 
     return lambda body: step
 
 
-def test_an_answer_that_never_ends_is_given_up_on(stub, endpoint):
-    stub.script = [endless(b" ", 0.02)]
+def slow_headers(handler):
+    """Sends the first line of an answer a byte now and then."""
+    try:
+        for _ in range(LONG):
+            handler.wfile.write(b"H")
+            time.sleep(0.02)
+    except OSError:
+        pass
+    handler.close_connection = True
+
+
+@pytest.mark.parametrize("step", [endless(b" ", 0.02), lambda body: slow_headers], ids=["body", "headers"])
+def test_an_answer_that_never_ends_is_given_up_on(stub, endpoint, step):
+    stub.script = [step]
     assert str(failure(endpoint(timeout=0.2))) == "the server did not answer in time"
 
 
@@ -193,6 +216,29 @@ def test_an_answer_that_is_too_large_is_given_up_on(stub, endpoint):
     stub.script = [endless(b" " * 500_000, 0)]
     assert "more than 4,000,000 bytes" in str(failure(endpoint(), retries=1))
     assert len(stub.requests) == 1
+
+
+def test_a_packed_answer_is_not_unpacked(stub, endpoint):
+    packed = gzip.compress(b" " * 50_000_000)
+    stub.script = [lambda body: (200, {"Content-Encoding": "gzip"}, packed)]
+    assert "compressed, which was not asked for" in str(failure(endpoint(), retries=1))
+    assert len(stub.requests) == 1
+
+
+DEEP = b"[" * 200_000 + b"]" * 200_000
+MANY_DIGITS = b"9" * 5_000
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize(
+    "content",
+    [DEEP, b'{"choices": [], "x": %b}' % DEEP, b'{"choices": [], "usage": {"prompt_tokens": %b}}' % MANY_DIGITS,
+     b'{"error": %b}' % DEEP, b'{"error": %b}' % MANY_DIGITS],
+    ids=["deep", "deep field", "many digits", "deep error", "many digits in an error"],
+)  # fmt: skip
+def test_deep_json_and_long_numbers_are_one_line(stub, endpoint, status, content):
+    stub.script = [lambda body: (status, {"Content-Type": "application/json"}, content)]
+    assert str(failure(endpoint())).startswith("the server answered")
 
 
 def cut(handler):
@@ -253,13 +299,13 @@ def test_a_key_that_the_server_repeats_is_hidden(stub, endpoint):
 
 def test_control_characters_and_keys_of_a_server_are_cleaned(stub, endpoint):
     stub.script = [
-        stub.fail(400, message="\x1b[31mred\x07"),
-        lambda body: stub.say("\x1b]0;x\x07True\n", model="m\r\x1b[2J", finish=f"st{KEY}op\x9b"),
+        stub.fail(400, message="\x1b[31mred\x07\ud800"),
+        lambda body: stub.say("\x1b]0;x\x07True\n", model="m\x1b[2J\u202e", finish=f"st{KEY}op\x9b"),
     ]
     made = endpoint()
-    assert str(failure(made)) == "the server answered 400: '\ufffd[31mred\ufffd'"
+    assert str(failure(made)) == "the server answered 400: '\ufffd[31mred\ufffd\ufffd'"
     reply = made.ask(question())
-    assert (reply.said, reply.model, reply.finish) == ("\ufffd]0;x\ufffdTrue\n", "m \ufffd[2J", "st<key>op\ufffd")
+    assert (reply.said, reply.model, reply.finish) == ("\ufffd]0;x\ufffdTrue\n", "m\ufffd[2J\ufffd", "st<key>op\ufffd")
 
 
 def test_a_secret_is_not_written_anywhere():
@@ -282,6 +328,13 @@ def test_addresses_that_are_none_or_hold_a_secret(url):
         address(url)
     assert "pw" not in str(caught.value)
     assert "key=x" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://\u202e.x/v1", "http://h\x00/v1", "http://h\x1b[2J/v1"])
+def test_an_address_that_the_client_cannot_read_is_one_line(endpoint, url):
+    with pytest.raises(BadValue, match="the address of the server cannot be read") as caught:
+        endpoint(url=address(url))
+    assert printable(str(caught.value)) == str(caught.value)
 
 
 def test_an_address_is_kept_without_its_last_slash():

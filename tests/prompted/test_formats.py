@@ -5,9 +5,9 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.errors import BadValue, UnknownName
-from icl_lab.prompted.question import FORMATS, Writer, named
-from icl_lab.prompted.speech import Speech, Telling, speech, spoken, sure
-from icl_lab.prompted.study import Ask, Study
+from icl_lab.prompted.formats import FORMATS, Writer, named
+from icl_lab.prompted.speech import PromptText, Speech, speech, spoken, sure
+from icl_lab.prompted.study import PromptedOptions, PromptedStudy
 from icl_lab.rng import stream
 
 
@@ -43,7 +43,7 @@ def test_the_published_layout_is_a_list_under_worked_examples():
 def test_the_published_layout_asks_for_all_truth_values_and_shows_none():
     sent = written("every", "published", 4, [1, -2, 3])
     assert sent.messages[1] == ("user", "CONTEXT: [1.0, -2.0, 3.0]")
-    made = Study(Ask("every", "m", preset="smoke", form="published")).writer(2)
+    made = PromptedStudy(PromptedOptions("every", "m", preset="smoke", form="published")).writer(2)
     assert len(made.examples) == 5
     for shown, answer in made.examples:
         assert answer.count(",") == shown.count(",") == speech(tasks.build("every")).worked - 1
@@ -121,7 +121,7 @@ def test_a_task_of_ones_own_is_put_into_words_by_registering_them(own_parts):
     Own = type("Own", (tasks.registry.part("mean-value"),), {})
     tasks.registry.add("own-mean")(Own)
     assert "own-mean" in spoken()  # a subclass has the words of its base
-    speech.register(Own, lambda task: Speech("Say it.", lambda prompt, t, number: Telling((), "?"), worked=3))
+    speech.register(Own, lambda task: Speech("Say it.", lambda prompt, t, number: PromptText((), "?"), worked=3))
     made = tasks.build("own-mean")
     assert speech(made).says == "Say it."
     assert speech(tasks.build("mean-value")).says != "Say it."

@@ -8,7 +8,7 @@ import torch
 
 from icl_lab.errors import BadValue
 from icl_lab.prompted.asking import Failure
-from icl_lab.prompted.question import Cell, Question, Sent
+from icl_lab.prompted.question import GridCell, PromptQuestion, RequestText
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -20,8 +20,8 @@ TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<b
 
 
 def question(choices=("False", "True"), text="Input: 0.12\nOutput:", sample=0, sent=None, wants=1):
-    sent = sent or Sent(completion=text, before=" ", stop=("\n",))
-    return Question(Cell("", (), 10, 2), 0, 0 if wants > 1 else 4, sample, sent, choices, wants)
+    sent = sent or RequestText(completion=text, before=" ", stop=("\n",))
+    return PromptQuestion(GridCell("", (), 10, 2), 0, 0 if wants > 1 else 4, sample, sent, choices, wants)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,9 @@ def language(gpt2):
 
 
 @pytest.fixture
-def engine(language, gpt2):
-    return lambda **how: InProcess(language, str(gpt2), **({"temperature": 0.0, "answer_tokens": 5} | how))
+def engine(language, gpt2, blocking):
+    usual = {"temperature": 0.0, "answer_tokens": 5}
+    return lambda place=gpt2, **how: blocking(InProcess(language, str(place), **(usual | how)))
 
 
 def alone(language, text, answer):
@@ -112,15 +113,15 @@ def test_a_prompt_that_is_too_long_is_a_failure(engine):
             engine().ask(asked)
 
 
-def test_conversations_take_the_template_of_the_model(language, gpt2, tmp_path):
-    sent = Sent(messages=(("system", "s"), ("user", "0.1")))
+def test_conversations_take_the_template_of_the_model(engine, language, gpt2, tmp_path):
+    sent = RequestText(messages=(("system", "s"), ("user", "0.1")))
     with pytest.raises(BadValue, match="take --format plain"):
-        InProcess(language, str(gpt2), temperature=0, answer_tokens=5).ask(question(sent=sent))
+        engine().ask(question(sent=sent))
     folder = tmp_path / "assistant"
     shutil.copytree(gpt2, folder)
     told = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
-    reply = InProcess(language, str(folder), temperature=0, answer_tokens=5).ask(question(sent=sent))
+    reply = engine(folder).ask(question(sent=sent))
     assert reply.read == len(language.ids("<system>s\n<user>0.1\n<bot>"))
     assert reply.sent == {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "0.1"}]}
 

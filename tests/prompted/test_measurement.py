@@ -9,7 +9,7 @@ from icl_lab.grid import Grid
 from icl_lab.prompted import measurement
 from icl_lab.prompted.record import Record, Reply
 from icl_lab.prompted.speech import spoken
-from icl_lab.prompted.study import Ask, Study
+from icl_lab.prompted.study import PromptedOptions, PromptedStudy
 from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, measure
 
@@ -18,7 +18,7 @@ ONE = ["test.axes.sigma_x=1", "test.axes.sigma_f=1"]  # one cell
 
 
 def study(task, **how):
-    return Study(Ask(task, "m", preset="smoke", **how))
+    return PromptedStudy(PromptedOptions(task, "m", preset="smoke", **how))
 
 
 def told(made, tmp_path, said):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl_lab.prompted import measurement as parser
-from icl_lab.prompted.question import Sent
+from icl_lab.prompted import parser
+from icl_lab.prompted.question import RequestText
 
 NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9).map(float))
 WAYS = st.sampled_from(["{:.2f}", "{:+.3f}", "{:.0f}", "{!r}", "{:e}", "{:E}"])
@@ -23,25 +23,25 @@ def test_a_number_is_read_however_it_is_written(value, way, label, around, print
     said = around.format(label + text)
     if print_minus:
         said = said.replace("-", "\u2212")
-    assert parser.number(said) == float(text)
+    assert parser.parse_number(said) == float(text)
 
 
 @given(NUMBERS, NUMBERS, WAYS, st.sampled_from([" ", ", ", "/", " or ", " to ", "\n", " = ", "; ", " x "]))
 def test_two_numbers_are_none(one, other, way, between):
-    assert parser.number(way.format(one) + between + way.format(other)) is None
+    assert parser.parse_number(way.format(one) + between + way.format(other)) is None
 
 
 @given(NUMBERS, WAYS, st.text(st.characters(categories=["L"]), min_size=1, max_size=12))
 def test_words_around_a_number_make_it_none(value, way, words):
     text = way.format(value)
-    assert parser.number(f"{text} {words}") is None
+    assert parser.parse_number(f"{text} {words}") is None
     if not parser.LABEL.fullmatch(f"{words} "):
-        assert parser.number(f"{words} {text}") is None
+        assert parser.parse_number(f"{words} {text}") is None
 
 
 @given(st.text())
 def test_whatever_is_said_is_a_finite_number_or_none(said):
-    value = parser.number(said)
+    value = parser.parse_number(said)
     assert value is None or math.isfinite(value)
 
 
@@ -93,7 +93,7 @@ def test_whatever_is_said_is_a_finite_number_or_none(said):
     ],
 )
 def test_what_is_a_number_and_what_is_none(said, value):
-    assert parser.number(said) == value
+    assert parser.parse_number(said) == value
 
 
 WORDS = ["False", "True"]
@@ -101,42 +101,42 @@ WORDS = ["False", "True"]
 
 @given(st.sampled_from(WORDS), LABELS, AROUND, st.sampled_from([str, str.lower, str.upper]))
 def test_a_choice_is_read_whatever_its_case(word, label, around, case):
-    assert parser.choice(around.format(label + case(word)), WORDS) == word
+    assert parser.parse_choice(around.format(label + case(word)), WORDS) == word
 
 
 @pytest.mark.parametrize(
     "said", ["", "True False", "Truee", "not True", "True, because", "1", "yes", "[True]", "T", "0"]
 )
 def test_what_is_no_choice(said):
-    assert parser.choice(said, WORDS) is None
+    assert parser.parse_choice(said, WORDS) is None
 
 
 def test_choices_that_differ_in_their_case_are_kept_apart():
-    assert parser.choice("a", ["a", "A"]) == "a"
-    assert parser.choice("A", ["a", "A"]) == "A"
-    assert parser.choice("c1", ["c1", "c10"]) == "c1"
-    assert parser.choice("B", ["a", "b"]) == "b"
+    assert parser.parse_choice("a", ["a", "A"]) == "a"
+    assert parser.parse_choice("A", ["a", "A"]) == "A"
+    assert parser.parse_choice("c1", ["c1", "c10"]) == "c1"
+    assert parser.parse_choice("B", ["a", "b"]) == "b"
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=2, max_size=40), st.sampled_from([", ", ",", " , ", ",\n"]))
 def test_a_list_is_read_where_its_length_is_right(words, between):
     said = f"#Answer: [{between.join(words)}]"
-    assert parser.listed(said, WORDS, len(words)) == words
-    assert parser.listed(said, WORDS, len(words) + 1) is None
-    assert parser.listed(said[:-1], WORDS, len(words)) is None  # cut short
-    assert parser.listed(said.replace("[", "(").replace("]", ")"), WORDS, len(words)) is None
-    assert parser.listed(said.replace("[", "[maybe, "), WORDS, len(words) + 1) is None
+    assert parser.parse_list(said, WORDS, len(words)) == words
+    assert parser.parse_list(said, WORDS, len(words) + 1) is None
+    assert parser.parse_list(said[:-1], WORDS, len(words)) is None  # cut short
+    assert parser.parse_list(said.replace("[", "(").replace("]", ")"), WORDS, len(words)) is None
+    assert parser.parse_list(said.replace("[", "[maybe, "), WORDS, len(words) + 1) is None
 
 
 def test_a_list_in_a_sentence_or_twice_is_none():
-    assert parser.listed("Here it is: [True, True]", WORDS, 2) is None
-    assert parser.listed("[True, True] [True, True]", WORDS, 2) is None
-    assert parser.listed("[True, True]\n[True, True]", WORDS, 4) is None
+    assert parser.parse_list("Here it is: [True, True]", WORDS, 2) is None
+    assert parser.parse_list("[True, True] [True, True]", WORDS, 2) is None
+    assert parser.parse_list("[True, True]\n[True, True]", WORDS, 4) is None
 
 
 def test_what_comes_after_the_stop_of_a_format_does_not_count():
-    sent = Sent(completion="Input: 1\nOutput:", stop=("\n",))
-    assert parser.first_part(" 3.5\nInput: 2\nOutput: 7", sent) == "3.5"
-    assert parser.first_part("\n\n 3.5\n", sent) == "3.5"
-    whole = Sent(messages=(("user", "x"),))
-    assert parser.first_part("3.5\nor so", whole) == "3.5\nor so"
+    sent = RequestText(completion="Input: 1\nOutput:", stop=("\n",))
+    assert parser.before_stop(" 3.5\nInput: 2\nOutput: 7", sent) == "3.5"
+    assert parser.before_stop("\n\n 3.5\n", sent) == "3.5"
+    whole = RequestText(messages=(("user", "x"),))
+    assert parser.before_stop("3.5\nor so", whole) == "3.5\nor so"

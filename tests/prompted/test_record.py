@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from icl_lab.errors import RunFailed
-from icl_lab.prompted.question import Cell, Question, Sent
+from icl_lab.prompted.question import GridCell, PromptQuestion, RequestText
 from icl_lab.prompted.record import Record, Reply
 from icl_lab.runs.verify import everything
 
@@ -14,7 +14,9 @@ IDENTITY = {"task": "some", "model": "m", "body": {}}
 
 
 def question(prompt=0, words="x"):
-    return Question(Cell("", (("axis", 1.0),), 10, 2), prompt, 4, 0, Sent(messages=(("user", words),)), ("a", "b"))
+    return PromptQuestion(
+        GridCell("", (("axis", 1.0),), 10, 2), prompt, 4, 0, RequestText(messages=(("user", words),)), ("a", "b")
+    )
 
 
 def reply(asked, **how):
@@ -86,6 +88,23 @@ def test_a_line_that_is_damaged_is_an_error_that_names_it(tmp_path):
         Record.read(path, IDENTITY)
 
 
+DEEP, MANY_DIGITS = "[" * 200_000 + "]" * 200_000, "9" * 5_000
+
+
+@pytest.mark.parametrize("value", [DEEP, MANY_DIGITS], ids=["deep", "many digits"])
+def test_deep_json_and_long_numbers_are_damage(tmp_path, value):
+    path = tmp_path / "prompted" / "r.jsonl"
+    with Record.read(path, IDENTITY):
+        head = path.read_text()
+    path.write_text(f'{head}{{"key": {value}}}\n')
+    with pytest.raises(RunFailed, match="line 2, is damaged"):
+        Record.read(path, IDENTITY)
+    assert [found.state for found in everything(tmp_path)] == ["damaged"]
+    path.write_text(f"{value}\n")
+    with pytest.raises(RunFailed, match="no record of prompted questions"):
+        Record.read(path, IDENTITY)
+
+
 def test_a_digit_that_is_changed_is_found(tmp_path):
     path = tmp_path / "prompted" / "r.jsonl"
     with Record.read(path, IDENTITY) as record:
@@ -119,7 +138,9 @@ def test_the_record_of_another_question_is_refused(tmp_path, change):
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     path = tmp_path / "r.jsonl"
-    for text in ("hello\n", "[]\n", '{"record": "x"}\n'):
+    other = '{"record": "icl_lab prompted", "version": 1, "question": [1]}\n'
+    kind = '{"record": "x", "version": 1, "question": {}}\n'
+    for text in ("hello\n", "[]\n", '{"record": "x"}\n', other, kind):
         path.write_text(text)
         with pytest.raises(RunFailed, match="no record of prompted questions"):
             Record.read(path, IDENTITY)

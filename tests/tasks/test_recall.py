@@ -11,7 +11,7 @@ from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt
 
-CHOICES = ["recall", "recall:updates=2,symbols=40", "recall:power=1,symbols=64"]
+CHOICES = ["recall", "recall:law=zoology", "recall:updates=2,symbols=40", "recall:power=1,symbols=64"]
 
 
 def draw(choice, prompts=64, length=64, **shift):
@@ -58,6 +58,44 @@ def test_gaps_follow_the_power_law():
         shares = torch.bincount(gaps, minlength=11)[1:] / len(gaps)
         expected = torch.tensor(inclusion(weights.tolist(), 4), dtype=torch.float64) / 4
         assert (shares - expected).abs().max() < 4 * math.sqrt(0.25 / len(gaps))
+
+
+def test_the_pair_that_stands_first_is_asked_soonest_under_the_law_of_zoology():
+    """Mean gap of each pair by its place, against the turns of draws without repetition, counted out."""
+    weights = [gap**-0.99 for gap in range(1, 11)]
+    turns = turn_means(weights, 4)
+    for law, wanted in (("zoology", turns), ("even", [sum(turns) / 4] * 4)):
+        _, prompt = draw(f"recall:law={law}", prompts=40_000, length=28)
+        for pair, mean in enumerate(wanted):
+            asked = (prompt.tokens == prompt.tokens[:, 2 * pair : 2 * pair + 1]) & prompt.scored
+            gaps = (asked.float().argmax(1) - 8) // 2 + 1
+            assert gaps.double().mean().item() == pytest.approx(mean, abs=4 * 3 / math.sqrt(len(gaps))), (law, pair)
+    assert turns == sorted(turns)
+    assert turns[3] - turns[0] > 1
+
+
+def test_the_law_of_recall_moves_places_alone():
+    """Keys, values and places asked are the same draws; without the option nothing has changed."""
+    (_, even), (_, zoology) = draw("recall"), draw("recall:law=zoology")
+    assert torch.equal(even.scored, zoology.scored)
+    assert torch.equal(even.tokens[:, 8:][even.scored[:, 8:]], zoology.tokens[:, 8:][zoology.scored[:, 8:]])
+    assert not torch.equal(even.tokens[:, :8], zoology.tokens[:, :8])
+
+
+def turn_means(weights, draws):
+    """The mean of what is drawn in each turn (numbers from 1), without repetition, by the chances of all orders."""
+    means = [0.0] * draws
+
+    def go(left, chance, turn):
+        total = sum(weights[i] for i in left)
+        for i in left:
+            own = chance * weights[i] / total
+            means[turn] += own * (i + 1)
+            if turn + 1 < draws:
+                go(left - {i}, own, turn + 1)
+
+    go(frozenset(range(len(weights))), 1.0, 0)
+    return means
 
 
 def inclusion(weights, draws):
@@ -138,6 +176,7 @@ def test_recall_by_hand():
         ("recall:symbols=7", "even, at least 8 .* got 7"),
         ("recall:symbols=200000", "at most 100,000"),
         ("recall:updates=-1", "updates must be at least 0"),
+        ("recall:law=zoology,updates=1", "law=zoology knows no updates, got 1"),
         ("recall:power=0", "power must be above 0"),
         ("recall:power=1.5", "power must be above 0 and at most 1 .*, got 1.5"),
     ],

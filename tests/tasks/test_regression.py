@@ -165,31 +165,52 @@ def test_few_functions_are_known_sooner_and_new_ones_not_at_all():
     assert discrete[-1] > 3 * ridge[-1]
 
 
-def test_lasso_meets_the_conditions_of_its_minimum():
+SHAPES = [(1, 8), (3, 12), (6, 12), (8, 20), (20, 41), (20, 12), (50, 30)]  # dimensions and examples
+
+
+def fits(dim, length, sigma_f=1.0):
+    """About 200 random fits of a shape: examples and the question after them."""
+    kind = f"regression:dim={dim}" + (f",sparse={dim // 6}" if dim > 5 else "")
+    _, prompt = draw(kind, prompts=200 // length + 1, length=length, sigma_f=sigma_f)
+    return parts(prompt)
+
+
+@pytest.mark.parametrize("penalty", [0.01, 0.3])
+@pytest.mark.parametrize(("dim", "length"), SHAPES)
+def test_lasso_meets_the_conditions_of_its_minimum(dim, length, penalty):
     """|X^T (y - X w)| / n is the penalty where a weight is not 0, with its sign, and no more where it is."""
-    _, prompt = draw("regression:dim=6,sparse=2", prompts=6, length=9)
-    x, y = parts(prompt)
-    penalty = 0.05
-    gram, moment = (part[:, -1] / 8 for part in estimators._moments(x, y))
-    w = estimators._descend(gram, moment, penalty)
-    slope = moment - (gram @ w.unsqueeze(2)).squeeze(2)
-    here = w.abs() > 1e-8
-    assert torch.allclose(slope[here], penalty * w[here].sign(), atol=1e-5)
-    assert (slope[~here].abs() <= penalty + 1e-5).all()
-    assert 0 < here.float().mean() < 1
-    assert torch.allclose((w * x[:, -1]).sum(1), estimators.lasso(x, y, penalty)[:, -1])
+    x, y = fits(dim, length, sigma_f=3.0)
+    for n in range(1, length):
+        gram, moment = (part[:, n] / n for part in estimators._moments(x, y))
+        w = estimators._path(gram, moment, penalty)
+        slope = (x[:, :n].transpose(1, 2) @ (y[:, :n] - (x[:, :n] @ w.unsqueeze(2)).squeeze(2)).unsqueeze(2)).squeeze(
+            2
+        ) / n
+        here = w != 0
+        close = 1e-9 * moment.abs().max().item()
+        assert torch.allclose(slope[here], penalty * w[here].sign(), rtol=0, atol=close)
+        assert (slope[~here].abs() <= penalty + close).all()
+        gap = estimators.duality_gap(gram, moment, y[:, :n].square().mean(1), w, penalty)
+        assert (gap.abs() <= 1e-12 * y[:, :n].square().mean(1)).all()
 
 
-def test_lasso_against_scikit_learn():
+@pytest.mark.parametrize(("dim", "length"), SHAPES)
+def test_lasso_against_scikit_learn(dim, length):
     linear_model = pytest.importorskip("sklearn.linear_model")
-    _, prompt = draw("regression:dim=6,sparse=2", prompts=3, length=12)
-    x, y = parts(prompt)
+    x, y = fits(dim, length)
     found = estimators.lasso(x, y, 0.01)
-    for b in range(3):
-        for i in range(1, 12):
-            fit = linear_model.Lasso(alpha=0.01, fit_intercept=False, max_iter=100_000, tol=1e-12)
+    for b in range(len(x)):
+        for i in range(1, length):
+            fit = linear_model.Lasso(alpha=0.01, fit_intercept=False, max_iter=1_000_000, tol=1e-12)
             fit.fit(x[b, :i].numpy(), y[b, :i].numpy())
-            assert found[b, i].item() == pytest.approx(float(fit.predict(x[b, i : i + 1].numpy())[0]), abs=1e-3)
+            assert found[b, i].item() == pytest.approx(float(fit.predict(x[b, i : i + 1].numpy())[0]), abs=1e-6)
+
+
+def test_a_lasso_that_has_not_ended_says_what_remains(monkeypatch):
+    x, y = fits(6, 12)
+    monkeypatch.setattr(estimators, "_path", lambda gram, moment, penalty: torch.zeros_like(moment))
+    with pytest.warns(UserWarning, match=r"lasso: \d+ of \d+ fits are left a duality gap of up to"):
+        estimators.lasso(x, y, 0.01)
 
 
 def test_lasso_finds_sparse_functions_sooner_than_least_squares():

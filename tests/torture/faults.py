@@ -223,7 +223,7 @@ def _noticed(arena: Arena, results: Path, path: Path) -> bool:
         if path.name == SPEC:  # other white space is the same specification
             there = {other.spec.hash for other in Store(results).runs()}
             return there == {other.spec.hash for other in arena.runs(results)}
-        run.read(path.name, path.parent)
+        run.read(path.relative_to(run.folder).as_posix())
     except LabError:
         return True
     return False

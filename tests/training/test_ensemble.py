@@ -17,7 +17,7 @@ from icl_lab.bench import stack as bench_stack
 from icl_lab.bench.base import Bench
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.normalizers.sparse import Projection
+from icl_lab.normalizers.sparse import Entmax, Projection
 from icl_lab.normalizers.ssa import Power
 from icl_lab.rng import stream
 from icl_lab.runs import ensembles
@@ -122,12 +122,13 @@ def test_parameters_that_layers_share_are_stacked_once(tiny):
     parity("linear", "ssmax-free", tiny, "model.layers=2")
 
 
-def test_a_rule_that_cannot_be_stacked_says_so_and_cannot(tiny, lab):
+def test_entmax_away_from_its_closed_forms_is_stacked(tiny):
+    parity("linear", "entmax:alpha=3", tiny)
+
+
+def test_a_normalizer_that_cannot_be_stacked_says_so(tiny, lab, monkeypatch):
+    monkeypatch.setattr(Entmax, "stackable", False)
     spec = tiny("linear", "entmax:alpha=3")
-    task = tasks.build("linear")
-    stack = Stack([GPT2(spec.model, spec.reading(task), spec.attn, stream(seed, "init")) for seed in SEEDS], task)
-    with pytest.raises(RuntimeError, match="setup_context"):
-        advance(stack, optimizer(stack, spec.train), spec.train, SEEDS, 0)
     told = r"'entmax:alpha=3' cannot be stacked; train its seeds side by side: --jobs"
     late = tiny("linear", "softmax", "train.switch_step=3", "train.switch_to=entmax:alpha=3")
     for refused in (spec, late, tiny("linear", "entmax:alpha=3+reweight:p=3")):
@@ -469,7 +470,8 @@ def test_a_signal_stops_all_seeds_and_they_go_on(sweep, tmp_path, monkeypatch):
         (["--attn", "softmax", "--set", "train.engine=compiled"], "train.engine=compiled, train.precision=float32"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(sweep, tmp_path, words, told):
+def test_what_cannot_be_is_one_clear_line(sweep, tmp_path, monkeypatch, words, told):
+    monkeypatch.setattr(Entmax, "stackable", False)
     code, out, err = sweep(*words, "--seeds", "2", "--stack")
     assert code == 2
     assert told in err.splitlines()[-1]

@@ -91,6 +91,23 @@ def test_the_tested_parameters_are_the_moving_average(tiny, ema, weights):
     assert not torch.equal(start["read_in.weight"], plain.read_in.weight)
 
 
+def test_before_the_first_step_the_average_is_the_parameters(tiny):
+    """Nothing is averaged; what the first step leaves is a_1 itself, though the ramp would keep 2 / 11 of a past."""
+    spec = tiny("linear", "softmax", "train.steps=4", "train.ema=0.9")
+    model, task = setup(spec)
+    optim = optimizer(model, spec.train)
+    start = numbers(model)
+    optim.load_ema()
+    assert all(torch.equal(value, start[name]) for name, value in numbers(model).items())
+    engine = prepare(model, task, optim, spec.train)
+    engine.step(task.sample(stream(0), 4, 5), torch.arange(10), 0.001)
+    after = numbers(model)
+    optim.load_ema()
+    assert all(torch.equal(value, after[name]) for name, value in numbers(model).items())
+    assert not torch.equal(after["read_in.weight"], start["read_in.weight"])
+    assert optim.ema_steps == 1
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -68,6 +68,7 @@ class Boundary(GridAnalysis[Bounds]):
         "measured": (SHIFTS, "length"),  # what the model's own test says, along the clip sweep
         answers.GRID: ("spread",),  # the bound of the model's answers, the largest of them, and errors
     }
+    needed: ClassVar[Sequence[str]] = ("curves", "measured")
     title: ClassVar[str] = "answers far from the examples"
     usual_task: ClassVar[str] = "linear"
     reads_grids: ClassVar[bool] = True
@@ -133,10 +134,6 @@ class Boundary(GridAnalysis[Bounds]):
                 if sweep is not None:
                     sweeps.append((sweep, *pair))
         return dataclasses.replace(plain, sweeps=sweeps)
-
-    def whole(self, found: StoredGrids) -> bool:
-        """Not where a folder is from before curves and tests were kept; bounds on answers came later."""
-        return set(found.grids) | {answers.GRID} == set(self.grids)
 
     def table(self, found: Bounds) -> list[str]:
         """Over seeds, in each run, against the first rule, over slopes and contexts, and the clip sweeps."""

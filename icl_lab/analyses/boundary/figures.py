@@ -68,7 +68,7 @@ def _sweep(found: Bounds, title: str) -> Figure | None:
     return pictures.sweeps(first.sigmas, rules, first.zero, title=title, judged=first.start, axis=along)
 
 
-def _panel(found: Bounds, line: Line) -> pictures.Panel:
+def _panel(found: Bounds, line: Line) -> pictures.BoundPanel:
     axes = {"slope": line.slope, "intercept": line.intercept, "scale": line.scale}
     curves: dict[str, list[pictures.Line]] = {}
     onsets: dict[str, list[float]] = {}
@@ -82,4 +82,4 @@ def _panel(found: Bounds, line: Line) -> pictures.Panel:
         onsets[rule] = [side * value for side in SIDES for value in found.values(rule, line, side, "onset")]
         signed = [side * value for side in SIDES for value in found.values(rule, line, side, "bound")]
         bounds[rule] = [value for value in signed if not math.isnan(value)]
-    return pictures.Panel(curves, onsets, bounds)
+    return pictures.BoundPanel(curves, onsets, bounds)

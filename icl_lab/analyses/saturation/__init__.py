@@ -52,6 +52,7 @@ class Saturation(Analysis):
         "stream": ("layer", "factor"),
         "prompts": ("factor", "prompt"),
     }
+    needed: ClassVar[Sequence[str]] = ("errors", "patches")
     title: ClassVar[str] = "one number growing"
 
     position: int = option(0, "Index of the number, from 0, or -1: the query.")

@@ -10,7 +10,7 @@ import click
 
 from icl_lab import __version__, citations, extras, normalizers, tasks
 from icl_lab.cli import index, runs
-from icl_lab.cli.hints import then
+from icl_lab.cli.hints import program, then
 from icl_lab.cli.options import experiments_option, gathered, read_option, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
@@ -34,7 +34,7 @@ LINE = 110  # characters
 @click.option("--long", is_flag=True, help="With runs: the bound on the answers of each model too.")
 @gathered
 def list_(what: str | None, long: bool, where: Where) -> None:
-    """Say what there is: tasks, normalizers, positions, presets, runs or experiments; without one, the names of all."""
+    """List tasks, normalizers, positions, presets, runs or experiments; without one, all names."""
     place = experiment.place(Path(where.experiments))
     if what is None:
         for kind in WHAT:
@@ -103,7 +103,7 @@ def _publish(page: Path, text: str) -> None:
 @click.command()
 @results_option
 def doctor(results: Path) -> None:
-    """Say what this machine offers: versions, device, threads, extras and what lacks for them, disk, results folder."""
+    """Say what this machine offers: versions, device, extras and what they lack, disk."""
     device = environment.device("auto")
     out(f"icl-lab   {__version__}, commit {environment.commit()}")
     out(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
@@ -140,7 +140,7 @@ def card(places: tuple[Path, ...], beside: bool, where: Where) -> None:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[RULE|TASK]...")
 def cite(names: tuple[str, ...]) -> None:
-    """Print the papers of rules and tasks as BibTeX, by the arXiv numbers of their sources; without one, icl_lab."""
+    """Print the papers of normalizers and tasks as BibTeX; without a name, icl_lab's own entry."""
     registries = [normalizers.registry, normalizers.wrappers, tasks.registry]
     known = [name for registry in registries for name in registry.names()]
     chosen = [Choice.parse(part).name for name in names for part in name.split("+")]
@@ -154,4 +154,4 @@ def cite(names: tuple[str, ...]) -> None:
     for paper in found:
         out(paper.bibtex)
     if not found:
-        say(f"{', '.join(chosen)}: no paper with an arXiv number is named; see icl-lab list normalizers.")
+        say(f"{', '.join(chosen)}: no paper with an arXiv number is named; see {program()} list normalizers.")

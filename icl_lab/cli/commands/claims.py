@@ -29,17 +29,18 @@ from icl_lab.runs.presets import PRESETS
 
 @click.command()
 @click.option("--preset", help="Only at this scale.  [default: the largest that decides a claim]")
-@click.option("--all", "every", is_flag=True, help="At every scale at which there are runs.")
+@click.option("--all", "all_scales", is_flag=True, help="At every scale at which there are runs.")
 @read_option
 @experiments_option
 @click.option("--record", is_flag=True, help="Judge all claims anew, at all scales, and write the repository's record.")
 @gathered
-def claims(preset: str | None, every: bool, record: bool, where: Where) -> None:
-    """Print what each experiment claims and what was seen, once at the largest scale that decides it; trains nothing.
+def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> None:
+    """Print what each experiment claims and what was seen; trains nothing.
 
+    Each claim once, at the largest scale that decides it.
     Verdicts of the repository's runs are read from results/claims.csv; others are judged now.
     """
-    if preset is not None and every:
+    if preset is not None and all_scales:
         raise click.UsageError("--preset names one scale: leave out --all.")
     if preset is not None and preset not in PRESETS:
         raise UnknownName("preset", preset, PRESETS)
@@ -50,7 +51,7 @@ def claims(preset: str | None, every: bool, record: bool, where: Where) -> None:
             out(f"wrote {where.root / name}")
         return
     rows, remarks = records.everything(place, store, [preset] if preset else list(PRESETS))
-    shown = rows if every else ledger.strongest(rows)
+    shown = rows if all_scales else ledger.strongest(rows)
     for name in dict.fromkeys(row["experiment"] for row in shown):
         made = experiments.load(name, place)
         title, *lines = ledger.lines(made, [row for row in shown if row["experiment"] == name])
@@ -60,7 +61,7 @@ def claims(preset: str | None, every: bool, record: bool, where: Where) -> None:
     out(f"{ledger.tally_of(row for row in shown if not row['theory'])}.")
     if theory:
         out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")
-    if not every and len(rows) > len(shown):
+    if not all_scales and len(rows) > len(shown):
         out(f"next: {then('claims', {'--all': ['True']})}   (at all scales; shown is the largest that decides)")
 
 

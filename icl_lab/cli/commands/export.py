@@ -27,7 +27,10 @@ from icl_lab.runs.verify import check_file
 @click.option("--number", default=1, show_default=True, type=click.IntRange(1, 1000), help="Of several printed ones.")
 @click.option("--out", "target", type=NewFile(), help="Write there, not to standard output.")
 def export(place: Path, kind: str, name: str, number: int, target: Path | None) -> None:
-    """Write a table of a study, of a run or of a CSV file as LaTeX, Markdown, CSV or Parquet; PLACE is its folder."""
+    """Write a table as LaTeX, Markdown, CSV or Parquet.
+
+    PLACE is the folder of a study or of a run, or a CSV file.
+    """
     there = tables.stored(place)
     chosen = name or ("table" if "table" in there else next(iter(there)))
     if chosen not in there:

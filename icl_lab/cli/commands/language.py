@@ -48,7 +48,7 @@ LONG = 1_000_000  # tokens
 @click.option("--force", is_flag=True, help="Write over another study in that folder.")
 @gathered
 def lm(model: str, attns: tuple[str, ...], text: str, where: Where, **more: Any) -> None:
-    """Swap rules in a language model on disk: loss at each token, hidden numbers, with or without fine-tuning.
+    """Swap normalizers in a language model on disk: loss at each token, hidden numbers.
 
     MODEL is a folder that save_pretrained has written, or a .gguf file. Nothing is fetched. The text is cut as the
     task of that kind cuts it: losses and needles are of the held-out parts, fine-tuning reads the others.
@@ -57,7 +57,7 @@ def lm(model: str, attns: tuple[str, ...], text: str, where: Where, **more: Any)
     recipe = None
     if steps := more["finetune"]:
         recipe = Recipe(steps, more["learn"], more["rate"], more["batch"], more["tune_length"], more["seed"])
-    asked = study.Question(
+    asked = study.LanguageQuestion(
         model,
         attns,
         text,

@@ -50,7 +50,7 @@ def league(
     seeds: int,
     where: Where,
 ) -> None:
-    """Rank rules over tasks: skill against the tasks' own references, mean ranks with intervals, what is missing."""
+    """Rank normalizers over tasks, by their skill against each task's own references."""
     rules = [normalizers.canonical(rule) for rule in (*(attns or RULES), *added)]
     baseline = normalizers.canonical(baseline)
     plan = RunPlan("", list(dict.fromkeys(rules)), preset, settings, range(seeds))

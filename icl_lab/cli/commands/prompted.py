@@ -19,8 +19,9 @@ from icl_lab.launch.where import Where
 from icl_lab.prompted.asking import Console, Engine, Limits, answer
 from icl_lab.prompted.endpoint import Endpoint, Secret, address
 from icl_lab.prompted.record import Record
-from icl_lab.prompted.report import money, runs_of, written
-from icl_lab.prompted.study import Ask, Study
+from icl_lab.prompted.report import make_report, money
+from icl_lab.prompted.study import PromptedOptions, PromptedStudy
+from icl_lab.prompted.trained import runs_of
 from icl_lab.runs import study_folder
 
 MANY = 10**9
@@ -48,10 +49,10 @@ def _body(context: click.Context, option: click.Parameter, text: str) -> dict[st
     """Reads fields of a request as JSON."""
     try:
         found = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise click.BadParameter(f"'{text}' is no JSON object such as '{{\"top_p\": 0.9}}'.")
+        raise click.BadParameter(f"'{text[:80]}' is no JSON object such as '{{\"top_p\": 0.9}}'.")
     return found
 
 
@@ -68,7 +69,7 @@ def _body(context: click.Context, option: click.Parameter, text: str) -> dict[st
 @click.option(
     "--shots",
     default="",
-    type=Numbers(int, 1, 10_000, empty=True),
+    type=SHOTS,
     help="Examples of a prompt.  [default: as in training]",
 )
 @click.option("--prompts", default=64, show_default=True, type=click.IntRange(2, 10_000), help="In each cell.")
@@ -79,7 +80,7 @@ def _body(context: click.Context, option: click.Parameter, text: str) -> dict[st
 @click.option(
     "--digits",
     default="",
-    type=Numbers(int, 0, 12, empty=True),
+    type=DIGITS,
     help="Decimals of numbers; several: an axis.  [default: 2]",
 )
 @click.option("--samples", default=1, show_default=True, type=click.IntRange(1, 1000), help="Answers to each question.")
@@ -120,7 +121,7 @@ def _body(context: click.Context, option: click.Parameter, text: str) -> dict[st
 @click.option("--force", is_flag=True, help="Write over another study in that folder.")
 @gathered
 def prompted(where: Where, engine: str, dry_run: bool, **given: Any) -> None:
-    """Prompt a language model with the test prompts of trained ones: the same grid, numbers as text.
+    """Prompt a language model with the test prompts of trained ones, numbers as text.
 
     The address of an OpenAI-compatible server and its key come from OPENAI_BASE_URL and OPENAI_API_KEY; nothing else is
     contacted, and the key is neither stored nor shown. What is answered is never asked again: the same command goes on.
@@ -130,15 +131,15 @@ def prompted(where: Where, engine: str, dry_run: bool, **given: Any) -> None:
     study = _study(given | {"engine": engine}, dry_run)
     for name, most, usual in zip(("max_requests", "max_tokens"), (MANY, MOST_TOKENS), BUDGET, strict=True):
         if given[name] is None:
-            given[name] = usual if study.ask.engine == "openai" else most
+            given[name] = usual if study.options.engine == "openai" else most
     path = study.record(where.root)
     if dry_run:
         out(_plan(study, Record.read(path, study.identity), given))
         return
     store = where.store()
-    # The trained runs that stand beside it are found before anything is asked.
+    # The trained runs that it is compared with are found before anything is asked.
     runs = {attn: runs_of(store, study.spec.task, attn, study.spec.preset) for attn in given["against"]}
-    record_of = study_folder.StudyRecord.of("prompted", study.options, runs, reporter.command)
+    record_of = study_folder.StudyRecord.of("prompted", study.recorded_options, runs, reporter.command)
     name = where.name or f"{study.usual_name}-{record_of.hash}"
     folder = study_folder.place(record_of, where.root, name, force=where.force)
     limits = Limits(given["max_requests"], given["max_tokens"], given["retries"], given["fail_fast"])
@@ -149,7 +150,7 @@ def prompted(where: Where, engine: str, dry_run: bool, **given: Any) -> None:
         if taken := record.take(earlier):
             say(f"{taken:,} answers are taken from {earlier}.")
         questions = study.questions()
-        expected = study.ask.short if study.ask.engine == "openai" else ""
+        expected = study.options.short if study.options.engine == "openai" else ""
         with ExitStack() as stack:
             console = Console(say, reporter.tick, stopping)
             outcome = answer(questions, lambda: _engine(study, given, stack, where), record, limits, console, expected)
@@ -159,12 +160,12 @@ def prompted(where: Where, engine: str, dry_run: bool, **given: Any) -> None:
             say(f"{count:,} x {reason}")
         left = sum(record.answer(question) is None for question in questions)
         outcome.check(left, len(questions), given["unanswered"] == "wrong")
-        made = written(study, record, runs, given["price"], reporter.command)
+        made = make_report(study, record, runs, given["price"], reporter.command)
     names = study_folder.publish(record_of, folder, made.files, made.figures)
     tell(made.text, folder, names, "report.html")
 
 
-def _study(given: dict[str, Any], dry_run: bool) -> Study:
+def _study(given: dict[str, Any], dry_run: bool) -> PromptedStudy:
     """Checks what is asked before anything is loaded or sent."""
     if given["engine"] == "openai":
         if given["attn"]:
@@ -179,8 +180,8 @@ def _study(given: dict[str, Any], dry_run: bool) -> Study:
             raise BadValue(f"There is no model '{given['model']}' here; name a folder or a .gguf file.")
         server = disk.fingerprint
     names = ("task", "model", "engine", "preset", "settings", "shots", "prompts", "digits", "samples", "temperature")
-    return Study(
-        Ask(
+    return PromptedStudy(
+        PromptedOptions(
             **{name: given[name] for name in (*names, "every_answer", "all_sets", "body")},
             server=server,
             form=given["form"] or "",
@@ -191,27 +192,25 @@ def _study(given: dict[str, Any], dry_run: bool) -> Study:
     )
 
 
-def _engine(study: Study, given: dict[str, Any], stack: ExitStack, where: Where) -> Engine:
+def _engine(study: PromptedStudy, given: dict[str, Any], stack: ExitStack, where: Where) -> Engine:
     """Opens the server or the model on disk; closed with the stack."""
-    if study.ask.engine == "transformers":
+    if study.options.engine == "transformers":
         from icl_lab.prompted.inprocess import local_engine  # transformers takes seconds, and is optional
 
         return stack.enter_context(local_engine(study, where.torch_device()))
-    made = Endpoint(
-        study.ask.server,
+    return Endpoint(
+        study.options.server,
         Secret(os.environ[KEY]) if os.environ.get(KEY) else None,
-        study.ask.model,
-        temperature=study.ask.temperature,
+        study.options.model,
+        temperature=study.options.temperature,
         answer_tokens=study.answer_tokens,
-        body=study.ask.body,
+        body=study.options.body,
         timeout=given["timeout"],
         parallel=given["parallel"],
     )
-    stack.callback(made.close)
-    return made
 
 
-def _plan(study: Study, record: Any, given: dict[str, Any]) -> str:
+def _plan(study: PromptedStudy, record: Any, given: dict[str, Any]) -> str:
     """Text of a dry run: the first prompts, the number of questions, tokens and price."""
     every = study.questions()
     missing = [question for question in every if record.answer(question) is None]
@@ -219,7 +218,7 @@ def _plan(study: Study, record: Any, given: dict[str, Any]) -> str:
     for number, question in enumerate(every[:SHOWN], 1):
         lines += [f"question {number} of {len(every):,} ({question.key}):", "", question.sent.whole, ""]
     sent, most = study.estimate(missing)
-    lines.append(f"{len(study.cells)} cells, {study.ask.prompts} prompts in each: {len(every):,} questions.")
+    lines.append(f"{len(study.cells)} cells, {study.options.prompts} prompts in each: {len(every):,} questions.")
     if len(missing) < len(every):
         lines.append(f"{len(every) - len(missing):,} of them are answered in {record.path}.")
     lines.append(

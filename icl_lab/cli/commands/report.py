@@ -28,8 +28,9 @@ COMPARISON = "title"  # an option that the record of every comparison has; a lea
 @style_option
 @gathered
 def report(folders: tuple[Path, ...], elsewhere: Path | None, where: Where) -> None:
-    """Build pages again without training: FOLDERS, or all comparisons in the results.
+    """Build the pages of studies again; trains nothing.
 
+    FOLDERS, or all comparisons in the results.
     Comparisons are made from stored runs; the analysis of an experiment from the numbers in its folder.
     """
     chosen = list(folders) or study_folder.folders(where.root, COMPARISON)

@@ -25,7 +25,7 @@ LENGTHS = Numbers(int, 1, 10**9)
 @results_option
 @gathered
 def functions(where: Where) -> None:
-    """Draw what each normalizer does to scores, without training: who fades, and who concentrates."""
+    """Draw what each normalizer does to scores: who fades, who concentrates; trains nothing."""
     folder = made(own_studies(where.root) / "functions")
     grids = dict(functions_of.everything())
     drawn = dict(rules.functions(grids, FAMILIES))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from icl_lab.cli.hints import program
 from icl_lab.cli.options import experiments_option, gathered, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
@@ -24,7 +25,7 @@ from icl_lab.site import place as places
 @experiments_option
 @gathered
 def site(place: Path | None, where: Where) -> None:
-    """Show everything that is stored as pages that open from disk: claims with their numbers, studies, runs."""
+    """Write pages of all that is stored, which open from disk: claims, studies, runs."""
     known = experiment.place(Path(where.experiments))
     target = place or Path("site")
     places.check(target, where.root, where.force)
@@ -38,5 +39,5 @@ def site(place: Path | None, where: Where) -> None:
     )
     if stock.damaged:
         are = "is" if stock.damaged == 1 else "are"
-        say(f"{stock.damaged} of them {are} damaged, and listed as such; icl-lab verify {where.root}")
+        say(f"{stock.damaged} of them {are} damaged, and listed as such; {program()} verify {where.root}")
     out(f"next: open {target / 'index.html'}")

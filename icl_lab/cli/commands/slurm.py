@@ -1,20 +1,26 @@
 """The command that writes a job array for Slurm."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from icl_lab import outside
 from icl_lab.cli.commands import training
 from icl_lab.cli.hints import given
+from icl_lab.cli.options import gathered
 from icl_lab.cli.output import out
 from icl_lab.cli.values import NewFile
-from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import write
+from icl_lab.errors import BadValue
+from icl_lab.files import write, writing
 from icl_lab.launch.announce import duration
+from icl_lab.launch.plan import RunPlan
+from icl_lab.launch.where import Where
+from icl_lab.runs import environment
+
+NODE_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,3})?")
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}
@@ -22,10 +28,10 @@ SCRIPT = """#!/bin/bash
 #SBATCH --time={minutes}
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output={logs}/%x-%a.log
+#SBATCH --output={logs}
 #SBATCH --signal=B:USR1@{before}
 {more}# Before the time is up, or when the node is wanted back, runs keep a checkpoint and leave with 75.
-# The task is then queued again, and goes on from there.
+# The task is then queued again, and goes on from there; {requeues} times at most, for one that makes no progress.
 set -u
 cd {folder} || exit 1
 {command} --shard "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT" &
@@ -34,8 +40,10 @@ trap 'kill -USR1 "$work" 2>/dev/null' USR1 TERM
 while kill -0 "$work" 2>/dev/null; do wait "$work"; done  # a signal ends a wait
 wait "$work"
 code=$?
-if [ "$code" -eq 75 ]; then
+if [ "$code" -eq 75 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {requeues} ]; then
     scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
+elif [ "$code" -eq 75 ]; then
+    echo "not queued again: it was {requeues} times; submit the script again to go on." >&2
 fi
 exit "$code"
 """
@@ -54,8 +62,25 @@ exit "$code"
 @click.option(
     "--sbatch", multiple=True, metavar="OPTION", help="A line for sbatch, e.g. --gres=gpu:1; may be given again."
 )
+@click.option(
+    "--requeues",
+    default=100,
+    show_default=True,
+    type=click.IntRange(0, 10_000),
+    help="Times that a task is queued again.",
+)
 @click.option("--file", default="sweep.sbatch", show_default=True, type=NewFile(), help="The script to write.")
-def sweep_slurm(array: int, minutes: int, before: int, sbatch: tuple[str, ...], file: Path, **words: Any) -> None:
+@gathered
+def sweep_slurm(
+    plan: RunPlan,
+    where: Where,
+    array: int,
+    minutes: int,
+    before: int,
+    requeues: int,
+    sbatch: tuple[str, ...],
+    file: Path,
+) -> None:
     """Write the Slurm script of a job array that does a sweep, and say how to submit it; trains nothing.
 
     All options of sweep are taken and stand in the script as they are given. The tasks share the results folder, and
@@ -63,25 +88,26 @@ def sweep_slurm(array: int, minutes: int, before: int, sbatch: tuple[str, ...], 
     """
     if minutes * 60 <= before:
         raise BadValue(f"--before {before} s leaves nothing of the {minutes} minutes of a task.")
+    if not NODE_DEVICE.fullmatch(where.device):
+        environment.device(where.device)  # raises; whether a node has a GPU is not known here
+    runs = plan.runs(where.store())
     imports = [word for source in outside.loaded() for word in ("--import", source.target)]
     logs = file.absolute().parent / "slurm-logs"
     text = SCRIPT.format(
-        name=f"icl-lab-{words['task']}",
+        name=shlex.quote(f"icl-lab-{plan.task}"),
         last=array - 1,
         minutes=minutes,
         before=before,
-        logs=logs,
+        requeues=requeues,
+        logs=shlex.quote(f"{logs}/%x-%a.log"),
         more="".join(f"#SBATCH {line}\n" for line in sbatch),
         folder=shlex.quote(str(Path.cwd())),
         command=shlex.join([sys.executable, "-m", "icl_lab", "sweep", *given(training.sweep), *imports]),
     )
-    try:
+    with writing(logs):
         logs.mkdir(parents=True, exist_ok=True)  # Slurm makes no folders
-    except OSError as error:
-        raise RunFailed(f"{logs} cannot be made: {error.strerror}.") from error
     write(file, text.encode())
-    runs = len(words["attns"]) * words["seeds"] * (2 if words["swap"] else 1)
-    out(f"wrote {file}: {runs} runs in {array} tasks of at most {duration(60 * minutes)} each")
+    out(f"wrote {file}: {len(runs)} runs in {array} tasks of at most {duration(60 * minutes)} each")
     out(f"next: sbatch {shlex.quote(str(file))}")
 
 

@@ -76,7 +76,10 @@ def train(plan: "RunPlan", where: "Where") -> None:
 @click.option("--name", default="", help="Folder in the results folder.  [default: named by what is compared]")
 @gathered
 def ablate(plan: "RunPlan", where: "Where") -> None:
-    """Leave one part of the model out at a time: attention only, MLP only, no norm, a layer less; compare with all."""
+    """Leave one part of the model out at a time, and compare with the whole.
+
+    Attention only, MLP only, no norm, a layer less.
+    """
     from icl_lab.launch import study
 
     with where.session() as lab:

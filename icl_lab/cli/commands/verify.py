@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from icl_lab.cli.commands.report import rebuild
+from icl_lab.cli.hints import program
 from icl_lab.cli.options import crowd_options, device_option, gathered, large_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
@@ -23,12 +24,12 @@ from icl_lab.runs.verify import Verification, everything, prepare_repair, table
 @click.command()
 @click.argument("folder", default="results", type=Folder(there=True))
 def verify(folder: Path) -> None:
-    """Hold everything in a results folder against its checksums: runs, studies, evidence; exit 1 where one is damaged.
+    """Check runs, studies and evidence against their checksums; exit 1 where one is damaged.
 
     FOLDER may also be that of one run or study.
     """
     if damaged := _told(folder):
-        raise RunFailed(f"{len(damaged)} {'is' if len(damaged) == 1 else 'are'} damaged; icl-lab repair {folder}")
+        raise RunFailed(f"{len(damaged)} {'is' if len(damaged) == 1 else 'are'} damaged; {program()} repair {folder}")
 
 
 @click.command()
@@ -40,7 +41,7 @@ def verify(folder: Path) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what is damaged, and change nothing.")
 @gathered
 def repair(folder: Path, where: Where) -> None:
-    """Do again what is damaged in a results folder, and no more: tests, trainings, pages of comparisons.
+    """Do again what is damaged in a results folder: tests, trainings, pages of comparisons.
 
     FOLDER may also be that of one run or study.
     """

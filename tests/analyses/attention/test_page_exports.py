@@ -70,12 +70,12 @@ def test_tables_are_there_without_a_script(visit, pair):
 @pytest.mark.slow
 def test_printed_page_is_white_without_controls(visit, pair):
     tab = visit(pair[1], color_scheme="dark")
-    tab.evaluate("prompt.onbeforeprint()")
+    tab.evaluate("window.onbeforeprint()")
     tab.emulate_media(media="print", color_scheme="dark")
     assert tab.locator("#controls").is_hidden()
     assert tab.locator("#maps canvas").first.is_visible()
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    tab.evaluate("prompt.onafterprint()")
+    tab.evaluate("window.onafterprint()")
     assert tab.evaluate("css('--paper')") != "#fff"
 
 

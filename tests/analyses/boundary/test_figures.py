@@ -11,7 +11,7 @@ from icl_lab.figures import bounds as pictures
 def test_the_picture_of_the_curves_says_what_was_detected():
     t = np.linspace(-40, 40, 9)
     line = list(zip(t, t.clip(-5, 5), strict=True))
-    panel = pictures.Panel({"softmax": [line, line]}, {"softmax": [-7.0, 40.0]}, {"softmax": [5.0]})
+    panel = pictures.BoundPanel({"softmax": [line, line]}, {"softmax": [-7.0, 40.0]}, {"softmax": [5.0]})
     drawn = pictures.curves({"f(x) = x": panel, "f(x) = 9x": panel}, title="t", trained=4.2, reach=40)
     axes = drawn.axes[0]
     assert [each.get_title() for each in drawn.axes] == ["f(x) = x", "f(x) = 9x"]

@@ -1,0 +1,40 @@
+"""entmax in single precision against arithmetic of 50 digits."""
+
+import pytest
+import torch
+
+from icl_lab.normalizers.sparse import entmax
+
+mpmath = pytest.importorskip("mpmath")  # torch brings it, by way of sympy
+
+
+def exact(z, alpha):
+    """The weights of a row, by halving the interval in which the largest of them must lie."""
+    with mpmath.workdps(50):
+        below = [(mpmath.mpf(x) - mpmath.mpf(max(z))) * (mpmath.mpf(alpha) - 1) for x in z]
+        low, high = mpmath.mpf(0), mpmath.mpf(1)
+        for _ in range(120):
+            top = (low + high) / 2
+            low, high = (low, top) if sum(_powers(below, top, alpha)) > 1 else (top, high)
+        return [float(w) for w in _powers(below, high, alpha)]
+
+
+def _powers(below, top, alpha):
+    rest = [x + top ** (mpmath.mpf(alpha) - 1) for x in below]
+    return [r ** (1 / (mpmath.mpf(alpha) - 1)) if r > 0 else mpmath.mpf(0) for r in rest]
+
+
+@pytest.mark.parametrize("size", [1e-6, 0.01, 1.0, 10.0, 1e4, 1e8])
+@pytest.mark.parametrize("alpha", [1.000001, 1.0001, 1.1, 1.3, 1.5, 1.9, 2.0, 2.5, 3.0, 4.0, 10.0])
+def test_entmax_to_five_digits(alpha, size):
+    z = (torch.randn(12, generator=torch.Generator().manual_seed(7)) * size).requires_grad_()
+    w = entmax(z.unsqueeze(0), torch.ones(1, 12, dtype=torch.bool), alpha)[0]
+    assert w.tolist() == pytest.approx(exact(z.tolist(), alpha), abs=1e-6)
+    w.square().sum().backward()
+    assert z.grad.isfinite().all()
+
+
+def test_entmax_next_to_one_is_softmax():
+    z = torch.randn(3, 9, generator=torch.Generator().manual_seed(8))
+    w = entmax(z, torch.ones(3, 9, dtype=torch.bool), 1.000001)
+    torch.testing.assert_close(w, z.softmax(-1), rtol=0, atol=1e-5)

@@ -1,0 +1,164 @@
+"""The commands of README and of the first hour, as they are printed, in a clean clone; and every experiment."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from icl_lab.cli import variables
+from icl_lab.cli.deferred import loaded
+from icl_lab.cli.main import cli
+from icl_lab.runs import estimate
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+PAGES = ("README.md", "docs/first-hour.md")
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
+STARTS = ("make ", "icl-lab ", "PYTHON=python make ")
+DRY = "DRY_RUN=yes"
+# Commands that train, at the preset for a first look; those that take longer even so, rehearsed.
+INSTEAD = {
+    "make sweep TASK=linear ATTN=ssa": "PRESET=smoke",
+    "PYTHON=python make sweep": "PRESET=smoke",
+    'make sweep TASK=linear ATTN=ssa ARGS="--set train.steps=2000 --set model.layers=3"': f"PRESET=smoke {DRY}",
+    'make compare TASK=linear ATTN="softmax ssa ssmax" SEEDS=3 JOBS=2': f"PRESET=smoke {DRY}",
+    'make boundary TASK=linear ATTN="softmax ssa" SEEDS=3': f"PRESET=smoke {DRY}",
+    "make experiment NAME=ssa-table1 SEEDS=3 JOBS=2": f"PRESET=smoke {DRY}",
+    "make experiment NAME=ssa-table1 UNTIL_DECIDED=yes BUDGET=8h JOBS=2": DRY,
+    "make sweep TASK=text:file=book.txt ATTN=ssmax": f"PRESET=smoke {DRY}",
+    "make sweep ATTN=square:c=3": f"PRESET=smoke {DRY}",
+    "icl-lab sweep --task linear --attn ssa --dry-run": "--preset smoke",
+    "icl-lab --import ./mine.py sweep --task linear --attn mine": "--preset smoke --dry-run",
+}
+SKIPPED = {
+    "make test": "runs these tests",
+    "make site": "takes minutes; tests/site builds pages",
+    "icl-lab lm FOLDER --attn softmax,log-n": "FOLDER is a model of the reader's",
+}
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def printed(page):
+    """Commands of a page, in their order: whole lines of code blocks, and code in the text."""
+    text = (ROOT / page).read_text()
+    found = []
+    for block, word in re.findall(r"^```\n(.*?)^```|`([^`\n]+)`", text, re.MULTILINE | re.DOTALL):
+        lines = block.splitlines() or [word]
+        found += [line for line in (re.split(r"\s+#", each)[0].strip() for each in lines) if line.startswith(STARTS)]
+    return list(dict.fromkeys(found))
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A clone of the repository as it is in the working tree, with what the pages tell the reader to write."""
+    place = tmp_path_factory.mktemp("clean") / "icl_lab"
+    git(ROOT, "clone", "--quiet", str(ROOT), str(place))
+    for name in git(ROOT, "ls-files", "--modified", "--others", "--exclude-standard").splitlines():
+        if (ROOT / name).exists():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, place / name)
+        else:
+            (place / name).unlink()
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    (place / "icl_lab" / "normalizers" / "square.py").write_text(code)
+    (place / "mine.py").write_text(code.replace('"square"', '"mine"'))
+    (place / "book.txt").write_text("".join(f"Line {n} of a book about {n % 7} ships.\n" for n in range(3000)))
+    git(place, "add", "--all")
+    who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    git(place, *who, "commit", "--quiet", "--allow-empty", "-m", "test")
+    return place
+
+
+def git(place, *words):
+    return subprocess.run(["git", "-C", str(place), *words], capture_output=True, text=True, check=True).stdout
+
+
+def call(command, place):
+    """Run a command as a shell does in which the environment is active; fails on a traceback or a bad exit."""
+    environment = {name: value for name, value in os.environ.items() if name != "ICL_LAB_EVIDENCE"}
+    environment |= {"PATH": f"{BIN}:{os.environ['PATH']}", "PYTHON": "python", "PYTHONPATH": str(place)}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert "Traceback" not in done.stderr, f"{command}\n{done.stderr[-2000:]}"
+    assert done.returncode == 0, f"{command}\n{done.stderr[-2000:]}"
+    assert git(place, "status", "--porcelain") == "", command
+    return done.stdout
+
+
+def parse(command):
+    """Hold the words of a command against what it takes; raises where it, or an option of it, does not exist."""
+    words = [word for word in shlex.split(command) if not re.match(r"(PYTHON|ICL_LAB_IMPORT)=", word)]
+    if words[0] == "make":
+        given = dict(word.split("=", 1) for word in words[2:])
+        chosen = cli.get_command(click.Context(cli), words[1])
+        assert chosen is not None, command
+        rest = variables.words(loaded(chosen), given, given, ())
+    else:
+        assert Path(words[0]).name == "icl-lab" or words[1:3] == ["-m", "icl_lab"], command
+        words = words[1:] if Path(words[0]).name == "icl-lab" else words[3:]
+        while words[0] == "--import":
+            words = words[2:]
+        chosen, rest = cli.get_command(click.Context(cli), words[0]), words[1:]
+        assert chosen is not None, command
+    loaded(chosen).make_context(words[0], list(rest))
+
+
+def check_next(out, place, monkeypatch):
+    """Hold every line that says what to do next against what there is."""
+    monkeypatch.chdir(place)
+    for line in re.findall(r"^next: (.*?)(?:   \(.*)?$", out, re.MULTILINE):
+        if line.startswith("open "):
+            assert (place / line.removeprefix("open ")).exists(), line
+        else:
+            parse(line)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_a_page_do_what_they_say(page, clone, monkeypatch):
+    ran = 0
+    for command in printed(page):
+        if command in SKIPPED:
+            continue
+        out = call(f"{command} {INSTEAD.get(command, '')}", clone)
+        check_next(out, clone, monkeypatch)
+        ran += 1
+    assert ran > 5
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_says_where_icl_lab_is(page):
+    assert any(command.startswith("icl-lab ") for command in printed(page))
+    assert ".venv/bin" in (ROOT / page).read_text()
+
+
+def test_a_list_of_exceptions_names_nothing_that_is_not_printed():
+    known = {command for page in PAGES for command in printed(page)}
+    assert {*INSTEAD, *SKIPPED} <= known
+
+
+def test_python_of_the_readme(clone):
+    (code,) = re.findall(r"`(import icl_lab as icl; [^`]*)`", (ROOT / "README.md").read_text())
+    call(f"python -c {shlex.quote(code)}", clone)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_is_rehearsed_and_done_where_its_runs_are_stored(name, clone, run, monkeypatch, quick_pictures):
+    monkeypatch.chdir(clone)
+    monkeypatch.delenv("ICL_LAB_EVIDENCE")
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (60.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
+    code, out, err = run("experiment", name, "--dry-run")
+    assert code == 0, err
+    if "to do" not in out:
+        code, out, err = run("experiment", name)
+        assert code == 0, err
+        check_next(out, clone, monkeypatch)
+    assert git(clone, "status", "--porcelain") == ""
