@@ -72,8 +72,9 @@ class Verdict:
         """
         if not self.judged:
             return str(self.state)
-        told = self.size is not EffectSize.NOT_TOLD
-        return f"{self.direction}; {size_words(self.size, margin, scale)}" if told else str(self.direction)
+        if self.size is EffectSize.NOT_TOLD:
+            return str(self.direction)
+        return f"{self.direction}; {size_words(self.size, margin, scale)}"
 
 
 def direction_of(low: float, high: float) -> Direction:

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from icl_lab import markdown as md
+from icl_lab.comparison.statistics import Scale
 from icl_lab.comparison.verdict import Direction, EffectSize, State, Verdict
 from icl_lab.papers import claims, cost, experiment, verdicts
 from icl_lab.papers.schema import Experiment
@@ -19,7 +21,7 @@ from icl_lab.runs.store import Store
 # A short name -> what names the paper in an experiment's file; the rest are controls of our own.
 PAPERS = {"ssa": "2508.14685", "ssmax": "2501.19399", "lssa": "2501.13428", "poster": "El Alami"}
 RATE = 0.05  # of false discoveries
-CHANCE_FIND = "; may be a chance find"
+CHANCE_FIND = "may be a chance find"
 COLUMNS = ("experiment", "preset", "claim", "relation", "margin", "state", "direction", "size", "agrees", "decided")
 NUMBERS = ("scale", "effect", "low", "high", "confidence", "p")
 # Standard errors over training seeds and over test prompts, below and above the effect (NaN: unknown), and the chance
@@ -37,7 +39,6 @@ class JudgedClaim:
     """One claim at one scale. ``q`` is the false discovery rate at which it is still among the discoveries of all."""
 
     experiment: str
-    paper: str
     preset: str
     finding: Finding
     q: float = math.nan
@@ -57,9 +58,7 @@ def of(name: str, made: Experiment, preset: str, found: Iterable[Finding]) -> li
     """Returns the findings of an experiment as entries."""
     question = made.question()
     theory = question is not None and not question.trains
-    return [
-        JudgedClaim(experiment=name, paper=made.paper, preset=preset, finding=each, theory=theory) for each in found
-    ]
+    return [JudgedClaim(experiment=name, preset=preset, finding=each, theory=theory) for each in found]
 
 
 def rated(entries: Sequence[JudgedClaim]) -> list[JudgedClaim]:
@@ -106,18 +105,24 @@ def interval_words(row: Row) -> str:
     return f"{effect:.3g}" + (f" [{low:.3g}, {high:.3g}]" if not math.isnan(low) else "")
 
 
+def size_words(row: Row) -> str:
+    """Returns the size that a row tells; empty where none is, or nothing is judged."""
+    return row["verdict"].partition("; ")[2]
+
+
+def may_be_chance(row: Row) -> bool:
+    """Returns True if a row tells a direction that may be a chance find among all claims."""
+    return verdict_of(row).direction is not Direction.NOT_TOLD and float(row["q"] or "nan") > RATE
+
+
 def verdict_words(row: Row) -> str:
     """Returns the verdict of a row, with a warning where its direction may be a chance find among all claims."""
-    chance = verdict_of(row).direction is not Direction.NOT_TOLD and float(row["q"] or "nan") > RATE
-    return row["verdict"] + CHANCE_FIND * chance
+    return "; ".join([row["verdict"], *([CHANCE_FIND] if may_be_chance(row) else [])])
 
 
 def printed_words(row: Row) -> str:
     """Returns the printed effect of a row, a ratio or a difference; empty where there is none."""
-    if not row["printed"]:
-        return ""
-    value = float(row["printed"])
-    return f"{math.exp(value) if row['scale'] == 'log-ratio' else value:.3g}"
+    return verdicts.value_words(float(row["printed"]), cast(Scale, row["scale"])) if row["printed"] else ""
 
 
 def paper_of(text: str) -> str:
@@ -172,7 +177,7 @@ def _cells(row: Row, address: str) -> list[str]:
         printed_words(row) or "—",
         interval_words(row) or row["words"] or "—",
         str(verdict.direction) if verdict.judged else str(verdict.state),
-        row["verdict"].partition("; ")[2] or "not told" if verdict.judged else "—",
+        size_words(row) or "not told" if verdict.judged else "—",
         f"`{row['preset']}`, {seeds}" if ran else "—",
         f"[{name}]({address}/{row['experiment']}.toml)" if address else name,
     ]

@@ -5,7 +5,6 @@ models, and the checksum of what it was judged from.
 """
 
 import csv
-import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from icl_lab.comparison import blocks
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import INDEX, OWN
+from icl_lab.files import sha256
 from icl_lab.papers import claims, cost, folders, ledger, registration
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
@@ -44,9 +44,9 @@ def checksum(name: str, experiment: Experiment, store: Store, preset: str) -> st
             parts += [[each.key, each.swap, each.checksums()] for each in runs if each.finished]
     if experiment.question() is not None:
         studies = (place / RECORD for place in folders.of(name, store, preset))
-        parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in studies if path.exists()]
+        parts += [sha256(path.read_bytes()) for path in studies if path.exists()]
     ordered = json.dumps(sorted(parts, key=json.dumps))
-    return hashlib.sha256(ordered.encode()).hexdigest()[:16]
+    return sha256(ordered.encode())[:16]
 
 
 def stored(store: Store) -> dict[tuple[str, str], list[Row]]:
@@ -75,13 +75,9 @@ def basis(files: Path, store: Store) -> str:
         return ""
     results = store.archive.root.parent
     paths = [*sorted(files.glob("*.toml")), files / registration.NAME, store.archive.root / INDEX]
-    sums = {path.name: _sha256(path) for path in paths}
-    sums |= {path.parent.name: _sha256(path) for path in sorted(results.glob(f"experiments/*/{RECORD}"))}
-    return hashlib.sha256(json.dumps([VERSION, sums]).encode()).hexdigest()[:16]
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+    sums = {path.name: sha256(path.read_bytes()) if path.exists() else "" for path in paths}
+    sums |= {path.parent.name: sha256(path.read_bytes()) for path in sorted(results.glob(f"experiments/*/{RECORD}"))}
+    return sha256(json.dumps([VERSION, sums]).encode())[:16]
 
 
 def current(name: str, experiment: Experiment, store: Store, preset: str, rows: Sequence[Row]) -> bool:

@@ -6,7 +6,6 @@ Seeds that were finished before a claim was registered may have suggested it, so
 """
 
 import csv
-import hashlib
 import io
 import subprocess
 import tomllib
@@ -20,6 +19,7 @@ from typing import Any
 import msgspec
 
 from icl_lab.errors import RunFailed
+from icl_lab.files import sha256
 from icl_lab.papers.schema import Claim
 
 NAME = "registered.csv"
@@ -45,7 +45,7 @@ def digest(claim: Claim) -> str:
 def _digest(claim: Mapping[str, Any]) -> str:
     sides = [[claim[side]["of"], _cells(claim[side].get("cells", {}))] for side in ("left", "right")]
     text = msgspec.json.encode([*sides, claim["is"], claim.get("metric", "")])
-    return hashlib.sha256(text).hexdigest()[:12]
+    return sha256(text)[:12]
 
 
 def _cells(cells: Mapping[str, Sequence[float]]) -> list[list[Any]]:

@@ -68,19 +68,14 @@ class Finding:
         return None if self.look is None else self.look.effect
 
     @property
-    def runs(self) -> list[tuple[str, str, int]]:
-        """The runs that it rests on: the hash of each one's specification, the rule put in, the seed."""
-        return [(*test, seed) for test in self.about for seed in self.seeds]
-
-    @property
     def decided(self) -> bool:
         """True if the interval answers the claim, so that no further seed is needed."""
-        return self._of_interval(settled)
+        return self.verdict.judged and bool(settled(*self._interval))
 
     @property
     def agrees(self) -> bool | None:
         """True if the interval shows what the claim says, False if the opposite, None if neither."""
-        return agrees(*self._interval) if self.decided else None
+        return agrees(*self._interval) if self.verdict.judged else None
 
     @property
     def open(self) -> bool:
@@ -92,9 +87,6 @@ class Finding:
     def _interval(self) -> tuple[Relation, float, float, float]:
         assert self.effect is not None
         return self.claim.is_, self.margin, self.effect.low, self.effect.high
-
-    def _of_interval(self, told: Callable[[Relation, float, float, float], object]) -> bool:
-        return self.verdict.judged and bool(told(*self._interval))
 
     @property
     def verdict_words(self) -> str:
@@ -118,10 +110,9 @@ class Finding:
     @property
     def printed_words(self) -> str:
         """The printed effect on the same cells; empty where there is none."""
-        if self.printed is None:
+        if self.printed is None or self.effect is None:
             return ""
-        ratio = self.effect is not None and self.effect.scale == "log-ratio"
-        return f"{math.exp(self.printed.value) if ratio else self.printed.value:.3g}"
+        return value_words(self.printed.value, self.effect.scale)
 
     @property
     def more(self) -> int | None:
@@ -249,6 +240,11 @@ def margin_of(claim: Claim, scale: Scale) -> float:
         return MARGIN[scale]
     require(scale == "difference" or claim.margin > 1, "the margin of a ratio must be above 1", claim.margin)
     return math.log(claim.margin) if scale == "log-ratio" else claim.margin
+
+
+def value_words(value: float, scale: Scale) -> str:
+    """Returns an effect, on the scale on which it is compared, as the ratio or the difference that it is."""
+    return f"{math.exp(value) if scale == 'log-ratio' else value:.3g}"
 
 
 def effect_words(effect: Effect, seeds: Sequence[int]) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid
-from icl_lab.papers import cost, folders, headlines, ledger, quantities, record, verdicts
 from icl_lab.papers import experiment as experiments
+from icl_lab.papers import folders, headlines, ledger, quantities, record, verdicts
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.ledger import Row
 from icl_lab.papers.schema import Claim, Experiment, Quantity
@@ -72,7 +72,7 @@ class Judged:
     @property
     def size(self) -> str:
         """The size that is told; empty where none is."""
-        return self.row["verdict"].partition("; ")[2]
+        return ledger.size_words(self.row)
 
     @property
     def value(self) -> str:
@@ -82,8 +82,8 @@ class Judged:
     @property
     def notes(self) -> str:
         """Notes that limit the verdict: what was not learned, left out, or may be a chance find."""
-        chance = ledger.CHANCE_FIND in self.said
-        return "; ".join(filter(None, (self.row["words"].partition("; ")[2], "may be a chance find" * chance)))
+        chance = ledger.CHANCE_FIND if ledger.may_be_chance(self.row) else ""
+        return "; ".join(filter(None, (self.row["words"].partition("; ")[2], chance)))
 
     @property
     def tone(self) -> str:
@@ -228,15 +228,15 @@ def judged(store: Store, files: Path, told: Told = lambda *_: None, grids: Grids
     """
     grids = {} if grids is None else grids
     try:
-        known, beside, found = record.stored(store), list[Comparison](), list[Judged]()
+        known, beside, found = dict[str, dict[str, list[Row]]](), list[Comparison](), list[Judged]()
+        for row in record.everything(files, store, PRESETS)[0]:
+            known.setdefault(row["experiment"], {}).setdefault(row["preset"], []).append(row)
         names = experiments.names(files)
-        there = [preset for preset in PRESETS if store.has(preset)]
-        costs = {preset: cost.Costs(store, preset) for preset in there}
         for number, name in enumerate(names, 1):
             made = experiments.load(name, files)
-            for preset in there if made.claims else ():
-                fitting, _, rows = record.rows(name, files, store, preset, known, costs[preset])
+            for preset, rows in known.get(name, {}).items():
                 if any(row["state"] != State.NOT_RUN for row in rows):
+                    fitting, _ = experiments.fitting(made, preset)
                     here, compared = _with_values(name, fitting, store, preset, rows, grids)
                     found, beside = found + here, beside + compared
             told("reading claims", number, len(names), name)

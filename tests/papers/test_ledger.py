@@ -32,7 +32,7 @@ def found(*left, statement="s", printed=None):
 
 
 def entry(finding, preset="lite", experiment="one", **fields):
-    return JudgedClaim(experiment=experiment, paper="p", preset=preset, finding=finding, **fields)
+    return JudgedClaim(experiment=experiment, preset=preset, finding=finding, **fields)
 
 
 def rows(*entries):
