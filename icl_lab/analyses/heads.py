@@ -23,6 +23,7 @@ from icl_lab.analyses.frame import (
     Rows,
     StoredGrids,
     TrainedModel,
+    constant,
     option,
 )
 from icl_lab.errors import BadValue
@@ -42,6 +43,7 @@ WORDS = {
     "itself": "weight on the token itself",
     "previous": "weight on the token before",
     "answers": "weight on answers",
+    "negative": "share of negative weights",
 }
 
 
@@ -86,7 +88,7 @@ class Heads(Analysis):
     def table(self, found: Findings) -> list[str]:
         """The median head of each rule in training conditions, and at the ends of every axis."""
         grid = found["heads"]
-        metrics = [metric for metric in WORDS if metric in grid.values("metric")]
+        metrics = [metric for metric in WORDS if metric in grid.values("metric") and _told(grid, metric)]
         text = ["Medians over the heads of all seeds, at the last answer of a prompt.", ""]
         text += md.head(["rule", "where", *(WORDS[metric] for metric in metrics)])
         for rule in found.rules:
@@ -127,8 +129,11 @@ class Heads(Analysis):
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of a metric (usually ``entropy``) in the cells, mean over several.
 
+        ``reference:0.1`` is the number itself.
         Axes that cells do not name are as in training, and ``index`` is the last answer of a prompt.
         """
+        if (number := constant(of)) is not None:
+            return number
         grid = found["heads"].where(attn=of, seed=seed)
         named = {axis: values for axis, values in cells.items() if axis != "index"}
         part = grid.where(metric=metric or "entropy", **training(grid) | named)
@@ -141,8 +146,9 @@ def statistics(weights: Tensor, roles: int) -> dict[str, Tensor]:
     """The weights that the last of n keys gives, (... n), to their statistics, each (...). Signed ones count by size.
 
     ``largest`` weight; ``top-2`` and ``top-5`` sums; ``entropy`` / log n; ``effective`` keys exp(entropy); the weight
-    on the ``first`` token (a sink), on the token ``itself`` and on the ``previous`` one; and, where an example has two
-    tokens, on ``numbers`` (x) and on ``answers`` (y). One visible key has entropy 0.
+    on the ``first`` token (a sink), on the token ``itself`` and on the ``previous`` one; the share of keys whose weight
+    is ``negative``; and, where an example has two tokens, the weight on ``numbers`` (x) and on ``answers`` (y). One
+    visible key has entropy 0.
     """
     p = shares(weights)
     n = p.shape[-1]
@@ -157,6 +163,7 @@ def statistics(weights: Tensor, roles: int) -> dict[str, Tensor]:
         "first": p[..., 0],
         "itself": p[..., -1],
         "previous": p[..., -2] if n > 1 else torch.zeros_like(p[..., 0]),
+        "negative": (weights < 0).double().mean(-1),
     }
     if roles == 2:
         found |= {"numbers": p[..., ::2].sum(-1), "answers": p[..., 1::2].sum(-1)}
@@ -205,6 +212,11 @@ def training(grid: Grid) -> dict[str, float]:
 def lines(grid: Grid) -> Curves:
     """In training conditions, for each head of each seed: (index, value)."""
     return grid.where(**training(grid)).lines("index", "seed", "layer", "head")
+
+
+def _told(grid: Grid, metric: str) -> bool:
+    """Every metric, but for ``negative`` where no normalizer gives a negative weight."""
+    return metric != "negative" or bool((grid.where(metric=metric).frame["value"] > 0).any())
 
 
 def _last(grid: Grid) -> float:

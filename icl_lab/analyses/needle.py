@@ -34,7 +34,8 @@ from icl_lab.training.curriculum import LONGEST
 TOP = 25  # heads that are shown, as in Figure 7 of arXiv 2501.19399
 STRETCH = 8  # the usual test length, in training lengths: as in the paper
 OUTCOMES = ("wrong", "first only", "all right")
-CLAIMS = ("best-head", "top", "found", "auc")
+CLAIMS = ("best-head", "top", "found", "first", "auc")
+LEAST_OUTCOME = {"found": len(OUTCOMES) - 1, "first": 1}  # that counts as a success, an index of OUTCOMES
 
 
 @registry.add("needle")
@@ -137,9 +138,9 @@ class NeedleScores(Analysis):
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """``best-head``: a head's greatest score; ``top`` (usual): mean over the trials' best; ``found``: share right.
 
-        ``auc``: how well the best score of a trial tells those that are all right from the others, see ``auc``; beside
-        it ``reference:0.5`` is chance. Cells may name the length. Raises ``KeyError`` on another metric, and where all
-        trials ended alike.
+        ``first``: share whose first symbol is right, the others or not. ``auc``: how well the best score of a trial
+        tells those that are all right from the others, see ``auc``; beside it ``reference:0.5`` is chance. Cells may
+        name the length. Raises ``KeyError`` on another metric, and where all trials ended alike.
         """
         metric = metric or "top"
         if metric not in CLAIMS:
@@ -149,7 +150,7 @@ class NeedleScores(Analysis):
         where = {"attn": of, "seed": seed, **cells}
         if metric == "best-head":
             return super().value(found, of, cells, metric, seed)
-        kind = "outcome" if metric == "found" else "top"
+        kind = "outcome" if metric in LEAST_OUTCOME else "top"
         if "trials" not in found.grids:
             raise KeyError(f"'{metric}' stands in trials.csv, which is not there")
         if metric == "auc":
@@ -158,7 +159,7 @@ class NeedleScores(Analysis):
             )
             return auc(list(trials["top"]), [outcome == len(OUTCOMES) - 1 for outcome in trials["outcome"]])
         values = found["trials"].where(metric=kind, **where).frame["value"]
-        return float((values == len(OUTCOMES) - 1).mean() if metric == "found" else values.mean())
+        return float((values >= LEAST_OUTCOME[metric]).mean() if metric in LEAST_OUTCOME else values.mean())
 
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Values on resamples, of all metrics but ``best-head``, where the trials are kept."""
@@ -172,7 +173,7 @@ class NeedleScores(Analysis):
             found["trials"].where(metric=kind, **where).table("length", "trial").to_numpy()
             for kind in ("top", "outcome")
         )
-        right = outcomes == len(OUTCOMES) - 1
+        right = outcomes >= LEAST_OUTCOME.get(metric, LEAST_OUTCOME["found"])
         if metric == "auc":
             return auc_on_resamples(tops, right)
         return np.asarray(resampled(tops if metric == "top" else right, seed=0).mean(axis=1))

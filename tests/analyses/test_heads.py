@@ -25,12 +25,19 @@ def test_statistics_of_a_row_by_hand():
             "first": 0.5,
             "itself": 0.2,
             "previous": 0.0,
+            "negative": 0.0,
             "numbers": 0.9,
             "answers": 0.1,
         }
     )
     assert "numbers" not in statistics(weights, roles=1)
     assert statistics(torch.ones(1), roles=1)["entropy"].item() == 0
+
+
+def test_negative_weights_are_counted_among_all_keys():
+    weights = torch.tensor([[0.5, -0.1, 0.0, -0.4], [0.25, 0.25, 0.25, 0.25]])
+    assert statistics(weights, roles=1)["negative"].tolist() == [0.5, 0]
+    assert statistics(weights, roles=1)["largest"].tolist() == pytest.approx([0.5, 0.25])
 
 
 def test_cells_differ_from_training_along_one_axis():
@@ -93,5 +100,6 @@ def test_claims_are_medians_over_heads_in_training_conditions(tmp_path):
     assert analysis.value(found, "ssa", {"sigma": [10.0]}, "entropy", 0) == 6
     assert analysis.value(found, "ssa", {"sigma": [10.0], "index": [1]}, "entropy", 0) == 5
     assert analysis.value(found, "ssa", {"sigma": [1.0, 10.0], "index": [1]}, "entropy", 0) == 2.75
+    assert analysis.value(found, "reference:0.1", {}, "negative", 0) == 0.1
     with pytest.raises(KeyError, match="no cell has metric=largest"):
         analysis.value(found, "ssa", {}, "largest", 0)

@@ -176,6 +176,7 @@ def test_claims_are_read_from_stored_files(tmp_path):
     found = analysis.read(tmp_path)
     assert analysis.seeds(found) == [0]
     assert analysis.value(found, "ssmax", {}, "found", 0) == pytest.approx(1 / 3)
+    assert analysis.value(found, "ssmax", {}, "first", 0) == pytest.approx(2 / 3)
     assert analysis.value(found, "ssmax", {}, "top", 0) == pytest.approx(0.5)
     assert analysis.value(found, "ssmax", {"length": [40]}, "", 0) == pytest.approx(0.5)
     drawn = draws(0, 3)
@@ -183,6 +184,8 @@ def test_claims_are_read_from_stored_files(tmp_path):
     assert top == pytest.approx([0.5, *(drawn @ [0.9, 0.5, 0.1] / 3)])
     right = analysis.on_resamples(found, "ssmax", {"length": [40]}, "found", 0)
     assert right == pytest.approx([1 / 3, *(drawn[:, 0] / 3)])
+    first = analysis.on_resamples(found, "ssmax", {}, "first", 0)
+    assert first == pytest.approx([2 / 3, *((drawn[:, 0] + drawn[:, 1]) / 3)])
     assert set(analysis.on_resamples(found, "reference:0.5", {}, "auc", 0)) == {0.5}
     assert analysis.on_resamples(found, "ssmax", {}, "best-head", 0) is None
     with pytest.raises(KeyError, match="no metric 'bottom'; there are best-head, top, found"):
