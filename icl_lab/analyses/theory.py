@@ -34,7 +34,8 @@ GAP_ROWS = 16
 SCORES = 10_000_000  # at once, in double precision
 SQUARE = 16  # the most keys whose Jacobian is taken
 ROUNDING = 1e-12
-GREATEST = ("jacobian-entry", "jacobian-norm")
+HALF = {"float16-error": torch.float16, "bfloat16-error": torch.bfloat16}
+GREATEST = ("jacobian-entry", "jacobian-norm", *HALF)
 LEAST = ("entropy-margin", "ceiling-margin", "upper-margin", "lower-margin")
 MEANS = ("entropy", "below-bound", "largest", "distance")
 SLOPE = "slope"
@@ -45,8 +46,8 @@ SLOPE = "slope"
 class Theory(Analysis):
     """Hold bounds of the papers against weights of random scores: entropy, slopes, largest weight; trains nothing.
 
-    ``rows``: scores of every spread up to ``reach``. ``fading``: the largest weight where one score stands a gap above
-    all others, by the number of keys.
+    ``rows``: scores of every spread up to ``reach``, and the errors of weights in half precision. ``fading``: the
+    largest weight where one score stands a gap above all others, by the number of keys.
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"rows": ("keys",), "fading": ("keys", "gap")}
@@ -75,7 +76,8 @@ class Theory(Analysis):
         rows: list[Row] = []
         for keys in self.keys:
             z = bounds.spread_rows(stream(seed, "theory", keys), self.rows, keys, self.reach)
-            rows += [{**NOBODY, "keys": keys, **cell} for cell in self._cells(weigh, softmax, z)]
+            found = self._cells(weigh, softmax, z) + _rounding(trained.spec.attn, weigh, z)
+            rows += [{**NOBODY, "keys": keys, **cell} for cell in found]
             trained.tick(len(rows), len(rows) + 1)
         fading: list[Row] = []
         with torch.no_grad():
@@ -171,6 +173,16 @@ class Theory(Analysis):
             found.append(_cell("jacobian-entry", slopes.abs().amax((1, 2)), Tensor.amax))
             found.append(_cell("jacobian-norm", torch.linalg.matrix_norm(slopes, 2), Tensor.amax))
         return found
+
+
+def _rounding(choice: str, weigh: bounds.Weigh, z: Tensor) -> list[Row]:
+    """Cells of the errors in half precision: distance from the weights in double precision, the greatest of any row."""
+    with torch.no_grad():
+        exact = weigh(z)
+        return [
+            _cell(metric, bounds.distance(bounds.weigher(choice, dtype)(z).double(), exact), Tensor.amax)
+            for metric, dtype in HALF.items()
+        ]
 
 
 def _cell(metric: str, values: Tensor, how: Callable[[Tensor], Tensor] | None = None) -> Row:

@@ -23,10 +23,11 @@ KEYS_AT_ONCE = 2**17  # keys that are made at once: their vectors take 64 MiB
 Weigh = Callable[[Tensor], Tensor]  # scores (r t) -> weights (r t)
 
 
-def weigher(choice: str) -> Weigh:
-    """Returns what gives the weights of rows of scores, at most 8 in size, under a rule.
+def weigher(choice: str, dtype: torch.dtype = torch.float64) -> Weigh:
+    """Returns a function that gives the weights of rows of scores, at most 8 in size, under a normalizer.
 
-    Raises ``BadValue`` for a rule that is no function of one row of scores, or whose rows are no shares.
+    Queries, keys, parameters and weights are of ``dtype``. Raises ``BadValue`` for a normalizer that is no function of
+    one row of scores, or whose rows are no shares.
     """
     rule = normalizers.build(choice, heads=1, head_dim=HEAD_DIM, train_tokens=TRAIN_TOKENS).double()
     if not (rule.sums_to_one and rule.non_negative):
@@ -34,9 +35,11 @@ def weigher(choice: str) -> Weigh:
     if rule.ordered or not _by_row(rule):
         raise BadValue(f"the bounds are about rules that weigh a row by its own scores, which {choice} does not.")
 
+    rule.to(dtype)
+
     def weigh(z: Tensor) -> Tensor:
         pieces = torch.split(z, max(1, KEYS_AT_ONCE // z.shape[1]))
-        return torch.cat([_weights(rule, piece) for piece in pieces])
+        return torch.cat([_weights(rule, piece, dtype) for piece in pieces])
 
     return weigh
 
@@ -101,13 +104,13 @@ def distance(w: Tensor, other: Tensor) -> Tensor:
     return (w - other).abs().sum(-1) / 2
 
 
-def _weights(rule: Normalizer, z: Tensor) -> Tensor:
+def _weights(rule: Normalizer, z: Tensor, dtype: torch.dtype) -> Tensor:
     q, k = z.new_zeros(1, 1, 1, HEAD_DIM), z.new_zeros(*z.shape, HEAD_DIM - 2)
     q[..., 0] = REACH
     rest = (REACH**2 - z.square()).clamp(min=0).sqrt()
     keys = torch.cat((torch.stack((z, rest), -1), k), -1).unsqueeze(1)
     seen = torch.ones(1, z.shape[1], dtype=torch.bool)
-    return rule.weights(q.expand(len(z), -1, -1, -1), keys, seen)[:, 0, 0]
+    return rule.weights(q.expand(len(z), -1, -1, -1).to(dtype), keys.to(dtype), seen)[:, 0, 0]
 
 
 def _by_row(rule: Normalizer) -> bool:
@@ -115,7 +118,7 @@ def _by_row(rule: Normalizer) -> bool:
     z = torch.tensor([[0.5, -2.0, 1.5, -1.0, 3.0]], dtype=torch.float64)
     try:
         with torch.no_grad():
-            w = _weights(rule, z)
+            w = _weights(rule, z, z.dtype)
     except RuntimeError:
         return False
     return w.shape == z.shape and torch.equal(w.argsort(), z.argsort())

@@ -54,6 +54,13 @@ def test_softmax_fades_and_ssmax_keeps_or_spreads_by_the_gap(asked):
     assert analysis.value(found, SSMAX, {"gap": [4.0]}, "slope", 0) == pytest.approx(0, abs=0.01)
 
 
+def test_errors_in_half_precision_are_those_of_its_rounding(asked):
+    analysis, _, found = asked("softmax", seeds=1)
+    half, brain = (analysis.value(found, "softmax", {"keys": [2, 8]}, f"{d}-error", 0) for d in ("float16", "bfloat16"))
+    assert 2**-14 < half < 2**-9  # 11 and 8 bits of a mantissa, on scores up to 4
+    assert 2**-11 < brain < 2**-6
+
+
 def test_extremes_are_those_of_the_cells(asked):
     analysis, _, found = asked("ssa", seeds=1)
     parts = [analysis.value(found, "ssa", {"keys": [keys]}, "jacobian-entry", 0) for keys in (2, 8)]
