@@ -9,8 +9,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from icl_lab.comparison.given import Array
 from icl_lab.registry import require
@@ -44,7 +44,7 @@ def correlation(samples: Iterable[Sample]) -> float:
 
     if excess(0.0) >= 0:
         return 0.0
-    return float(brentq(excess, 0.0, MOST, xtol=1e-4)) if excess(MOST) > 0 else MOST
+    return float(scipy.optimize.brentq(excess, 0.0, MOST, xtol=1e-4)) if excess(MOST) > 0 else MOST
 
 
 def _numbered(names: Sequence[Hashable]) -> NDArray[np.intp]:

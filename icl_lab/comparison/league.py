@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy
 
 from icl_lab import markdown as md
 from icl_lab import tasks
@@ -113,8 +113,8 @@ class League:
         chosen = rng.integers(len(values), size=(DRAWS, len(values)))
         drawn = np.array([[_resampled(seeds, chosen.shape, rng) for seeds in rules] for rules in values])
         drawn = np.take_along_axis(drawn, chosen[None, None], axis=0)[0]  # rule, draw, place among the chosen tasks
-        low, high = np.quantile(rankdata(-drawn, axis=0).mean(axis=-1), [0.025, 0.975], axis=-1)
-        mean = rankdata([[-fmean(seeds) for seeds in rules] for rules in values], axis=1).mean(axis=0)
+        low, high = np.quantile(scipy.stats.rankdata(-drawn, axis=0).mean(axis=-1), [0.025, 0.975], axis=-1)
+        mean = scipy.stats.rankdata([[-fmean(seeds) for seeds in rules] for rules in values], axis=1).mean(axis=0)
         found = zip(self.whole, mean.tolist(), low.tolist(), high.tolist(), strict=True)
         made = {rule: Standing(*numbers) for rule, *numbers in found}
         return dict(sorted(made.items(), key=lambda item: item[1].mean))

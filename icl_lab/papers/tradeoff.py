@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from scipy import stats
+import scipy
 
 from icl_lab import markdown as md
 from icl_lab import tasks
@@ -189,7 +189,7 @@ def correlation(points: Sequence[Point], one: str, other: str) -> float:
     sides = [[point.sides[side].effect for point in points] for side in (one, other)]
     if any(len(set(side)) == 1 for side in sides):
         return math.nan
-    return float(stats.spearmanr(*sides).statistic)
+    return float(scipy.stats.spearmanr(*sides).statistic)
 
 
 def _best_first(points: Sequence[Point]) -> list[Point]:

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import false_discovery_control
+import scipy
 
 from icl_lab.comparison import blocks, sequential
 from icl_lab.comparison.sequential import Look
@@ -272,5 +272,5 @@ def rates(p_values: Sequence[float]) -> list[float]:
     values = np.array(p_values, dtype=float)
     known = ~np.isnan(values)
     if known.any():
-        values[known] = false_discovery_control(values[known])
+        values[known] = scipy.stats.false_discovery_control(values[known])
     return [float(value) for value in values]
