@@ -214,7 +214,7 @@ def test_the_example_rule_runs_as_printed():
     import torch
 
     (example,) = [block for block in blocks(README.read_text(), "python") if 'add("square")' in block]
-    assert example in blocks((ROOT / "docs" / "add-a-rule.md").read_text(), "python")
+    assert example in blocks((ROOT / "docs" / "add-a-normalizer.md").read_text(), "python")
     try:
         exec(compile(example, "square.py", "exec"), {"__name__": "square"})
         rule = normalizers.build("square:c=3", heads=1, head_dim=4, train_tokens=8)
