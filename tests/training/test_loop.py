@@ -91,6 +91,11 @@ def test_seeds_differ_and_rules_share_prompts(tiny):
     assert not torch.equal(seen[0][:, :5], seen[1][:, :5])
 
 
+def test_a_share_of_the_steps_is_rounded_to_the_nearest():
+    climb = Staircase(start=1, stop=9, rise=1, run=0.29)  # 0.29 * 100 is 28.999999999999996
+    assert [climb.at(step, steps=100) for step in (28, 29)] == [1, 2]
+
+
 def test_a_mixture_has_all_lengths_alike_and_none_above_its_height():
     climb = Staircase(start=16, stop=64, rise=16, run=0.1, mixed=True)
     lengths = [climb.at(step, 1000) for step in range(1000)]
