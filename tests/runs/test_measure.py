@@ -44,6 +44,10 @@ def test_one_pass_gives_the_numbers_of_one_pass_a_length(choice, attn):
         assert value == pytest.approx(both[1][key], rel=1e-5, abs=1e-5), key
 
 
+def test_lengths_ascend_however_they_are_written():
+    assert Spec(1, {"length": [40.0, 10.0]}).lengths == [10, 40]
+
+
 def test_cutting_batches_changes_nothing():
     task = tasks.build("linear")
     model = model_for(task)

@@ -108,6 +108,20 @@ def test_before_the_first_step_the_average_is_the_parameters(tiny):
     assert optim.ema_steps == 1
 
 
+def test_a_switch_of_normalizers_goes_on_with_the_average(tiny):
+    """Both the average and the steps that it has seen: one that began anew would forget all before the switch."""
+    spec = tiny("linear", "softmax", "train.steps=4", "train.ema=0.9")
+    model, task = setup(spec)
+    before = optimizer(model, spec.train)
+    engine = prepare(model, task, before, spec.train)
+    for step in range(3):
+        engine.step(task.sample(stream(0, step), 4, 5), torch.arange(10), 0.001)
+    after = optimizer(model, spec.train)
+    after.take_over(before)
+    assert after.ema_steps == 3
+    assert all(torch.equal(a, b) for a, b in zip(after.average, before.average, strict=True))
+
+
 @pytest.mark.parametrize(
     "settings",
     [
