@@ -34,6 +34,11 @@ def test_statistics_of_a_row_by_hand():
     assert statistics(torch.ones(1), roles=1)["entropy"].item() == 0
 
 
+def test_the_five_largest_of_six_weights_are_summed():
+    found = statistics(torch.tensor([0.3, 0.05, 0.2, 0.15, 0.2, 0.1]), roles=1)
+    assert [found[name].item() for name in ("largest", "top-2", "top-5")] == pytest.approx([0.3, 0.5, 0.95])
+
+
 def test_negative_weights_are_counted_among_all_keys():
     weights = torch.tensor([[0.5, -0.1, 0.0, -0.4], [0.25, 0.25, 0.25, 0.25]])
     assert statistics(weights, roles=1)["negative"].tolist() == [0.5, 0]

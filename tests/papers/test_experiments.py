@@ -122,7 +122,9 @@ def test_every_printed_row_exists_and_every_published_number_was_printed(name):
     rows = printed.rows(made, overlay=False)
     for variant in made.variants:
         if variant.printed:
-            columns = {"poster-task3": 4, "text-lssa-table4": 4} | {f"text-lssa-table{n}": 1 for n in (1, 2, 3)}
+            columns = {"poster-task3": 4, "text-lssa-table4": 4, "text-lssa-table4-functions": 4} | {
+                f"text-lssa-table{n}": 1 for n in (1, 2, 3)
+            }
             assert len(rows[variant.name]) == columns.get(name, 10)
     texts = {
         cell.text
