@@ -12,7 +12,7 @@ FLOORS = (
     ("errors", "version", "extras", "allocator"),
     ("import_target", "option_values", "rescale"),
     ("outside",),
-    ("rng", "registry", "published", "markdown", "grid", "texts"),
+    ("rng", "registry", "published", "markdown", "grid", "texts", "terms"),
     ("tables", "citations", "learned"),
     ("tasks", "normalizers", "figures"),
     ("files", "model"),

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterator
 
+from icl_lab import tasks
 from icl_lab.errors import RunFailed
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
-from icl_lab.runs.summary import bound_words
+from icl_lab.runs.summary import bound_words, unlearned
 
 
 def listing(store: Store, say: Callable[[str], object], long: bool = False) -> Iterator[str]:
     """Yields the lines for ``list runs``: two specifications of one preset differ in what stands at the end.
 
-    ``say`` is told of folders that cannot be read. With ``long`` a line a seed follows: the bound of its answers.
+    ``say`` is told of folders that cannot be read. With ``long`` a line a seed follows: the bound of its answers,
+    and whether it has learned nothing.
     """
     found: dict[str, list[Run]] = {}
     for run in store.runs(say):
@@ -25,7 +27,15 @@ def listing(store: Store, say: Callable[[str], object], long: bool = False) -> I
         what = f"{spec.task:24} {spec.attn:24} {runs[0].folder.parent.name:16} {told}"
         yield "  ".join([what, *filter(None, [" ".join(differences(spec))])])
         for run in sorted(runs, key=lambda run: run.seed) if long else ():
-            yield f"    seed {run.seed}: {bound_words(run)}"
+            yield f"    seed {run.seed}: {'; '.join(filter(None, [bound_words(run), unlearned_words(run)]))}"
+
+
+def unlearned_words(run: Run) -> str:
+    """Reason why a run counts as not learned; empty where it counts as learned, and where nothing tells."""
+    try:
+        return unlearned([run.grid()], tasks.build(run.spec.task), run.spec) if run.finished else ""
+    except RunFailed:
+        return "damaged (see icl-lab verify)"
 
 
 def state(run: Run) -> str:

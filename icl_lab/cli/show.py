@@ -13,6 +13,8 @@ from icl_lab.runs import summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import by_rule
 
+NOISE = "Its errors elsewhere then say nothing of the normalizer: more steps (--set train.steps), or a larger preset?"
+
 
 def show(run: Run, already: bool, brief: bool = False) -> None:
     """Prints the grid, the error in training conditions beside the references, and the paths; ``brief``: one line."""
@@ -49,8 +51,11 @@ def warn(runs: Sequence[Run]) -> None:
     """Says which rules have learned nothing: whoever compares them compares noise."""
     for name, seeds in by_rule(runs).items():
         task = tasks.build(seeds[0].spec.task)
-        if reason := summary.unlearned([run.grid() for run in seeds], task, seeds[0].spec):
-            say(f"{name}: {reason}")
+        grids, spec = [run.grid() for run in seeds], seeds[0].spec
+        if lacking := summary.left_out(grids[0], task, spec):
+            say(f"{name}: whether it learned its task is not known: {lacking}. Add them with --set test.axes.")
+        elif reason := summary.unlearned(grids, task, spec):
+            say(f"{name}: {reason}. {NOISE}")
 
 
 def tell_repeat(runs: Sequence[Run]) -> None:

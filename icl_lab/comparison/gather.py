@@ -30,7 +30,10 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequen
     # A comparison that has the rescaled tests among its rules needs no line of them.
     among_rules = any(run.spec.test.rescale != "none" for runs in groups.values() for run in runs)
     outside = [*outside, *([] if among_rules else rescaled.beside(groups[baseline], baseline))]
-    return Study(task, grids, baseline, summary.training_cell(task, spec), known if complete else {}, outside)
+    errors = known if complete else {}
+    reasons = {name: summary.unlearned(grids[name], task, runs[0].spec) for name, runs in groups.items()}
+    not_learned = {name: reason for name, reason in reasons.items() if reason}
+    return Study(task, grids, baseline, summary.training_cell(task, spec), errors, outside, not_learned)
 
 
 def described(

@@ -22,10 +22,12 @@ def sentence(study: Study) -> str:
         (rule, {}, study.overall(rule, study.baseline)) for rule in study.others
     ]
     family = Family.of([*near, *far])
-    return "\n".join(_rule(study, rule, family, home) for rule in study.others)
+    declared = study.task.summary.words(study.task.log_scale)
+    places = [f"far out ({declared})", *["far out"] * (len(study.others) - 1)]  # said where it first stands
+    return "\n".join(_rule(study, rule, family, home, place) for rule, place in zip(study.others, places, strict=True))
 
 
-def _rule(study: Study, rule: str, family: Family, home: Labels | None) -> str:
+def _rule(study: Study, rule: str, family: Family, home: Labels | None, place: str) -> str:
     seeds = f"over {study.seeds} seeds" if study.seeds > 1 else "of one seed"
     here, far = family.effect(rule, home) if home else None, family.effect(rule, {})
     parts = ["training conditions were not tested"]
@@ -36,7 +38,7 @@ def _rule(study: Study, rule: str, family: Family, home: Labels | None) -> str:
         parts.append("nothing was tested far out")
     else:
         unclear = _unclear(far, study, family, family.marked(rule, {}))
-        parts.append(_far(far, study.scale == "log-ratio", here is None, unclear))
+        parts.append(f"{place} {_far(far, study.scale == 'log-ratio', here is None, unclear)}")
     return f"{rule}: {'; '.join(parts)}." if here is None else f"{'; '.join(parts)}."
 
 
@@ -60,8 +62,8 @@ def _far(found: Effect, ratio: bool, named: bool, unclear: str) -> str:
     """The summary of logarithmic errors is compared by difference, and said as the ratio that it is."""
     number = _number(found, ratio)
     if unclear:
-        return f"far out {unclear} ({number})"
-    return f"far out {'it ' * (not named)}errs {'less' if found.effect < 0 else 'more'} ({number})"
+        return f"{unclear} ({number})"
+    return f"{'it ' * (not named)}errs {'less' if found.effect < 0 else 'more'} ({number})"
 
 
 def _unclear(found: Effect, study: Study, family: Family, marked: bool) -> str:

@@ -40,7 +40,8 @@ class Study:
     ``grids`` holds one grid a seed for each rule, references included in each (they are the same in all, because every
     run meets the same prompts). ``training`` is the cell of training. ``errors`` holds what each prompt adds, one a
     seed for each rule, where all runs have kept it: intervals then include the variance over prompts. ``outside`` are
-    models that were not trained here, such as prompted ones.
+    models that were not trained here, such as prompted ones. ``not_learned`` says why of the rules whose models err in
+    training conditions nearly as much as a trivial reference (``summary.unlearned``).
     """
 
     task: Task
@@ -49,6 +50,7 @@ class Study:
     training: Labels
     errors: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
     outside: Sequence[Outside] = ()
+    not_learned: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.grids) < 2:

@@ -22,8 +22,6 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 
-GATE = 0.25  # of the way from the best reference of all to the best that reads no example
-
 
 class Finished:
     """The finished runs of an experiment at one scale, each read once."""
@@ -205,9 +203,8 @@ def _errors_of_reference(task_choice: str, name: str, test: bytes) -> Errors:
 def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
     """Returns which side of a claim has not learned its task, and why; nothing where both have, or none is far out.
 
-    Formula: the median over training seeds of (v - e) / (t - e), in training conditions, is at least ``GATE``; v the
-    error, t that of the best trivial reference, e that of the best of all: 0 where one is exact, and the floor that a
-    loss has where none is. Runs without a grid, or whose grid leaves training conditions out, say nothing.
+    Formula: ``summary.has_learned``, of the normalized errors in training conditions. Runs without a grid, or whose
+    grid leaves training conditions out, say nothing.
     """
     if claim.ungated:
         return ""
@@ -215,7 +212,7 @@ def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
         if finished.experiment.variant(side.of) is None or not far(side, finished):
             continue
         shares = _shares(finished, side.of, seeds)
-        if shares and median(shares) >= GATE:
+        if shares and not summary.has_learned(shares):
             return (
                 f"{side.of} has not learned its task: in training conditions it errs {median(shares):.2g} times as "
                 "much as the best trivial reference, counted from the best of all"
@@ -235,7 +232,7 @@ def unlearned_counts(finished: Finished, claim: Claim, seeds: Sequence[int]) -> 
         if finished.experiment.variant(of) is None:
             continue
         shares = _shares(finished, of, seeds)
-        if lost := sum(not share < GATE for share in shares):
+        if lost := sum(not summary.has_learned([share]) for share in shares):
             counts.append(f"{lost} of {len(shares)} of {of}")
         if not shares and not claim.ungated and (reason := _unknown(finished, of, seeds)):
             unknown.setdefault(reason, []).append(of)
@@ -268,12 +265,5 @@ def _shares(finished: Finished, of: str, seeds: Sequence[int]) -> list[float]:
 
 
 def _share(finished: Finished, of: str, seed: int) -> float | None:
-    """Normalised training error: 0 is the best reference, 1 the best trivial one; None unknown."""
-    values, task = finished.errors_in_distribution(of, seed), finished.task
-    if not values:
-        return None
-    trivial = [values[f"reference:{name}"] for name in task.trivial if f"reference:{name}" in values]
-    others = {name for name in values if name.startswith("reference:")} - {f"reference:{name}" for name in task.trivial}
-    best = min((values[name] for name in others), default=0.0)
-    own = values[finished.spec(of).attn]
-    return (own - best) / (min(trivial) - best) if trivial and min(trivial) > best else None
+    values = finished.errors_in_distribution(of, seed)
+    return summary.normalized_error(values, finished.spec(of).attn, finished.task) if values else None

@@ -216,9 +216,12 @@ def _claims_section(found: Sequence[Finding], preset: str) -> Section:
         for f in found
     ]
     head = ["claim", "where", "printed", f"ours, at {preset}", "verdict at this scale", "what would decide it"]
-    note = f"Left over right, as the claim names them, over the training seeds that both have. {verdicts.EXPLAINED}"
+    note = (
+        "Left over right, as the claim names them, over the training seeds that both have: below (a ratio below 1, a "
+        "difference below 0) is less error on the left. How verdicts are made: docs/findings.md."
+    )
     scales = list(dict.fromkeys(f"Published at: {f.claim.scale}." for f in found if f.claim.scale))
-    return Section("Claims", Table(head, rows, words=True), [note, *scales])
+    return Section("Claims", Table(head, rows, words=True), [note, *scales], verdicts.EXPLAINED)
 
 
 def _beside_printed(experiment: Experiment, ours: Mapping[str, Mapping[float, float]], overlay: bool) -> Section | None:

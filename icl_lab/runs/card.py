@@ -35,6 +35,8 @@ def text(run: Run) -> str:
         found = summary.at_home([grid], task, spec)
         lines += [f"## {task.metric_label(task.headline)}, {summary.home(grid, task, spec)}", ""]
         lines += [*md.head(["predictor", "error"]), *(md.row([md.code(who), f"{v:.3g}"]) for who, v in found.items())]
+        if reason := summary.unlearned([grid], task, spec):
+            lines += ["", f"**{reason.capitalize()}.**"]
         lines += ["", "Under shift: `grid.csv` beside the weights holds every measured cell.", ""]
     lines += [
         "## Use",

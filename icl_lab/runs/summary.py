@@ -1,6 +1,7 @@
 """A finished run in words: its grid in brief, and how far it is from the repository's run of the same seed."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,12 +15,14 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.run_files import RunFiles
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
+from icl_lab.terms import explained
 
 REPEATS_DIFFER = (
     "Another machine or library rounds differently, and training amplifies rounding; so one seed moves, and what holds "
     "is what several seeds agree on (--seeds 3)."
 )
-LEARNED = 0.9  # of the error of the best trivial reference: below, something was learned
+GATE = 0.25  # of the way from the best reference of all to the best that reads no example: from here on, not learned
+REFERENCE = "reference:"  # before the name of a predictor that is no model
 
 
 def training_cell(task: Task, spec: RunSpec) -> dict[str, float]:
@@ -66,6 +69,7 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     lost = sum(metric.endswith(NOT_FINITE) for metric in grid.where(attn=model_name(grid)).frame["metric"])
     if lost:
         lines += ["", f"{lost} cells have answers that are no finite numbers; they count as wrong."]
+    lines[1:1] = filter(None, [explained("\n".join(lines))])
     return "\n".join(lines)
 
 
@@ -104,24 +108,55 @@ def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float
 
 
 def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
-    """Returns why a normalizer counts as not learned, over its training seeds; nothing where it has learned something.
+    """Returns why a normalizer counts as not learned, over its training seeds; nothing where it counts as learned.
 
-    A model that errs in training conditions nearly as often as the best reference that reads no example has learned
-    nothing that could be tested under a shift: ``error >= LEARNED * reference``. A grid without training conditions
-    does not tell, which is said too.
+    Formula: the median over seeds of ``normalized_error``, in training conditions, is at least ``GATE``. A grid without
+    training conditions does not tell: nothing is returned (``left_out`` says which it lacks).
     """
-    if lacking := left_out(grids[0], task, spec):
-        return f"whether it has learned its task is not known: {lacking}. Add them with --set test.axes."
-    values = at_home(grids, task, spec)
-    ours = values[model_name(grids[0])]
-    trivial = {name: values[f"reference:{name}"] for name in task.trivial if f"reference:{name}" in values}
-    if not trivial or ours < LEARNED * min(trivial.values()):
+    if left_out(grids[0], task, spec):
         return ""
-    best = min(trivial, key=lambda name: trivial[name])
+    name = model_name(grids[0])
+    found = [normalized_error(at_home([grid], task, spec), name, task) for grid in grids]
+    known = [error for error in found if error is not None]
+    if not known or has_learned(known):
+        return ""
+    values = at_home(grids, task, spec)
+    trivial, others = _references(values, task)
+    reads_none, best = (min(each, key=each.__getitem__, default="") for each in (trivial, others))
+    least = f"{best}, {others[best]:.2g}" if others else "0"
     return (
-        f"not learned: error in training conditions {ours:.3g}, the best trivial reference ({best}) "
-        f"{trivial[best]:.3g}; what is measured elsewhere says nothing of the rule. More steps, or a larger preset?"
+        f"not learned: error {values[name]:.3g} in training conditions, {_middle(known):.0%} of the way from the best "
+        f"reference ({least}) to the best that reads no example ({reads_none}, {trivial[reads_none]:.3g}); learned is "
+        f"below {GATE:.0%}"
     )
+
+
+def normalized_error(values: Mapping[str, float], name: str, task: Task) -> float | None:
+    """Error on the scale of the task's references: 0 is the best of all, 1 the best trivial one; None unknown.
+
+    Formula: (v - e) / (t - e), v the error of ``name``, t that of the best trivial reference, e that of the best of
+    all: 0 where one is exact, and the floor that a loss has where none is.
+    """
+    trivial, others = _references(values, task)
+    best, reads_none = min(others.values(), default=0.0), min(trivial.values(), default=math.nan)
+    return (values[name] - best) / (reads_none - best) if reads_none > best else None
+
+
+def has_learned(normalized: Sequence[float]) -> bool:
+    """True if the median of normalized errors over training seeds is below ``GATE``; what is no number is not."""
+    return _middle(normalized) < GATE
+
+
+def _middle(normalized: Sequence[float]) -> float:
+    """The median, a seed whose error is no number counted as the worst."""
+    return statistics.median([math.inf if math.isnan(error) else error for error in normalized])
+
+
+def _references(values: Mapping[str, float], task: Task) -> tuple[dict[str, float], dict[str, float]]:
+    """Errors of the references that no example helps, and of all others, by name."""
+    named = {name.removeprefix(REFERENCE): v for name, v in values.items() if name.startswith(REFERENCE)}
+    trivial = {name: named[name] for name in task.trivial if name in named}
+    return trivial, {name: value for name, value in named.items() if name not in task.trivial}
 
 
 def lost(grid: Grid, task: Task, here: Mapping[str, float]) -> set[tuple[float, float]]:

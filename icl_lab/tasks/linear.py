@@ -51,11 +51,11 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
         "sigma_f": Label("σ of functions", "σ_f"),
     }
     metric_labels: ClassVar[Mapping[str, str]] = {
-        "mse-code": "mean squared error (index ≥ 3)",
+        "mse-code": "mean squared error after 3 examples or more",
         "mse-eq2": "squared error as in Eq. 2 (sum over index ≥ 2, over L)",
         "mse-all": "mean squared error (all answers)",
-        "median-code": "median squared error (index ≥ 3)",
-        "nmse-code": "squared error relative to that of answering 0 (index ≥ 3)",
+        "median-code": "median squared error after 3 examples or more",
+        "nmse-code": "squared error relative to that of answering 0 after 3 examples or more",
         "mse": "mean squared error after the deviant",
     }
     medians: ClassVar[tuple[str, ...]] = ("median-code",)

@@ -42,12 +42,12 @@ class Quantifier(SingleNumbers, TypedPrompts, Rescalable):
     compared_along: ClassVar[str] = "sigma"
     axis_labels: ClassVar[Mapping[str, Label]] = {"sigma": Label("σ of numbers", "σ")}
     metric_labels: ClassVar[Mapping[str, str]] = {
-        "any": "error rate, any answer (index ≥ 3)",
+        "any": "error rate, any answer after 3 examples or more",
         "last": "error rate, last answer",
-        "position": "error rate of an answer (index ≥ 3)",
-        "balanced-any": "balanced error rate, any answer (index ≥ 3)",
+        "position": "error rate of an answer after 3 examples or more",
+        "balanced-any": "balanced error rate, any answer after 3 examples or more",
         "balanced-last": "balanced error rate, last answer",
-        "balanced-position": "balanced error rate of an answer (index ≥ 3)",
+        "balanced-position": "balanced error rate of an answer after 3 examples or more",
         "flip-with": "answers flipped, deviant with the truth",
         "flip-against": "answers flipped, deviant against the truth",
         "as-largest": "last answers that are the sign of the largest number",

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from dataclasses import replace
 from html import unescape
 from urllib.parse import unquote
 
@@ -93,7 +94,7 @@ def test_notes_on_coverage_stand_below_the_numbers(text):
 
 def test_the_finding_names_what_differs_and_what_does_not(better):
     said = page.finding(better)
-    assert said.startswith("Against softmax, over 3 seeds")
+    assert said.startswith("Against softmax (ratio of errors, below 1 is better), over 3 seeds")
     assert "ssa (0.100 [0.09" in said
     assert "errs less" in said
     assert "The other one is not told apart from softmax." in said
@@ -115,7 +116,7 @@ def test_a_difference_that_correction_undoes_is_said_to_be_one():
 
 def test_the_head_of_the_table_says_over_how_many_comparisons(better):
     note = page.table(better, SPEC).note
-    assert "over all 10 comparisons with softmax: every rule in every cell" in note
+    assert "over all 10 comparisons with softmax" in note
     assert "over 2 for the summaries" in note
     assert "over 10 comparisons" in page.pictures(better)["ratios"].caption
     assert "over 2 comparisons" in page.pictures(better)["forest"].caption
@@ -185,11 +186,30 @@ def test_no_cell_is_bold_that_the_map_hatches(noise):
 
 @pytest.mark.slow
 def test_the_rule_of_bold_stands_above_the_table(better, text):
-    note = page.table(better, SPEC).note
-    assert "against every other rule" in note
-    assert text.index("against every other rule") < text.index("<table")
+    """In one line; how bold is decided stands at the end of the page, and for the terminal in the documentation."""
+    assert text.index("Bold: clearly the least") < text.index("<table") < text.index("against every other rule")
     written = page.markdown(better, SPEC, "typed")
-    assert written.index("against every other rule") < written.index("| rule |")
+    assert written.index("Bold: clearly the least") < written.index("docs/comparing.md") < written.index("| rule |")
+
+
+def test_terms_are_explained_above_the_table(better, text):
+    written = page.markdown(better, SPEC, "typed")
+    for made, mark in ((text, "<table"), (written, "| rule |")):
+        line = made[made.index("Words: sigma: a standard deviation") : made.index(mark)]
+        assert "zero: answers 0" in line
+        assert "below 1 is better" in made
+
+
+def test_what_was_not_learned_stands_beside_the_rule_and_in_the_finding(better, text):
+    assert "learned" not in page.markdown(better, SPEC, "typed")
+    lost = replace(better, not_learned={"ssa": "not learned: error 2"})
+    written, shown = page.markdown(lost, SPEC, "typed"), page.html(lost, SPEC, {}, "typed", "here")
+    rows = {line.split("|")[1].strip(): line for line in written.splitlines() if line.startswith("| ")}
+    assert rows["`ssa`"].endswith(" | not learned |")
+    assert rows["`lssa`"].endswith(" | yes |")
+    assert "say nothing of the normalizer: ssa." in page.finding(lost)
+    assert "<td>not learned</td>" in shown
+    assert "ssa: not learned: error 2." in unescape(shown)
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ def study(values, *, task="linear", sigmas=SIGMAS):
     return Study(tasks.build(task), grids, "softmax", {**HOME, "sigma_f": 1.0})
 
 
+FAR = "mean log error over sigma_f 2 to 10"
 SOFTMAX = [(1.0, 4.0, 100.0), (1.1, 4.1, 101.0), (0.9, 3.9, 99.0)]
 
 
@@ -48,7 +49,8 @@ def test_a_rule_that_errs_less_at_home_and_alike_far_out():
     far = made.overall("ssa", "softmax")
     assert sentences.sentence(made) == (
         f"ssa errs {ratio:.3g}x softmax in training conditions [{low:.3g}, {high:.3g}] over 3 seeds; "
-        f"far out no difference beyond a factor 1.25 (x{math.exp(far.effect):.3g} [{math.exp(far.low):.3g}, "
+        f"far out ({FAR}) no difference beyond a factor 1.25 "
+        f"(x{math.exp(far.effect):.3g} [{math.exp(far.low):.3g}, "
         f"{math.exp(far.high):.3g}])."
     )
     assert 0.4 < ratio < 0.6
@@ -58,23 +60,25 @@ def test_a_rule_that_errs_more_far_out():
     ssa = [(1.0, 8.0, 200.0), (1.2, 8.3, 204.0), (0.85, 7.7, 197.0)]
     text = sentences.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
     assert "no difference beyond a factor 1.25 (x1" in text
-    assert "; far out it errs more (x2 [" in text
+    assert f"; far out ({FAR}) it errs more (x2 [" in text
     ssa = [(1.0, 2.0, 50.0), (1.2, 2.1, 50.0), (0.85, 1.9, 49.0)]
-    assert "; far out it errs less (x0.498" in sentences.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
+    assert f"; far out ({FAR}) it errs less (x0.498" in sentences.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
 
 
 def test_one_seed_shows_nothing():
     text = sentences.sentence(study({"softmax": SOFTMAX[:1], "ssa": [(0.1, 0.2, 1.0)]}))
     assert text == (
         "ssa against softmax in training conditions of one seed: no interval, so nothing is shown (x0.1); "
-        "far out no interval, so nothing is shown (x0.0224)."
+        f"far out ({FAR}) no interval, so nothing is shown (x0.0224)."
     )
 
 
 def test_what_was_not_tested_is_said():
     made = study({"softmax": [row[1:] for row in SOFTMAX], "ssa": [row[1:] for row in SOFTMAX]}, sigmas=SIGMAS[1:])
     text = sentences.sentence(made)
-    assert text.startswith("ssa: training conditions were not tested; far out no difference beyond a factor 1.25 (x1 [")
+    assert text.startswith(
+        f"ssa: training conditions were not tested; far out ({FAR}) no difference beyond a factor 1.25 (x1 ["
+    )
     made = study({"softmax": [row[:1] for row in SOFTMAX], "ssa": [row[:1] for row in SOFTMAX]}, sigmas=SIGMAS[:1])
     assert sentences.sentence(made).endswith("nothing was tested far out.")
 

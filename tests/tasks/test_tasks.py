@@ -354,7 +354,7 @@ def test_labels_fall_back_to_the_name():
     assert task.axis_label("sigma_f").words == "σ of functions"
     assert task.axis_label("length").words == "length of the prompt"
     assert task.axis_label("other").words == task.metric_label("other") == "other"
-    assert task.metric_label("mse-code") == "mean squared error (index ≥ 3)"
+    assert task.metric_label("mse-code") == "mean squared error after 3 examples or more"
     assert [tasks.build(name).name for name in tasks.names()] == tasks.names()
 
 

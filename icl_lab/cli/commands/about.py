@@ -31,7 +31,7 @@ LINE = 110  # characters
 @click.argument("what", type=click.Choice([*WHAT, "runs"]), required=False)
 @read_option
 @experiments_option
-@click.option("--long", is_flag=True, help="With runs: the bound on the answers of each model too.")
+@click.option("--long", is_flag=True, help="With runs: the bound on each model's answers, and which have not learned.")
 @gathered
 def list_(what: str | None, long: bool, where: Where) -> None:
     """List tasks, normalizers, positions, presets, runs or experiments; without one, all names."""

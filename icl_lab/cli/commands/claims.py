@@ -26,6 +26,8 @@ from icl_lab.papers import record as records
 from icl_lab.papers import tradeoff as tradeoffs
 from icl_lab.runs.presets import PRESETS
 
+READING = "docs/findings.md"  # how verdicts are made
+
 
 @click.command()
 @click.option("--preset", help="Only at this scale.  [default: the largest that decides a claim]")
@@ -58,6 +60,7 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
         for line in (f"{name}: {title}", *lines, *remarks.get(name, ())):
             out(line)
     theory = [row for row in shown if row["theory"]]
+    out(f"Below (a ratio below 1, a difference below 0): less error on the left. More: {READING}")
     out(f"{ledger.tally_of(row for row in shown if not row['theory'])}.")
     if theory:
         out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")

@@ -10,12 +10,13 @@ from icl_lab.comparison.page import facts as known
 from icl_lab.comparison.page import words
 from icl_lab.comparison.page.facts import Facts
 from icl_lab.comparison.page.figures import Picture
-from icl_lab.comparison.page.tables import Section, seeds_table, table
+from icl_lab.comparison.page.tables import READING, Section, seeds_table, table
 from icl_lab.comparison.statistics import COVERAGE, ONE_SEED
 from icl_lab.comparison.study import Study
 from icl_lab.figures.base import encode
 from icl_lab.registry import filename
 from icl_lab.runs.spec import RunSpec
+from icl_lab.terms import explained
 
 
 def html(
@@ -34,14 +35,23 @@ def html(
 
     ``files`` are offered as downloads, by name, as they are.
     """
+    numbers = table(study, spec)
     return render(
         "comparison.html",
         title=title or f"{spec.task}: {_few(list(study.grids))}",
         finding=words.finding(study),
         conditions=words.conditions(study, spec),
+        terms=explained(
+            " ".join([words.conditions(study, spec), *numbers.head, *(row.cells[0] for row in numbers.rows)])
+        ),
         setup=known.setup(study, spec, facts or {}),
-        reading=[ONE_SEED.capitalize() + "." if study.seeds == 1 else COVERAGE, words.PROMPTS[bool(study.errors)]],
-        table=table(study, spec),
+        reading=[
+            ONE_SEED.capitalize() + "." if study.seeds == 1 else COVERAGE,
+            words.PROMPTS[bool(study.errors)],
+            *READING,
+            *(f"{rule}: {reason}." for rule, reason in study.not_learned.items()),
+        ],
+        table=numbers,
         single=seeds_table(study),
         seeds=study.seeds,
         sections=sections,

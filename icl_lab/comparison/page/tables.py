@@ -5,19 +5,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from icl_lab import markdown as md
+from icl_lab import terms
 from icl_lab.comparison.clip import clip_model
 from icl_lab.comparison.page import words
 from icl_lab.comparison.statistics import CLEAR, wilson
 from icl_lab.comparison.study import Labels, Study
+from icl_lab.comparison.verdict import State
 from icl_lab.figures.base import short, writer
 from icl_lab.grid import model_name
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
-BOLD = (
+BOLD = "Bold: clearly the least of its column."
+READING = (
+    "p values: every rule in every cell is a comparison. Summaries, one a rule, are a family of their own because they "
+    "were declared before anything was trained.",
     "Bold: the smallest mean of the column, and its p against every other rule, corrected for as many comparisons, is "
-    "below 0.05."
+    "below 0.05.",
 )
 
 
@@ -43,11 +48,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A further table under a heading of its own, with notes below it."""
+    """A further table under a heading of its own, with notes below it, and ``reading``, which only a page has."""
 
     title: str
     table: Table
     notes: Sequence[str] = ()
+    reading: str = ""
 
 
 def divergences(groups: Mapping[str, Sequence[Run]]) -> list[Section]:
@@ -68,6 +74,7 @@ def table(study: Study, spec: RunSpec) -> Table:
     axis = words.along(study)
     line = study.line(axis)
     clips, sums, floors = study.task.clip is not None, study.summarised, has_floors(study)
+    learned = bool(study.not_learned)  # the column, where there is something to say
     best = [clear_best(study, cell) for cell in line]
     rows, written = [], writer(study.task.log_scale, study.task.rates)
     for rule, summary in summaries(study).items():
@@ -77,20 +84,24 @@ def table(study: Study, spec: RunSpec) -> Table:
             cells.append(f"{clip.bound:g} ({clip.residual:.2f})" if clip else "")
         if floors:
             cells.append(above_floor(study, rule, line[-1]))
+        if learned:
+            cells.append(str(State.NOT_LEARNED) if rule in study.not_learned else "yes")
         rows.append(Row(cells, frozenset(place for place, winner in enumerate(best, 1) if winner == rule)))
+    empty = [""] * (sums + clips + floors + learned)
     for name in study.references():
         values = [written(study.reference(name, cell)) for cell in line]
-        rows.append(Row([name, *values, *[""] * (sums + clips + floors)], reference=True))
+        rows.append(Row([name, *values, *empty], reference=True))
     for other in study.outside:
         found = [study.beside(other, cell) for cell in line]
         values = ["" if math.isnan(value) else f"{written(value)} ± {short(error)}" for value, error in found]
-        rows.append(Row([other.name, *values, *[""] * (sums + clips + floors)], reference=True))
+        rows.append(Row([other.name, *values, *empty], reference=True))
     head = [
         "rule",
         *(words.cell_words(study, cell[axis]) for cell in line),
         *["summary"] * sums,
         *["clip B (residual)"] * clips,
         *["above the floor"] * floors,
+        *["learned?"] * learned,
     ]
     note = " ".join(said for said in (words.summary_words(study), words.correction(study), BOLD) if said)
     if floors:
@@ -165,7 +176,10 @@ def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Secti
     """Returns the finding and the tables as Markdown."""
     made = table(study, spec)
     text = [f"## {md.escaped(title)}", ""] if title else []
-    text += [words.finding(study), "", words.conditions(study, spec), "", made.note, "", *markdown_rows(made)]
+    rows = markdown_rows(made)
+    note = f"{made.note} More: docs/comparing.md."
+    said = terms.explained("\n".join([words.conditions(study, spec), *rows]))
+    text += [words.finding(study), "", words.conditions(study, spec), *filter(None, [said]), "", note, "", *rows]
     for section in sections:
         text += ["", f"### {section.title}", ""]
         if section.table.note:

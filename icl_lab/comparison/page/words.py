@@ -90,18 +90,17 @@ def contrasts(study: Study) -> list[Contrast]:
 def finding(study: Study) -> str:
     """Says in one or two sentences which rules differ from the baseline by the declared summary, and which way."""
     every = contrasts(study)
-    what = measure(study)
+    what, none = measure(study), 1.0 if study.scale == "log-ratio" else 0.0
     if study.seeds == 1:
         best = min(every, key=lambda each: each.middle)
         less = best.middle < (1 if best.ratio else 0)
         kind = "ratio" if best.ratio else "difference"
-        return f"One training seed decides nothing about a rule. In this one, by {what}, " + (
-            f"{best.rule} errs least ({kind} {best.words})." if less else f"no rule errs less than {study.baseline}."
-        )
+        found = f"{best.rule} errs least ({kind} to {study.baseline}: {best.words}, below {none:g} is better)."
+        found = found if less else f"no rule errs less than {study.baseline}."
+        return f"One training seed decides nothing about a rule. In this one, by {what}, {found}{_not_learned(study)}"
     sure = [each for each in every if each.marked]
     alike = [each for each in every if each.alike and not each.marked]
     unsure = [each for each in every if each.clear and each not in sure and each not in alike]
-    none = 1.0 if study.scale == "log-ratio" else 0.0
     text = []
     for word, found in (
         ("less", [each for each in sure if each.middle < none]),
@@ -110,7 +109,9 @@ def finding(study: Study) -> str:
         if found:
             text.append(f"{listed([f'{c.rule} ({c.words})' for c in found])} err{'s' * (len(found) == 1)} {word}")
     seeds = f"over {study.seeds} seeds, by {what}"
-    said = f"Against {study.baseline}, {seeds}: " + ("; ".join(text) if text else "no rule differs clearly")
+    number = "ratio of errors" if study.scale == "log-ratio" else "difference in error"
+    said = f"Against {study.baseline} ({number}, below {none:g} is better), {seeds}: "
+    said += "; ".join(text) if text else "no rule differs clearly"
     if unsure:
         named = [f"{c.rule} errs {'less' if c.middle < none else 'more'} ({c.words})" for c in unsure]
         said += f". Only by its interval, not once p is corrected for {compared(study)} comparisons: {listed(named)}"
@@ -121,7 +122,13 @@ def finding(study: Study) -> str:
     if draws and draws < len(every):
         rest = "The other one is" if draws == 1 else f"The other {draws} are"
         said += f". {rest} not told apart from {study.baseline}"
-    return f"{said}."
+    return f"{said}.{_not_learned(study)}"
+
+
+def _not_learned(study: Study) -> str:
+    if not study.not_learned:
+        return ""
+    return f" Not learned, so that its errors under a shift say nothing of the normalizer: {listed(study.not_learned)}."
 
 
 def compared(study: Study) -> int:
@@ -134,15 +141,8 @@ def correction(study: Study) -> str:
     cells, rules = study.family.size, study.overalls.size
     if not cells:
         return "No p values: one seed without the errors of its prompts."
-    said = (
-        f"p values are corrected (Holm) over all {cells:,} comparisons with {study.baseline}: every rule in every cell"
-    )
-    if rules:
-        said += (
-            f"; over {rules} for the summaries, one a rule, which are a family of their own because they were declared "
-            "before anything was trained"
-        )
-    return f"{said}."
+    said = f"p values are corrected (Holm) over all {cells:,} comparisons with {study.baseline}"
+    return f"{said}, and over {rules} for the summaries." if rules else f"{said}."
 
 
 def probability(p: float) -> str:

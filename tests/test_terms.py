@@ -1,0 +1,16 @@
+"""Terms of tables and reports are explained, and only those that stand there."""
+
+from icl_lab import tasks, terms
+
+
+def test_every_reference_of_every_task_is_explained():
+    names = {name for task in tasks.names() for name in tasks.build(task).references()}
+    assert names - set(terms.REFERENCES) == set()
+
+
+def test_a_text_without_terms_needs_no_explanation():
+    assert terms.explained("| `ssa` | 0.1 |") == ""
+
+
+def test_a_reference_from_outside_is_called_one():
+    assert terms.explained("reference:mine").startswith("Words: reference: needs no training. More")
