@@ -1,6 +1,11 @@
 """Pages in a real browser: nothing is fetched, no script fails, nothing is cut on a phone."""
 
+import io
+import re
+
+import numpy as np
 import pytest
+from PIL import Image
 
 from icl_lab.comparison import page
 from icl_lab.comparison.page import Row, Section, Table
@@ -83,6 +88,19 @@ def test_figures_lie_inside_their_card_at_every_width(opened, width):
         assert right >= 0
         assert beyond <= 0
         assert wide > 0.6 * min(width, 900)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_stand_on_the_ground_of_the_page(opened, scheme):
+    """The corner of each figure, which nothing is drawn in, has the colour of its card: no white block in the dark."""
+    tab, _, _ = opened(1280, scheme)
+    for figure in tab.query_selector_all(".card img"):
+        shot = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("RGB")).astype(int)
+        card = figure.evaluate("image => getComputedStyle(image.closest('.card')).backgroundColor")
+        ground = [int(part) for part in re.findall(r"\d+", card)]
+        assert np.abs(shot[2, 2] - ground).max() <= 2
+        assert (sum(ground) < 200) == (scheme == "dark")
 
 
 @pytest.mark.slow

@@ -189,7 +189,7 @@ def _effects(study: Study) -> Picture:
         f"Against {study.baseline}: blue is better, red worse. Hatched: p, corrected over {study.family.size:,} "
         "comparisons, is not below 0.05"
         + (" (of one seed: p over its prompts, where their errors are kept)" if study.seeds == 1 else "")
-        + f". The colours reach at least to {least}, so that effects of no account stay pale.",
+        + f". The colours reach at least to {least}, so that effects of no account stay faint.",
         lambda width: maps.effects(
             tables,
             names[rows],
@@ -222,7 +222,7 @@ def _maps(study: Study) -> Picture:
 
 
 def _learning(study: Study, histories: Mapping[str, Sequence[training.History]]) -> Picture:
-    crowd = f" Black behind each: {study.baseline}." if len(histories) > training.CROWD else ""
+    crowd = f" Behind each: {study.baseline}." if len(histories) > training.CROWD else ""
     return Picture(
         "How they trained",
         f"Training loss of every run; the thick line is the smoothed geometric mean over the seeds.{crowd} "
