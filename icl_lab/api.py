@@ -12,6 +12,7 @@ from icl_lab import analyses, normalizers, outside, tables, tasks
 from icl_lab.analyses import frame, page
 from icl_lab.comparison.outside import read as prompted_models
 from icl_lab.errors import BadValue
+from icl_lab.evidence.archive import own_studies
 from icl_lab.files import write
 from icl_lab.grid import frame_of
 from icl_lab.launch import study
@@ -26,6 +27,8 @@ from icl_lab.model.gpt2 import GPT2
 from icl_lab.notebook.answer import Answer, ExperimentReport
 from icl_lab.notebook.run import Run, Runs
 from icl_lab.notebook.study import Study
+from icl_lab.papers import experiment as experiments
+from icl_lab.papers import paper_report as paper_reports
 from icl_lab.papers import study as experiment_study
 from icl_lab.registry import Registry
 from icl_lab.runs import command, presets
@@ -208,6 +211,19 @@ def experiment(
         asked = experiment_study.Order(Path(name).stem, preset, changes, overlay, beside)
         anew = where.force or where.evidence is False  # in a checkout the repository's studies are those of the folder
         return ExperimentReport(name, carry_out(made, asked, number, lab, where, anew=anew))
+
+
+@checked
+def paper_report(paper: str, *, to: Folder | None = None, where: Where = HERE) -> Path:
+    """Write one paper's claims as Markdown and LaTeX with a figure, and return the path of the Markdown.
+
+    ``paper`` is ssa, ssmax, lssa or poster; ``to`` a folder, by default ``paper-NAME`` among the results' own studies.
+    """
+    files = experiments.place(Path(where.experiments))
+    folder = own_studies(where.root) / f"paper-{paper}" if to is None else Path(to)
+    for name, content in paper_reports.written(paper, files, where.store(), where.reporter.tick).items():
+        write(folder / name, content)
+    return folder / "report.md"
 
 
 def question(name: str) -> Callable[..., Answer]:

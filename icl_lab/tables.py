@@ -139,17 +139,26 @@ def _numeric(cell: object) -> bool:
     return isinstance(cell, int | float) or bool(pd.isna(cell))  # type: ignore[call-overload]
 
 
+def in_latex(text: str) -> str:
+    r"""Returns a text as LaTeX: code between backticks, and the letters that it reads as commands.
+
+    >>> in_latex("`a_b`, 12 %")
+    '\\texttt{a\\_b}, 12 \\%'
+    """
+    parts = ["".join(LATEX.get(letter, letter) for letter in part) for part in text.split("`")]
+    odd = len(parts) % 2 == 0  # a backtick that nothing closes is one
+    return "`".join(parts) if odd else "".join(rf"\texttt{{{p}}}" if n % 2 else p for n, p in enumerate(parts))
+
+
 def _latex(cell: object) -> str:
     """A cell as LaTeX: bold, code, powers of ten and the letters that it reads as commands."""
     if not isinstance(cell, str):
         return "" if pd.isna(cell) else _latex(_short(cell))  # type: ignore[call-overload]
     bold = re.fullmatch(r"\*\*(.*)\*\*", cell)
-    code = re.fullmatch(r"`(.*)`", bold[1] if bold else cell)
-    bare = code[1] if code else bold[1] if bold else cell
+    bare = bold[1] if bold else cell
     power = re.fullmatch(r"([−-]?)([\d.]+)e([−+-]?)0*(\d+)", bare)
     if power:
         text = f"${'-' if power[1] else ''}{power[2]}\\times10^{{{'-' if power[3] in ('−', '-') else ''}{power[4]}}}$"
     else:
-        text = "".join(LATEX.get(letter, letter) for letter in bare)
-    text = rf"\texttt{{{text}}}" if code else text
+        text = in_latex(bare)
     return rf"\textbf{{{text}}}" if bold else text

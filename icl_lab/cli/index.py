@@ -13,7 +13,7 @@ from icl_lab.errors import UnknownName
 from icl_lab.evidence.archive import Archive
 from icl_lab.model import positions
 from icl_lab.normalizers.base import Normalizer
-from icl_lab.papers import arms, experiment, headlines, ledger, record
+from icl_lab.papers import arms, experiment, headlines, ledger, paper_report, record
 from icl_lab.papers.ledger import Row
 from icl_lab.registry import Registry
 from icl_lab.runs.presets import PRESETS
@@ -154,8 +154,7 @@ def recorded(root: Path) -> list[Row]:
 def _paper(root: Path, name: str) -> list[str]:
     """Table of the claims of one paper, each once."""
     files = root / "experiments"
-    of_paper = {each for each in experiment.names(files) if ledger.paper_of(experiment.load(each, files).paper) == name}
-    rows = [row for row in ledger.strongest(recorded(root)) if row["experiment"] in of_paper]
+    rows = paper_report.of_paper(name, files, recorded(root))
     return [f"{ledger.tally_of(rows)}.", "", *ledger.table(rows)]
 
 

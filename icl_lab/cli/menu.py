@@ -16,7 +16,7 @@ GROUPS = {
     "Look inside": (
         *("attention", "heads", "boundary", "saturation", "probe", "deviant", "per-position", "fading", "functions"),
     ),
-    "Papers": ("experiment", "claims", "site", "cite"),
+    "Papers": ("experiment", "claims", "paper-report", "site", "cite"),
     "Language models": ("lm", "prompted"),
     "Maintenance": ("list", "doctor", "report", "export", "verify", "repair"),
 }

@@ -7,7 +7,7 @@ models, and the checksum of what it was judged from.
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from icl_lab.comparison import blocks
@@ -28,6 +28,7 @@ RUNS = "runs"  # of a results folder
 VERSION = 2  # raised when claims are judged otherwise than before from the same numbers
 JUDGED_FROM = "judged_from"
 
+Told = Callable[[str, int, int, str], object]  # stage, done, of how many, what is done now
 Recorded = Mapping[tuple[str, str], Sequence[Row]]  # by experiment and preset
 
 
@@ -71,7 +72,7 @@ def basis(files: Path, store: Store) -> str:
 
     Empty where the evidence is not all, since the results folder has runs or studies of its own.
     """
-    if store.archive is None or any((store.root / name).exists() for name in (RUNS, OWN)):
+    if store.archive is None or any((store.root / name).exists() for name in (RUNS, f"{OWN}/experiments")):
         return ""
     results = store.archive.root.parent
     paths = [*sorted(files.glob("*.toml")), files / registration.NAME, store.archive.root / INDEX]
@@ -88,7 +89,9 @@ def current(name: str, experiment: Experiment, store: Store, preset: str, rows: 
     return sums == {checksum(name, experiment, store, preset)}
 
 
-def everything(files: Path, store: Store, presets: Iterable[str]) -> tuple[list[Row], dict[str, list[str]]]:
+def everything(
+    files: Path, store: Store, presets: Iterable[str], told: Told = lambda *_: None
+) -> tuple[list[Row], dict[str, list[str]]]:
     """Returns the verdicts on all claims at the presets at which there are runs, and remarks by experiment.
 
     Where the repository's evidence is all there is and no file has changed since, the record is read as it is.
@@ -98,11 +101,13 @@ def everything(files: Path, store: Store, presets: Iterable[str]) -> tuple[list[
     if known and known == basis(files, store):
         return [row for (_, preset), rows in recorded.items() if preset in there for row in rows], {}
     costs = {preset: cost.Costs(store, preset) for preset in there}
-    for name in experiments.names(files):
+    for done, name in enumerate(names := experiments.names(files)):
+        told("judging claims", done, len(names), name)
         for preset in there:
             _, notes, judged_rows = rows(name, files, store, preset, recorded, costs[preset])
             found += judged_rows
             remarks.setdefault(name, []).extend(f"  {preset}: {note}" for note in notes)
+    told("judging claims", len(names), len(names), "")
     return found, remarks
 
 
@@ -128,19 +133,21 @@ def judged(entries: Iterable[JudgedClaim]) -> list[dict[str, str]]:
     return rows
 
 
-def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> dict[str, str]:
+def written(
+    files: Path, store: Store, presets: Iterable[str] = PRESETS, told: Told = lambda *_: None
+) -> dict[str, str]:
     """Judges all claims at all scales at which there are runs, and returns the record's files; trains nothing.
 
     The correlation of seeds within a block is measured on the same claims, and enters their intervals.
     """
     here = [preset for preset in presets if store.has(preset)]
-    entries = [entry for preset in here for entry in ledger.at(files, store, preset, 0.0)]
+    entries = _judged_at(here, files, store, 0.0, told)
     if not entries:
         raise RunFailed(f"no run of an experiment is stored in {store.root} or in the evidence: nothing to record.")
     samples = [(each.finding.gaps, each.finding.blocks) for each in entries if each.finding.blocks]
     found = blocks.correlation(samples)
     if found > 0:  # NaN where no claim has several blocks
-        entries = [entry for preset in here for entry in ledger.at(files, store, preset, found)]
+        entries = _judged_at(here, files, store, found, told)
     entries = ledger.rated(entries)
     sums = _checksums(entries, files, store)
     table = judged(entries)
@@ -153,6 +160,15 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS) -> dict
     several = sum(len(set(names)) > 1 for _, names in samples)
     made = f"basis,several_blocks,correlation\n{basis(files, store)},{several},{found:.3f}\n"
     return {NAME: text.getvalue(), claims.BASIS: made}
+
+
+def _judged_at(presets: Sequence[str], files: Path, store: Store, correlation: float, told: Told) -> list[JudgedClaim]:
+    entries = list[JudgedClaim]()
+    for done, preset in enumerate(presets):
+        told("judging claims", done, len(presets), preset)
+        entries += ledger.at(files, store, preset, correlation)
+    told("judging claims", len(presets), len(presets), "")
+    return entries
 
 
 def _checksums(entries: Iterable[JudgedClaim], files: Path, store: Store) -> dict[tuple[str, str], str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+import icl_lab as icl
 from icl_lab import tasks
 from icl_lab.cli.hints import then, typed
 from icl_lab.cli.options import (
@@ -15,6 +16,7 @@ from icl_lab.cli.options import (
     tell,
 )
 from icl_lab.cli.output import out
+from icl_lab.cli.values import Folder
 from icl_lab.errors import UnknownName
 from icl_lab.evidence.archive import own_studies
 from icl_lab.files import write
@@ -48,11 +50,11 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
         raise UnknownName("preset", preset, PRESETS)
     store, place = where.store(), experiments.place(Path(where.experiments))
     if record:
-        for name, text in records.written(place, store).items():
+        for name, text in records.written(place, store, told=where.reporter.tick).items():
             write(where.root / name, text.encode())
             out(f"wrote {where.root / name}")
         return
-    rows, remarks = records.everything(place, store, [preset] if preset else list(PRESETS))
+    rows, remarks = records.everything(place, store, [preset] if preset else list(PRESETS), where.reporter.tick)
     shown = rows if all_scales else ledger.strongest(rows)
     for name in dict.fromkeys(row["experiment"] for row in shown):
         made = experiments.load(name, place)
@@ -66,6 +68,22 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
         out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")
     if not all_scales and len(rows) > len(shown):
         out(f"next: {then('claims', {'--all': ['True']})}   (at all scales; shown is the largest that decides)")
+
+
+@click.command("paper-report")
+@click.argument("paper")
+@read_option
+@experiments_option
+@click.option("--out", "target", type=Folder(), help="Write there.  [default: paper-PAPER in the results folder]")
+@gathered
+def paper_report(paper: str, target: Path | None, where: Where) -> None:
+    """Write one paper's claims as Markdown and LaTeX with a figure; trains nothing.
+
+    PAPER is ssa, ssmax, lssa or poster. Each claim once, at the largest scale that decides it.
+    """
+    written = icl.paper_report(paper, to=target, where=where)
+    out(f"wrote {written.parent}: {', '.join(sorted(path.name for path in written.parent.iterdir()))}")
+    out(f"next: open {written}   (or: pdflatex {written.with_suffix('.tex').name} in that folder)")
 
 
 @click.command()

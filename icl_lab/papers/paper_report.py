@@ -1,0 +1,137 @@
+"""One paper's claims as a document: Markdown and LaTeX with the same numbers, and a figure of all effects.
+
+The numbers are those of the paper's page in the documentation (``docs/papers``): each claim once, at the largest scale
+that decides it.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from icl_lab import __version__, tables
+from icl_lab import markdown as md
+from icl_lab.errors import RunFailed, UnknownName
+from icl_lab.figures import claims as pictures
+from icl_lab.figures.base import encode
+from icl_lab.figures.paper import WIDTHS
+from icl_lab.grid import frame_of
+from icl_lab.papers import experiment as experiments
+from icl_lab.papers import ledger, record
+from icl_lab.papers.ledger import Row
+from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.store import Store
+
+NAMES = {
+    "ssa": "SSA (Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685)",
+    "ssmax": "SSMax (Nakanishi 2025, arXiv 2501.19399)",
+    "lssa": "LSSA (Gao and Spratling 2025, arXiv 2501.13428)",
+    "poster": "The poster (El Alami and El Hassani)",
+}
+FIGURE = 16  # claims: a figure of more does not fit a page
+COLUMNS = "rp{4.6cm}rp{2.6cm}lp{2.4cm}lp{2.2cm}"  # of the table in LaTeX, which breaks long cells
+AXIS = (
+    "left against right, in units of the margin of no difference (grey); below 0: less on the left side. "
+    "Ratios by their logarithm"
+)
+READING = (
+    "Left over right, as the claim names them: a ratio where errors span decades, else a difference; below is less "
+    "error on the left. Direction: the side on which the whole interval lies. Size: against the printed effect, or "
+    "against the margin of no difference where none is printed. Intervals hold at 95 % however often seeds are added. "
+    "Not learned: a side errs in training conditions at least a quarter as much as an answer that reads no example."
+)
+PREAMBLE = r"""\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage[a4paper,landscape,margin=2cm]{geometry}
+\usepackage{array,booktabs,longtable,graphicx,textcomp}
+\begin{document}
+"""
+
+
+def of_paper(paper: str, files: Path, rows: Sequence[Row]) -> list[Row]:
+    """Returns the claims of one paper among the rows of a record, each once; raises ``UnknownName`` with the papers."""
+    if paper not in ledger.PAPERS:
+        raise UnknownName("paper", paper, ledger.PAPERS)
+    chosen = {
+        name for name in experiments.names(files) if ledger.paper_of(experiments.load(name, files).paper) == paper
+    }
+    return [row for row in ledger.strongest(rows) if row["experiment"] in chosen]
+
+
+def written(
+    paper: str, files: Path, store: Store, told: Callable[[str, int, int, str], object] = lambda *_: None
+) -> Mapping[str, bytes]:
+    """Returns the files of a report by name: ``report.md``, ``report.tex`` and the figures that they show.
+
+    Trains nothing. Raises ``UnknownName`` for what is no paper, and ``RunFailed`` where no claim of it has a run.
+    """
+    of_paper(paper, files, [])  # a wrong name is said before what takes long
+    rows = of_paper(paper, files, record.everything(files, store, PRESETS, told)[0])
+    if not rows:
+        raise RunFailed(f"no run of an experiment of '{paper}' is stored: there is nothing to report.")
+    parts = [rows[at : at + FIGURE] for at in range(0, len(rows), FIGURE)]
+    drawn = {f"claims-{number}": _forest(part, FIGURE * (number - 1)) for number, part in enumerate(parts, 1)}
+    found = {f"{name}.{kind}": encode(figure, kind) for name, figure in drawn.items() for kind in ("png", "pdf")}
+    return found | {
+        "report.md": markdown(paper, rows, list(drawn)).encode(),
+        "report.tex": latex(paper, rows, list(drawn)).encode(),
+    }
+
+
+def markdown(paper: str, rows: Sequence[Row], figures: Sequence[str]) -> str:
+    """Returns the report as Markdown, with its figures as PNG."""
+    head, *lines = _table(rows)
+    text = [f"# {NAMES[paper]}", "", f"{ledger.tally_of(rows)}.", ""]
+    text += [f"![Claims, ours and printed, {number}]({name}.png)\n" for number, name in enumerate(figures, 1)]
+    text += [*md.head(head), *map(md.row, lines), "", READING, "", f"Made by {md.code(_command(paper))}, {_version()}."]
+    return "\n".join([*text, ""])
+
+
+def latex(paper: str, rows: Sequence[Row], figures: Sequence[str]) -> str:
+    """Returns the report as a whole article in LaTeX, with its figures as PDF."""
+    head, *lines = _table(rows)
+    frame = frame_of([dict(zip(head, line, strict=True)) for line in lines], columns=head)
+    body = tables.encode(frame, "latex").decode()
+    # A table of more rows than a page holds: the same rows, with the head on every page.
+    body = re.sub(r"\\begin\{tabular\}\{\w+\}", lambda _: rf"\begin{{longtable}}{{{COLUMNS}}}", body, count=1)
+    body = body.replace(r"\midrule", "\\midrule\n\\endhead", 1).replace(r"\end{tabular}", r"\end{longtable}")
+    shown = [rf"\noindent\includegraphics[width=\linewidth,height=.92\textheight,keepaspectratio]{{{name}.pdf}}"
+             for name in figures]  # fmt: skip
+    text = [
+        PREAMBLE + rf"\section*{{{tables.in_latex(NAMES[paper])}}}",
+        tables.in_latex(f"{ledger.tally_of(rows)}."),
+        "",
+    ]
+    text += [r"{\footnotesize\raggedright", body + "}", tables.in_latex(READING), "", "\n\n".join(shown), ""]
+    made = f"Made by {md.code(_command(paper))}, {_version()}."
+    return "\n".join([*text, tables.in_latex(made), r"\end{document}", ""])
+
+
+def _table(rows: Sequence[Row]) -> list[list[str]]:
+    """The head and the rows of the documentation's table, numbered as in the figure."""
+    head, _, *lines = [md.cells(line) for line in ledger.table(rows)]
+    return [["", *head], *([str(number), *line] for number, line in enumerate(lines, 1))]
+
+
+def _forest(rows: Sequence[Row], before: int) -> Figure:
+    return pictures.forest([_drawn(row, number) for number, row in enumerate(rows, before + 1)],
+                           label=AXIS, width=WIDTHS[2])  # fmt: skip
+
+
+def _drawn(row: Row, number: int) -> pictures.ClaimRow:
+    margin = float(row["margin"] or "nan")
+    effect, low, high, printed = (float(row[name] or "nan") / margin for name in ("effect", "low", "high", "printed"))
+    judged = ledger.verdict_of(row).judged and not math.isnan(effect)
+    label = f"{number}  {row['claim']}"
+    return pictures.ClaimRow(label=label, effect=effect, low=low, high=high, printed=printed, judged=judged)
+
+
+def _command(paper: str) -> str:
+    return f"icl-lab paper-report {paper}"
+
+
+def _version() -> str:
+    return f"icl_lab {__version__}"

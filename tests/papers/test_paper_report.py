@@ -1,0 +1,102 @@
+"""One paper's claims as a document: the numbers of its page in the documentation, in LaTeX that can be compiled."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from icl_lab.cli import index
+from icl_lab.errors import UnknownName
+from icl_lab.evidence.archive import Archive
+from icl_lab.papers import ledger, paper_report
+from icl_lab.runs.store import Store
+
+ROOT = Path(__file__).parents[2]
+PRINTABLE = set("—−±×≥≤→σ")  # beside ASCII: those that inputenc or ``tables.LATEX`` know
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The report of SSMax, from the repository's evidence."""
+    store = Store(tmp_path_factory.mktemp("none") / "results", Archive(ROOT / "results" / "evidence"))
+    return paper_report.written("ssmax", ROOT / "experiments", store)
+
+
+def rows_of(text):
+    return [line for line in text.splitlines() if re.match(r"\| (\d+ \| )?\w", line)]
+
+
+def test_the_numbers_are_those_of_the_papers_page(written):
+    page = (ROOT / "docs" / "papers" / "ssmax.md").read_text().split("<!-- index paper_ssmax -->")[1]
+    documented = [line for line in rows_of(page) if not line.startswith("| claim")]
+    reported = [re.sub(r"^\| \d+ ", "", line) for line in rows_of(written["report.md"].decode())]
+    assert len(documented) > 40
+    assert reported == documented
+    assert page.strip().splitlines()[0] in written["report.md"].decode()
+
+
+@pytest.mark.parametrize("name", ledger.PAPERS)
+def test_a_report_has_the_title_of_the_papers_page(name):
+    assert (ROOT / "docs" / "papers" / f"{name}.md").read_text().startswith(f"# {paper_report.NAMES[name]}\n")
+
+
+def test_every_claim_stands_in_the_latex_with_its_numbers(written):
+    text = written["report.tex"].decode()
+    body = text[text.index(r"\endhead") : text.index(r"\bottomrule")]
+    lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert len(lines) == len(rows_of(written["report.md"].decode()))
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 7 for line in lines)
+    assert r"\texttt{lite2}, 32 & \texttt{ssmax-figure6}" in body
+    assert "-0.061, 0.17" in body
+
+
+def test_the_latex_is_a_whole_document(written):
+    text = written["report.tex"].decode()
+    opened, closed = (re.findall(rf"\\{word}\{{(\w+)\}}", text) for word in ("begin", "end"))
+    assert opened[0] == closed[-1] == "document"
+    assert opened == closed[::-1]
+    assert text.startswith(r"\documentclass")
+    bare = re.sub(r"\\[{}]", "", text)
+    assert bare.count("{") == bare.count("}")
+    # What TeX reads as a command stands there as one alone: no bare %, $, #, _ or ^.
+    assert re.findall(r"(?<!\\)[%$#_^~]", text) == []
+    assert {letter for letter in text if ord(letter) > 126} <= PRINTABLE
+    assert "`" not in text
+
+
+def test_each_figure_is_there_and_shown_in_both(written):
+    pictures = [name for name in written if name.endswith((".png", ".pdf"))]
+    assert len(pictures) == 2 * -(-44 // paper_report.FIGURE)
+    for name in pictures:
+        text = written["report.md" if name.endswith(".png") else "report.tex"].decode()
+        assert name in text
+        assert written[name][:4] == (b"\x89PNG" if name.endswith(".png") else b"%PDF")
+
+
+def test_effects_are_drawn_in_units_of_their_margin():
+    row = {"claim": "c", "margin": "0.5", "effect": "-1", "low": "-2", "high": "0.5", "printed": "-0.25",
+           "state": "judged", "direction": "not told", "size": "not told"}  # fmt: skip
+    drawn = paper_report._drawn(row, 3)
+    assert (drawn.effect, drawn.low, drawn.high, drawn.printed) == (-2, -4, 1, -0.5)
+    assert drawn.label == "3  c"
+    assert drawn.judged
+
+
+def test_a_wrong_paper_is_one_line_with_those_there_are(run, tmp_path):
+    with pytest.raises(UnknownName):
+        paper_report.written("ssx", ROOT / "experiments", Store(tmp_path))
+    code, _, told = run("paper-report", "ssx")
+    assert code == 2
+    assert told.strip().splitlines()[-1].endswith("There are: lssa, poster, ssa, ssmax.")
+
+
+def test_the_command_writes_where_it_is_told(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(paper_report.record, "everything", lambda *_: (index.recorded(ROOT), {}))
+    code, said, _ = run(
+        "paper-report", "poster", "--experiments", str(ROOT / "experiments"), "--out", str(tmp_path / "x")
+    )
+    assert code == 0
+    assert "report.tex" in said
+    assert sorted(path.name for path in (tmp_path / "x").iterdir()) == [
+        *("claims-1.pdf", "claims-1.png", "report.md", "report.tex"),
+    ]
