@@ -59,6 +59,12 @@ def shares(weights: Tensor) -> Tensor:
     return sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
 
 
+def on_places(p: Tensor) -> dict[str, Tensor]:
+    """Shares of the last of n keys, (... n), on the first token, on the token itself and on the one before."""
+    before = p[..., -2] if p.shape[-1] > 1 else torch.zeros_like(p[..., 0])
+    return {"first": p[..., 0], "itself": p[..., -1], "previous": before}
+
+
 def entropy(weights: Tensor) -> Tensor:
     """Weights (... t) -> the entropy of their shares in nats, (...)."""
     found: Tensor = torch.special.entr(shares(weights)).sum(-1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention_rows import entropy, known_median, shares, watchable
+from icl_lab.analyses.attention_rows import entropy, known_median, on_places, shares, watchable
 from icl_lab.analyses.frame import (
     SHIFTS,
     Analysis,
@@ -160,9 +160,7 @@ def statistics(weights: Tensor, roles: int) -> dict[str, Tensor]:
         "top-5": top.sum(-1),
         "entropy": spread / math.log(n) if n > 1 else spread,
         "effective": spread.exp(),
-        "first": p[..., 0],
-        "itself": p[..., -1],
-        "previous": p[..., -2] if n > 1 else torch.zeros_like(p[..., 0]),
+        **on_places(p),
         "negative": (weights < 0).double().mean(-1),
     }
     if roles == 2:

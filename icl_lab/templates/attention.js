@@ -490,7 +490,7 @@ function build() {
         const button = Object.assign(document.createElement("button"), { type: "button" });
         button.setAttribute("aria-label", `${data.runs[run]}, layer ${layers[layer]}, head ${heads[head]}`);
         Object.assign(button.dataset, { run, layer, head });
-        button.append(document.createElement("canvas"));
+        button.append(document.createElement("canvas"), document.createElement("small"));
         button.onclick = () => { Object.assign(state, { layer, head }); draw(); };
         grid.append(button);
       }
@@ -551,12 +551,37 @@ function draw() { // everything: after a change of numbers, colours, head or siz
     shrunk(pen, image.width > canvas.width);
     pen.drawImage(image, 0, 0, canvas.width, canvas.height);
   }
+  describe();
   for (const canvas of $("maps").querySelectorAll("canvas")) {
     const run = Number(canvas.dataset.run);
     canvas.setAttribute("aria-label", `${names[run]}: ${$("show").selectedOptions[0].text} of layer ${layers[state.layer]}, head ${heads[state.head]}; as a table below`);
   }
   for (const hook of hooks.draw) hook();
   look();
+}
+
+// ---- What each head does, in words: of the prompt, whose shares stand in the data or are computed by the live page.
+
+let patterns = data.patterns.shares; // by run, layer and head: a share for each pattern
+
+function pattern(run, layer, head) { // [a few letters, a sentence]; nothing of means, and of prompts too short to tell
+  const found = state.axis === "prompt" ? patterns[run]?.[layer]?.[head] : null;
+  if (!found) return ["", ""];
+  const [mostly, partly] = data.patterns.bounds, best = found.indexOf(Math.max(...found)), share = `${Math.round(100 * found[best])} %`;
+  const [sentence, letters] = data.patterns.words[best];
+  if (found[best] >= partly) return [`${letters} ${share}`, `${found[best] >= mostly ? "" : "partly "}${sentence}, with ${share} of its weight`];
+  return ["spread", `spreads its weight: no pattern has a quarter of it (${letters} ${share})`];
+}
+
+function describe() {
+  for (const button of $("grid").querySelectorAll("button")) {
+    const [letters, sentence] = pattern(...["run", "layer", "head"].map(name => Number(button.dataset[name])));
+    button.lastChild.textContent = letters;
+    button.title = sentence;
+  }
+  $("pattern").textContent = names.slice(0, data.runs.length).map((name, run) => [name, pattern(run, state.layer, state.head)[1]])
+    .filter(([, sentence]) => sentence).map(([name, sentence]) => `In ${name} it ${sentence}.`).join(" ");
+  $("legend").hidden = !$("pattern").textContent;
 }
 
 function look() { // what depends on the cell that is looked at

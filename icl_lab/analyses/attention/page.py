@@ -9,7 +9,7 @@ from markupsafe import Markup
 from torch import Tensor
 
 from icl_lab import __version__
-from icl_lab.analyses.attention import live
+from icl_lab.analyses.attention import live, patterns
 from icl_lab.analyses.attention.maps import THIS, Frame, Maps, Seen
 from icl_lab.analyses.attention.report import answers_table, finding
 from icl_lab.comparison.page import render
@@ -54,6 +54,7 @@ def page(found: Seen, origin: str) -> AttentionPage:
             version=__version__,
             command=found.command,
             origin=origin,
+            legend=patterns.LEGEND,
             data=data(found),
             script=Markup(live.engine() + live.controls()) if found.live else "",
         )
@@ -77,6 +78,23 @@ def data(found: Seen) -> dict[str, object]:
         "reach": dict(found.reach),
         "ramps": {name: base64.b64encode(colors).decode() for name, colors in ramps().items()},
         "live": found.live,
+        "patterns": _patterns(found),
+    }
+
+
+def _patterns(found: Seen) -> dict[str, object]:
+    """Patterns of all heads on the prompt, and what a page that computes needs to find them again."""
+    marks, maps = found.frames[0].marks, found.frames[0].maps
+    roles, known = patterns.period(marks), patterns.compared(marks)
+    graph = patterns.graph(roles) if found.live else None
+    return {
+        "words": list(patterns.PATTERNS.values()),
+        "bounds": [patterns.MOSTLY, patterns.PARTLY],
+        "queries": [patterns.QUERIES, patterns.LEAST],
+        "shares": [patterns.measured(each, known, roles) for each in maps],
+        "values": known.values,
+        "within": known.within if known.within <= 0 else None,  # of numbers any distance
+        "graph": graph and {"nodes": graph.nodes, "shapes": graph.shapes, "numbers": graph.numbers},
     }
 
 

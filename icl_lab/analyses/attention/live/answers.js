@@ -39,6 +39,25 @@ function fillAnswers() {
   }
 }
 
+const counting = data.patterns.graph && engine.opened(data.patterns.graph.nodes, data.patterns.graph);
+
+function recounted() { // the pattern of every head on the prompt that is in force, by the graph of patterns.py
+  const { tokens, first } = frames[0], t = tokens.length, [most, least] = data.patterns.queries, from = Math.max(first, least - 1, t - most);
+  if (!counting || from >= t) return data.runs.map(() => null);
+  const typed = tokens.every(token => token.value !== null), values = typed ? tokens.map(token => token.value) : data.patterns.values;
+  const within = typed ? Infinity : data.patterns.within, places = layers.flatMap((_, layer) => heads.map((_, head) => [layer, head]));
+  return data.runs.map((_, run) => {
+    const sums = places.map(() => data.patterns.words.map(() => 0));
+    for (let i = from; i < t; i++) {
+      const n = i + 1, weights = engine.make([places.length, n]);
+      places.forEach(([layer, head], at) => { for (let j = 0; j < n; j++) weights.data[at * n + j] = raw(frames[0], run, "weights", layer, head, i, j); });
+      const [found] = engine.run(counting, [weights, engine.make([n], Float64Array.from(values.slice(0, n))), engine.make([n], new Float64Array(n).fill(within))]);
+      sums.forEach((sum, at) => sum.forEach((_, kind) => { sum[kind] += (found.data[at * sum.length + kind] || 0) / (t - from); }));
+    }
+    return layers.map((_, layer) => sums.slice(layer * heads.length, (layer + 1) * heads.length));
+  });
+}
+
 const written = { intro: $("intro").textContent, finding: $("finding").textContent };
 
 function sentences(here) { // on top of the page: of the prompt and the model that are in force

@@ -74,6 +74,7 @@ function show(want, results) {
   frames[0] = changed(want) ? framed(results, want) : stored;
   called(data.runs.map((name, run) => want.rules[run] ? `${name} → ${want.rules[run]}` : name));
   remark = changed(want) ? " (recomputed)" : "";
+  patterns = changed(want) ? recounted() : data.patterns.shares;
   tops.clear();
   weigh();
   stamp++;

@@ -8,7 +8,8 @@ import torch
 
 from icl_lab import normalizers
 from icl_lab.analyses import runner
-from icl_lab.analyses.attention import OFFERED
+from icl_lab.analyses.attention import OFFERED, patterns
+from icl_lab.analyses.attention.maps import Maps
 from icl_lab.pipeline import load_or_train
 from tests.analyses.attention.shown import run_of
 
@@ -311,6 +312,22 @@ def test_the_sentences_on_top_follow_the_prompt(numbers, pair, model):
     assert [tab.inner_text("#intro"), tab.inner_text("#finding")] == stored
     tab.locator("#live-off").check()  # the same numbers, another model: the truth stays known
     assert "the truth is False" in tab.inner_text("#finding")
+
+
+def test_the_words_below_each_head_follow_the_prompt(numbers, pair, model):
+    """By the graph of the same definitions, which the page runs on its own weights."""
+    tab, tokens = numbers, [1.0, 1, -2, -1, 3, -1, -20, -1, 3.1]
+    stored = tab.locator("#grid small").all_inner_texts()
+    press(tab, ", ".join(map(str, tokens)))
+    weights = torch.tensor(watched(model, tokens)[0])
+    maps = Maps(weights, weights, weights, torch.zeros(1, len(tokens), 1))
+    found = torch.tensor(patterns.measured(maps, patterns.Compared(tokens, torch.inf), 2))
+    shown = torch.tensor(tab.evaluate("patterns[0]"))
+    assert torch.allclose(shown, found, atol=1e-4)
+    assert tab.locator("#grid small").all_inner_texts() != stored
+    assert tab.inner_text("#pattern").startswith("In softmax it ")
+    tab.locator("#live-mark .live-back").click()
+    assert tab.locator("#grid small").all_inner_texts() == stored
 
 
 def test_a_rule_that_has_learned_is_kept_as_trained_or_started_anew(visit, look, write, laboratory, tmp_path, sharp):
