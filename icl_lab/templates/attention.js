@@ -567,7 +567,7 @@ let patterns = data.patterns.shares; // by run, layer and head: a share for each
 function pattern(run, layer, head) { // [a few letters, a sentence]; nothing of means, and of prompts too short to tell
   const found = state.axis === "prompt" ? patterns[run]?.[layer]?.[head] : null;
   if (!found) return ["", ""];
-  const [mostly, partly] = data.patterns.bounds, best = found.indexOf(Math.max(...found)), share = `${Math.round(100 * found[best])} %`;
+  const [mostly, partly] = data.patterns.bounds, best = found.indexOf(Math.max(...found)), share = `${Math.floor(100 * found[best] + 1e-6)} %`; // 24.6 is no quarter
   const [sentence, letters] = data.patterns.words[best];
   if (found[best] >= partly) return [`${letters} ${share}`, `${found[best] >= mostly ? "" : "partly "}${sentence}, with ${share} of its weight`];
   return ["spread", `spreads its weight: no pattern has a quarter of it (${letters} ${share})`];

@@ -85,12 +85,12 @@ def test_each_head_has_its_words_below_it_and_the_chosen_one_a_sentence(visit, p
     assert len(letters) == len(flat) == 8
     for text, head in zip(letters, flat, strict=True):
         best = max(head)
-        share = f"{round(100 * best)} %"
+        share = f"{int(100 * best + 1e-6)} %"
         assert text == (f"{words[head.index(best)][1]} {share}" if best >= patterns.PARTLY else "spread")
     best = max(shares[0][0][0])
     sentence = tab.inner_text("#pattern")
     assert sentence.startswith("In softmax it ")
-    assert f"{round(100 * best)} %" in sentence
+    assert f"{int(100 * best + 1e-6)} %" in sentence
     assert "In ssa it " in sentence
     assert "induction: the token after it" in tab.inner_text("#legend")
     tab.select_option("#axis", index=1)  # means over other prompts
