@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterator
 
 from icl_lab import tasks
 from icl_lab.errors import RunFailed
+from icl_lab.launch.progress import Tick, counted
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
 from icl_lab.runs.summary import bound_words, unlearned
 
 
-def listing(store: Store, say: Callable[[str], object], long: bool = False) -> Iterator[str]:
+def listing(
+    store: Store, say: Callable[[str], object], long: bool = False, tick: Tick = lambda *_: None
+) -> Iterator[str]:
     """Yields the lines for ``list runs``: two specifications of one preset differ in what stands at the end.
 
     ``say`` is told of folders that cannot be read. With ``long`` a line a seed follows: the bound of its answers,
@@ -19,7 +22,7 @@ def listing(store: Store, say: Callable[[str], object], long: bool = False) -> I
     found: dict[str, list[Run]] = {}
     for run in store.runs(say):
         found.setdefault(str(run.folder.parent), []).append(run)
-    for runs in found.values():
+    for runs in counted(list(found.values()), "reading runs", tick):
         spec, states = runs[0].spec, dict[str, list[int]]()
         for run in sorted(runs, key=lambda run: run.seed):
             states.setdefault(state(run), []).append(run.seed)

@@ -1,6 +1,6 @@
 """Finished runs side by side: a study, and the folder that it is published in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from icl_lab.comparison.study import Study
     from icl_lab.runs.run import Run
     from icl_lab.runs.study_folder import StudyRecord
+
+Told = Callable[[str, int, int, str], object]  # stage, done, of how many, what is done now
 
 
 def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequence["Outside"] = ()) -> "Study":
@@ -57,10 +59,11 @@ def publish(
     folder: Path,
     made: "StudyRecord",
     sections: Sequence["Section"] = (),
+    told: Told = lambda *_: None,
 ) -> tuple[str, list[str]]:
     """Writes table, tidy comparison, figures and page, and then the record of the study, which seals them.
 
-    Returns the table as text and the names of the files.
+    ``told`` is told of the progress. Returns the table as text and the names of the files.
     """
     from icl_lab.comparison import page
     from icl_lab.comparison.study import compare, tidy
@@ -70,13 +73,22 @@ def publish(
     sections = [*sections, *page.divergences(groups)]
     spec, command, title = runs[0].spec, made.command, str(made.options.get("title", ""))
     facts = page.facts_of(groups)
-    text, drawn = page.markdown(study, spec, command, sections, title), page.pictures(study, facts)
+    drawn = page.pictures(study, facts)
+    steps, stage = len(drawn) + 2, "writing the comparison"
+    told(stage, 0, steps, "table")
+    text = page.markdown(study, spec, command, sections, title)
     origin = f"{environment.origin()} {trained_on([run.env() for run in runs])}"
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
-    pngs = {f"{name}.png": picture.wide_png for name, picture in drawn.items()}
+    pngs = dict[str, bytes]()
+    for done, (name, picture) in enumerate(drawn.items(), 1):
+        told(stage, done, steps, name)
+        pngs[f"{name}.png"] = picture.wide_png
+    told(stage, steps - 1, steps, "page")
     report = page.html(study, spec, drawn, command, origin, sections, title, facts=facts, files=tables)
     figures = {name: picture.wide for name, picture in drawn.items()}
-    return text, study_folder.publish(made, folder, {**tables, "report.html": report, **pngs}, figures, ["svg"])
+    written = study_folder.publish(made, folder, {**tables, "report.html": report, **pngs}, figures, ["svg"])
+    told(stage, steps, steps, "")
+    return text, written
 
 
 def trained_on(known: Sequence[Mapping[str, Any]]) -> str:

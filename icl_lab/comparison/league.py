@@ -5,7 +5,7 @@ best reference of all, in the same cell (a skill score, Murphy 1988). Ranks with
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -126,7 +126,7 @@ def _resampled(values: Sequence[float], shape: tuple[int, ...], rng: np.random.G
     return means
 
 
-def gather(runs: Sequence[Run], baseline: str) -> League:
+def gather(runs: Iterable[Run], baseline: str) -> League:
     """Builds the league of the finished runs among these; raises ``BadValue`` where no two rules share a task."""
     skills: dict[tuple[str, str], Skill] = {}
     for run in runs:

@@ -2,11 +2,14 @@
 
 import sys
 import time
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 REDRAWN = 0.25  # seconds between two looks of a bar
+Item = TypeVar("Item")
+Tick = Callable[[str, int, int, str], object]  # stage, done, of how many, what is done now
 SAID = 60.0  # seconds between two lines where there is no terminal
 
 
@@ -21,6 +24,15 @@ def say(text: str) -> None:
         tqdm.write(text, file=sys.stderr)
     else:
         print(text, file=sys.stderr, flush=True)
+
+
+def counted(items: Sequence[Item], stage: str, tick: Tick | None = None) -> Iterator[Item]:
+    """Yields each item and shows how many are done; ``tick`` is told instead of a bar of its own."""
+    tick = tick or Bar()
+    for done, item in enumerate(items):
+        tick(stage, done, len(items), "")
+        yield item
+    tick(stage, len(items), len(items), "")
 
 
 class Bar:

@@ -142,7 +142,7 @@ def publish(
         ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
         beside = _beside_printed(experiment, ours, order.overlay)
         shown = [beside, *shown] if beside else shown
-    return publish_study(study, members, place, made, shown)[0]
+    return publish_study(study, members, place, made, shown, lab.tick)[0]
 
 
 def _publish_analysis(

@@ -13,7 +13,7 @@ their start; the training length is 82 tokens.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import torch
@@ -83,13 +83,14 @@ def against_gap(gaps: Sequence[float] = GAPS, choices: Iterable[str] | None = No
     return _grid((row for rule, gap in cells for row in _cells(rule, -gap / 2, gap / 2, KEYS, {"gap": gap})), "gap")
 
 
-def everything() -> Iterator[tuple[str, Grid]]:
-    """Yields each grid with its name."""
-    yield "fading", fading()
-    yield "focus", focus()
-    yield "ssa-base", base()
-    yield "rules-length", against_length()
-    yield "rules-gap", against_gap()
+# Every grid by its name.
+GRIDS: Mapping[str, Callable[[], Grid]] = {
+    "fading": fading,
+    "focus": focus,
+    "ssa-base": base,
+    "rules-length": against_length,
+    "rules-gap": against_gap,
+}
 
 
 def _grid(rows: Iterable[Mapping[str, object]], *axes: str) -> Grid:

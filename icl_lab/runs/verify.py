@@ -1,7 +1,7 @@
 """Everything in a results folder held against what was written, and repair: damaged files of a run are removed."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run, read_spec
 from icl_lab.runs.run_files import RunFolder, unreadable
 from icl_lab.runs.store import seed_of
 
+Told = Callable[[str, int, int, str], object]  # stage, done, of how many, what is done now
 State = Literal["whole", "damaged", "unfinished", "no manifest"]
 STATES: tuple[State, ...] = ("whole", "damaged", "unfinished", "no manifest")
 
@@ -31,7 +32,7 @@ class Verification:
     run: Run | None = None  # what would have to be done again
 
 
-def everything(folder: Path) -> Iterator[Verification]:
+def everything(folder: Path, told: Told = lambda *_: None) -> Iterator[Verification]:
     """Yields what is known of every run, study and archive in a results folder, or of the one run or study in it.
 
     ``no manifest``: a run that was written before there were manifests; of it, rows are held against its specification
@@ -40,15 +41,19 @@ def everything(folder: Path) -> Iterator[Verification]:
     if seed_of(folder) is not None:
         yield from _run(folder)
         return
-    for place in sorted(folder.glob("runs/*/*/*/seed-*")):
+    runs = sorted(folder.glob("runs/*/*/*/seed-*"))
+    for done, place in enumerate(runs, 1):
         yield from _run(place)
+        told("checking runs", done, len(runs), "")
     tables = {path.parent for path in folder.glob("**/table.md")}
-    for place in sorted(tables | {path.parent for path in folder.glob(f"**/{study_folder.RECORD}")}):
+    studies = sorted(tables | {path.parent for path in folder.glob(f"**/{study_folder.RECORD}")})
+    for done, place in enumerate(studies, 1):
         yield _study(place)
+        told("checking studies", done, len(studies), "")
     for path in sorted(folder.glob("prompted/*.jsonl")):
         yield _answers(path)
     if (folder / "evidence").is_dir():
-        yield from _archive(folder / "evidence")
+        yield from _archive(folder / "evidence", told)
 
 
 def check_file(path: Path) -> None:
@@ -188,8 +193,8 @@ def _answers(path: Path) -> Verification:
     return Verification(kind, path, "whole" if all(signed) else "no manifest")
 
 
-def _archive(folder: Path) -> Iterator[Verification]:
-    count, _, damages = Archive(folder).verify()
+def _archive(folder: Path, told: Told) -> Iterator[Verification]:
+    count, _, damages = Archive(folder).verify(told)
     kind = "run of the evidence"
     yield from (Verification(kind, folder, "damaged", why) for why in damages)
     yield from (Verification(kind, folder, "whole") for _ in range(max(0, count - len(damages))))

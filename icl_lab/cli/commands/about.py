@@ -16,7 +16,7 @@ from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.files import publish, write
-from icl_lab.launch.progress import say
+from icl_lab.launch.progress import counted, say
 from icl_lab.launch.where import Where
 from icl_lab.papers import experiment, ledger, registration
 from icl_lab.registry import Choice
@@ -43,13 +43,13 @@ def list_(what: str | None, long: bool, where: Where) -> None:
         out(f"next: {then('list', {'what': ['normalizers']})}   (formulas and sources; the others, and runs, alike)")
         return
     if what == "experiments":
-        for name in experiment.names(place):
+        for name in counted(experiment.names(place), "reading experiments"):
             for line in experiment.card(name, experiment.load(name, place), where.store()):
                 out(line)
         return
 
     if what == "runs":
-        for line in runs.listing(where.store(), say, long):
+        for line in runs.listing(where.store(), say, long, where.reporter.tick):
             out(line)
         return
     for line in index.listing(what):
@@ -72,7 +72,7 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
     experiments, stale = Path("experiments"), list[str]()
     if not files and not check and registration.complete(experiments):
         _publish(experiments / registration.NAME, registration.table(experiments))
-    for page in pages:
+    for page in counted(pages, "reading pages"):
         try:
             old = page.read_text()
         except UnicodeDecodeError as error:

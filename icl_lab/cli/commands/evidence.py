@@ -14,7 +14,7 @@ from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, RunFailed, UnknownName
 from icl_lab.evidence.archive import PLACE, VARIABLE, Archive, ArchivedRun, choose
 from icl_lab.files import present, write
-from icl_lab.launch.progress import say
+from icl_lab.launch.progress import counted, say
 from icl_lab.papers.experiment import place as experiments_folder
 from icl_lab.papers.quantities import claimed
 from icl_lab.registry import filename
@@ -56,7 +56,7 @@ def unpack(which: str, root: Path, force: bool) -> None:
     """Write runs of a task, rule or specification (all without WHICH) as ordinary folders, byte for byte."""
     chosen = _chosen(_archive(), which)
     new = dict[Path, bytes]()
-    for archived in chosen:
+    for archived in counted(chosen, "reading runs"):
         for name, data in archived.files().items():
             path = root / "runs" / archived.key / name
             if not path.exists():
@@ -65,7 +65,7 @@ def unpack(which: str, root: Path, force: bool) -> None:
                 if not force:
                     raise RunFailed(f"{path} is there with other bytes; choose another folder with --to, or --force.")
                 new[path] = data
-    for path, data in new.items():
+    for path, data in counted(list(new.items()), "writing files"):
         write(path, data)
     out(f"wrote {len(new)} files of {len(chosen)} runs to {root / 'runs'}")
 
@@ -90,7 +90,7 @@ def add(
     ]
     # All are read and checked before the first is taken in.
     found, cells = {}, claimed(experiments_folder(experiments), {run.spec.preset for run in runs})
-    for run in runs:
+    for run in counted(runs, "reading runs"):
         held = None if replace and run.finished else archive.run(run.key)
         found[run.key] = archiving.run_files(
             run, weights=weights, held=held, cells=lambda run: cells.get((run.spec.hash, run.swap), ())

@@ -14,7 +14,7 @@ from icl_lab.comparison import league_pictures as pictures
 from icl_lab.evidence.archive import own_studies
 from icl_lab.launch.complete import complete
 from icl_lab.launch.plan import RunPlan
-from icl_lab.launch.progress import say
+from icl_lab.launch.progress import counted, say
 from icl_lab.launch.where import Where
 from icl_lab.runs import study_folder
 from icl_lab.runs.run import Run
@@ -81,7 +81,7 @@ def _ranked(choices: Sequence[str]) -> list[str]:
 def _publish(runs: Sequence[Run], baseline: str, preset: str, lab: Lab, where: Where) -> None:
     """Write the league of finished runs, and print it."""
     missing = sum(not run.finished for run in runs)
-    table = numbers.gather(runs, baseline)
+    table = numbers.gather(counted(runs, "reading runs", where.reporter.tick), baseline)
     groups = {
         f"{run.spec.task} {run.spec.attn}": [r for r in runs if r.spec == run.spec and r.finished] for run in runs
     }

@@ -12,6 +12,7 @@ from icl_lab.cli.values import Numbers
 from icl_lab.evidence.archive import own_studies
 from icl_lab.figures import rules
 from icl_lab.files import made, publish_folder
+from icl_lab.launch.progress import counted
 from icl_lab.launch.where import Where
 from icl_lab.profiles import costs as costs_of
 from icl_lab.profiles import functions as functions_of
@@ -27,7 +28,8 @@ LENGTHS = Numbers(int, 1, 10**9)
 def functions(where: Where) -> None:
     """Draw what each normalizer does to scores: who fades, who concentrates; trains nothing."""
     folder = made(own_studies(where.root) / "functions")
-    grids = dict(functions_of.everything())
+    tick = where.reporter.tick
+    grids = {name: functions_of.GRIDS[name]() for name in counted(list(functions_of.GRIDS), "weighing scores", tick)}
     drawn = dict(rules.functions(grids, FAMILIES))
     publish_folder(folder, {f"{name}.csv": grid.csv() for name, grid in grids.items()}, drawn)
     for name in drawn:

@@ -14,7 +14,7 @@ from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, LabError, RunFailed
 from icl_lab.launch.announce import title
 from icl_lab.launch.complete import complete
-from icl_lab.launch.progress import say
+from icl_lab.launch.progress import Bar, say
 from icl_lab.launch.where import Where
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -68,7 +68,7 @@ def repair(folder: Path, where: Where) -> None:
 
 def _told(folder: Path) -> list[Verification]:
     """Says what is in a folder and what of it is damaged, and returns that."""
-    found = list(everything(folder))
+    found = list(everything(folder, Bar()))
     if not found:
         raise BadValue(f"{folder} holds no run, no study and no evidence.")
     for line in table(found):
