@@ -95,9 +95,9 @@ def finding(study: Study) -> str:
         best = min(every, key=lambda each: each.middle)
         less = best.middle < (1 if best.ratio else 0)
         kind = "ratio" if best.ratio else "difference"
-        found = f"{best.rule} errs least ({kind} to {study.baseline}: {best.words}, below {none:g} is better)."
-        found = found if less else f"no rule errs less than {study.baseline}."
-        return f"One training seed decides nothing about a rule. In this one, by {what}, {found}{_not_learned(study)}"
+        outcome = f"{best.rule} errs least ({kind} to {study.baseline}: {best.words}, below {none:g} is better)."
+        outcome = outcome if less else f"no rule errs less than {study.baseline}."
+        return f"One training seed decides nothing about a rule. In this one, by {what}, {outcome}{_not_learned(study)}"
     sure = [each for each in every if each.marked]
     alike = [each for each in every if each.alike and not each.marked]
     unsure = [each for each in every if each.clear and each not in sure and each not in alike]
