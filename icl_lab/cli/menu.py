@@ -18,7 +18,7 @@ GROUPS = {
     ),
     "Papers": ("experiment", "claims", "paper-report", "site", "cite"),
     "Language models": ("lm", "prompted"),
-    "Maintenance": ("list", "doctor", "report", "export", "verify", "repair"),
+    "Maintenance": ("list", "doctor", "report", "export", "verify"),
 }
 LINE = 100  # characters
 
