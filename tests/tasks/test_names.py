@@ -42,7 +42,6 @@ ELSEWHERE = {
     # What a language model is told of each task: tasks themselves know no language models.
     *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("flip_flop", "linear", "maximum", "needle")),
     *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("quantifier", "recall")),
-    *(("prompted/speech.py", name) for name in ("sigma", "sigma_f")),  # of a published table
 }
 
 
