@@ -11,6 +11,7 @@ import time
 import pytest
 
 from icl_lab.grid import Grid
+from icl_lab.markdown import short
 from icl_lab.prompted import asking
 
 from .conftest import KEY
@@ -352,6 +353,16 @@ def test_refusals_are_one_line_and_ask_nobody(ask, stub, words, complaint):
     assert code == 2
     assert complaint in said
     assert stub.requests == []
+
+
+def test_a_table_averages_over_facets(ask, stub, folder):
+    stub.usual = lambda body: stub.say("a" if len(stub.requests) % 3 else "b")
+    code, said, complaint = ask("--shots", "16", task="needle")
+    assert code == 0, complaint
+    cells = Grid.read(folder() / "grid.csv").where(attn="prompted:stub", metric="exact").frame
+    assert len(cells) > 1
+    error = (cells["stderr"] ** 2).sum() ** 0.5 / len(cells)
+    assert f"| {short(cells['value'].mean())} ± {short(error)} |" in said
 
 
 def test_make_passes_its_variables(run, monkeypatch, tmp_path):

@@ -258,3 +258,13 @@ def test_the_address_of_draws_is_fixed():
     made = study("maximum", prompts=2, shots=[16])
     drawn = made.task.sample(stream(0, "test", 0), 64, 32).first(16).tokens[:2]
     assert torch.equal(made.drawn(made.cells[0]).tokens, drawn)
+
+
+@pytest.mark.parametrize(
+    ("form", "spec", "sha"), [("chat", "1d5ee7a8", "684b9234821d667b"), ("plain", "9b8e4a51", "beb36d196fed99de")]
+)
+def test_the_names_of_questions_in_stored_records_are_fixed(form, spec, sha):
+    made = study("every", prompts=2, form=form)
+    question = made.questions()[0]
+    key = "balanced-|sigma=1|length=40|digits=2|prompt=0|token=78|sample=0"
+    assert (made.hash, question.key, question.sha) == (spec, key, sha)
