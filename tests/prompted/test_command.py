@@ -356,11 +356,12 @@ def test_refusals_are_one_line_and_ask_nobody(ask, stub, words, complaint):
 
 
 def test_a_table_averages_over_facets(ask, stub, folder):
-    stub.usual = lambda body: stub.say("a" if len(stub.requests) % 3 else "b")
-    code, said, complaint = ask("--shots", "16", task="needle")
+    stub.usual = lambda body: stub.say("abcdefgh"[len(stub.requests) % 8])
+    code, said, complaint = ask("--shots", "16", "--prompts", "16", task="needle")
     assert code == 0, complaint
     cells = Grid.read(folder() / "grid.csv").where(attn="prompted:stub", metric="exact").frame
     assert len(cells) > 1
+    assert cells["stderr"].sum() > 0
     error = (cells["stderr"] ** 2).sum() ** 0.5 / len(cells)
     assert f"| {short(cells['value'].mean())} ± {short(error)} |" in said
 
