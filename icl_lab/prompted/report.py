@@ -62,7 +62,8 @@ def _table(study: PromptedStudy, grid: Grid, tag: str) -> list[str]:
         for other, trained in study.training.items()
         if other not in (axis, *task.facets)
     }
-    words = [*(f", {other}={value:g}" for other, value in fixed.items()), *(f", mean over {f}" for f in task.facets)]
+    averaged = [f", mean over {facet}" for facet in task.facets if facet != axis]
+    words = [*(f", {other}={value:g}" for other, value in fixed.items()), *averaged]
     lines = [f"{task.metric_label(task.headline)} ({task.headline}){''.join(words)}{tag}:", ""]
     lines += md.head(["", *(f"{axis}={place:g}" for place in places)])
     here = grid.where(**fixed)

@@ -355,15 +355,18 @@ def test_refusals_are_one_line_and_ask_nobody(ask, stub, words, complaint):
     assert stub.requests == []
 
 
-def test_a_table_averages_over_facets(ask, stub, folder):
+def test_a_table_averages_over_facets_but_its_axis(ask, stub, folder):
     stub.usual = lambda body: stub.say("abcdefgh"[len(stub.requests) % 8])
-    code, said, complaint = ask("--shots", "16", "--prompts", "16", task="needle")
+    code, said, complaint = ask("--shots", "16,24", "--prompts", "16", "--parallel", "1", task="needle")
     assert code == 0, complaint
-    cells = Grid.read(folder() / "grid.csv").where(attn="prompted:stub", metric="exact").frame
+    cells = Grid.read(folder() / "grid.csv").where(attn="prompted:stub", metric="exact", length=16).frame
     assert len(cells) > 1
     assert cells["stderr"].sum() > 0
     error = (cells["stderr"] ** 2).sum() ** 0.5 / len(cells)
-    assert f"| {short(cells['value'].mean())} ± {short(error)} |" in said
+    assert f"| `prompted:stub` | {short(cells['value'].mean())} ± {short(error)} |" in said
+    assert "(exact), mean over depth:" in said
+    _, said, _ = ask("--shots", "16", task="needle")
+    assert "(exact), length=16:" in said
 
 
 def test_make_passes_its_variables(run, monkeypatch, tmp_path):
