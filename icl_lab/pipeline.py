@@ -10,11 +10,12 @@ from icl_lab.errors import Diverged
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs import environment, reuse, status
+from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import Subject, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Predictor, Prompt, Task
+from icl_lab.tasks.base import Task
 from icl_lab.training.loop import train
 
 
@@ -105,25 +106,3 @@ def subject(model: GPT2, task: Task, device: torch.device) -> Subject:
     """Wraps a model as something to be measured; one pass serves all lengths where it is prefix-consistent."""
     predict = lambda prompt: model(prompt.tokens.to(device), answers=task.answers)  # noqa: E731
     return Subject(predict, model.prefix_consistent, model.bytes_a_prompt, exact_within_bound(model, task))
-
-
-def exact_within_bound(model: GPT2, task: Task) -> Predictor | None:
-    """Predictor of the exact answers, clipped to ``model.answer_bound``: prompts -> (b t 1).
-
-    Formula: clamp(y / s, c - C, c + C) s, s the factor where labels are rescaled, else 1
-
-    None where answers are no numbers or the model has no bound.
-    """
-    centre, bound = (value.cpu() for value in model.answer_bound())
-    if not task.numeric or not bound.isfinite().all():
-        return None
-
-    def answer(prompt: Prompt) -> torch.Tensor:
-        factor = torch.ones_like(prompt.targets).unsqueeze(2)
-        if model.rescaling is not None:
-            scaled = model.rescaling(prompt.tokens)
-            known = torch.arange(prompt.tokens.shape[1]).view(1, -1, 1) >= scaled.start
-            factor = torch.where(known, scaled.factor, factor)
-        return (prompt.targets.unsqueeze(2) / factor).clamp(centre - bound, centre + bound) * factor
-
-    return answer

@@ -9,8 +9,8 @@ from icl_lab import tasks
 from icl_lab.analyses.frame import Findings, Row, TrainedModel
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.pipeline import exact_within_bound
 from icl_lab.rng import stream
+from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.tasks.capabilities import Rescalable
