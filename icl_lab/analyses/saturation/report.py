@@ -9,7 +9,6 @@ from icl_lab.analyses.frame import Findings
 from icl_lab.analyses.saturation.attention import AGAINST
 from icl_lab.analyses.saturation.numbers import (
     best_head,
-    curves,
     error_metric,
     healed,
     recovered,
@@ -19,7 +18,6 @@ from icl_lab.analyses.saturation.numbers import (
 from icl_lab.analyses.saturation.patching import KINDS, NORMS
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures.base import short
-from icl_lab.grid import Grid
 
 WORDS = {
     "largest": "largest weight",
@@ -45,19 +43,26 @@ def table(found: Findings) -> list[str]:
     """Errors, what heads do, which of them looks most at the number, what patches recover, how many heads saturate."""
     factors = found["heads"].values("factor")
     across = [f"x{factor:g}" for factor in factors]
-    text = [*_answers(found, factors, across)]
+    shown = error_metric(found)
+    text: list[str] = []
+
+    def add(head: str, cells: Callable[[str, float], str]) -> None:
+        """A table of a line for each rule and a column for each factor."""
+        text.extend(["", *md.head([head, *across])])
+        text.extend(md.row([f"`{rule}`", *(cells(rule, factor) for factor in factors)]) for rule in found.rules)
+
+    for metric in (shown, *(each for each in found["errors"].values("metric") if each != shown)):
+        errors = found["errors"].where(metric=metric).by("attn", "factor")
+        head = f"error ({metric})" if metric == shown else f"answers: {metric}"
+        add(head, lambda rule, factor, errors=errors: short(fmean(errors[rule, factor])))
     for metric, words in WORDS.items():
-        text += ["", *md.head([f"{words}, median over heads", *across])]
-        for rule in found.rules:
-            lines = curves(found, rule, metric)
-            values = [median([line[place][1] for line in lines]) for place in range(len(factors))]
-            cells = ["none" if math.isnan(value) else short(value) for value in values]
-            text.append(md.row([f"`{rule}`", *cells]))
+        values = found["heads"].where(metric=metric).by("attn", "factor")
+        add(f"{words}, median over heads", lambda rule, factor, values=values: _or_none(median(values[rule, factor])))
     text += ["", *_best(found, factors, across)]
-    text += ["", *md.head(["share of the added error that patching all heads recovers", *across])]
-    for rule in found.rules:
-        shares = ["" if factor == 1 else _interval(recovered(found, rule, factor)) for factor in factors]
-        text.append(md.row([f"`{rule}`", *shares]))
+    add(
+        "share of the added error that patching all heads recovers",
+        lambda rule, factor: "" if factor == 1 else _interval(recovered(found, rule, factor)),
+    )
     if "stream" in found.grids:
         text += ["", *_stream(found, factors, across)]
     head = "heads that saturate (largest weight from below 0.5 to above 0.9)"
@@ -67,7 +72,7 @@ def table(found: Findings) -> list[str]:
         first = f"x{min(known):g}" if known else "none in range"
         text.append(md.row([f"`{rule}`", f"{len(known)} of {heads}", first]))
     return [
-        *text,
+        *text[1:],
         "",
         "The weight by the rule's formula is that of one key whose score is as far above n - 1 equal scores as the "
         "deviant's is above the mean of the others; none where a rule weighs keys by the tokens themselves.",
@@ -91,19 +96,6 @@ def finding(found: Findings) -> str:
         return f"{told}."
     parts = [_known(healed(found, rule, most, "outputs-healed"), rule) for rule in found.rules]
     return f"{told}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
-
-
-def _answers(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
-    """The error that is shown first, then every other measure of the answers."""
-    shown = error_metric(found)
-    others = [metric for metric in found["errors"].values("metric") if metric != shown]
-    text: list[str] = []
-    for metric in (shown, *others):
-        text += ["", *md.head([f"error ({metric})" if metric == shown else f"answers: {metric}", *across])]
-        for rule in found.rules:
-            rows = found["errors"].where(attn=rule, metric=metric)
-            text.append(md.row([f"`{rule}`", *(short(_mean(rows, factor)) for factor in factors)]))
-    return text[1:]
 
 
 def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
@@ -156,8 +148,8 @@ def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) ->
     ]
 
 
-def _mean(rows: Grid, factor: float) -> float:
-    return float(rows.where(factor=factor).frame["value"].mean())
+def _or_none(value: float) -> str:
+    return "none" if math.isnan(value) else short(value)
 
 
 def _known(shares: Sequence[float], rule: str) -> str:
