@@ -70,10 +70,11 @@ def of(found: Findings, label: str, seed: int) -> dict[str, dict[float, float]]:
     if grid is None:
         return {}
     frame = grid.frame[(grid.frame["attn"] == label) & (grid.frame["seed"] == seed)]
-    known: dict[str, dict[float, float]] = {}
-    for metric, spread, value in frame[["metric", "spread", "value"]].itertuples(index=False, name=None):
-        known.setdefault(str(metric), {})[float(spread)] = float(value)
-    return known
+    known = {
+        metric: dict(zip(part["spread"], part["value"], strict=True))
+        for metric, part in frame.groupby("metric", sort=False)
+    }
+    return {str(metric): values for metric, values in known.items()}
 
 
 def table(found: Findings, seeds: Mapping[str, Sequence[int]]) -> list[str]:

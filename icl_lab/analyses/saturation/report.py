@@ -1,7 +1,7 @@
 """Saturation for reading: tables of what answers, heads and the residual stream do, and one sentence."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
 from icl_lab import markdown as md
@@ -46,31 +46,35 @@ def table(found: Findings) -> list[str]:
     shown = error_metric(found)
     text: list[str] = []
 
-    def add(head: str, cells: Callable[[str, float], str]) -> None:
+    def add(head: str, cells: Mapping[tuple[object, ...], str]) -> None:
         """A table of a line for each rule and a column for each factor."""
         text.extend(["", *md.head([head, *across])])
-        text.extend(md.row([f"`{rule}`", *(cells(rule, factor) for factor in factors)]) for rule in found.rules)
+        text.extend(md.row([f"`{rule}`", *(cells[rule, factor] for factor in factors)]) for rule in found.rules)
 
     for metric in (shown, *(each for each in found["errors"].values("metric") if each != shown)):
         errors = found["errors"].where(metric=metric).by("attn", "factor")
         head = f"error ({metric})" if metric == shown else f"answers: {metric}"
-        add(head, lambda rule, factor, errors=errors: short(fmean(errors[rule, factor])))
+        add(head, {where: short(fmean(values)) for where, values in errors.items()})
     for metric, words in WORDS.items():
-        values = found["heads"].where(metric=metric).by("attn", "factor")
-        add(f"{words}, median over heads", lambda rule, factor, values=values: _or_none(median(values[rule, factor])))
+        heads = found["heads"].where(metric=metric).by("attn", "factor")
+        middle = {where: median(values) for where, values in heads.items()}
+        cells = {where: "none" if math.isnan(value) else short(value) for where, value in middle.items()}
+        add(f"{words}, median over heads", cells)
     text += ["", *_best(found, factors, across)]
-    add(
-        "share of the added error that patching all heads recovers",
-        lambda rule, factor: "" if factor == 1 else _interval(recovered(found, rule, factor)),
-    )
+    shares: dict[tuple[object, ...], str] = {
+        (rule, factor): "" if factor == 1 else _interval(recovered(found, rule, factor))
+        for rule in found.rules
+        for factor in factors
+    }
+    add("share of the added error that patching all heads recovers", shares)
     if "stream" in found.grids:
         text += ["", *_stream(found, factors, across)]
     head = "heads that saturate (largest weight from below 0.5 to above 0.9)"
     text += ["", *md.head(["rule", head, "first at"])]
     for rule in found.rules:
-        known, heads = saturating(found, rule)
+        known, count = saturating(found, rule)
         first = f"x{min(known):g}" if known else "none in range"
-        text.append(md.row([f"`{rule}`", f"{len(known)} of {heads}", first]))
+        text.append(md.row([f"`{rule}`", f"{len(known)} of {count}", first]))
     return [
         *text[1:],
         "",
@@ -146,10 +150,6 @@ def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) ->
         *md.head(["norm at the query, stretched", "of", *across]),
         *lines({kind: NORMED[kind] for kind in NORMS}, "norm", lambda values: short(fmean(values))),
     ]
-
-
-def _or_none(value: float) -> str:
-    return "none" if math.isnan(value) else short(value)
 
 
 def _known(shares: Sequence[float], rule: str) -> str:
