@@ -189,7 +189,7 @@ def engines(bench: Bench) -> Iterator[Measurement]:
 def _steps_a_second(made: dict[str, Steps], bench: Bench) -> Iterator[Measurement]:
     """Steps of engines in turns, the first of which is eager in single precision."""
     (base, eager), *_ = made.items()
-    many = max(1, round(SECONDS / replace(bench, pairs=1).alternate(eager)[0][0]))
+    many = max(1, round(SECONDS / bench.alternate(eager, most=1)[0][0]))
     times = bench.alternate(*(steps.times(many) for steps in made.values()))
     each = {name: [seconds / many for seconds in own] for name, own in zip(made, times, strict=True)}
     for name, own in each.items():

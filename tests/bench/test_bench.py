@@ -197,7 +197,7 @@ def test_steps_a_second_and_the_minutes_of_a_published_training(monkeypatch, qui
     """Times that are written down: two steps of 0.2 s each a timing, and the compiled ones take half of it."""
     tiny_steps(monkeypatch, "graph float32", "eager bf16")
     asked = iter([[[0.2]], [[0.4], [0.2]]])
-    monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs: next(asked))
+    monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs, most=0: next(asked))
     _, eager, compiled, ratio = training.engines(quick[0])
     assert (eager.ratio, eager.seconds, compiled.ratio) == pytest.approx((5, 0.2, 10))
     assert eager.note == "500,000 steps: 1,667 minutes"

@@ -17,11 +17,9 @@ ELSEWHERE = {
     ("analyses/boundary/__init__.py", "linear"),  # asked where the command names no task
     ("analyses/deviant.py", "sigma"),
     ("analyses/needle.py", "needle"),
-    ("bench/base.py", "linear"),
-    *(("bench/grid.py", name) for name in ("linear", "sigma_f", "sigma_x")),
-    *(("bench/jobs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
+    *(("bench/runs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
     *(("bench/quality.py", name) for name in ("every", "linear", "needle")),
-    ("bench/stack.py", "linear"),
+    ("bench/training.py", "linear"),
     ("cli/commands/claims.py", "linear"),
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("cli/variables.py", "linear"),
