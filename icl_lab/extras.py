@@ -11,7 +11,7 @@ PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 PURPOSES = {
     "hf": "rules inside Hugging Face models: `icl_lab.transformers`, `icl-lab lm`",
     "ray": "`--engine ray` of every command that takes `--jobs`",
-    "llm": "`icl-lab prompted` with a server",
+    "llm": "`icl-lab prompted`",
     "notebook": "the notebooks of `docs/notebooks/`, `grid.to_xarray()`, and tables as Parquet (`icl-lab export`)",
     "docs": "`make docs`",
     "dev": "`make test` and `make check`",

@@ -21,10 +21,12 @@ from typing import Any
 from icl_lab.errors import BadValue, LabError, NameTaken
 from icl_lab.import_target import bring, complaint, module_name, resolved
 
+VARIABLE = "ICL_LAB_IMPORT"  # of the environment: what a command imports beside its own words
+
 
 @dataclass(frozen=True)
-class Source:
-    """Source of an import: the text that asked for it, and the module or absolute path that it names."""
+class ImportedFrom:
+    """Origin of an import: the text that asked for it, and the module or absolute path that it names."""
 
     given: str
     target: str
@@ -58,23 +60,23 @@ class Broken:
 class _Loading:
     """An import while it runs: the parts that it has announced, each with the table that holds it."""
 
-    source: Source
+    source: ImportedFrom
     parts: list[tuple[dict[str, type], str]] = field(default_factory=list)
 
 
 _current: ContextVar[_Loading | None] = ContextVar("current import", default=None)
-_loaded: dict[str, Source] = {}  # by target
+_loaded: dict[str, ImportedFrom] = {}  # by target
 _searched: dict[str, list[Broken]] = {}  # by entry-point group
 _homes: dict[str, str] = {}  # outside modules, and classes of cells, that have announced a part -> their hash
 
 
-def load(given: str, target: str = "") -> Source:
+def load(given: str, target: str = "") -> ImportedFrom:
     """Imports a module by its name, or a ``.py`` file or a folder by its path; a second time it does nothing.
 
     ``target`` is the absolute path that ``given`` stood for in another process. Raises ``BadValue``, in one line with
     the file and its line, where it cannot be imported, and where it registers nothing.
     """
-    source = Source(given, target or resolved(given))
+    source = ImportedFrom(given, target or resolved(given))
     if source.target in _loaded:
         return _loaded[source.target]
     try:
@@ -89,7 +91,7 @@ def load(given: str, target: str = "") -> Source:
     return source
 
 
-def loaded() -> list[Source]:
+def loaded() -> list[ImportedFrom]:
     """Returns the imports of this process that a user named, in their order."""
     return list(_loaded.values())
 
@@ -102,7 +104,7 @@ def installed(group: str) -> list[Broken]:
     found = {(point.name, point.value): point for point in importlib.metadata.entry_points(group=group)}
     for _, point in sorted(found.items()):
         owner = f"{point.dist.name} {point.dist.version}" if point.dist else "(unknown)"
-        source = Source(f"{point.name} = {point.value}", point.module, owner)
+        source = ImportedFrom(f"{point.name} = {point.value}", point.module, owner)
         try:
             with _loading(source):
                 point.load()
@@ -112,7 +114,7 @@ def installed(group: str) -> list[Broken]:
     return broken
 
 
-def announced(parts: dict[str, type], name: str, part: type) -> Source | None:
+def announced(parts: dict[str, type], name: str, part: type) -> ImportedFrom | None:
     """Notes that a part was registered in the table ``parts``; returns the import that brought it, None if built in."""
     if is_built_in(part):
         return None
@@ -122,7 +124,7 @@ def announced(parts: dict[str, type], name: str, part: type) -> Source | None:
         _homes.setdefault(_home(part), _sha256(part.__module__))
     loading = _current.get()
     if loading is None:  # announced by a program that uses this package
-        return Source(part.__module__, part.__module__)
+        return ImportedFrom(part.__module__, part.__module__)
     loading.parts.append((parts, name))
     return loading.source
 
@@ -138,7 +140,7 @@ def redefined(old: type, new: type) -> bool:
     return same and (_in_a_cell(new) or old.__qualname__ == new.__qualname__)
 
 
-def record(part: type, source: Source) -> dict[str, str]:
+def record(part: type, source: ImportedFrom) -> dict[str, str]:
     """Returns where an outside part came from, for ``env.json``: the import or the distribution, the file's hash."""
     found = {"entry_point" if source.distribution else "import": source.given, "sha256": _homes[_home(part)]}
     distribution = source.distribution or _distribution(part.__module__.partition(".")[0])
@@ -163,7 +165,7 @@ def obey(orders: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextmanager
-def _loading(source: Source) -> Iterator[_Loading]:
+def _loading(source: ImportedFrom) -> Iterator[_Loading]:
     """Parts that are announced inside come from ``source``; those of a module that failed are taken back."""
     loading = _Loading(source)
     token = _current.set(loading)

@@ -8,9 +8,9 @@ import torch
 from icl_lab import tasks
 from icl_lab.errors import Diverged
 from icl_lab.grid import Grid
-from icl_lab.model.bound import exact_within_bound
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs import environment, reuse, status
+from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import Subject, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab

@@ -78,7 +78,7 @@ class Registry:
     def __init__(self, kind: str, package: str) -> None:
         self.kind, self.package = kind, package
         self._parts: dict[str, type] = {}
-        self._sources: dict[str, outside.Source] = {}
+        self._sources: dict[str, outside.ImportedFrom] = {}
         self._complete = False  # whether every file of the package has been imported
 
     def add(self, name: str) -> Callable[[Part], Part]:
@@ -120,7 +120,7 @@ class Registry:
             raise UnknownName(self.kind, name, names, " ".join(self.broken()))
         return self._parts[name]
 
-    def source(self, name: str) -> outside.Source | None:
+    def source(self, name: str) -> outside.ImportedFrom | None:
         """Returns the import that brought a part; None for those of this package."""
         return self._sources.get(name) if name in self._parts else None
 
@@ -133,7 +133,7 @@ class Registry:
         source = self.source(name)
         return outside.record(self._parts[name], source) | {"kind": self.kind, "name": name} if source else None
 
-    def brought(self, source: outside.Source) -> list[str]:
+    def brought(self, source: outside.ImportedFrom) -> list[str]:
         """Returns the names of the parts that came with an import."""
         return [
             name

@@ -51,7 +51,6 @@ DOORS = {
         "language",
         "launch",
         "notebook",
-        "prompted",
     },  # others name the type they return
     "PIL": {"figures"},
     "click": {"cli"},
@@ -61,7 +60,7 @@ DOORS = {
     "filelock": {"runs", "evidence", "prompted"},
     "safetensors": {"runs", "transformers", "evidence"},
     "pyarrow": {"evidence"},
-    "transformers": {"bench", "transformers", "language", "prompted"},
+    "transformers": {"bench", "transformers", "language"},
     "tokenizers": {"texts", "language"},
     "ray": {"ray_engine"},
     "openai": {"prompted"},

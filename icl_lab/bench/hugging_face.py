@@ -47,18 +47,9 @@ class Reader(nn.Module):
         from transformers import GPT2Config, GPT2Model
 
         self.read_in = nn.Linear(1, width)
-        self.backbone = GPT2Model(
-            GPT2Config(
-                n_positions=ROWS,
-                n_embd=width,
-                n_layer=layers,
-                n_head=heads,
-                resid_pdrop=0.0,
-                embd_pdrop=0.0,
-                attn_pdrop=0.0,
-                use_cache=False,
-            )
-        )
+        config = GPT2Config(n_positions=ROWS, n_embd=width, n_layer=layers, n_head=heads, use_cache=False)
+        config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
+        self.backbone = GPT2Model(config)
         self.read_out = nn.Linear(width, 1)
 
     def forward(self, xs: Tensor, ys: Tensor) -> Tensor:

@@ -12,10 +12,9 @@ from pathlib import Path
 import torch
 
 from icl_lab import normalizers
-from icl_lab.bench.base import Bench, Measurement, allocated, alternate, child
+from icl_lab.bench.rows import Bench, Measurement, child
 from icl_lab.normalizers.base import Normalizer, additive_mask, causal
 
-PART = "memory"
 FAMILIES = {"ssmax": "scaled query", "ssa": "warped", "entmax": "sparse", "sigmoid": "element-wise"}
 LENGTHS = (512, 2048, 8192)
 HEADS, HEAD_DIM = 1, 64
@@ -24,59 +23,48 @@ ROUTES = ("attend", "weights")
 MIB = 2**20
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def memory(bench: Bench) -> Iterator[Measurement]:
     """Yields, for each family and length, how much less memory and time ``attend`` takes, and how its memory grows."""
-    total = len(FAMILIES) * len(LENGTHS)
+    total, threads = len(FAMILIES) * len(LENGTHS), torch.get_num_threads()
     for row, (rule, family) in enumerate(FAMILIES.items()):
         peaks: list[float] = []
         for column, tokens in enumerate(LENGTHS):
-            bench.tick(PART, row * len(LENGTHS) + column, total, f"{rule} at {tokens}")
+            bench.tick("memory", row * len(LENGTHS) + column, total, f"{rule} at {tokens}")
             case = f"{rule} ({family}), {tokens} tokens"
-            ours, whole = (peak(rule, route, tokens, bench.device) for route in ROUTES)
+            ours, whole = (peak(rule, route, tokens, bench.device, threads) for route in ROUTES)
             peaks.append(ours)
             note = f"{ours / MIB:.1f} MiB against {whole / MIB:.1f}"
-            yield bench.row(PART, case, "weights @ v", whole / ours, "x less memory", note=note)
-            attend, weigh = alternate(
-                [work(rule, route, tokens, bench.device) for route in ROUTES], min(PAIRS, bench.pairs), bench.device
-            )
-            yield bench.quotient(PART, case, "weights @ v", "x as fast", weigh, attend)
-        yield bench.row(PART, f"{rule} ({family}), attend", "tokens", power(peaks), "power law of memory")
-    bench.tick(PART, total, total, "")
+            yield bench.row("memory", case, "weights @ v", whole / ours, "x less memory", note=note)
+            attend, weigh = bench.alternate(*(work(rule, route, tokens, bench.device) for route in ROUTES), most=PAIRS)
+            yield bench.quotient("memory", case, "weights @ v", "x as fast", weigh, attend)
+        # The exponent of memory in the length between the two longest: 1 is linear, 2 is a whole matrix.
+        power = math.log(peaks[-1] / peaks[-2]) / math.log(LENGTHS[-1] / LENGTHS[-2])
+        yield bench.row("memory", f"{rule} ({family}), attend", "tokens", power, "power law of memory")
+    bench.tick("memory", total, total, "")
 
 
-def power(peaks: list[float]) -> float:
-    """The exponent of memory in the length between the two longest: 1 is linear, 2 is a whole matrix.
+def peak(rule: str, route: str, tokens: int, device: torch.device, threads: int) -> float:
+    """The bytes that ``work`` takes at its height, above what there was before; never below 1.
 
-    >>> power([1.0, 3.0, 48.0])  # of 512, 2,048 and 8,192 tokens
-    2.0
-    """
-    return math.log(peaks[-1] / peaks[-2]) / math.log(LENGTHS[-1] / LENGTHS[-2])
-
-
-def peak(rule: str, route: str, tokens: int, device: torch.device) -> float:
-    """The bytes that ``work`` takes at its height, above what there was before, in a process of its own.
-
-    A GPU counts what is in use, and not what was freed and kept: there this process will do, which is minutes sooner.
+    A GPU counts what is in use; of a CPU it is the high-water mark of resident memory, which sees what a fused kernel
+    needs inside itself, in a fresh process: freed memory that this one kept would not be counted.
     """
     if device.type == "cuda":
-        return probe(rule, route, tokens, str(device), torch.get_num_threads())
-    words = ", ".join(repr(word) for word in (rule, route, tokens, str(device)))
-    script = f"from icl_lab.bench.memory import probe; print(probe({words}, threads={torch.get_num_threads()}))"
+        job = work(rule, route, tokens, device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        job()
+        return max(1, torch.cuda.max_memory_allocated(device) - before)
+    script = f"from icl_lab.bench.memory import probe; print(probe({rule!r}, {route!r}, {tokens}, {threads}))"
     return float(child("-c", script))
 
 
-def probe(rule: str, route: str, tokens: int, where: str, threads: int) -> int:
-    """Measures one route in this process.
-
-    On a CPU it must be a fresh one: freed memory that it kept would not be counted. There it is the high-water mark of
-    resident memory, which sees what a fused kernel needs inside itself; never below 1.
-    """
+def probe(rule: str, route: str, tokens: int, threads: int) -> int:
+    """Measures one route on the CPU of this process, which must be a fresh one."""
     torch.set_num_threads(threads)
-    device = torch.device(where)
-    work(rule, route, 16, device)()  # code, threads and thread-local buffers belong to no rule
-    job = work(rule, route, tokens, device)
-    if device.type == "cuda":
-        return allocated(job, device)
+    cpu = torch.device("cpu")
+    work(rule, route, 16, cpu)()  # code, threads and thread-local buffers belong to no normalizer
+    job = work(rule, route, tokens, cpu)
     before = lowered()
     job()
     return max(1, highest() - before)

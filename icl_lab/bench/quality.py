@@ -3,12 +3,12 @@
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from icl_lab import tasks
-from icl_lab.bench.base import Bench, Measurement
+from icl_lab.bench.rows import Bench, Measurement
 from icl_lab.errors import Stopped
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import TestSpec
@@ -17,7 +17,6 @@ from icl_lab.runs.spec import RunSpec, resolve
 from icl_lab.runs.summary import training_cell
 from icl_lab.training.loop import Progress, train
 
-PART = "quality"
 FIRST, BOUT = 0.5, 5.0  # seconds of training between two looks: a tenth of what went before, within these bounds
 PROMPTS = 1024
 # The same small model by each recipe: a preset, and what makes its model that of lite.
@@ -96,7 +95,7 @@ class Attempt:
         return max(float(row["value"]) for row in rows if row["metric"].startswith(self.goal.metrics))
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def quality(bench: Bench) -> Iterator[Measurement]:
     """Yields, for each goal, the minutes of each recipe and their ratio, or bounds of them where time ran out.
 
     The recipes train in turns, a few seconds each, so that a busy machine is busy for both.
@@ -111,36 +110,36 @@ def measure(bench: Bench) -> Iterator[Measurement]:
             for attempt in going:
                 attempt.bout(min(BOUT, max(FIRST, attempt.seconds / 10), cap - attempt.seconds))
             done = min(cap, max(attempt.seconds for attempt in attempts.values()))
-            bench.tick(PART, int(done), int(cap) + 1, str(goal))
+            bench.tick("quality", int(done), int(cap) + 1, str(goal))
         for name, attempt in attempts.items():
             yield minutes(name, attempt, bench)
         for quick, slow in PAIRS:
             yield sooner(goal, (quick, attempts[quick]), (slow, attempts[slow]), bench)
-    bench.tick(PART, int(cap) + 1, int(cap) + 1, "")
+    bench.tick("quality", int(cap) + 1, int(cap) + 1, "")
 
 
 def minutes(name: str, attempt: Attempt, bench: Bench) -> Measurement:
     """Time of one recipe; it became good between ``low`` and ``high``, or not at all within the time it had."""
+    case, took, good = f"{attempt.goal}: {name}", attempt.seconds / 60, attempt.good
     note = f"{attempt.progress.step if not attempt.over else attempt.recipe.steps} steps, at {attempt.worst:.3g}"
-    row: dict[str, str | float] = {"seconds": attempt.seconds, "note": note}
-    if attempt.good:
-        row |= {"low": attempt.before / 60, "high": attempt.seconds / 60}
-    else:
-        row |= {"bound": ">=", "note": f"{note}, not there{' when it ended' if attempt.over else ''}"}
-    return bench.row(PART, f"{attempt.goal}: {name}", "", attempt.seconds / 60, "minutes", **row)
+    if not good:
+        note += f", not there{' when it ended' if attempt.over else ''}"
+    row = bench.row(
+        "quality", case, "", took, "minutes", seconds=attempt.seconds, note=note, bound="" if good else ">="
+    )
+    return replace(row, low=attempt.before / 60, high=took) if good else row
 
 
 def sooner(goal: Goal, quick: tuple[str, Attempt], slow: tuple[str, Attempt], bench: Bench) -> Measurement:
     """Speed-up of the first recipe: a bound where only it was good, and nothing where it was not."""
     (name, first), (other, second) = quick, slow
-    row: dict[str, str | float] = {"seconds": first.seconds}
-    ratio = second.seconds / first.seconds
+    row = bench.row(
+        "quality", f"{goal}: {name}", other, second.seconds / first.seconds, "x as soon", seconds=first.seconds
+    )
     if not first.good:
-        row["note"], ratio = f"no ratio: the {name} had too little time (--minutes)", math.nan
-    elif not second.good:
-        row["bound"] = ">="
-    elif not first.before:  # good at its first look: nobody knows since when
-        row["bound"], ratio = ">=", second.before / first.seconds
-    else:
-        row |= {"low": second.before / first.seconds, "high": second.seconds / first.before}
-    return bench.row(PART, f"{goal}: {name}", other, ratio, "x as soon", **row)
+        return replace(row, ratio=math.nan, note=f"no ratio: the {name} had too little time (--minutes)")
+    if not second.good:
+        return replace(row, bound=">=")
+    if not first.before:  # good at its first look: nobody knows since when
+        return replace(row, bound=">=", ratio=second.before / first.seconds)
+    return replace(row, low=second.before / first.seconds, high=second.seconds / first.before)

@@ -12,7 +12,6 @@ from click.core import ParameterSource
 
 from icl_lab import outside
 from icl_lab.cli.deferred import loaded
-from icl_lab.cli.imports import VARIABLE as IMPORT
 from icl_lab.cli.variables import spelled
 
 # Of one command alone: which part of it, where it writes, and what it throws away.
@@ -35,7 +34,7 @@ def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
     said = [(parameter, value) for option, parameter in takes.items() for value in wanted.get(option, ())]
     imports = [source.given for source in outside.loaded()]
     if by_make():
-        variables = {IMPORT: ",".join(imports), "PYTHON": os.environ.get("PYTHON", "")}
+        variables = {outside.VARIABLE: ",".join(imports), "PYTHON": os.environ.get("PYTHON", "")}
         before = "".join(f"{key}={shlex.quote(value)} " for key, value in variables.items() if value)
         return f"{before}make {name} {spelled(command, said)}".strip()
     words = [*(word for each in imports for word in ("--import", each)), name]

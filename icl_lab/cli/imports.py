@@ -2,21 +2,21 @@
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from icl_lab import outside
 from icl_lab.analyses import registry
 from icl_lab.cli import menu
-from icl_lab.cli.deferred import DeferredAnalysis
+from icl_lab.cli.deferred import Deferred
 from icl_lab.cli.values import check_words
 from icl_lab.errors import BadValue
 
 OPTION = "--import"
-VARIABLE = "ICL_LAB_IMPORT"
 HELP_IMPORT = (
     "Add the normalizers, tasks and analyses of a module or a file; may be given again, before or after the command, "
-    f"or by {VARIABLE}=./mine.py,mypackage. Runs its code."
+    f"or by {outside.VARIABLE}=./mine.py,mypackage. Runs its code."
 )
 
 
@@ -26,7 +26,7 @@ def named(words: Sequence[str]) -> tuple[list[str], list[str]]:
     Words after ``--`` stay as they are. Raises ``UsageError`` where ``--import`` names nothing, or a word is no text.
     """
     check_words(words)
-    imports = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
+    imports = [name.strip() for name in os.environ.get(outside.VARIABLE, "").split(",") if name.strip()]
     left: list[str] = []
     rest = iter(words)
     for word in rest:
@@ -44,6 +44,18 @@ def named(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 GONE = {"settle": "settle is no more; use: icl-lab experiment NAME --until-decided --budget 3h"}
+
+
+class DeferredAnalysis(Deferred):
+    """The command of an analysis; menu and manual have its first line alone."""
+
+    def __init__(self, name: str, about: str) -> None:
+        super().__init__(name, about.partition("\n")[0], self._load)
+        self.short_help = self.help
+
+    def _load(self) -> click.Command:
+        found: click.Command = import_module("icl_lab.cli.commands.analyses").command(self.name)
+        return found
 
 
 class Menu(click.Group):

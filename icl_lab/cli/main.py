@@ -3,12 +3,15 @@
 import os
 import signal
 import sys
+from functools import partial
+from importlib import import_module
 
 import click
 
 from icl_lab import __version__, outside
-from icl_lab.cli import deferred, hints
-from icl_lab.cli.imports import HELP_IMPORT, Menu, named
+from icl_lab.cli import hints, menu
+from icl_lab.cli.deferred import Deferred
+from icl_lab.cli.imports import HELP_IMPORT, DeferredAnalysis, Menu, named
 from icl_lab.cli.signals import PREEMPTED, caught
 from icl_lab.errors import LabError, Stopped, brief
 from icl_lab.version import commit
@@ -37,8 +40,16 @@ def cli() -> None:
     """The group of all commands."""
 
 
-for command in (*deferred.commands(), *deferred.analyses()):
-    cli.add_command(command)
+def command_of(each: menu.Command) -> click.Command:
+    """Imports a command of the folder ``commands``."""
+    found: click.Command = getattr(import_module(f"icl_lab.cli.commands.{each.module}"), each.part)
+    return found
+
+
+for each in menu.commands():
+    cli.add_command(Deferred(each.name, each.help, partial(command_of, each), each.hidden))
+for each in menu.analyses():
+    cli.add_command(DeferredAnalysis(each.name, each.help))
 
 
 def out_of_memory(error: Exception) -> bool:

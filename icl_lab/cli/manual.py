@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import click
 
 from icl_lab import markdown as md
-from icl_lab.cli.deferred import DeferredAnalysis, loaded
+from icl_lab.cli.deferred import loaded
+from icl_lab.cli.imports import DeferredAnalysis
 
 
 def manual(root: click.Group, program: str) -> list[str]:

@@ -6,7 +6,7 @@ import numbers
 import reprlib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import Field, fields
 from os import PathLike
 from types import NoneType, UnionType
 from typing import Literal, ParamSpec, TypeVar
@@ -41,7 +41,7 @@ def checked(function: Callable[Given, Result]) -> Callable[Given, Result]:
     def call(*given: Given.args, **named: Given.kwargs) -> Result:
         for name, value in named.items():
             if name not in takes and "where" in takes:
-                _check_place(function.__name__, name, value)
+                _check_place(function.__name__, name, value, fields(takes["where"].default))
         try:
             arguments = signature.bind(*given, **named).arguments
         except TypeError as error:
@@ -55,11 +55,9 @@ def checked(function: Callable[Given, Result]) -> Callable[Given, Result]:
     return call
 
 
-def _check_place(function: str, name: str, value: object) -> None:
+def _check_place(function: str, name: str, value: object, places: Iterable[Field[object]]) -> None:
     """Say where an argument belongs that the function itself does not take."""
-    from icl_lab.launch.where import Where  # it is made of checked fields itself
-
-    if name in {field.name for field in fields(Where)}:
+    if name in {field.name for field in places}:
         raise BadValue(f"{function} takes no '{name}': say {function}(..., where=icl.Where({name}={_shown(value)})).")
     if name in GONE:
         raise BadValue(f"{function} takes no '{name}': say {GONE[name].format(value=value)}.")

@@ -2,16 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from icl_lab.model.blocks import Norm
-
-if TYPE_CHECKING:
-    from icl_lab.model.gpt2 import GPT2
-    from icl_lab.tasks.base import Predictor, Prompt, Task
 
 LAST = ("norm.weight", "norm.bias", "read_out.weight", "read_out.bias")  # the parameters that the bound follows from
 
@@ -40,25 +35,3 @@ def answer_bound(last: Mapping[str, Tensor], kind: Norm) -> tuple[Tensor, Tensor
         centre = centre + read_out @ last["norm.bias"].double()
         direction = direction - direction.mean(1, keepdim=True)
     return centre.float(), (math.sqrt(read_out.shape[1]) * direction.norm(dim=1)).float()
-
-
-def exact_within_bound(model: "GPT2", task: "Task") -> "Predictor | None":
-    """Predictor of the exact answers, clipped to ``model.answer_bound``: prompts -> (b t 1).
-
-    Formula: clamp(y / s, c - C, c + C) s, s the factor where labels are rescaled, else 1
-
-    None where answers are no numbers or the model has no bound.
-    """
-    centre, bound = (value.cpu() for value in model.answer_bound())
-    if not task.numeric or not bound.isfinite().all():
-        return None
-
-    def answer(prompt: "Prompt") -> Tensor:
-        factor = torch.ones_like(prompt.targets).unsqueeze(2)
-        if model.rescaling is not None:
-            scaled = model.rescaling(prompt.tokens)
-            known = torch.arange(prompt.tokens.shape[1]).view(1, -1, 1) >= scaled.start
-            factor = torch.where(known, scaled.factor, factor)
-        return (prompt.targets.unsqueeze(2) / factor).clamp(centre - bound, centre + bound) * factor
-
-    return answer

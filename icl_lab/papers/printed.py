@@ -95,7 +95,7 @@ def doubts(experiment: Experiment) -> list[str]:
     return list(dict.fromkeys([*(note.text for note in remarks), *notes]))
 
 
-def _rows(table: published.Table, variant: Variant, where: Printed) -> Sequence[published.Row]:
+def _rows(table: published.PublishedTable, variant: Variant, where: Printed) -> Sequence[published.Row]:
     """The lines of a published table that are the printed row of a variant."""
     return table.where(**{where.row: variant.printed} | where.where | variant.printed_where)
 

@@ -8,12 +8,6 @@ import math
 import re
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
-from icl_lab.prompted.question import PromptQuestion, RequestText
-from icl_lab.prompted.speech import sure
-
 # ``answer: ..``, ``#Answer: ..``, ``the answer is ..``, ``y = ..``
 LABEL = re.compile(
     r"(?:#\s*)?(?:(?:the\s+)?(?:final\s+)?(?:answer|output|result|y)\s*(?:is\s*:?|[:=])\s*)", re.IGNORECASE
@@ -56,27 +50,6 @@ def parse_choice(text: str, choices: Sequence[str]) -> str | None:
     return None
 
 
-def parse_list(text: str, choices: Sequence[str], length: int) -> list[str] | None:
-    """Returns the choices of a list in square brackets; None unless all are choices and there are ``length`` of them.
-
-    >>> parse_list("#Answer: [True, false]", ["False", "True"], 2)
-    ['True', 'False']
-    """
-    bare = _bare(text).removesuffix(".")
-    if not (bare.startswith("[") and bare.endswith("]")):
-        return None
-    found = [each for part in bare[1:-1].split(",") if (each := parse_choice(part, choices)) is not None]
-    return found if len(found) == length == bare.count(",") + 1 else None
-
-
-def before_stop(text: str, sent: RequestText) -> str:
-    """Returns the answer up to its stop text, which not every server heeds; blanks before it do not count."""
-    begun = text.lstrip()
-    for stop in sent.stop:
-        begun = begun.partition(stop)[0]
-    return begun
-
-
 def _bare(text: str) -> str:
     """A text without the label in front, and without the signs of typesetting around it."""
     bare, before = text.strip(), None
@@ -88,22 +61,3 @@ def _bare(text: str) -> str:
             if len(bare) > 2 * len(wrap) and bare.startswith(wrap) and bare.endswith(wrap):
                 bare = bare[len(wrap) : -len(wrap)].strip()
     return bare
-
-
-def parse(question: PromptQuestion, said: str, scores: Sequence[float]) -> list[Tensor] | None:
-    """Returns an answer as tensors, one for each that was asked for; None where it is unparsable.
-
-    A tensor holds the scores of the choices (k), or one number (1).
-    """
-    if scores:
-        return [torch.tensor(scores)]
-    text, choices = before_stop(said, question.sent), question.choices
-    if question.listed:
-        named = parse_list(text, choices, question.count)
-        return None if named is None else [sure(choices, each) for each in named]
-    if choices:
-        one = parse_choice(text, choices)
-        return None if one is None else [sure(choices, one)]
-    value = parse_number(text)
-    # The largest numbers are infinite in the precision of outputs.
-    return None if value is None or torch.tensor(value).isinf() else [torch.tensor([value])]

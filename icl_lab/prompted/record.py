@@ -6,10 +6,10 @@ is damaged otherwise, by its checksum, is an error. One process at a time adds t
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
 from filelock import FileLock, Timeout
@@ -21,20 +21,12 @@ from icl_lab.prompted.question import PromptQuestion
 KIND, VERSION = "icl_lab prompted", 1
 
 
-class RecordHead(msgspec.Struct):
-    """First line of a record."""
-
-    record: Literal["icl_lab prompted"]
-    version: Literal[1]
-    question: dict[str, Any]
-
-
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Outcome of a question: the answer, or why there is none (``failed``).
 
-    ``scores`` are log-probabilities of the choices where they are known. ``model`` is the name that the server gave,
-    ``finish`` why the answer ended, ``read`` and ``wrote`` tokens (``estimated``: not counted by the server),
-    ``retries`` requests beyond the first.
+    ``model`` is the name that the server gave, ``finish`` why the answer ended, ``read`` and ``wrote`` tokens
+    (``estimated``: not counted by the server), ``retries`` requests beyond the first. ``scores`` stand in records of
+    earlier versions.
     """
 
     key: str
@@ -51,68 +43,42 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sent: dict[str, Any] = {}
     retries: int = 0
 
-    @property
-    def tokens(self) -> int:
-        """All tokens of the request and its answer."""
-        return self.read + self.wrote
 
-
-@dataclass
 class Record:
-    """The answers of one study (``identity``), read from a file and added to it.
+    """The answers of one study (``identity``) by key, read from a file; none where there is no file.
 
-    ``answers`` holds the last answer by key; ``attempts`` counts requests, failed ones included.
+    ``attempts`` counts requests, failed ones included. Raises ``RunFailed`` where the file is of another study or a
+    line is damaged.
     """
 
-    path: Path
-    identity: dict[str, Any]
-    answers: dict[str, Reply] = field(default_factory=dict)
-    attempts: int = 0
-    tokens: int = 0
-    _file: BinaryIO | None = None
-    _lock: FileLock | None = None
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self.path, self.identity = path, dict(identity)
+        self._file: BinaryIO | None = None
+        self._load()
 
-    @classmethod
-    def read(cls, path: Path, identity: Mapping[str, Any]) -> Self:
-        """Reads a record without locking it; an empty one where there is no file.
-
-        Raises ``RunFailed`` where the file is of another study or a line is damaged.
-        """
-        record = cls(path, dict(identity))
-        record._load()
-        return record
-
-    def __enter__(self) -> Self:
-        """Locks the record for this process and reads it; raises ``RunFailed`` where another process has it."""
+    @contextmanager
+    def held(self) -> Iterator[Self]:
+        """Locks the file for this process and reads it anew; ``RunFailed`` where another process has it."""
         with writing(self.path.parent):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
         try:
-            self._lock.acquire(timeout=0)
+            lock = FileLock(self.path.with_name(f".{self.path.name}.lock")).acquire(timeout=0)
         except Timeout:
             raise RunFailed(f"another process is asking for {self.path}: wait for it, or stop it.") from None
         except OSError as error:
             raise unwritable(self.path, error) from error
-        try:
+        with lock:
             whole = self._load()
             with writing(self.path):
                 self._file = self.path.open("ab")
-                if self._file.tell() > whole:
-                    self._file.truncate(whole)
-            if not whole:
-                self._write(self._head())
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes and unlocks the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        if self._lock is not None:
-            self._lock.release()
+                self._file.truncate(whole)
+            try:
+                if not whole:
+                    self._write(self._head())
+                yield self
+            finally:
+                self._file.close()
+                self._file = None
 
     def answer(self, question: PromptQuestion) -> Reply | None:
         """Returns the answer to a question, if there is one.
@@ -132,16 +98,6 @@ class Record:
         self._write({name: value for name, value in msgspec.to_builtins(reply).items() if value not in ("", [], {}, 0)})
         self._count(reply)
 
-    def take(self, other: Path) -> int:
-        """Adds the answers of another file of the same study that are missing here; returns how many."""
-        if not other.exists():
-            return 0
-        there = Record.read(other, self.identity)
-        missing = [reply for key, reply in there.answers.items() if key not in self.answers]
-        for reply in missing:
-            self.add(reply)
-        return len(missing)
-
     def lines(self, keys: set[str]) -> bytes:
         """Returns a record of these answers alone, sorted by key."""
         found = (msgspec.to_builtins(self.answers[key]) for key in sorted(keys & set(self.answers)))
@@ -154,7 +110,8 @@ class Record:
 
     def _load(self) -> int:
         """Reads the file anew; returns how many bytes of it are whole lines."""
-        self.answers, self.attempts, self.tokens = {}, 0, 0
+        self.answers: dict[str, Reply] = {}
+        self.attempts = self.tokens = 0
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -163,29 +120,30 @@ class Record:
             raise RunFailed(f"{self.path} cannot be read: {error.strerror or error}.") from error
         whole = data.rfind(b"\n") + 1
         for number, line in enumerate(data[:whole].splitlines(), 1):
-            if number == 1:
-                self._check(line)
-                continue
             try:
                 fields = line_fields(line)
                 fields.pop(CHECKSUM, None)  # files of earlier versions have none
-                self._count(msgspec.convert(fields, Reply))
+                if number == 1:
+                    self._check(fields)
+                else:
+                    self._count(msgspec.convert(fields, Reply))
             except ValueError as error:
+                if number == 1:
+                    raise RunFailed(f"{self.path} is no record of prompted questions; move it away.") from None
                 raise RunFailed(f"{self.path}, line {number}, is damaged: {error}; move the file away.") from None
         return whole
 
-    def _check(self, line: bytes) -> None:
-        try:
-            theirs = msgspec.convert(line_fields(line), RecordHead).question
-        except ValueError:
-            raise RunFailed(f"{self.path} is no record of prompted questions; move it away.") from None
+    def _check(self, head: Mapping[str, object]) -> None:
+        theirs = head.get("question")
+        if head != {"record": KIND, "version": VERSION, "question": theirs} or not isinstance(theirs, dict):
+            raise ValueError("another kind of file")
         if theirs != self.identity:
             other = sorted(name for name in {*theirs, *self.identity} if theirs.get(name) != self.identity.get(name))
             raise RunFailed(f"{self.path} is the record of another question (its {', '.join(other)}); move it away.")
 
     def _count(self, reply: Reply) -> None:
         self.attempts += 1 + reply.retries
-        self.tokens += reply.tokens
+        self.tokens += reply.read + reply.wrote
         if not reply.failed:
             self.answers[reply.key] = reply
 

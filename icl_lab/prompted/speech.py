@@ -4,7 +4,7 @@
 the task to its ``Speech``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, singledispatch
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.errors import BadValue
+from icl_lab.prompted.parser import parse_choice, parse_number
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.tasks.flip_flop import FlipFlop
 from icl_lab.tasks.linear import Linear
@@ -23,7 +24,7 @@ from icl_lab.tasks.recall import Recall
 from icl_lab.tasks.wording import marks
 
 Number = Callable[[float], str]  # a number -> its text, in so many decimals as are kept
-SURE = 1e3  # the score of an answer that was given as text; all others have 0
+SURE = 1e3  # the score of the answer that was given; all others have 0
 
 
 @dataclass(frozen=True)
@@ -45,31 +46,13 @@ class PromptText:
 
 
 @dataclass(frozen=True)
-class PrintedRow:
-    """A published row of a prompted model: the labels that find it, and the column that holds the values of an axis."""
-
-    table: str
-    where: Mapping[str, str]
-    column: str
-    axis: str
-    value: str
-
-    @property
-    def label(self) -> str:
-        """Name of the row."""
-        return ", ".join(self.where.values())
-
-
-@dataclass(frozen=True)
 class Speech:
     """A task in words.
 
     ``says`` tells a reader what the answer is, ``tell`` writes the first prompt up to the question at a token, given
     how numbers are written. ``choices`` are all answers there are, in the order of the targets; without any a number is
     asked for. ``last`` says that the headline scores the last answer of a prompt; otherwise it is a mean over all of
-    them, as are the metrics ``means``, which are then estimated from one answer a prompt, drawn evenly. ``lists`` is
-    what is said where all answers of a prompt are asked for at once, as a list; empty where that is not natural.
-    ``worked`` is the length of an example prompt that is shown with its answer.
+    them, as are the metrics ``means``, which are then estimated from one answer a prompt, drawn evenly.
     """
 
     says: str
@@ -77,21 +60,26 @@ class Speech:
     choices: tuple[str, ...] = ()
     last: bool = True
     means: tuple[str, ...] = ()
-    lists: str = ""
-    worked: int = 6
-    printed: PrintedRow | None = None
 
     def right(self, prompt: Prompt, t: int, number: Number) -> str:
         """Returns the true answer to the first prompt at token ``t`` as a language model would write it."""
         target = prompt.targets[0, t].item()
         return self.choices[int(target)] if self.choices else number(target)
 
-    def outputs(self, scores: Tensor, count: int) -> Tensor:
-        """Spoken answer -> the ``count`` outputs of a token.
+    def outputs(self, said: str, count: int) -> Tensor | None:
+        """Reads the text of an answer as the ``count`` outputs of a token; None where it cannot be read.
 
-        ``scores`` holds one number for each choice, a log-probability or ``SURE`` for the one that was named; or the
-        number that was said, (1). Two choices and one output: the logit is the second score less the first.
+        Two choices and one output: the logit is the second score less the first.
         """
+        if not self.choices:
+            value = parse_number(said)
+            # The largest numbers are infinite in the precision of outputs.
+            return None if value is None or torch.tensor(value).isinf() else torch.tensor([value])
+        choice = parse_choice(said, self.choices)
+        if choice is None:
+            return None
+        scores = torch.zeros(len(self.choices))
+        scores[self.choices.index(choice)] = SURE
         return scores[1:] - scores[:1] if len(self.choices) == 2 and count == 1 else scores
 
 
@@ -101,13 +89,6 @@ def speech(task: Task) -> Speech:
     raise BadValue(f"{task.name} has not been put into words; these have: {', '.join(spoken())}.")
 
 
-def sure(choices: tuple[str, ...], answer: str) -> Tensor:
-    """Returns the scores of an answer that was given as text, (choices)."""
-    scores = torch.zeros(len(choices))
-    scores[choices.index(answer)] = SURE
-    return scores
-
-
 def spoken() -> list[str]:
     """Returns the names of the tasks that have been put into words."""
     return [name for name in tasks.names() if speech.dispatch(tasks.registry.part(name)) is not speech.dispatch(object)]
@@ -115,7 +96,6 @@ def spoken() -> list[str]:
 
 @speech.register
 def _(task: Quantifier) -> Speech:
-    # Whole lists of answers are asked for as in the authors' scripts (github.com/omyokun/SSA, ``prompt 70b``).
     labels = {1.0: "True", -1.0: "False", 0.0: ""}
     return Speech(
         "Numbers come one after another. The answer after a number is True if "
@@ -123,8 +103,6 @@ def _(task: Quantifier) -> Speech:
         lambda prompt, t, number: _pairs(prompt, t, number, lambda y: labels[y]),
         choices=("False", "True"),
         means=("position", "balanced-position"),
-        lists=f"For a list of numbers, say after each of them whether {task.sentence} up to there is greater "
-        "than 0. The answer is the list of these truth values, as long as the list of numbers.",
     )
 
 
@@ -136,8 +114,6 @@ def _(task: Linear) -> Speech:
         lambda prompt, t, number: _pairs(prompt, t, number, number),
         last=False,
         means=("mse-code", "nmse-code"),
-        worked=4,
-        printed=PrintedRow("ssa_table1", {"method": "Llama 3.3 70b"}, "sigma", "sigma_f", "mse"),
     )
 
 
@@ -151,7 +127,6 @@ def _(task: Needle) -> Speech:
         f"The answer is the symbol of that value.{several}",
         partial(_symbols, task),
         choices=tuple(map(task.spelled, range(task.alphabet))),
-        worked=max(12, task.least),
     )
 
 
@@ -166,7 +141,6 @@ def _(task: Recall) -> Speech:
         choices=tuple(task.spelled(task.half + value) for value in range(task.half)),
         last=False,
         means=("error",),
-        worked=4 * task.unit + 2 * task.updates,
     )
 
 

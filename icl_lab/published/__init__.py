@@ -55,7 +55,7 @@ Row = Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """One file: its rows in order, its source and its doubts."""
 
     name: str
@@ -109,7 +109,7 @@ def names() -> list[str]:
 
 
 @cache
-def load(name: str) -> Table:
+def load(name: str) -> PublishedTable:
     """Reads a table; raises ``UnknownName`` with those that exist."""
     folders = _folders()
     if name not in folders:
@@ -118,7 +118,7 @@ def load(name: str) -> Table:
     rows = tuple({key: _cell(text) for key, text in line.items()} for line in _read(f"{folders[name]}/{name}.csv"))
     notes = tuple(_note(line) for line in _read("notes.csv") if line["file"] == name)
     about = Source(*(source[key] for key in ("paper", "table", "link", "conditions", "units")))
-    return Table(name, folders[name], about, rows, notes)
+    return PublishedTable(name, folders[name], about, rows, notes)
 
 
 def _folders() -> dict[str, Literal["printed", "computed"]]:

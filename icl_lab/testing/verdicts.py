@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from icl_lab import analyses, normalizers, tasks
 from icl_lab.errors import BadValue, LabError
 from icl_lab.option_values import finite, write
-from icl_lab.outside import Source
+from icl_lab.outside import ImportedFrom
 from icl_lab.registry import Choice, Registry
 
 Check = Callable[[str], None]
@@ -84,7 +84,7 @@ def called(text: str) -> Part | None:
     return None
 
 
-def brought(source: Source) -> list[Part]:
+def brought(source: ImportedFrom) -> list[Part]:
     """Returns everything that an import has registered."""
     return [
         Part(family, registry, name)

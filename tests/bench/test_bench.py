@@ -1,6 +1,7 @@
 """The bench: its arithmetic, its count of operations, and what it says; never a time."""
 
 import csv
+import importlib
 import io
 import json
 import math
@@ -11,9 +12,9 @@ import torch
 from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
-from icl_lab import bench, normalizers, tasks
-from icl_lab.bench import base, engines, flex, grid, hugging_face, jobs, memory, quality, stack, start, step, table
-from icl_lab.bench.base import Bench, Measurement
+from icl_lab import bench, tasks
+from icl_lab.bench import hugging_face, memory, quality, rows, runs, training
+from icl_lab.bench.rows import Bench, Measurement
 from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.model.gelu import PIECE, gelu_new
@@ -21,7 +22,7 @@ from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal, count
 from icl_lab.normalizers.ssa import Power
 from icl_lab.rng import stream
-from icl_lab.runs.presets import PAPER
+from icl_lab.runs.presets import PAPER, PRESETS
 from icl_lab.runs.spec import resolve
 
 CPU = torch.device("cpu")
@@ -44,11 +45,12 @@ def test_a_quotient_is_the_median_of_neighbours_and_not_of_all():
 
 def test_what_is_compared_runs_in_turns_after_one_of_each_that_does_not_count():
     order = []
-    found = base.alternate([lambda: order.append("A"), lambda: order.append("B")], 3, CPU)
+    jobs = [lambda: order.append("A"), lambda: order.append("B")]
+    found = Bench(CPU, pairs=3).alternate(*jobs)
     assert "".join(order) == "AB" + "ABABAB"
     assert [len(times) for times in found] == [3, 3]
     order.clear()
-    base.alternate([lambda: order.append("A"), lambda: order.append("B")], 1, CPU, warm=False)
+    Bench(CPU, pairs=3).alternate(*jobs, most=1, warm=False)
     assert "".join(order) == "AB"
 
 
@@ -66,16 +68,16 @@ def test_operations_are_those_that_torch_counts(layers, task):
     with FlopCounterMode(display=False) as counter:
         built.loss(model(prompt.tokens, answers=built.answers), prompt).backward()
     answers = len(range(t)[built.answers])
-    assert step.operations(spec, reading, b, t, answers, keys=t) == counter.get_total_flops()
-    assert step.operations(spec, reading, b, t, answers, keys=(t + 1) / 2) < counter.get_total_flops()
+    assert training.operations(spec, reading, b, t, answers, keys=t) == counter.get_total_flops()
+    assert training.operations(spec, reading, b, t, answers, keys=(t + 1) / 2) < counter.get_total_flops()
 
 
 def test_a_step_of_the_bench_is_a_step_of_the_training():
     """Same prompts, same numbers as ``train``: the bench times nothing else."""
     from icl_lab.training.loop import Progress, train
 
-    timed = step.Steps(TINY, "ssa", 4, 5, CPU)
-    again = step.Steps(TINY, "ssa", 4, 5, CPU)
+    timed = training.Steps(TINY, "ssa", 4, 5, CPU)
+    again = training.Steps(TINY, "ssa", 4, 5, CPU)
     for _ in range(7):
         timed()
     spec = type(again.spec)(steps=7, batch=4, rate=1e-4, schedule="cosine", curriculum=again.spec.curriculum)
@@ -105,11 +107,11 @@ def test_the_other_loop_learns_the_same_task_and_has_the_same_size():
 def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick):
     told, said = quick
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.setattr(step, "SIZES", (step.StepSize("tiny", TINY),))
-    monkeypatch.setattr(step, "BATCH", 2)
-    monkeypatch.setattr(step, "SIDE", 8)
-    monkeypatch.setattr(step.normalizers, "names", lambda: ["softmax", "ssa"])
-    rows = list(step.measure(told))
+    monkeypatch.setattr(training, "SIZES", {"tiny": (TINY, 1)})
+    monkeypatch.setattr(training, "BATCH", 2)
+    monkeypatch.setattr(training, "SIDE", 8)
+    monkeypatch.setattr(training.normalizers, "names", lambda: ["softmax", "ssa"])
+    rows = list(training.step(told))
     assert said == ["step: transformers is not here, so nothing is held against it: pip install 'icl_lab[hf]'"]
     assert [row.against for row in rows] == ["a second", "float32 matrix product", "torch.optim.Muon", *["softmax"] * 3]
     assert [row.case for row in rows[2:]] == ["Muon, nano", "softmax, lite", "ssa, lite", "lssa+reweight:p=3, lite"]
@@ -118,9 +120,9 @@ def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick)
 
 def test_with_transformers_it_stands_first(monkeypatch, quick):
     pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
-    monkeypatch.setattr(step, "BATCH", 2)
-    monkeypatch.setattr(step, "SIDE", 8)
-    rows = list(step.against_others(step.StepSize("tiny", TINY, steps=2), quick[0]))
+    monkeypatch.setattr(training, "BATCH", 2)
+    monkeypatch.setattr(training, "SIDE", 8)
+    rows = list(training.against_others("tiny", TINY, 2, quick[0]))
     assert [row.against for row in rows] == ["Hugging Face GPT-2", "a second", "float32 matrix product"]
 
 
@@ -129,23 +131,23 @@ def test_whose_time_is_divided_by_whose(monkeypatch, quick):
     pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
     kinds = []
 
-    def alternate(jobs, pairs, device):
+    def alternate(bench, *jobs):
         kinds.extend(type(job()) for job in jobs)
         kinds.append(type(jobs[2]()[0]))
         return [[4.0], [0.5], [8.0]]
 
-    monkeypatch.setattr(step, "BATCH", 2)
-    monkeypatch.setattr(step, "SIDE", 8)
-    monkeypatch.setattr(step, "alternate", alternate)
-    others, tokens, share = step.against_others(step.StepSize("tiny", TINY, steps=2), quick[0])
-    assert kinds == [list, torch.Tensor, list, float]
+    monkeypatch.setattr(training, "BATCH", 2)
+    monkeypatch.setattr(training, "SIDE", 8)
+    monkeypatch.setattr(Bench, "alternate", alternate)
+    others, tokens, share = training.against_others("tiny", TINY, 2, quick[0])
+    assert kinds == [list, list, list, float]
     assert (others.ratio, others.seconds) == (2.0, 2.0)
     assert tokens.ratio == 2 * 80 / 2.0
     reading = TokenSpec(1, 1, 2, 80)
-    work = step.operations(TINY, reading, 2, 80, 40, keys=40.5)
-    assert share.ratio == pytest.approx(work * 0.5 / (step.PRODUCTS * 2 * 8**3) / 2.0)
-    monkeypatch.setattr(step, "alternate", lambda jobs, pairs, device: [[2.0], [3.0]])
-    slower = step.against_softmax("ssa", quick[0], steps=1)
+    work = training.operations(TINY, reading, 2, 80, 40, keys=40.5)
+    assert share.ratio == pytest.approx(work * 0.5 / (training.PRODUCTS * 2 * 8**3) / 2.0)
+    monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs: [[2.0], [3.0]])
+    slower = training.against_softmax("ssa", quick[0], steps=1)
     assert (slower.ratio, slower.seconds) == (1.5, 3.0)
 
 
@@ -153,7 +155,7 @@ def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
     """Ours takes 2 s, torch's 6 s; each optim every matrix of the model, and nothing else."""
     moved = []
 
-    def alternate(jobs, pairs, device):
+    def alternate(bench, *jobs):
         for job in jobs:
             before = [p.detach().clone() for p in job.__self__.param_groups[0]["params"]]
             job()
@@ -161,127 +163,64 @@ def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
             moved.append([p.ndim for p, was in zip(after, before, strict=True) if not torch.equal(p, was)])
         return [[2.0], [6.0]]
 
-    monkeypatch.setattr(step, "alternate", alternate)
-    row = step.against_torch(quick[0])
+    monkeypatch.setattr(Bench, "alternate", alternate)
+    row = training.against_torch(quick[0])
     assert moved == [[2] * 8] * 2
     assert (row.ratio, row.seconds) == (3.0, 2.0)
 
 
-def refused(*ways):
-    """As ``engines.made``, at a tiny size and without compiling; these ways are not possible here."""
+def tiny_steps(monkeypatch, *refused):
+    """Steps of every engine are eager ones of a tiny size; these engines are not possible here."""
 
-    def made(way, size, told):
-        if str(way) in ways:
+    def made(preset, attn, device, way, seed=0):
+        if " ".join(way) in refused:
             raise BadValue("there is none.")
-        return base.Steps(TINY, "softmax", 2, 3, CPU, "eager", way.precision)
+        return training.Steps(TINY, attn, 2, 3, device, ("eager", way[1]))
 
-    return made
+    monkeypatch.setattr(training, "steps_of", made)
 
 
 @pytest.mark.slow
 def test_engines_are_told_against_eager_steps_and_those_that_are_none_are_said(monkeypatch, quick):
     told, said = quick
-    monkeypatch.setattr(engines, "made", refused("graph float32", "graph bf16"))
-    rows = list(engines.measure(told))
-    assert said == [f"engines: graph {precision}, lite: there is none." for precision in ("float32", "bf16")]
+    tiny_steps(monkeypatch, "graph float32")
+    rows = list(training.engines(told))
+    assert said == ["engines: graph float32, lite: there is none."]
     assert [row.case for row in rows if row.unit.startswith("seconds")] == ["compiled float32, lite"]
     speeds = [row.case for row in rows if row.against == "a second"]
     assert speeds == ["eager float32, lite", "compiled float32, lite", "eager bf16, lite"]
     assert [row.case for row in rows if row.against == "eager float32"] == speeds[1:]
     assert all(row.ratio > 0 for row in rows)
-    assert engines.possible(torch.device("cuda")) == list(engines.OTHERS)
 
 
 def test_steps_a_second_and_the_minutes_of_a_published_training(monkeypatch, quick):
     """Times that are written down: two steps of 0.2 s each a timing, and the compiled ones take half of it."""
-    monkeypatch.setattr(engines, "made", refused("graph float32", "graph bf16", "eager bf16"))
+    tiny_steps(monkeypatch, "graph float32", "eager bf16")
     asked = iter([[[0.2]], [[0.4], [0.2]]])
-    monkeypatch.setattr(engines, "alternate", lambda jobs, pairs, device: next(asked))
-    _, eager, compiled, ratio = engines.measure(quick[0])
+    monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs, most=0: next(asked))
+    _, eager, compiled, ratio = training.engines(quick[0])
     assert (eager.ratio, eager.seconds, compiled.ratio) == pytest.approx((5, 0.2, 10))
     assert eager.note == "500,000 steps: 1,667 minutes"
     assert (ratio.case, ratio.ratio) == ("compiled float32, lite", 2)
 
 
-def test_the_engines_of_the_bench_are_those_of_training(quick):
-    lite = engines.EngineSize("tiny", TINY, 2, 3)
-    half = engines.made(engines.Way("eager", "bf16"), lite, quick[0])
-    assert (half.spec.engine, half.spec.precision, half.spec.batch, half.spec.longest) == ("eager", "bf16", 2, 3)
+def test_the_engines_of_the_bench_are_those_of_training():
+    half = training.steps_of("lite", "softmax", CPU, ("eager", "bf16")).spec
+    lite = PRESETS["lite"].train
+    assert (half.engine, half.precision, half.batch, half.longest) == ("eager", "bf16", lite.batch, lite.longest)
     with pytest.raises(BadValue, match="CUDA graphs"):
-        engines.made(engines.Way("graph", "float32"), lite, quick[0])
+        training.steps_of("lite", "softmax", CPU, ("graph", "float32"))
 
 
-def test_flex_attention_is_left_out_on_a_cpu_and_said(quick):
-    told, said = quick
-    assert list(flex.measure(told)) == []
-    assert said == ["flex: flex_attention has no backward on the CPU; nothing is measured."]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # torch warns that this road, which computes every score, is for tests
-@pytest.mark.parametrize("choice", ["ssmax", "ssmax:s=0.3", "ssa", "ssa:n=2,b=0.5"])
-@pytest.mark.parametrize("tokens", [5, 130])
-def test_flex_attention_with_the_warp_of_a_rule_gives_its_outputs(choice, tokens):
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    rule = normalizers.build(choice, heads=2, head_dim=16, train_tokens=64).requires_grad_(False)
-    rng = stream(0, "flex", tokens)
-    for p in rule.parameters():
-        p += torch.randn(p.shape, generator=rng) / 4  # heads that differ
-    q, k, v = (2 * torch.randn(1, 2, tokens, 16, generator=rng) for _ in range(3))
-    blocks = create_block_mask(flex.earlier, None, None, tokens, tokens, device="cpu")
-    o = flex_attention(q, k, v, score_mod=flex.warp(rule, tokens), block_mask=blocks)
-    torch.testing.assert_close(o, rule.weights(q, k, causal(tokens)) @ v, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("choice", flex.RULES)
-def test_the_warps_of_flex_attention_have_the_slopes_of_the_rules(choice):
-    """Of scores and of what is learned, at 0 too; there is no backward through flex_attention itself on a CPU."""
-    rule = normalizers.build(choice, heads=2, head_dim=16, train_tokens=64)
-    q, k = (torch.randn(1, 2, 6, 16, generator=stream(0, "slopes", name), dtype=torch.float32) for name in "qk")
-    q[:, :, 3] = 0
-    wanted = [q.requires_grad_(), k.requires_grad_(), *rule.parameters()]
-    visible = causal(6)
-    weights = rule.weights(q, k, visible)
-    slope = torch.randn(weights.shape, generator=stream(0, "slopes"))
-    ours = torch.autograd.grad(weights, wanted, slope)
-    z, one = q @ k.mT / 4, flex.warp(rule, 6)
-    none = torch.tensor(0)
-    g = torch.stack(
-        [
-            torch.stack([torch.stack([one(z[0, h, i, j], none, h, i, j) for j in range(6)]) for i in range(6)])
-            for h in range(2)
-        ]
-    )
-    warped = torch.autograd.grad(g.masked_fill(~visible, -math.inf).softmax(-1).unsqueeze(0), wanted, slope)
-    for a, b in zip(warped, ours, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-    assert ours[0][:, :, 3].abs().sum() > 0, "the slope at 0 is part of what is compared"
-
-
-def test_flex_rows_are_shares_ratios_and_differences(monkeypatch, quick):
-    """Numbers that are written down: outputs 1 in 10 apart, the gradient of a parameter 1 in 4, memory 3 to 1."""
-    whole = tuple(torch.tensor([10.0, -4.0]) for _ in range(5))
-    off = (torch.tensor([9.0, -4.0]), *whole[1:4], torch.tensor([10.0, -1.5]))
-    jobs = (lambda: off, lambda: whole)
-    monkeypatch.setattr(flex, "work", lambda name, tokens, device: jobs)
-    monkeypatch.setattr(flex, "allocated", lambda job, device: 100 if job is jobs[0] else 300)
-    monkeypatch.setattr(flex, "alternate", lambda asked, pairs, device: [[1.0], [2.0]])
-    rows = list(flex.compare("ssa", 512, quick[0]))
-    assert [row.ratio for row in rows] == pytest.approx([0.1, 0.0, 0.25, 3.0, 2.0])
-    assert [row.note for row in rows[:3]] == ["checked"] * 3
-
-
-def test_all_three_roads_of_the_grid_give_the_same_cells(monkeypatch, quick):
-    monkeypatch.setattr(grid, "LENGTHS", (5.0, 9.0, 12.0))
-    rows = list(grid.measure(quick[0]))
+def test_all_three_ways_of_the_grid_give_the_same_cells(monkeypatch, quick):
+    monkeypatch.setattr(runs, "LENGTHS", (5.0, 9.0, 12.0))
+    rows = list(runs.grid(quick[0]))
     assert [row.against for row in rows] == ["one pass a length"] * 2 + ["a loop over cells"] * 2
     assert all(row.ratio < 1e-5 for row in rows if "difference" in row.unit)
-
-
-def test_cells_that_differ_are_seen():
-    assert grid.apart({(1.0, 5): 1.0}, {(1.0, 5): 1.1}) == pytest.approx(0.1 / 1.1)
-    assert grid.apart({(1.0, 5): 1.0}, {(1.0, 6): 1.0}) == math.inf
+    other = runs.by_hand
+    monkeypatch.setattr(runs, "by_hand", lambda *told: torch.where(torch.arange(6) == 4, 1.25, 1.0) * other(*told))
+    *_, row = runs.grid(quick[0])
+    assert row.ratio == pytest.approx(0.2, rel=1e-4)  # the largest, as a share of the larger value
 
 
 class Learner:
@@ -318,7 +257,7 @@ def test_time_to_quality_is_a_ratio_or_a_bound_or_nothing(monkeypatch, lite, pap
     monkeypatch.setattr(quality, "PAIRS", quality.PAIRS[2:])
     monkeypatch.setattr(quality, "GOALS", quality.GOALS[:1])
     monkeypatch.setattr(quality, "FIRST", 5.0)
-    rows = list(quality.measure(Bench(CPU, minutes=1.0)))
+    rows = list(quality.quality(Bench(CPU, minutes=1.0)))
     assert rows[-1].ratio == pytest.approx(ratio, nan_ok=True)
     assert rows[-1].bound == bound
     assert [row.bound for row in rows[:2]] == ["" if 0.005 in lite else ">=", "" if 0.01 in paper else ">="]
@@ -335,7 +274,7 @@ def test_looks_are_apart_by_a_tenth_of_the_time_that_it_took(monkeypatch):
     monkeypatch.setattr(quality, "RECIPES", {"lite recipe": ("lite", [])})
     monkeypatch.setattr(quality, "PAIRS", ())
     monkeypatch.setattr(quality, "GOALS", quality.GOALS[:1])
-    list(quality.measure(Bench(CPU, minutes=1.5)))
+    list(quality.quality(Bench(CPU, minutes=1.5)))
     assert asked[:12] == pytest.approx([0.5] * 11 + [0.55])  # from 5 seconds on a tenth
     assert max(asked) == 5.0
     assert sum(asked) == pytest.approx(90)
@@ -372,32 +311,32 @@ def test_balanced_errors_are_all_looked_at(monkeypatch):
 
 def test_jobs_are_the_same_command_but_for_their_number(monkeypatch, quick):
     asked = []
-    monkeypatch.setattr(jobs, "child", lambda *words: asked.append(words) or "")
-    (row,) = jobs.measure(quick[0])
-    runs = [words for words in asked if "sweep" in words]
-    numbers = [words[words.index("--jobs") + 1] for words in runs]
+    monkeypatch.setattr(runs, "child", lambda *words: asked.append(words) or "")
+    (row,) = runs.jobs(quick[0])
+    sweeps = [words for words in asked if "sweep" in words]
+    numbers = [words[words.index("--jobs") + 1] for words in sweeps]
     assert numbers == ["1", "2"]
-    folders = {words[words.index("--results") + 1] for words in runs}
+    folders = {words[words.index("--results") + 1] for words in sweeps}
     assert len(folders) == 2, "a run that is there already costs nothing"
     assert (row.part, row.unit) == ("jobs", "x as fast")
 
 
 def test_on_a_gpu_the_stack_is_held_against_processes(monkeypatch):
     asked = []
-    monkeypatch.setattr(jobs, "child", lambda *words: asked.append(words) or "")
+    monkeypatch.setattr(runs, "child", lambda *words: asked.append(words) or "")
     monkeypatch.setattr(
-        jobs, "alternate", lambda ways, pairs, device, warm: [[way() or 8.0 / 2**k] for k, way in enumerate(ways)]
+        Bench, "alternate", lambda bench, *ways, most, warm: [[way() or 8.0 / 2**k] for k, way in enumerate(ways)]
     )
-    rows = list(jobs.measure(Bench(torch.device("cuda"), pairs=1)))
+    rows = list(runs.jobs(Bench(torch.device("cuda"), pairs=1)))
     assert [row.case for row in rows] == ["4 seeds, --jobs 2", "4 seeds, --jobs 4", "4 seeds, --stack"]
     assert [(row.ratio, row.seconds) for row in rows] == [(2.0, 4.0), (4.0, 2.0), (8.0, 1.0)]
     assert ["--stack" in words for words in asked if "sweep" in words] == [False, False, False, True]
 
 
 def test_a_child_that_fails_says_why():
-    assert base.child("-c", "print(7)") == "7\n"
+    assert rows.child("-c", "print(7)") == "7\n"
     with pytest.raises(RunFailed, match=r"exit code 1: ValueError: no"):
-        base.child("-c", "raise ValueError('no')")
+        rows.child("-c", "raise ValueError('no')")
 
 
 @pytest.mark.slow
@@ -406,9 +345,9 @@ def test_the_peak_of_a_fresh_process_sees_what_is_given_back():
     script = (
         "import torch; from icl_lab.bench import memory\n"
         "memory.work = lambda *_: lambda: torch.ones(2**24).sum()\n"
-        "print(memory.probe('ssa', 'attend', 8, 'cpu', 1))"
+        "print(memory.probe('ssa', 'attend', 8, 1))"
     )
-    assert 60 * memory.MIB < float(base.child("-c", script)) < 80 * memory.MIB
+    assert 60 * memory.MIB < float(rows.child("-c", script)) < 80 * memory.MIB
 
 
 @pytest.mark.parametrize("rule", memory.FAMILIES)
@@ -429,16 +368,9 @@ def test_memory_is_a_ratio_and_a_power(monkeypatch, quick):
     monkeypatch.setattr(memory, "child", child)
     monkeypatch.setattr(memory, "LENGTHS", (128, 256, 512))
     monkeypatch.setattr(memory, "FAMILIES", {"ssmax": "scaled query"})
-    rows = list(memory.measure(quick[0]))
+    rows = list(memory.memory(quick[0]))
     assert [row.ratio for row in rows if "memory" in row.unit] == pytest.approx([1.28, 2.56, 5.12, 1.0])
     assert len(asked) == 6
-
-
-def test_a_gpu_is_measured_in_this_process(monkeypatch):
-    monkeypatch.setattr(memory, "child", lambda *words: pytest.fail("another process"))
-    monkeypatch.setattr(memory, "probe", lambda *asked: asked)
-    cuda = torch.device("cuda")
-    assert memory.peak("ssa", "attend", 8, cuda) == ("ssa", "attend", 8, "cuda", torch.get_num_threads())
 
 
 def test_the_keys_of_a_causal_row_need_no_matrix():
@@ -449,27 +381,15 @@ def test_the_keys_of_a_causal_row_need_no_matrix():
 
 def test_start_compares_processes_that_do_less(monkeypatch, quick):
     asked = []
-    monkeypatch.setattr(start, "child", lambda *words: asked.append(words) or "")
-    rows = list(start.measure(quick[0]))
-    assert {row.case: row.against for row in rows} == start.AGAINST
-    assert set(asked) == set(start.STARTS.values())
-    monkeypatch.setattr(start, "alternate", lambda jobs, pairs, device: [[0.5], [2.0], [1.0], [8.0]])
-    assert [(row.ratio, row.seconds) for row in start.measure(quick[0])] == [(0.5, 1.0), (0.25, 8.0)]
+    monkeypatch.setattr(runs, "child", lambda *words: asked.append(words) or "")
+    pairs = [("icl-lab --help", "python"), ("import icl_lab.pipeline", "import torch")]
+    assert [(row.case, row.against) for row in runs.start(quick[0])] == pairs
+    assert set(asked) == set(runs.STARTS.values())
+    monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs: [[0.5], [2.0], [1.0], [8.0]])
+    assert [(row.ratio, row.seconds) for row in runs.start(quick[0])] == [(0.5, 1.0), (0.25, 8.0)]
 
 
-def test_set_up_is_left_out_where_there_is_no_repository(monkeypatch, quick, tmp_path):
-    told, said = quick
-    monkeypatch.setattr(start, "HOME", tmp_path)
-    assert list(start.set_up(told)) == []
-    assert "in a checkout" in said[0]
-    (tmp_path / "pyproject.toml").touch()
-    monkeypatch.setattr(start.shutil, "which", lambda tool: None)
-    monkeypatch.setattr(start, "install", lambda tool, place: said.append(tool))
-    assert [row.case for row in start.set_up(told)] == ["set-up with pip"]
-    assert said[-1] == "pip"
-
-
-def rows():
+def made():
     return [
         Measurement("step", "2L", "Hugging Face", 1.6, "x as fast", low=1.5, high=1.7, seconds=0.05, count=5),
         Measurement("quality", "linear", "paper", 8.0, "x as soon", bound=">=", note='said "so", twice'),
@@ -477,20 +397,26 @@ def rows():
 
 
 def test_rows_survive_csv_and_json():
-    again = table.read(table.as_csv(rows()))
-    assert table.as_csv(again) == table.as_csv(rows())
-    assert again[0] == rows()[0]
+    again = rows.read(rows.as_csv(made()))
+    assert rows.as_csv(again) == rows.as_csv(made())
+    assert again[0] == made()[0]
     assert math.isnan(again[1].low)
-    data = json.loads(table.as_json(rows()))
+    data = json.loads(rows.as_json(made()))
     assert data[0]["ratio"] == 1.6
     assert data[1]["low"] is None
     with pytest.raises(RunFailed, match="other columns"):
-        table.read("a,b\n1,2\n")
+        rows.read("a,b\n1,2\n")
 
 
-def test_the_table_says_bounds_and_ranges():
+@pytest.mark.parametrize("folder", ["bench", "bench-recipes"])
+def test_stored_rows_are_read_to_the_last_digit(folder):
+    text = (rows.HOME / "results" / folder / "bench.csv").read_text()
+    assert rows.as_csv(rows.read(text)) == text
+
+
+def test_a_line_says_bounds_and_ranges():
     text = "\n".join(
-        table.table([*rows(), Measurement("quality", "every", "paper", math.nan, "x as soon", note="too early")])
+        map(rows.line, [*made(), Measurement("quality", "every", "paper", math.nan, "x as soon", note="too early")])
     )
     assert "2L / Hugging Face" in text
     assert "1.6 x as fast" in text
@@ -506,29 +432,40 @@ def test_a_part_measured_again_takes_the_place_of_its_own_rows_only():
         Measurement("step", "2L", "Hugging Face", 2.0, "x as fast"),
         Measurement("step", "2L", "", 3.0, "x", device="cuda"),
     ]
-    merged = table.merge([*rows(), Measurement("step", "gone", "", 1.0, "x")], new)
+    merged = rows.merge([*made(), Measurement("step", "gone", "", 1.0, "x")], new, "device", "part")
     assert [(row.part, row.ratio) for row in merged] == [("quality", 8.0), ("step", 2.0), ("step", 3.0)]
-    again = table.merge(merged, new[:1])
+    again = rows.merge(merged, new[:1], "device", "part")
     assert [(row.device, row.ratio) for row in again] == [("cpu", 8.0), ("cuda", 3.0), ("cpu", 2.0)]
 
 
-def test_every_part_has_its_file():
-    assert bench.PARTS == ("step", "engines", "grid", "quality", "jobs", "stack", "memory", "flex", "start")
-    for part in (step, engines, grid, quality, jobs, stack, memory, flex, start):
-        assert part.PART in bench.PARTS
-        assert part.__name__ == f"icl_lab.bench.{part.PART}"
+def test_every_part_is_a_function_of_its_name():
+    for part, place in bench.PARTS.items():
+        module, _, function = place.partition(":")
+        assert function == part
+        assert callable(getattr(importlib.import_module(f"icl_lab.bench.{module}"), function))
 
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch):
     """Runs the command with parts that yield one row each."""
-
-    def measure(parts, told):
-        for part in parts:
-            yield Measurement(part, "case", "other", 2.0, "x as fast", count=told.pairs)
-
-    monkeypatch.setattr(bench, "measure", measure)
+    monkeypatch.setattr(
+        bench, "measure", lambda part, told: iter([Measurement(part, "case", "other", 2.0, "x", count=told.pairs)])
+    )
     return lambda *words: CliRunner().invoke(cli, ["bench", *words, "--results", str(tmp_path)])
+
+
+def test_rows_before_a_stop_are_printed_and_kept_beside_older_ones(ask, tmp_path, monkeypatch):
+    def measure(part, told):
+        yield Measurement(part, "new", "other", 3.0, "x")
+        raise KeyboardInterrupt
+
+    ask("--only", "grid", "--only", "jobs")
+    monkeypatch.setattr(bench, "measure", measure)
+    done = ask("--only", "grid")
+    assert done.exit_code != 0
+    assert "new / other" in done.stdout
+    kept = rows.read((tmp_path / "bench" / "bench.csv").read_text())
+    assert [(row.part, row.case) for row in kept] == [("grid", "case"), ("jobs", "case"), ("grid", "new")]
 
 
 def test_json_is_all_there_is_on_standard_output(ask, tmp_path):
@@ -538,7 +475,7 @@ def test_json_is_all_there_is_on_standard_output(ask, tmp_path):
     assert (row["part"], row["ratio"], row["count"]) == ("grid", 2.0, 3)
     assert "wrote" in done.stderr
     (kept,) = csv.DictReader(io.StringIO((tmp_path / "bench" / "bench.csv").read_text()))
-    assert (kept["part"], kept["case"], kept["ratio"], kept["unit"]) == ("grid", "case", "2.0", "x as fast")
+    assert (kept["part"], kept["case"], kept["ratio"], kept["unit"]) == ("grid", "case", "2.0", "x")
 
 
 def test_the_table_and_the_last_lines(ask, tmp_path):
@@ -550,7 +487,7 @@ def test_the_table_and_the_last_lines(ask, tmp_path):
     env = json.loads((tmp_path / "bench" / "env.json").read_text())
     assert set(env) == {f"{part} on cpu" for part in bench.PARTS}
     ask("--only", "jobs")
-    assert len(table.read((tmp_path / "bench" / "bench.csv").read_text())) == len(bench.PARTS)
+    assert len(rows.read((tmp_path / "bench" / "bench.csv").read_text())) == len(bench.PARTS)
 
 
 def test_a_part_that_is_none_is_refused_with_those_there_are(ask, tmp_path):

@@ -29,8 +29,8 @@ CODES = {0, 1, 2, 75, 130}
 # What stands in for everything that has to be said beside the option that is tried.
 USUAL = {"--task": "linear", "--attn": "softmax", "--preset": "smoke", "--prompt": "1,2,3", "--dry-run": None}
 USUAL |= {"--seeds": "1", "--only": None, "--model": "some-model"}
-# A server keeps its own attention, so that this would be refused; and few prompts, which a dry run writes down.
-UNUSUAL = {"prompted": {"--attn": "", "--prompts": "2"}}
+# Few prompts, which a dry run writes down.
+UNUSUAL = {"prompted": {"--prompts": "2"}}
 ARGUMENTS = {"list": ["runs"], "experiment": ["ssa-figure3"], "check-part": ["softmax"]}
 NUMBERS = [
     "nan",
@@ -108,7 +108,7 @@ def usual(command, tried):
     known = USUAL | UNUSUAL.get(command.name, {})
     for parameter in command.params:
         option = max(parameter.opts, key=len)
-        if known.get(option) != "" and option in known and option != tried and isinstance(parameter, click.Option):
+        if option in known and option != tried and isinstance(parameter, click.Option):
             words += [option] if known[option] is None and parameter.is_flag else []
             words += [option, known[option]] if known[option] is not None else []
     return words

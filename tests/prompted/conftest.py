@@ -23,7 +23,7 @@ def completion(said, model="stub", finish="stop", usage=(150, 2), kind="message"
 
 
 class Blocking:
-    """An engine whose answers are waited for."""
+    """An endpoint whose answers are waited for."""
 
     def __init__(self, engine, runner):
         self._engine, self._runner = engine, runner
@@ -38,7 +38,7 @@ class Blocking:
 
 @pytest.fixture
 def blocking():
-    """Makes the calls of engines wait; all of them in one event loop, to which connections belong."""
+    """Makes the calls of endpoints wait; all of them in one event loop, to which connections belong."""
     with asyncio.Runner() as runner:
         made = []
         yield lambda engine: made.append(Blocking(engine, runner)) or made[-1]

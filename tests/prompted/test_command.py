@@ -11,6 +11,7 @@ import time
 import pytest
 
 from icl_lab.grid import Grid
+from icl_lab.markdown import short
 from icl_lab.prompted import asking
 
 from .conftest import KEY
@@ -40,8 +41,6 @@ def test_a_study_is_asked_measured_and_written(ask, stub, folder):
         "record.jsonl",
         "table.md",
         "study.json",
-        "heat-map.png",
-        "line.png",
         "report.html",
     } <= names
     grid = Grid.read(folder() / "grid.csv")
@@ -87,15 +86,14 @@ def test_another_question_has_another_record(ask, stub, tmp_path, change):
     assert len(list((tmp_path / "results" / "prompted").glob("*.jsonl"))) == 2
 
 
-def test_answers_of_a_study_folder_serve_where_the_record_is_lost(ask, stub, tmp_path):
-    ask("--name", "mine")
-    for path in (tmp_path / "results" / "prompted").iterdir():
-        path.unlink()
-    asked = len(stub.requests)
-    code, _, complaint = ask("--name", "mine")
+def test_answers_of_a_study_folder_serve_as_the_record(ask, stub, folder, tmp_path):
+    ask()
+    (record,) = (tmp_path / "results" / "prompted").glob("*.jsonl")
+    asked, copy = len(stub.requests), (folder() / "record.jsonl").read_bytes()
+    record.write_bytes(copy)
+    code, _, complaint = ask()
     assert code == 0, complaint
     assert len(stub.requests) == asked
-    assert "8 answers are taken from" in complaint
 
 
 def test_the_key_is_nowhere(ask, stub, tmp_path):
@@ -141,12 +139,12 @@ def test_a_line_end_after_the_key_is_no_part_of_it(ask, stub, monkeypatch):
 def test_the_key_is_in_no_traceback(ask, stub, monkeypatch):
     import traceback
 
-    from icl_lab.prompted.endpoint import Endpoint
+    from icl_lab.prompted import endpoint
 
-    def broken(self, *words):
+    def broken(*words):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Endpoint, "_reply", broken)
+    monkeypatch.setattr(endpoint, "plausible", broken)
     with pytest.raises(ZeroDivisionError) as caught:
         ask("--parallel", "1")
     lines = traceback.TracebackException.from_exception(caught.value, capture_locals=True).format()
@@ -273,13 +271,12 @@ def test_a_server_that_counts_wrongly_does_not_open_the_budget_of_tokens(ask, st
     assert 2 <= len(stub.requests) < 8
 
 
-@pytest.mark.parametrize("status", [400, 404])
-def test_an_unknown_model_stops_at_once(ask, stub, status):
-    stub.usual = stub.fail(status, message="The model `stub` does not exist.")
+def test_an_unknown_model_stops_at_once(ask, stub):
+    stub.usual = stub.fail(404, message="The model `stub` does not exist.")
     code, _, complaint = ask("--parallel", "1")
     assert (code, len(stub.requests)) == (1, 1)
     (line,) = (line for line in complaint.splitlines() if line.startswith("icl-lab: "))
-    assert line.startswith(f"icl-lab: the server answered {status}: 'The model `stub` does not exist.': 0 of 8")
+    assert line.startswith("icl-lab: the server answered 404: 'The model `stub` does not exist.': 0 of 8")
 
 
 def test_what_a_server_says_is_published_without_key_escapes_and_formulas(ask, stub, folder, tmp_path):
@@ -337,8 +334,6 @@ def test_nobody_is_asked_unless_an_address_is_given(run, monkeypatch, tmp_path):
     ("words", "complaint"),
     [
         (["--task", "markov"], "has not been put into words; these have: every"),
-        (["--attn", "ssa"], "--attn is for models on disk"),
-        (["--engine", "transformers"], "There is no model 'stub' here"),
         (["--base-url", "http://u:p@h/v1"], "holds a name, password or query"),
         (["--shots", "0"], "is not a list of whole numbers"),
         (["--shots", "10,x"], "is not a list of whole numbers"),
@@ -349,7 +344,6 @@ def test_nobody_is_asked_unless_an_address_is_given(run, monkeypatch, tmp_path):
         (["--body", "[1]"], "no JSON object"),
         (["--body", '{"a": %s}' % ("[" * 9_000 + "]" * 9_000)], "no JSON object"),
         (["--body", '{"a": %s}' % ("9" * 5_000)], "no JSON object"),
-        (["--against", "softmax"], "no finished run of every at preset smoke"),
         (["--set", "train.steps=3"], "only the cells can be set"),
         (["--name", "prompted"], "of its own and none of"),
     ],
@@ -361,30 +355,18 @@ def test_refusals_are_one_line_and_ask_nobody(ask, stub, words, complaint):
     assert stub.requests == []
 
 
-@pytest.mark.slow
-def test_trained_rules_stand_beside_it(ask, stub, run, folder):
-    sweep = ["sweep", "--task", "every", "--attn", "softmax", "--preset", "smoke", "--no-evidence"]
-    assert run(*sweep, "--set", "train.steps=3")[0] == 0
-    code, _, complaint = ask("--against", "softmax")
-    assert (code, stub.requests) == (2, [])
-    assert "no finished run" in complaint  # of the preset's steps
-    assert run(*sweep)[0] == 0
-    stub.usual = lambda body: stub.say("False")
-    code, said, complaint = ask("--against", "softmax", "--prompts", "64")
+def test_a_table_averages_over_facets_but_its_axis(ask, stub, folder):
+    stub.usual = lambda body: stub.say("abcdefgh"[len(stub.requests) % 8])
+    code, said, complaint = ask("--shots", "16,24", "--prompts", "16", "--parallel", "1", task="needle")
     assert code == 0, complaint
-    assert "| `softmax`, 1 seed | " in said
-    (line,) = (line for line in said.splitlines() if line.startswith("| prompted:stub against"))
-    assert len(re.findall(r"\d \[[-−]?[\d.]+, [\d.]+\]", line)) == 2
-    assert [member["attn"] for member in json.loads((folder() / "study.json").read_text())["runs"]] == ["softmax"]
-
-
-def test_the_printed_row_stands_beside_ours_with_its_notes(ask, stub):
-    stub.usual = lambda body: stub.say("0")
-    code, said, complaint = ask("--prompts", "2", task="linear")
-    assert code == 0, complaint
-    (line,) = (line for line in said.splitlines() if line.startswith("| Llama 3.3 70b, as printed"))
-    assert "5.5 *" in line
-    assert "printed so, not a fault of the extraction" in said
+    cells = Grid.read(folder() / "grid.csv").where(attn="prompted:stub", metric="exact", length=16).frame
+    assert len(cells) > 1
+    assert cells["stderr"].sum() > 0
+    error = (cells["stderr"] ** 2).sum() ** 0.5 / len(cells)
+    assert f"| `prompted:stub` | {short(cells['value'].mean())} ± {short(error)} |" in said
+    assert "(exact), mean over depth:" in said
+    _, said, _ = ask("--shots", "16", task="needle")
+    assert "(exact), length=16:" in said
 
 
 def test_make_passes_its_variables(run, monkeypatch, tmp_path):

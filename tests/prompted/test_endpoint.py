@@ -8,26 +8,25 @@ import pytest
 
 from icl_lab.errors import BadValue
 from icl_lab.markdown import printable
-from icl_lab.prompted.asking import Failure
-from icl_lab.prompted.endpoint import Secret, address
-from icl_lab.prompted.question import GridCell, PromptQuestion, RequestText
+from icl_lab.prompted.endpoint import Failure, address
+from icl_lab.prompted.question import PromptQuestion
+from icl_lab.prompted.study import PromptedOptions
 
 from .conftest import KEY, completion
 
-CHAT = RequestText(messages=(("system", "s"), ("user", "u")))
+CHAT = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}
 
 
-def question(sent=CHAT, wants=1, sample=0):
-    return PromptQuestion(GridCell("", (), 10, 2), 0, 4 if wants == 1 else 0, sample, sent, ("False", "True"), wants)
+def question(sent=CHAT):
+    return PromptQuestion("key", 0, 4, sent)
 
 
 @pytest.fixture
 def endpoint(stub, blocking):
     from icl_lab.prompted.endpoint import Endpoint
 
-    def build(**how):
-        url, key = how.pop("url", stub.url), Secret(how.pop("key", KEY))
-        return blocking(Endpoint(url, key, "stub", **({"timeout": 5.0} | how)))
+    def build(url="", timeout=5.0, **options):
+        return blocking(Endpoint(PromptedOptions("every", "stub", url or stub.url, **options), KEY, timeout))
 
     return build
 
@@ -57,7 +56,7 @@ def test_a_conversation_is_sent_as_it_is(stub, endpoint):
 
 def test_a_text_to_go_on_with_is_sent_as_a_completion(stub, endpoint):
     stub.usual = lambda body: stub.say(" 3", kind="text")
-    reply = endpoint().ask(question(RequestText(completion="Input: 1\nOutput:", stop=("\n",))))
+    reply = endpoint().ask(question({"prompt": "Input: 1\nOutput:", "stop": ["\n"]}))
     assert stub.paths == ["/v1/completions"]
     assert stub.requests[0]["prompt"] == "Input: 1\nOutput:"
     assert stub.requests[0]["stop"] == ["\n"]
@@ -71,15 +70,6 @@ def test_fields_of_the_body_replace_ours_and_null_leaves_one_out(stub, endpoint)
     assert "max_tokens" not in sent
     assert (sent["max_completion_tokens"], sent["top_p"]) == (500, 0.9)
     assert made.most_tokens(question()) >= 500
-
-
-def test_lists_get_room_for_all_their_answers_and_samples_a_seed(stub, endpoint):
-    made = endpoint(answer_tokens=6)
-    made.ask(question(wants=10))
-    made.ask(question(sample=1))
-    assert stub.requests[0]["max_tokens"] == 60
-    assert "seed" not in stub.requests[0]
-    assert stub.requests[1]["seed"] == question(sample=1).seed
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
@@ -101,24 +91,6 @@ def test_a_server_that_asks_for_hours_is_fatal(stub, endpoint):
     assert failure(endpoint(), retries=2).fatal
     stub.usual = stub.fail(429, {"Retry-After": "0.01"})
     assert not failure(endpoint(), retries=1).fatal
-
-
-@pytest.mark.parametrize("status", [400, 404, 422])
-@pytest.mark.parametrize(
-    "said",
-    ["The model `stub` does not exist.", "Unknown model: stub", "model_not_found", "stub is not a valid model ID",
-     "Invalid model: stub", "Model Not Exist", "model 'stub' not found, try pulling it first"],
-)  # fmt: skip
-def test_an_unknown_model_is_fatal_whatever_the_status(stub, endpoint, status, said):
-    stub.script = [stub.fail(status, message=said)]
-    assert failure(endpoint(), retries=2).fatal
-    assert len(stub.requests) == 1
-
-
-@pytest.mark.parametrize("said", ["This model's maximum context is 4096 tokens.", "top_p is not supported"])
-def test_another_complaint_that_names_the_model_is_not_fatal(stub, endpoint, said):
-    stub.script = [stub.fail(400, message=said)]
-    assert not failure(endpoint()).fatal
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
@@ -144,7 +116,7 @@ def test_a_question_that_is_refused_is_neither(stub, endpoint):
         (b'"hello"', "application/json", "no completion"),
         (b'{"choices": "none"}', "application/json", "no completion"),
         (b'{"object": "error"}', "application/json", "no completion"),
-        (b'{"choices": []}', "application/json", "no choices"),
+        (b'{"choices": []}', "application/json", "neither a message nor a text"),
         (b'{"choices": [{"index": 0}]}', "application/json", "neither a message nor a text"),
         (b'{"choices": [{"message": {"content": 3}}]}', "application/json", "no completion"),
         (b"\xff\xfe\x00", "application/json", "no completion"),
@@ -167,7 +139,7 @@ def test_an_answer_without_words_is_an_empty_answer(stub, endpoint):
 def test_tokens_are_estimated_where_a_count_is_none_or_absurd(stub, endpoint, usage):
     stub.script = [lambda body: stub.say("True", usage=usage)]
     reply = endpoint().ask(question())
-    assert (reply.estimated, reply.read, reply.wrote) == (True, question().sent.about_tokens, 1)
+    assert (reply.estimated, reply.read, reply.wrote) == (True, question().about_tokens, 1)
 
 
 def test_a_slow_server_is_given_up_on(stub, endpoint):
@@ -308,14 +280,12 @@ def test_control_characters_and_keys_of_a_server_are_cleaned(stub, endpoint):
     assert (reply.said, reply.model, reply.finish) == ("\ufffd]0;x\ufffdTrue\n", "m\ufffd[2J\ufffd", "st<key>op\ufffd")
 
 
-def test_a_secret_is_not_written_anywhere():
-    import pickle
+def test_a_short_key_is_a_placeholder_and_not_hidden(stub):
+    from icl_lab.prompted.endpoint import Endpoint
 
-    secret = Secret(KEY)
-    assert KEY not in f"{secret} {secret!r} {[secret]} {secret.__class__.__dict__}"
-    with pytest.raises(TypeError):
-        pickle.dumps(secret)
-    assert Secret("EMPTY").hide("the list is EMPTY") == "the list is EMPTY"
+    made = Endpoint(PromptedOptions("every", "stub", stub.url), "EMPTY")
+    assert made._clean("the list is EMPTY") == "the list is EMPTY"
+    assert KEY not in repr(Endpoint(PromptedOptions("every", "stub", stub.url), KEY))
 
 
 @pytest.mark.parametrize(

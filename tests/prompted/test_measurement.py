@@ -9,7 +9,7 @@ from icl_lab.grid import Grid
 from icl_lab.prompted import measurement
 from icl_lab.prompted.record import Record, Reply
 from icl_lab.prompted.speech import spoken
-from icl_lab.prompted.study import PromptedOptions, PromptedStudy
+from icl_lab.prompted.study import PromptedOptions, PromptedStudy, single
 from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, measure
 
@@ -23,7 +23,7 @@ def study(task, **how):
 
 def told(made, tmp_path, said):
     """A record in which each question is answered by ``said(question)``; None leaves one out."""
-    with Record.read(tmp_path / f"{made.hash}.jsonl", made.identity) as record:
+    with Record(tmp_path / f"{made.hash}.jsonl", made.identity).held() as record:
         for question in made.questions():
             text = said(question)
             if text is not None and record.answer(question) is None:
@@ -39,17 +39,14 @@ def rows(measured, metric, name=NAME):
     return [row for row in measured.rows if row["attn"] == name and row["metric"] == metric]
 
 
-def truth(made, question):
-    """The right answer as the task itself words it."""
-    prompt = made.drawn(question.cell)
-    one = type(prompt)(
-        *(part[question.prompt : question.prompt + 1] for part in (prompt.tokens, prompt.targets, prompt.scored))
-    )
-    number = lambda value: repr(value)  # noqa: E731
-    if question.listed:
-        asked = one.scored[0].nonzero().flatten().tolist()
-        return f"[{', '.join(made.speech.right(one, at, number) for at in asked)}]"
-    return made.speech.right(one, question.token, number)
+def truth(made):
+    """Returns the right answer to each question as the task itself words it."""
+    right = {}
+    for cell in made.cells:
+        prompt = made.drawn(cell)
+        for question in made.questions_of(cell):
+            right[question.key] = made.speech.right(single(prompt, question.prompt), question.token, repr)
+    return lambda question: right[question.key]
 
 
 @pytest.mark.parametrize(
@@ -84,39 +81,36 @@ def made_length(task):
 
 def test_an_answer_is_asked_about_the_numbers_of_its_prompt():
     made = study("linear", shots=[10], prompts=3, form="plain")
-    for question in made.questions():
-        prompt = made.drawn(question.cell)
+    (cell, *_) = made.cells
+    prompt = made.drawn(cell)
+    for question in made.questions_of(cell):
         values = prompt.tokens[question.prompt, : question.token + 1, 0].tolist()
         said = [
-            line.rpartition(" ")[2] for line in question.sent.completion.splitlines() if line.startswith(("In", "Out"))
+            line.rpartition(" ")[2] for line in question.sent["prompt"].splitlines() if line.startswith(("In", "Out"))
         ]
         numbers = [float(word) for word in said if word.replace("-", "").replace(".", "").isdigit()]
         assert numbers == pytest.approx(values, abs=0.0051)
-        assert question.sent.completion.endswith("Output:")
+        assert question.sent["prompt"].endswith("Output:")
 
 
 @pytest.mark.parametrize("task", ["every", "linear", "needle", "flip-flop", "recall", "maximum", "mean-value"])
 def test_right_answers_have_no_error(task, tmp_path):
     made = study(task, prompts=4)
-    right = found(made, tmp_path, lambda question: truth(made, question))
+    right = found(made, tmp_path, truth(made))
     headline = rows(right, made.task.headline)
     assert headline
     assert all(row["value"] == pytest.approx(0, abs=1e-9) for row in headline)
-    assert right.unparsable == right.unanswered == 0
-    assert all(row["value"] == 0 for row in rows(right, f"{prefix(made)}unparsable"))
-
-
-def prefix(made):
-    return next(iter(made.suites))
+    assert right.count("unparsable") == right.count("unanswered") == 0
+    assert all(row["value"] == 0 for row in rows(right, f"{made.prefix}unparsable"))
 
 
 @pytest.mark.parametrize("task", ["every", "needle", "flip-flop", "recall", "maximum"])
 def test_what_cannot_be_read_is_wrong_and_counted(task, tmp_path):
     made = study(task, prompts=4)
     lost = found(made, tmp_path, lambda question: "I would rather not say")
-    assert lost.unparsable == lost.asked > 0
+    assert lost.count("unparsable") == len(lost.answers) > 0
     assert {row["value"] for row in rows(lost, made.task.headline)} == {1.0}
-    assert {row["value"] for row in rows(lost, f"{prefix(made)}unparsable")} == {1.0}
+    assert {row["value"] for row in rows(lost, f"{made.prefix}unparsable")} == {1.0}
     assert {line["read"] for line in lost.answers} == {"unparsable"}
 
 
@@ -129,12 +123,12 @@ def test_a_number_that_cannot_be_read_counts_as_the_answer_zero(tmp_path):
 
 def test_a_number_beyond_what_outputs_hold_cannot_be_read(tmp_path):
     made = study("linear", prompts=2, shots=[10])
-    assert found(made, tmp_path, lambda question: "1e300").unparsable == len(made.questions())
+    assert found(made, tmp_path, lambda question: "1e300").count("unparsable") == len(made.questions())
 
 
 def test_one_of_four_unread_is_a_quarter(tmp_path):
     made = study("maximum", prompts=4)
-    lost = found(made, tmp_path, lambda question: "?" if question.prompt == 2 else truth(made, question))
+    lost = found(made, tmp_path, lambda question: "?" if question.prompt == 2 else truth(made)(question))
     assert {row["value"] for row in rows(lost, "unparsable")} == {0.25}
     assert {row["value"] for row in rows(lost, "last")} == {0.25}
 
@@ -173,7 +167,7 @@ def test_columns_are_those_of_a_sweep(tiny, lab, tmp_path):
 
 def test_decimals_are_an_axis_where_there_are_several(tmp_path):
     made = study("every", prompts=2, digits=[1, 3])
-    measured = found(made, tmp_path, lambda question: "True" if question.cell.digits == 3 else "?")
+    measured = found(made, tmp_path, lambda question: "True" if "digits=3" in question.key else "?")
     grid = Grid.of(measured.rows, made.axes, task="every", preset="smoke", spec="x", seed=0)
     assert grid.axes == ["digits", "sigma", "length"]
     assert grid.where(attn=NAME, metric="balanced-unparsable", digits=1).frame["value"].tolist() == [1.0, 1.0]
@@ -208,50 +202,25 @@ def test_an_answer_drawn_evenly_estimates_the_mean_over_all(tmp_path):
 
 def test_a_shift_asks_the_same_answers(tmp_path):
     made = study("linear", prompts=8, shots=[10])
-    by_cell = {cell: [tokens for (tokens,) in made.asked(cell, made.drawn(cell))] for cell in made.cells}
-    assert len({tuple(tokens) for tokens in by_cell.values()}) == 1
-    assert len(set(next(iter(by_cell.values())))) > 1
-
-
-def test_whole_lists_give_every_metric(tmp_path):
-    made = study("every", prompts=3, form="published", shots=[10], all_sets=True)
-    right = found(made, tmp_path, lambda question: truth(made, question))
-    assert {row["metric"] for row in right.rows if row["attn"] == NAME} >= {
-        "any", "last", "position", "balanced-any", "balanced-last", "balanced-position", "unparsable",
-    }  # fmt: skip
-    assert all(row["value"] == 0 for row in rows(right, "any"))
-    assert right.asked == 2 * 2 * 3 * 10
-    short = found(study("every", prompts=3, form="published", shots=[20]), tmp_path, lambda question: "[True, True]")
-    assert short.unparsable == short.asked
-
-
-def test_samples_are_averaged_prompt_by_prompt(tmp_path):
-    made = study("maximum", prompts=3, samples=4)
-    half = found(made, tmp_path, lambda question: truth(made, question) if question.sample % 2 else "?")
-    assert {row["value"] for row in rows(half, "last")} == {0.5}
-    assert {row["stderr"] for row in rows(half, "last")} == {0.0}
-    assert {row["count"] for row in rows(half, "last")} == {3}
+    by_cell = [[tokens for (tokens,) in made.asked(cell, made.drawn(cell))] for cell in made.cells]
+    assert len({tuple(tokens) for tokens in by_cell}) == 1
+    assert len(set(by_cell[0])) > 1
 
 
 def test_what_never_came_is_wrong_where_it_is_counted(tmp_path):
     made = study("maximum", prompts=4)
-    lost = found(made, tmp_path, lambda question: None if question.prompt == 0 else truth(made, question))
+    lost = found(made, tmp_path, lambda question: None if question.prompt == 0 else truth(made)(question))
     assert {row["value"] for row in rows(lost, "unanswered")} == {0.25}
     assert {row["value"] for row in rows(lost, "unparsable")} == {0.0}
     assert {row["value"] for row in rows(lost, "last")} == {0.25}
 
 
-def test_scores_of_choices_are_answers(tmp_path):
-    made = study("every", prompts=2, engine="transformers")
-    with Record.read(tmp_path / "r.jsonl", made.identity) as record:
-        for question in made.questions():
-            scores = [-5.0, -0.1] if truth(made, question) == "True" else [-0.1, -5.0]
-            record.add(Reply(key=question.key, sha=question.sha, said="nonsense", scores=scores))
-        measured = measurement.measured(made, record)
-    assert {row["value"] for row in rows(measured, "balanced-last")} <= {0.0} | {
-        row["value"] for row in rows(measured, "balanced-last") if row["value"] != row["value"]
-    }
-    assert measured.unparsable == 0
+def test_what_comes_after_the_stop_of_a_format_does_not_count(tmp_path):
+    def unparsable(form):
+        made = study("linear", prompts=2, shots=[10], form=form)
+        return found(made, tmp_path, lambda question: "\n 3\nInput: 4").count("unparsable")
+
+    assert (unparsable("plain"), unparsable("chat")) == (0, 18)
 
 
 def test_rounded_numbers_are_what_references_read_a_second_time(tmp_path):
@@ -289,3 +258,13 @@ def test_the_address_of_draws_is_fixed():
     made = study("maximum", prompts=2, shots=[16])
     drawn = made.task.sample(stream(0, "test", 0), 64, 32).first(16).tokens[:2]
     assert torch.equal(made.drawn(made.cells[0]).tokens, drawn)
+
+
+@pytest.mark.parametrize(
+    ("form", "spec", "sha"), [("chat", "1d5ee7a8", "684b9234821d667b"), ("plain", "9b8e4a51", "beb36d196fed99de")]
+)
+def test_the_names_of_questions_in_stored_records_are_fixed(form, spec, sha):
+    made = study("every", prompts=2, form=form)
+    question = made.questions()[0]
+    key = "balanced-|sigma=1|length=40|digits=2|prompt=0|token=78|sample=0"
+    assert (made.hash, question.key, question.sha) == (spec, key, sha)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl_lab.prompted import parser
-from icl_lab.prompted.question import RequestText
 
 NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9).map(float))
 WAYS = st.sampled_from(["{:.2f}", "{:+.3f}", "{:.0f}", "{!r}", "{:e}", "{:E}"])
@@ -116,27 +115,3 @@ def test_choices_that_differ_in_their_case_are_kept_apart():
     assert parser.parse_choice("A", ["a", "A"]) == "A"
     assert parser.parse_choice("c1", ["c1", "c10"]) == "c1"
     assert parser.parse_choice("B", ["a", "b"]) == "b"
-
-
-@given(st.lists(st.sampled_from(WORDS), min_size=2, max_size=40), st.sampled_from([", ", ",", " , ", ",\n"]))
-def test_a_list_is_read_where_its_length_is_right(words, between):
-    said = f"#Answer: [{between.join(words)}]"
-    assert parser.parse_list(said, WORDS, len(words)) == words
-    assert parser.parse_list(said, WORDS, len(words) + 1) is None
-    assert parser.parse_list(said[:-1], WORDS, len(words)) is None  # cut short
-    assert parser.parse_list(said.replace("[", "(").replace("]", ")"), WORDS, len(words)) is None
-    assert parser.parse_list(said.replace("[", "[maybe, "), WORDS, len(words) + 1) is None
-
-
-def test_a_list_in_a_sentence_or_twice_is_none():
-    assert parser.parse_list("Here it is: [True, True]", WORDS, 2) is None
-    assert parser.parse_list("[True, True] [True, True]", WORDS, 2) is None
-    assert parser.parse_list("[True, True]\n[True, True]", WORDS, 4) is None
-
-
-def test_what_comes_after_the_stop_of_a_format_does_not_count():
-    sent = RequestText(completion="Input: 1\nOutput:", stop=("\n",))
-    assert parser.before_stop(" 3.5\nInput: 2\nOutput: 7", sent) == "3.5"
-    assert parser.before_stop("\n\n 3.5\n", sent) == "3.5"
-    whole = RequestText(messages=(("user", "x"),))
-    assert parser.before_stop("3.5\nor so", whole) == "3.5\nor so"

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from icl_lab.errors import RunFailed
-from icl_lab.prompted.question import GridCell, PromptQuestion, RequestText
+from icl_lab.prompted.question import PromptQuestion
 from icl_lab.prompted.record import Record, Reply
 from icl_lab.runs.verify import everything
 
@@ -14,9 +14,7 @@ IDENTITY = {"task": "some", "model": "m", "body": {}}
 
 
 def question(prompt=0, words="x"):
-    return PromptQuestion(
-        GridCell("", (("axis", 1.0),), 10, 2), prompt, 4, 0, RequestText(messages=(("user", words),)), ("a", "b")
-    )
+    return PromptQuestion(f"axis=1|prompt={prompt}", prompt, 4, {"messages": [{"role": "user", "content": words}]})
 
 
 def reply(asked, **how):
@@ -25,11 +23,11 @@ def reply(asked, **how):
 
 def test_what_is_answered_is_there_when_the_file_is_opened_again(tmp_path):
     path = tmp_path / "r.jsonl"
-    with Record.read(path, IDENTITY) as record:
+    with Record(path, IDENTITY).held() as record:
         record.add(reply(question(0)))
         record.add(reply(question(1), failed="no", said=""))
         record.add(reply(question(1), said="ä\n\u2028b", scores=[-1.5, -2.0]))
-    again = Record.read(path, IDENTITY)
+    again = Record(path, IDENTITY)
     assert again.answer(question(0)).said == "a"
     assert again.answer(question(1)).said == "ä\n\u2028b"
     assert again.answer(question(1)).scores == [-1.5, -2.0]
@@ -38,33 +36,33 @@ def test_what_is_answered_is_there_when_the_file_is_opened_again(tmp_path):
 
 
 def test_a_failure_is_no_answer_and_counts_as_an_attempt(tmp_path):
-    with Record.read(tmp_path / "r.jsonl", IDENTITY) as record:
+    with Record(tmp_path / "r.jsonl", IDENTITY).held() as record:
         record.add(reply(question(), failed="the server answered 500", said=""))
-    again = Record.read(tmp_path / "r.jsonl", IDENTITY)
+    again = Record(tmp_path / "r.jsonl", IDENTITY)
     assert again.answer(question()) is None
     assert again.attempts == 1
 
 
 def test_retries_count_as_attempts(tmp_path):
-    with Record.read(tmp_path / "r.jsonl", IDENTITY) as record:
+    with Record(tmp_path / "r.jsonl", IDENTITY).held() as record:
         record.add(reply(question(), retries=2))
-    assert Record.read(tmp_path / "r.jsonl", IDENTITY).attempts == 3
+    assert Record(tmp_path / "r.jsonl", IDENTITY).attempts == 3
 
 
 @pytest.mark.parametrize("left", [1, 10, 60, -1])
 def test_a_torn_last_line_is_dropped_and_the_file_goes_on(tmp_path, left):
     path = tmp_path / "r.jsonl"
-    with Record.read(path, IDENTITY) as record:
+    with Record(path, IDENTITY).held() as record:
         record.add(reply(question(0)))
         whole = len(path.read_bytes())
         record.add(reply(question(1)))
     data = path.read_bytes()
     path.write_bytes(data[: whole + left] if left > 0 else data[:-1])
-    assert Record.read(path, IDENTITY).attempts == 1
-    with Record.read(path, IDENTITY) as record:
+    assert Record(path, IDENTITY).attempts == 1
+    with Record(path, IDENTITY).held() as record:
         assert record.answer(question(1)) is None
         record.add(reply(question(1), said="b"))
-    again = Record.read(path, IDENTITY)
+    again = Record(path, IDENTITY)
     assert (again.answer(question(0)).said, again.answer(question(1)).said) == ("a", "b")
     assert [json.loads(line) for line in path.read_bytes().splitlines()][1]["said"] == "a"
 
@@ -72,20 +70,20 @@ def test_a_torn_last_line_is_dropped_and_the_file_goes_on(tmp_path, left):
 def test_a_torn_first_line_is_written_anew(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_bytes(b'{"rec')
-    with Record.read(path, IDENTITY) as record:
+    with Record(path, IDENTITY).held() as record:
         record.add(reply(question()))
-    assert Record.read(path, IDENTITY).answer(question()).said == "a"
+    assert Record(path, IDENTITY).answer(question()).said == "a"
 
 
 def test_a_line_that_is_damaged_is_an_error_that_names_it(tmp_path):
     path = tmp_path / "r.jsonl"
-    with Record.read(path, IDENTITY) as record:
+    with Record(path, IDENTITY).held() as record:
         record.add(reply(question(0)))
         record.add(reply(question(1)))
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + lines[1][:20] + b"\n" + lines[2])
     with pytest.raises(RunFailed, match="line 2, is damaged"):
-        Record.read(path, IDENTITY)
+        Record(path, IDENTITY)
 
 
 DEEP, MANY_DIGITS = "[" * 200_000 + "]" * 200_000, "9" * 5_000
@@ -94,25 +92,25 @@ DEEP, MANY_DIGITS = "[" * 200_000 + "]" * 200_000, "9" * 5_000
 @pytest.mark.parametrize("value", [DEEP, MANY_DIGITS], ids=["deep", "many digits"])
 def test_deep_json_and_long_numbers_are_damage(tmp_path, value):
     path = tmp_path / "prompted" / "r.jsonl"
-    with Record.read(path, IDENTITY):
+    with Record(path, IDENTITY).held():
         head = path.read_text()
     path.write_text(f'{head}{{"key": {value}}}\n')
     with pytest.raises(RunFailed, match="line 2, is damaged"):
-        Record.read(path, IDENTITY)
+        Record(path, IDENTITY)
     assert [found.state for found in everything(tmp_path)] == ["damaged"]
     path.write_text(f"{value}\n")
     with pytest.raises(RunFailed, match="no record of prompted questions"):
-        Record.read(path, IDENTITY)
+        Record(path, IDENTITY)
 
 
 def test_a_digit_that_is_changed_is_found(tmp_path):
     path = tmp_path / "prompted" / "r.jsonl"
-    with Record.read(path, IDENTITY) as record:
+    with Record(path, IDENTITY).held() as record:
         record.add(reply(question(0), said="9.3"))
     assert [found.state for found in everything(tmp_path)] == ["whole"]
     path.write_text(path.read_text().replace("9.3", "39.5"))
     with pytest.raises(RunFailed, match="line 2, is damaged: its checksum is another"):
-        Record.read(path, IDENTITY)
+        Record(path, IDENTITY)
     (found,) = everything(tmp_path)
     assert found.state == "damaged"
     assert f"{path} is damaged or edited" in found.why
@@ -120,20 +118,20 @@ def test_a_digit_that_is_changed_is_found(tmp_path):
 
 def test_a_record_from_before_there_were_checksums_is_read(tmp_path):
     path = tmp_path / "prompted" / "r.jsonl"
-    with Record.read(path, IDENTITY) as record:
+    with Record(path, IDENTITY).held() as record:
         record.add(reply(question(0)))
         path.write_bytes(record.lines({question(0).key}))
-    assert Record.read(path, IDENTITY).answer(question(0)).said == "a"
+    assert Record(path, IDENTITY).answer(question(0)).said == "a"
     assert [found.state for found in everything(tmp_path)] == ["no manifest"]
 
 
 @pytest.mark.parametrize("change", [{"task": "other"}, {"body": {"top_p": 1}}, {"new": 1}])
 def test_the_record_of_another_question_is_refused(tmp_path, change):
     path = tmp_path / "r.jsonl"
-    with Record.read(path, IDENTITY):
+    with Record(path, IDENTITY).held():
         pass
     with pytest.raises(RunFailed, match=f"another question .its {next(iter(change))}"):
-        Record.read(path, IDENTITY | change)
+        Record(path, IDENTITY | change)
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
@@ -143,12 +141,12 @@ def test_a_file_of_something_else_is_refused(tmp_path):
     for text in ("hello\n", "[]\n", '{"record": "x"}\n', other, kind):
         path.write_text(text)
         with pytest.raises(RunFailed, match="no record of prompted questions"):
-            Record.read(path, IDENTITY)
+            Record(path, IDENTITY)
         assert path.read_text() == text
 
 
 def test_an_answer_to_other_words_is_never_taken(tmp_path):
-    with Record.read(tmp_path / "r.jsonl", IDENTITY) as record:
+    with Record(tmp_path / "r.jsonl", IDENTITY).held() as record:
         record.add(reply(question(words="x")))
         with pytest.raises(RunFailed, match="other words"):
             record.answer(question(words="y"))
@@ -159,34 +157,22 @@ def test_a_second_process_is_refused(tmp_path):
 
     def second():
         try:
-            with Record.read(path, IDENTITY):
+            with Record(path, IDENTITY).held():
                 found.append("held")
         except RunFailed as error:
             found.append(str(error))
 
-    with Record.read(path, IDENTITY):
+    with Record(path, IDENTITY).held():
         thread = threading.Thread(target=second)
         thread.start()
         thread.join()
     assert "another process is asking" in found[0]
-    with Record.read(path, IDENTITY):  # and it is free again
+    with Record(path, IDENTITY).held():  # and it is free again
         pass
 
 
-def test_answers_of_another_file_are_taken_once(tmp_path):
-    with Record.read(tmp_path / "a.jsonl", IDENTITY) as one:
-        one.add(reply(question(0), said="b"))
-        (tmp_path / "copy.jsonl").write_bytes(one.lines({question(0).key, question(9).key}))
-    with Record.read(tmp_path / "b.jsonl", IDENTITY) as other:
-        other.add(reply(question(1)))
-        assert other.take(tmp_path / "copy.jsonl") == 1
-        assert other.take(tmp_path / "copy.jsonl") == 0
-        assert other.answer(question(0)).said == "b"
-    assert other.take(tmp_path / "none.jsonl") == 0
-
-
 def test_nothing_is_added_to_a_record_that_is_not_held(tmp_path):
-    record = Record.read(tmp_path / "r.jsonl", IDENTITY)
+    record = Record(tmp_path / "r.jsonl", IDENTITY)
     with pytest.raises(RuntimeError):
         record.add(reply(question()))
 
@@ -194,4 +180,4 @@ def test_nothing_is_added_to_a_record_that_is_not_held(tmp_path):
 def test_the_folder_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(RunFailed, match="cannot be"):
-        Record.read(tmp_path / "file" / "r.jsonl", IDENTITY).__enter__()
+        Record(tmp_path / "file" / "r.jsonl", IDENTITY).held().__enter__()

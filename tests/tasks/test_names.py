@@ -17,11 +17,9 @@ ELSEWHERE = {
     ("analyses/boundary/__init__.py", "linear"),  # asked where the command names no task
     ("analyses/deviant.py", "sigma"),
     ("analyses/needle.py", "needle"),
-    ("bench/base.py", "linear"),
-    *(("bench/grid.py", name) for name in ("linear", "sigma_f", "sigma_x")),
-    *(("bench/jobs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
+    *(("bench/runs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
     *(("bench/quality.py", name) for name in ("every", "linear", "needle")),
-    ("bench/stack.py", "linear"),
+    ("bench/training.py", "linear"),
     ("cli/commands/claims.py", "linear"),
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("cli/variables.py", "linear"),
@@ -42,7 +40,6 @@ ELSEWHERE = {
     # What a language model is told of each task: tasks themselves know no language models.
     *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("flip_flop", "linear", "maximum", "needle")),
     *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("quantifier", "recall")),
-    *(("prompted/speech.py", name) for name in ("sigma", "sigma_f")),  # of a published table
 }
 
 

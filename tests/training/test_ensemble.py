@@ -13,8 +13,8 @@ import torch
 
 from icl_lab import normalizers, tasks
 from icl_lab import pipeline as sweeping
-from icl_lab.bench import stack as bench_stack
-from icl_lab.bench.base import Bench
+from icl_lab.bench import training as bench_training
+from icl_lab.bench.rows import Bench
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.sparse import Entmax, Projection
@@ -479,22 +479,22 @@ def test_what_cannot_be_is_one_clear_line(sweep, tmp_path, monkeypatch, words, t
 
 
 def test_the_bench_times_the_steps_of_the_same_seeds(monkeypatch):
-    lite = bench_stack.PRESETS["lite"]
+    lite = bench_training.PRESETS["lite"]
     shape = msgspec.structs.replace(lite.model, layers=1, width=8, heads=2)
     short = msgspec.structs.replace(
         lite.train, batch=2, curriculum=msgspec.structs.replace(lite.train.curriculum, stop=11)
     )
-    monkeypatch.setitem(bench_stack.PRESETS, "lite", dataclasses.replace(lite, model=shape, train=short))
-    monkeypatch.setattr(bench_stack, "SEEDS", 2)
+    monkeypatch.setitem(bench_training.PRESETS, "lite", dataclasses.replace(lite, model=shape, train=short))
+    monkeypatch.setattr(bench_training, "SEEDS", 2)
     seen, singles = sizes(monkeypatch), []
-    monkeypatch.setattr(bench_stack, "advance", lockstep.advance)
-    one = bench_stack.advance_one
-    monkeypatch.setattr(bench_stack, "advance_one", lambda *told: singles.append(told[-2:]) or one(*told))
-    rows = list(bench_stack.measure(Bench(torch.device("cpu"), pairs=1)))
-    assert [row.case for row in rows] == [f"2 seeds of {rule}, lite, stacked" for rule in bench_stack.RULES]
-    assert seen == [(2, 0)] * 4  # once to warm up, once timed, for each rule
-    assert singles == [(0, 0), (1, 0)] * 4
-    monkeypatch.setattr(bench_stack, "alternate", lambda jobs, pairs, device: [[6.0, 8.0], [3.0, 2.0]])
-    row = next(iter(bench_stack.measure(Bench(torch.device("cpu"), pairs=2))))
+    monkeypatch.setattr(bench_training.ensemble, "advance", lockstep.advance)
+    one = bench_training.advance
+    monkeypatch.setattr(bench_training, "advance", lambda *told: singles.append(told[-2:]) or one(*told))
+    rows = list(bench_training.stack(Bench(torch.device("cpu"), pairs=1)))
+    assert [row.case for row in rows] == [f"2 seeds of {rule}, lite, stacked" for rule in bench_training.STACKED]
+    assert seen == [(2, 0)] * 4  # once to warm up, once timed, for each normalizer
+    assert singles == [(0, 0), (1, 0), (0, 1), (1, 1)] * 2
+    monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs: [[6.0, 8.0], [3.0, 2.0]])
+    row = next(iter(bench_training.stack(Bench(torch.device("cpu"), pairs=2))))
     assert (row.ratio, row.seconds) == (3.0, 2.5)
     assert row.note == "1 steps a second over all seeds; 0.7 x the time of one seed"

@@ -8,9 +8,9 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses.frame import Findings, Row, TrainedModel
 from icl_lab.grid import Grid
-from icl_lab.model.bound import exact_within_bound
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
+from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.tasks.capabilities import Rescalable
@@ -70,10 +70,11 @@ def of(found: Findings, label: str, seed: int) -> dict[str, dict[float, float]]:
     if grid is None:
         return {}
     frame = grid.frame[(grid.frame["attn"] == label) & (grid.frame["seed"] == seed)]
-    known: dict[str, dict[float, float]] = {}
-    for metric, spread, value in frame[["metric", "spread", "value"]].itertuples(index=False, name=None):
-        known.setdefault(str(metric), {})[float(spread)] = float(value)
-    return known
+    known = {
+        metric: dict(zip(part["spread"], part["value"], strict=True))
+        for metric, part in frame.groupby("metric", sort=False)
+    }
+    return {str(metric): values for metric, values in known.items()}
 
 
 def table(found: Findings, seeds: Mapping[str, Sequence[int]]) -> list[str]:

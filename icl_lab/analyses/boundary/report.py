@@ -173,11 +173,11 @@ def finding(found: Bounds) -> str:
     if bounds:
         seeds = max(len(found.seeds_of(rule)) for rule in found.rules)
         spread = f"B, {seeds} training seed{'s' * (seeds > 1)}, true values up to {found.reach:g} in size"
-        parts.append(f"median answers do not exceed about {_listed(_bounded(found, bounds))} ({spread})")
+        parts.append(f"median answers do not exceed about {md.listed(_bounded(found, bounds))} ({spread})")
     if flat:
-        parts.append(f"the answers of {_listed(flat)} stay near 0")
+        parts.append(f"the answers of {md.listed(flat)} stay near 0")
     if none:
-        parts.append(f"no bound of {_listed(none)} was detected up to {found.reach:g}")
+        parts.append(f"no bound of {md.listed(none)} was detected up to {found.reach:g}")
     parts += _growing(found, list(bounds))
     text = "; ".join(parts)
     return " ".join(filter(None, [f"{text[0].upper()}{text[1:]}.", answers.sentence(found, found.seeds_by_rule)]))
@@ -203,9 +203,9 @@ def _growing(found: Bounds, rules: Sequence[str]) -> list[str]:
             verdict = "" if math.isnan(alpha.low) else VERDICTS[reading(alpha)]
             said.setdefault(verdict, []).append(f"{power(alpha)} for `{rule}`")
     return [
-        f"the bound {verdict} (exponent {_listed(each)})"
+        f"the bound {verdict} (exponent {md.listed(each)})"
         if verdict
-        else f"B ~ |slope|^alpha with alpha {_listed(each)}"
+        else f"B ~ |slope|^alpha with alpha {md.listed(each)}"
         for verdict, each in said.items()
     ]
 
@@ -229,8 +229,3 @@ def with_interval(mean: Effect) -> str:
     """Returns a mean with its interval over seeds, where there is one."""
     known = "" if math.isnan(mean.low) else f" [{mean.low:.3g}, {mean.high:.3g}]"
     return f"{mean.effect:.3g}{known}"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last

@@ -1,7 +1,7 @@
 """Saturation for reading: tables of what answers, heads and the residual stream do, and one sentence."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
 from icl_lab import markdown as md
@@ -9,7 +9,6 @@ from icl_lab.analyses.frame import Findings
 from icl_lab.analyses.saturation.attention import AGAINST
 from icl_lab.analyses.saturation.numbers import (
     best_head,
-    curves,
     error_metric,
     healed,
     recovered,
@@ -19,7 +18,6 @@ from icl_lab.analyses.saturation.numbers import (
 from icl_lab.analyses.saturation.patching import KINDS, NORMS
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures.base import short
-from icl_lab.grid import Grid
 
 WORDS = {
     "largest": "largest weight",
@@ -45,29 +43,40 @@ def table(found: Findings) -> list[str]:
     """Errors, what heads do, which of them looks most at the number, what patches recover, how many heads saturate."""
     factors = found["heads"].values("factor")
     across = [f"x{factor:g}" for factor in factors]
-    text = [*_answers(found, factors, across)]
+    shown = error_metric(found)
+    text: list[str] = []
+
+    def add(head: str, cells: Mapping[tuple[object, ...], str]) -> None:
+        """A table of a line for each rule and a column for each factor."""
+        text.extend(["", *md.head([head, *across])])
+        text.extend(md.row([f"`{rule}`", *(cells[rule, factor] for factor in factors)]) for rule in found.rules)
+
+    for metric in (shown, *(each for each in found["errors"].values("metric") if each != shown)):
+        errors = found["errors"].where(metric=metric).by("attn", "factor")
+        head = f"error ({metric})" if metric == shown else f"answers: {metric}"
+        add(head, {where: short(fmean(values)) for where, values in errors.items()})
     for metric, words in WORDS.items():
-        text += ["", *md.head([f"{words}, median over heads", *across])]
-        for rule in found.rules:
-            lines = curves(found, rule, metric)
-            values = [median([line[place][1] for line in lines]) for place in range(len(factors))]
-            cells = ["none" if math.isnan(value) else short(value) for value in values]
-            text.append(md.row([f"`{rule}`", *cells]))
+        heads = found["heads"].where(metric=metric).by("attn", "factor")
+        middle = {where: median(values) for where, values in heads.items()}
+        cells = {where: "none" if math.isnan(value) else short(value) for where, value in middle.items()}
+        add(f"{words}, median over heads", cells)
     text += ["", *_best(found, factors, across)]
-    text += ["", *md.head(["share of the added error that patching all heads recovers", *across])]
-    for rule in found.rules:
-        shares = ["" if factor == 1 else _interval(recovered(found, rule, factor)) for factor in factors]
-        text.append(md.row([f"`{rule}`", *shares]))
+    shares: dict[tuple[object, ...], str] = {
+        (rule, factor): "" if factor == 1 else _interval(recovered(found, rule, factor))
+        for rule in found.rules
+        for factor in factors
+    }
+    add("share of the added error that patching all heads recovers", shares)
     if "stream" in found.grids:
         text += ["", *_stream(found, factors, across)]
     head = "heads that saturate (largest weight from below 0.5 to above 0.9)"
     text += ["", *md.head(["rule", head, "first at"])]
     for rule in found.rules:
-        known, heads = saturating(found, rule)
+        known, count = saturating(found, rule)
         first = f"x{min(known):g}" if known else "none in range"
-        text.append(md.row([f"`{rule}`", f"{len(known)} of {heads}", first]))
+        text.append(md.row([f"`{rule}`", f"{len(known)} of {count}", first]))
     return [
-        *text,
+        *text[1:],
         "",
         "The weight by the rule's formula is that of one key whose score is as far above n - 1 equal scores as the "
         "deviant's is above the mean of the others; none where a rule weighs keys by the tokens themselves.",
@@ -91,19 +100,6 @@ def finding(found: Findings) -> str:
         return f"{told}."
     parts = [_known(healed(found, rule, most, "outputs-healed"), rule) for rule in found.rules]
     return f"{told}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
-
-
-def _answers(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
-    """The error that is shown first, then every other measure of the answers."""
-    shown = error_metric(found)
-    others = [metric for metric in found["errors"].values("metric") if metric != shown]
-    text: list[str] = []
-    for metric in (shown, *others):
-        text += ["", *md.head([f"error ({metric})" if metric == shown else f"answers: {metric}", *across])]
-        for rule in found.rules:
-            rows = found["errors"].where(attn=rule, metric=metric)
-            text.append(md.row([f"`{rule}`", *(short(_mean(rows, factor)) for factor in factors)]))
-    return text[1:]
 
 
 def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
@@ -154,10 +150,6 @@ def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) ->
         *md.head(["norm at the query, stretched", "of", *across]),
         *lines({kind: NORMED[kind] for kind in NORMS}, "norm", lambda values: short(fmean(values))),
     ]
-
-
-def _mean(rows: Grid, factor: float) -> float:
-    return float(rows.where(factor=factor).frame["value"].mean())
 
 
 def _known(shares: Sequence[float], rule: str) -> str:

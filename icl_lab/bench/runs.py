@@ -1,0 +1,117 @@
+"""Whole runs: the shift grid in one pass and otherwise, four seeds at once, and the start of a process."""
+
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from icl_lab import tasks
+from icl_lab.bench.rows import Bench, Measurement, child
+from icl_lab.model.gpt2 import GPT2, TokenSpec
+from icl_lab.rng import stream
+from icl_lab.runs.measure import BLOCK, Subject, TestSpec, draw, measure, summary
+from icl_lab.runs.presets import PRESETS
+from icl_lab.tasks.base import Prompt, Task
+
+LENGTHS = tuple(float(length) for length in range(10, 201, 10))
+PROMPTS, SIGMAS, METRIC = 64, (1.0, 5.0), "mse-code"
+SEEDS = 4
+STEPS = 200  # of each of these runs: long against the start of its process
+STARTS = {
+    "python": ("-c", "pass"),
+    "import torch": ("-c", "import torch"),
+    "icl-lab --help": ("-m", "icl_lab", "--help"),
+    "import icl_lab.pipeline": ("-c", "import icl_lab.pipeline"),
+}
+
+
+def grid(bench: Bench) -> Iterator[Measurement]:
+    """Yields how much sooner one pass for all lengths is done than other ways, and how far their numbers are apart."""
+    lite, task = PRESETS["lite"], tasks.build("linear")
+    tokens = TokenSpec(task.width, task.outputs, task.roles, task.tokens(lite.train.longest))
+    model = GPT2(lite.model, tokens, "softmax", stream(0, "init")).to(bench.device).eval()
+    test = TestSpec(prompts=PROMPTS, axes={"sigma_x": [1.0], "sigma_f": list(SIGMAS), "length": list(LENGTHS)})
+    bench.tick("grid", 0, 1, f"{len(LENGTHS)} lengths, {len(SIGMAS)} shifts")
+    once = partial(by_measure, model, task, test, True, bench.device)
+    ways = {
+        "one pass a length": partial(by_measure, model, task, test, False, bench.device),
+        "a loop over cells": partial(by_hand, model, task, test, bench.device),
+    }
+    own, *others = bench.alternate(once, *ways.values())
+    values, case = once(), f"one pass for all lengths ({len(LENGTHS)})"
+    for (way, job), times in zip(ways.items(), others, strict=True):
+        yield bench.quotient("grid", case, way, "x as fast", times, own)
+        apart = (values - job()).abs() / torch.maximum(values.abs(), job().abs())
+        yield bench.row("grid", case, way, apart.max().item(), "largest relative difference")
+    bench.tick("grid", 1, 1, "")
+
+
+def by_measure(model: GPT2, task: Task, test: TestSpec, one_pass: bool, device: torch.device) -> torch.Tensor:
+    """The cells as ``sweep`` measures them, with or without the one pass, in the order of shifts and lengths."""
+    subject = Subject(
+        lambda prompt: model(prompt.tokens.to(device), answers=task.answers), one_pass, model.bytes_a_prompt
+    )
+    found = {
+        (row["sigma_f"], row["length"]): row["value"]
+        for row in measure({"model": subject}, task, test).cells
+        if row["metric"] == METRIC
+    }
+    values = [found[shift["sigma_f"], length] for shift in test.shifts() for length in test.lengths]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@torch.no_grad()
+def by_hand(model: GPT2, task: Task, test: TestSpec, device: torch.device) -> torch.Tensor:
+    """The cells by the loop that one writes first: for each, draw its prompts, ask the model block by block, average.
+
+    The prompts are those of ``sweep``, drawn at the greatest length and cut, so that the numbers can be compared.
+    """
+    found = []
+    for shift in test.shifts():
+        for length in test.lengths:
+            prompt = draw(task, test.lengths[-1], test, shift).first(task.tokens(length))
+            blocks = [
+                Prompt(*(part[at : at + BLOCK] for part in (prompt.tokens, prompt.targets, prompt.scored)))
+                for at in range(0, test.prompts, BLOCK)
+            ]
+            errors = torch.cat([task.errors(model(block.tokens.to(device)).cpu(), block) for block in blocks])
+            found.append(summary(task.views(errors, prompt, **shift)[METRIC])["value"])
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def jobs(bench: Bench) -> Iterator[Measurement]:
+    """Yields how long ``icl-lab sweep`` takes with ``--jobs 1`` over that of other ways: two at once, on a GPU more."""
+    names, fresh = ["--jobs 1", "--jobs 2"], count()
+    if bench.device.type == "cuda":
+        # A process of its own for each seed shares the GPU; one stack fills it from one.
+        names += [f"--jobs {SEEDS}", "--stack"]
+    threads = torch.get_num_threads()
+    settings = [f"train.steps={STEPS}", "test.prompts=64", "test.axes.length=40", "test.axes.sigma_x=1"]
+    sets = [word for setting in (*settings, "test.axes.sigma_f=1") for word in ("--set", setting)]
+    words = ["-m", "icl_lab", "sweep", "--task", "linear", "--attn", "softmax", "--seeds", str(SEEDS), *sets]
+    words += ["--device", str(bench.device), "--threads", str(threads)]
+    bench.tick("jobs", 0, 1, f"{SEEDS} seeds, once each: {', '.join(names)}")
+    with tempfile.TemporaryDirectory(prefix="icl-lab-bench-") as folder:
+
+        def sweep(way: str) -> None:
+            child(*words, *way.split(), "--results", str(Path(folder) / str(next(fresh))))  # nobody has used it
+
+        child("-m", "icl_lab", "--help")  # what is warmed up is the disk; a whole run more would take too long
+        one, *others = bench.alternate(*(partial(sweep, way) for way in names), most=1, warm=False)
+    note = f"{STEPS} steps each, {threads} threads in all"
+    for way, times in zip(names[1:], others, strict=True):
+        yield bench.quotient("jobs", f"{SEEDS} seeds, {way}", names[0], "x as fast", one, times, note)
+    bench.tick("jobs", 1, 1, "")
+
+
+def start(bench: Bench) -> Iterator[Measurement]:
+    """Yields the start of a process that helps or imports, against one that does less."""
+    bench.tick("start", 0, 1, "")
+    found = bench.alternate(*(partial(child, *words) for words in STARTS.values()))
+    times = dict(zip(STARTS, found, strict=True))
+    for case, base in (("icl-lab --help", "python"), ("import icl_lab.pipeline", "import torch")):
+        yield bench.quotient("start", case, base, "x as fast", times[base], times[case])
+    bench.tick("start", 1, 1, "")

@@ -1,0 +1,229 @@
+"""Training steps: of every normalizer, against Hugging Face, the machine's products and torch's Muon; by every engine;
+of many seeds as one stack.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+
+from icl_lab import normalizers, tasks
+from icl_lab.bench import hugging_face
+from icl_lab.bench.rows import Bench, Measurement
+from icl_lab.errors import BadValue
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
+from icl_lab.rng import stream
+from icl_lab.runs.presets import PRESETS
+from icl_lab.training import ensemble
+from icl_lab.training.curriculum import Staircase
+from icl_lab.training.ensemble import Stack
+from icl_lab.training.loop import advance, optimizer, prepare
+from icl_lab.training.muon import Muon
+from icl_lab.training.recipe import Engine, Precision, TrainSpec
+
+BATCH, PAIRS = 64, 40
+SIDE = 1024  # of the square matrices whose product is taken for the peak: large enough for it, small enough to be quick
+PRODUCTS = 16  # the most of them in one timing
+BASELINE = "softmax"
+WRAPPED = ("lssa+reweight:p=3",)  # a wrapper has no name of its own
+# Models by their published names, and how many of their steps one timing holds.
+SIZES = {
+    "2L4AH d=64": (ModelSpec(layers=2, heads=4, width=64), 5),
+    "6L4AH d=128": (ModelSpec(layers=6, heads=4, width=128), 1),
+    "12L8AH d=256": (ModelSpec(layers=12, heads=8, width=256), 1),
+}
+PAPER_STEPS = 500_000  # of the published recipe
+SECONDS = 0.4  # that one timing of eager steps should take: long against a clock, short against a turn
+Way = tuple[Engine, Precision]
+EAGER: Way = ("eager", "float32")
+# Half precision without a compiler shows what it costs a CPU: compiling it too is not worth its minute there.
+ENGINES: tuple[Way, ...] = (
+    EAGER, ("compiled", "float32"), ("graph", "float32"), ("eager", "bf16"), ("compiled", "bf16"), ("graph", "bf16"),
+)  # fmt: skip
+SEEDS = 8  # of a stack
+STACKED = ("softmax", "ssa")
+
+
+class Steps:
+    """Our own training of ``linear``, step after step, at one length.
+
+    Raises ``BadValue`` where the engine cannot do it here.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        attn: str,
+        batch: int,
+        pairs: int,
+        device: torch.device,
+        way: Way = EAGER,
+        seed: int = 0,
+    ) -> None:
+        task, length = tasks.build("linear"), Staircase(start=pairs, stop=pairs)
+        self.task, self.seed, self.step = task, seed, 0
+        self.spec = TrainSpec(batch=batch, rate=1e-4, curriculum=length, engine=way[0], precision=way[1])
+        self.tokens = TokenSpec(task.width, task.outputs, task.roles, task.tokens(pairs))
+        self.model = GPT2(model, self.tokens, attn, stream(seed, "init")).to(device).train()
+        self.engine = prepare(self.model, task, optimizer(self.model, self.spec), self.spec)
+
+    def __call__(self) -> torch.Tensor:
+        """Does the next step and returns its loss."""
+        self.step += 1
+        return advance(self.engine, self.spec, self.seed, self.step - 1)
+
+    def times(self, steps: int) -> Callable[[], object]:
+        """Returns a job of several steps."""
+        return lambda: [self() for _ in range(steps)]
+
+
+def steps_of(preset: str, attn: str, device: torch.device, way: Way = EAGER, seed: int = 0) -> Steps:
+    """Returns steps at the size of a preset and its longest prompts."""
+    size = PRESETS[preset]
+    return Steps(size.model, attn, size.train.batch, size.train.longest, device, way, seed)
+
+
+def step(bench: Bench) -> Iterator[Measurement]:
+    """Yields our step against others, its tokens a second and share of the peak; Muon's; that of each normalizer."""
+    rules = [*normalizers.names(), *WRAPPED]
+    total = len(SIZES) + 1 + len(rules)
+    if not hugging_face.available():
+        bench.say("step: transformers is not here, so nothing is held against it: pip install 'icl_lab[hf]'")
+    for done, (name, (model, steps)) in enumerate(SIZES.items()):
+        bench.tick("step", done, total, name)
+        yield from against_others(name, model, steps, bench)
+    bench.tick("step", len(SIZES), total, "muon")
+    yield against_torch(bench)
+    for done, rule in enumerate(rules, len(SIZES) + 1):
+        bench.tick("step", done, total, rule)
+        yield against_softmax(rule, bench)
+    bench.tick("step", total, total, "")
+
+
+def against_others(name: str, model: ModelSpec, steps: int, bench: Bench) -> Iterator[Measurement]:
+    """Our softmax step, in turns with matrix products and, where it is here, with the step of transformers."""
+    ours = Steps(model, BASELINE, BATCH, PAIRS, bench.device)
+    work = operations(model, ours.tokens, BATCH, 2 * PAIRS, PAIRS, keys=(2 * PAIRS + 1) / 2)
+    products = min(PRODUCTS, max(1, round(steps * work / (2 * SIDE**3))))
+    a, out = torch.ones(2, SIDE, SIDE, device=bench.device)
+    jobs = [ours.times(steps), lambda: [torch.mm(a, a, out=out) for _ in range(products)]]
+    if hugging_face.available():
+        theirs = hugging_face.Loop(model.layers, model.heads, model.width, BATCH, PAIRS, bench.device)
+        jobs.append(lambda: [theirs() for _ in range(steps)])
+    mine, peak, *others = bench.alternate(*jobs)
+    mine = [seconds / steps for seconds in mine]
+    at_peak = [seconds * work / (products * 2 * SIDE**3) for seconds in peak]
+    for other in others:
+        there = [seconds / steps for seconds in other]
+        yield bench.quotient("step", name, "Hugging Face GPT-2", "x as fast", there, mine)
+    tokens = [float(BATCH * 2 * PAIRS)] * len(mine)
+    yield bench.quotient("step", name, "a second", "tokens", tokens, mine)
+    note = f"{work / 1e9:.2f} billion operations a step"
+    yield bench.quotient("step", name, "float32 matrix product", "of its rate", at_peak, mine, note)
+
+
+def against_torch(bench: Bench) -> Measurement:
+    """One step of Muon in turns with that of torch, on the matrices of preset nano, without the rest of the step."""
+    model = steps_of("nano", BASELINE, bench.device).model
+    matrices = [model.get_parameter(name) for name in model.matrices()]
+    for p in matrices:
+        p.grad = p.detach().clone()
+    ours, theirs = Muon(matrices, 0.0), torch.optim.Muon(matrices, weight_decay=0.0)
+    own, there = bench.alternate(ours.step, theirs.step)
+    return bench.quotient("step", "Muon, nano", "torch.optim.Muon", "x as fast", there, own)
+
+
+def against_softmax(rule: str, bench: Bench, steps: int = 2) -> Measurement:
+    """The step of a normalizer in turns with that of softmax, at the size of preset lite and its longest prompts."""
+    theirs, own = bench.alternate(*(steps_of("lite", attn, bench.device).times(steps) for attn in (BASELINE, rule)))
+    row = bench.quotient("step", f"{rule}, lite", BASELINE, "x as long", own, theirs)
+    return replace(row, seconds=sorted(own)[len(own) // 2] / steps)
+
+
+def operations(model: ModelSpec, spec: TokenSpec, batch: int, tokens: int, answers: int, keys: float) -> float:
+    """The floating operations of the matrix products of one training step, a multiplication and an addition apart.
+
+    Formula: n = b t tokens, m = b a answers, d the width, l layers, w numbers in a token, c in an answer, k keys a row:
+    forward 2 n w d + l (8 n d^2 + 4 n k d) + 16 d^2 ((l - 1) n + m) + 2 m d c; backward twice as many, for the weights
+    and for what was read, but for the read-in, whose input wants no gradient
+
+    k = t is the whole square of scores; a causal row needs (t + 1) / 2 keys in the mean. The last block's MLP reads the
+    answers only. What else a step does (norms, softmax, gelu, Adam, scores that a fused kernel computes again) counts
+    for nothing here.
+    """
+    n, m, d, layers = batch * tokens, batch * answers, model.width, model.layers
+    read_in = 2.0 * n * spec.width * d
+    attention = layers * (8.0 * n * d**2 + 4.0 * n * keys * d)
+    mlp = 16.0 * d**2 * ((layers - 1) * n + m)
+    return 2 * read_in + 3 * (attention + mlp + 2.0 * m * d * spec.outputs)
+
+
+def engines(bench: Bench) -> Iterator[Measurement]:
+    """Yields the steps of every engine against eager ones in single precision, and what comes before the first step.
+
+    On a CPU at the size of preset lite, on CUDA also at the published one.
+    """
+    on_cuda = bench.device.type == "cuda"
+    sizes = ("lite", "paper") if on_cuda else ("lite",)
+    for done, size in enumerate(sizes):
+        bench.tick("engines", done, len(sizes), size)
+        made: dict[str, Steps] = {}
+        for way in ENGINES if on_cuda else ENGINES[:4]:
+            name, began = f"{' '.join(way)}, {size}", time.perf_counter()
+            try:
+                steps = steps_of(size, BASELINE, bench.device, way)
+                float(steps())  # a graph is recorded at its first step
+            except BadValue as error:
+                bench.say(f"engines: {name}: {error}")
+                continue
+            made[name] = steps
+            if way[0] != "eager":
+                took, note = time.perf_counter() - began, "once for each length"
+                yield bench.row("engines", name, "", took, "seconds before the second step", note=note)
+        yield from _steps_a_second(made, bench)
+    bench.tick("engines", len(sizes), len(sizes), "")
+
+
+def _steps_a_second(made: dict[str, Steps], bench: Bench) -> Iterator[Measurement]:
+    """Steps of engines in turns, the first of which is eager in single precision."""
+    (base, eager), *_ = made.items()
+    many = max(1, round(SECONDS / bench.alternate(eager, most=1)[0][0]))
+    times = bench.alternate(*(steps.times(many) for steps in made.values()))
+    each = {name: [seconds / many for seconds in own] for name, own in zip(made, times, strict=True)}
+    for name, own in each.items():
+        note = f"{PAPER_STEPS:,} steps: {sorted(own)[len(own) // 2] * PAPER_STEPS / 60:,.0f} minutes"
+        yield bench.quotient("engines", name, "a second", "steps", [1.0] * len(own), own, note)
+        if name != base:
+            yield bench.quotient("engines", name, " ".join(EAGER), "x as fast", each[base], own)
+
+
+def stack(bench: Bench) -> Iterator[Measurement]:
+    """Yields the time of a step of every seed on its own over that of a step of their stack."""
+    # A GPU's step is too short for one to be timed.
+    steps = 1 if bench.device.type == "cpu" else 50
+    for done, rule in enumerate(STACKED):
+        bench.tick("stack", done, len(STACKED), rule)
+        alone, own = bench.alternate(*_stack_jobs(rule, steps, bench.device))
+        each = statistics.median(own) / steps
+        longer = statistics.median(each * steps * SEEDS / seconds for seconds in alone)
+        note = f"{SEEDS / each:.0f} steps a second over all seeds; {longer:.1f} x the time of one seed"
+        case = f"{SEEDS} seeds of {rule}, lite, stacked"
+        yield bench.quotient("stack", case, "one after another", "x as fast", alone, own, note)
+    bench.tick("stack", len(STACKED), len(STACKED), "")
+
+
+def _stack_jobs(rule: str, steps: int, device: torch.device) -> tuple[Callable[[], object], Callable[[], object]]:
+    """``steps`` steps of each seed alone, and of all as one, at the longest prompts of preset lite."""
+    single, stacked = ([steps_of("lite", rule, device, seed=seed) for seed in range(SEEDS)] for _ in range(2))
+    spec, together = single[0].spec, Stack([each.model for each in stacked], single[0].task)
+    shared = ensemble.optimizer(together, spec)
+
+    def alone() -> object:
+        return [each() for each in single for _ in range(steps)]
+
+    def at_once() -> object:
+        return [ensemble.advance(together, shared, spec, range(SEEDS), at) for at in range(steps)]
+
+    return alone, at_once
