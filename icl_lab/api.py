@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 import pandas as pd
 
-from icl_lab import analyses, normalizers, outside, tables, tasks
+from icl_lab import analyses, normalizers, tables, tasks
 from icl_lab.analyses import frame, page
 from icl_lab.comparison.outside import read as prompted_models
 from icl_lab.errors import BadValue
@@ -30,7 +30,8 @@ from icl_lab.notebook.study import Study
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import paper_report as paper_reports
 from icl_lab.papers import study as experiment_study
-from icl_lab.registry import Registry
+from icl_lab.parts import outside
+from icl_lab.parts.registry import Registry
 from icl_lab.runs import command, presets
 from icl_lab.runs.session import Lab
 

@@ -107,8 +107,9 @@ def quick_pictures(monkeypatch):
 @pytest.fixture
 def own_parts(monkeypatch):
     """Parts that a test registers or imports are forgotten after it."""
-    from icl_lab import analyses, normalizers, outside, tasks
+    from icl_lab import analyses, normalizers, tasks
     from icl_lab.model import positions
+    from icl_lab.parts import outside
 
     modules = (normalizers, tasks, analyses, positions)
     for registry in (*(module.registry for module in modules), normalizers.wrappers):

@@ -9,18 +9,15 @@ ROOT = Path(icl_lab.__file__).parent
 
 # Lowest floor first: a folder, or a file beside them. Code may import from lower floors and from its own folder.
 FLOORS = (
-    ("errors", "version", "extras", "allocator"),
-    ("import_target", "option_values", "rescale"),
-    ("outside",),
-    ("rng", "registry", "published", "markdown", "grid", "texts", "terms"),
-    ("tables", "citations", "learned"),
+    ("errors", "version", "rescale"),
+    ("parts",),
+    ("rng", "published", "markdown", "grid", "texts", "terms"),
+    ("tables", "learned"),
     ("tasks", "normalizers", "figures"),
     ("files", "model"),
     ("training", "evidence"),
     ("runs",),
     ("pipeline", "profiles"),
-    ("parallel",),
-    ("ray_engine",),
     ("comparison",),
     ("analyses",),
     ("papers", "bench", "testing", "transformers"),
@@ -62,11 +59,11 @@ DOORS = {
     "pyarrow": {"evidence"},
     "transformers": {"bench", "transformers", "language"},
     "tokenizers": {"texts", "language"},
-    "ray": {"ray_engine"},
+    "ray": {"launch"},
     "openai": {"prompted"},
 }
 WITHOUT_TORCH = {
-    *("errors", "outside", "import_target", "option_values", "registry", "grid", "figures", "published", "markdown"),
+    *("errors", "parts", "grid", "figures", "published", "markdown"),
     *("tables", "learned"),
     *("files", "evidence"),
 }

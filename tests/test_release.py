@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import icl_lab
-from icl_lab import citations, extras, normalizers, tasks, version
+from icl_lab import normalizers, tasks, version
+from icl_lab.cli import citations
+from icl_lab.runs import extras
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
@@ -270,7 +272,7 @@ def test_a_wheel_of_a_source_distribution_knows_its_commit_and_its_experiments(i
     assert not (unpacked / "results").exists()
     assert {"LICENSE", "CITATION.cff", "CHANGELOG.md", "tests", "docs"} <= {path.name for path in unpacked.iterdir()}
     # Extras are told from the metadata of what is installed.
-    line = "from icl_lab import extras; print(extras.PROJECT.exists(), sorted(extras.PURPOSES))"
+    line = "from icl_lab.runs import extras; print(extras.PROJECT.exists(), sorted(extras.PURPOSES))"
     assert command(installed, tmp_path, "-c", line).startswith("False ['dev', 'docs', 'hf'")
 
 

@@ -22,7 +22,7 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import lines
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

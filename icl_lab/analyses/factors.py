@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable
 
 from icl_lab.analyses.base import Cells
-from icl_lab.option_values import GREATEST
-from icl_lab.registry import require
+from icl_lab.parts.option_values import GREATEST
+from icl_lab.parts.registry import require
 
 FACTORS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 

@@ -25,7 +25,7 @@ from icl_lab.analyses.frame import AnalysisOf, Cells, TrainedModel
 from icl_lab.errors import BadValue
 from icl_lab.figures import lines
 from icl_lab.normalizers.ssmax_free import SSMaxFree
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from icl_lab.errors import BadValue
-from icl_lab.option_values import GREATEST
+from icl_lab.parts.option_values import GREATEST
 
 WHOLES = 1_000_000  # the greatest whole number of an option that names no other bound
 VALUES = 1000  # of one option: each is measured by itself

@@ -10,7 +10,7 @@ from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.analyses.runner import Groups
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
-from icl_lab.option_values import in_words
+from icl_lab.parts.option_values import in_words
 from icl_lab.runs import environment
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.study_folder import StudyRecord

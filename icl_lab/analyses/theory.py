@@ -21,9 +21,9 @@ from icl_lab.errors import BadValue
 from icl_lab.figures import heads
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
+from icl_lab.parts.registry import require
 from icl_lab.profiles import bounds
 from icl_lab.profiles.functions import REACH
-from icl_lab.registry import require
 from icl_lab.rng import stream
 from icl_lab.runs.spec import RunSpec
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from icl_lab import outside
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.variables import spelled
+from icl_lab.parts import outside
 
 # Of one command alone: which part of it, where it writes, and what it throws away.
 OWN = ("--force", "--dry-run", "--shard", "--name", "--swap")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from icl_lab import analyses, extras, normalizers, tasks
+from icl_lab import analyses, normalizers, tasks
 from icl_lab import markdown as md
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
@@ -15,7 +15,8 @@ from icl_lab.model import positions
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.papers import arms, experiment, headlines, ledger, paper_report, record
 from icl_lab.papers.ledger import Row
-from icl_lab.registry import Registry
+from icl_lab.parts.registry import Registry
+from icl_lab.runs import extras
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 

@@ -8,12 +8,13 @@ from importlib import import_module
 
 import click
 
-from icl_lab import __version__, outside
+from icl_lab import __version__
 from icl_lab.cli import hints, menu
 from icl_lab.cli.deferred import Deferred
 from icl_lab.cli.imports import HELP_IMPORT, DeferredAnalysis, Menu, named
 from icl_lab.cli.signals import PREEMPTED, caught
 from icl_lab.errors import LabError, Stopped, brief
+from icl_lab.parts import outside
 from icl_lab.version import commit
 
 HELP = """Which attention normalizer generalises, where, and by how much?

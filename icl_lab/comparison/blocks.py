@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import NDArray
 
 from icl_lab.comparison.given import Array
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 DRAWS = 4000  # of a claim's seeds, for what is expected
 MOST = 0.95  # correlation that is told at most

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from icl_lab.comparison.given import Array, finite, listed
 from icl_lab.comparison.study import Labels, Study
 from icl_lab.errors import BadValue
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.tasks.base import Prompt, Task
 

@@ -19,7 +19,7 @@ from icl_lab import tasks
 from icl_lab.comparison.statistics import CLEAR, paired
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid, model_name
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.rng import stream
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

@@ -16,7 +16,7 @@ from scipy.special import ndtri, stdtr, stdtrit
 
 from icl_lab.comparison.given import Array, finite, listed
 from icl_lab.comparison.widening import half_width, p_value
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 Scale = Literal["log-ratio", "difference"]
 

@@ -22,7 +22,7 @@ from icl_lab.comparison.statistics import (
 )
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid, model_name
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.summary import lost
 from icl_lab.tables import csv_text

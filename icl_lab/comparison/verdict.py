@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icl_lab.comparison.statistics import Scale
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 Relation = Literal["below", "above", "equal", "not below", "not above"]
 

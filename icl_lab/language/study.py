@@ -20,7 +20,7 @@ from icl_lab.language.finetune import Recipe, tune
 from icl_lab.language.heads import followed
 from icl_lab.language.loss import losses
 from icl_lab.language.model import LanguageModel, read
-from icl_lab.registry import filename
+from icl_lab.parts.registry import filename
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, summary
 from icl_lab.texts.corpus import Corpus, corpus_in

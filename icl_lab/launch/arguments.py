@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Literal, ParamSpec, TypeVar
 
 from icl_lab.errors import BadValue
-from icl_lab.option_values import write
+from icl_lab.parts.option_values import write
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -9,8 +9,8 @@ from typing import Any
 from tqdm import tqdm
 
 from icl_lab.launch.announce import duration
+from icl_lab.launch.parallel import Job
 from icl_lab.launch.progress import REDRAWN, SAID, drawn, say
-from icl_lab.parallel import Job
 
 ROWS = 16  # runs that a terminal shows
 NAMED = 4  # runs that a line names

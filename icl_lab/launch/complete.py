@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from icl_lab import outside, parallel, pipeline
+from icl_lab import pipeline
 from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.errors import BadValue, Diverged, RunFailed, Stopped
+from icl_lab.launch import parallel
 from icl_lab.launch.announce import (
     Clock,
     Say,
@@ -21,8 +22,9 @@ from icl_lab.launch.announce import (
     too_long,
 )
 from icl_lab.launch.draw import draw
+from icl_lab.launch.parallel import Job, Orders, WorkerPool
 from icl_lab.launch.where import Where
-from icl_lab.parallel import Job, Orders, WorkerPool
+from icl_lab.parts import outside
 from icl_lab.runs import ensembles, environment, estimate
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab

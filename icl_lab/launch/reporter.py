@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from icl_lab.errors import Stopped
 from icl_lab.launch.board import Board
+from icl_lab.launch.parallel import Job
 from icl_lab.launch.progress import Bar, say
-from icl_lab.parallel import Job
 
 if TYPE_CHECKING:
     from icl_lab.runs.run import Run

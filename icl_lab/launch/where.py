@@ -16,8 +16,8 @@ from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import Archive
 from icl_lab.launch.arguments import Folder, check, whole
 from icl_lab.launch.bounds import JOBS
+from icl_lab.launch.parallel import Processes, WorkerPool
 from icl_lab.launch.reporter import Reporter, Silent
-from icl_lab.parallel import Processes, WorkerPool
 from icl_lab.runs import environment
 from icl_lab.runs.session import LONGEST, Lab
 from icl_lab.runs.store import Store
@@ -112,7 +112,7 @@ class Where:
         """Return the engine that starts workers; raises ``BadValue`` where there is no such cluster."""
         if not self.remote:
             return Processes(self.jobs or 1)
-        from icl_lab import ray_engine  # Ray is optional
+        from icl_lab.launch import ray_engine  # Ray is optional
 
         return ray_engine.join(self.address or "local", self.jobs, self.threads or 1, self.gpus_per_run)
 

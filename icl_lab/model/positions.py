@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer
-from icl_lab.registry import Registry, require
+from icl_lab.parts.registry import Registry, require
 from icl_lab.rng import stream
 
 registry = Registry("position code", __name__)

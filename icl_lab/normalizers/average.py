@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Normalizer, Site, mean, uniform, upcast
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 
 @registry.add("average")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Scored, Site, scores, softmax
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 
 @registry.add("log-n")

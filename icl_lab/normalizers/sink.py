@@ -17,7 +17,7 @@ from icl_lab.normalizers.base import (
     softmax,
     upcast,
 )
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 FARTHEST = 65_536  # distances with a bias of their own, at most
 

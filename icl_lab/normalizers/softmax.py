@@ -5,7 +5,7 @@ from torch import Tensor
 
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Site
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 LEAST = 1e-20  # of tau
 

@@ -9,7 +9,7 @@ from icl_lab.errors import BadValue
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, additive_mask, count, scores, times
 from icl_lab.normalizers.second_order import differentiated_again, refuse_forward_twice
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 STEPS = 100  # of Newton's method, at most; it takes about ten
 HALVINGS = 56  # of an interval of length 1, down to the digits of double precision

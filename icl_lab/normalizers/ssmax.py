@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Site
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 
 @registry.add("ssmax")

@@ -11,7 +11,6 @@ from statistics import fmean
 
 from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.errors import RunFailed, Undefined
-from icl_lab.option_values import write
 from icl_lab.papers import cost, folders, printed, quantities, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished, far, unlearned, unlearned_counts
@@ -19,6 +18,7 @@ from icl_lab.papers.folders import Answers
 from icl_lab.papers.quantities import ClaimSource
 from icl_lab.papers.schema import Claim, Experiment, Quantity
 from icl_lab.papers.verdicts import Evidence, Finding
+from icl_lab.parts.option_values import write
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store

@@ -13,7 +13,7 @@ from icl_lab.analyses.frame import SHIFTS, AnyAnalysis
 from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.papers import printed, registration
 from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.runs import estimate
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store

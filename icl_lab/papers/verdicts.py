@@ -15,7 +15,7 @@ from icl_lab.comparison.statistics import MARGIN, Effect, Evaluation, Scale
 from icl_lab.comparison.verdict import Relation, State, Verdict, agrees, direction_of, settled, size_of
 from icl_lab.papers.printed import PublishedEffect
 from icl_lab.papers.schema import Claim
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 LIKELY = 0.1  # a chance to decide a claim that is worth its seeds
 FIRST = min(sequential.SPENT)  # seeds of the first look

@@ -15,9 +15,9 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.errors import BadValue
+from icl_lab.parts.registry import filename
 from icl_lab.prompted.question import FORMATS, PromptQuestion
 from icl_lab.prompted.speech import Number, speech
-from icl_lab.registry import filename
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, TestSpec, draw
 from icl_lab.runs.spec import resolve

@@ -11,7 +11,7 @@ from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import ArchivedRun
 from icl_lab.files import PACKED, replace_folder
 from icl_lab.grid import Grid, model_name
-from icl_lab.registry import filename
+from icl_lab.parts.registry import filename
 from icl_lab.runs import reuse, study_folder
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
 from icl_lab.runs.run import READ_OUT, Run

@@ -6,7 +6,7 @@ from os import PathLike
 from typing import Any
 
 from icl_lab.errors import LabError
-from icl_lab.option_values import write
+from icl_lab.parts.option_values import write
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, resolve
 

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from icl_lab import normalizers, tasks
-from icl_lab.allocator import keep_freed
 from icl_lab.errors import BadValue, UnknownName
-from icl_lab.extras import installed
 from icl_lab.model import positions
-from icl_lab.registry import Choice, Registry
+from icl_lab.parts.registry import Choice, Registry
+from icl_lab.runs.allocator import keep_freed
+from icl_lab.runs.extras import installed
 from icl_lab.runs.spec import RunSpec
 from icl_lab.version import commit as commit
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from icl_lab.option_values import GREATEST
+from icl_lab.parts.option_values import GREATEST
 from icl_lab.rescale import FIRST, Rescale
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Predictor, Prompt, Task

@@ -31,7 +31,7 @@ from icl_lab.files import publish, sha256, writing
 from icl_lab.grid import Grid
 from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.registry import filename
+from icl_lab.parts.registry import filename
 from icl_lab.runs import checkpoints, checks, lock, manifest, run_files, status
 from icl_lab.runs.lock import Say
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS

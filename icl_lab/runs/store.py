@@ -7,7 +7,7 @@ from pathlib import Path
 
 from icl_lab.errors import RunFailed, UnknownName
 from icl_lab.evidence.archive import Archive, ArchivedRun, by_number, own_studies
-from icl_lab.registry import filename
+from icl_lab.parts.registry import filename
 from icl_lab.runs import checks, environment
 from icl_lab.runs.lock import Say
 from icl_lab.runs.run import SPEC, Run, parse_spec, read_spec

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder, sha256, writing
-from icl_lab.registry import filename
+from icl_lab.parts.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store

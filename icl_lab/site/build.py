@@ -10,7 +10,7 @@ from typing import Any
 
 import icl_lab
 from icl_lab import tasks
-from icl_lab.option_values import in_words
+from icl_lab.parts.option_values import in_words
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 from icl_lab.site import claims, document, overview, pages, specifications, studies

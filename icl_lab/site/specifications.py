@@ -13,7 +13,7 @@ from icl_lab.errors import LabError, RunFailed
 from icl_lab.figures.base import short
 from icl_lab.figures.styles import styles
 from icl_lab.grid import Grid
-from icl_lab.option_values import in_words
+from icl_lab.parts.option_values import in_words
 from icl_lab.runs.command import differences, repeats
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from icl_lab.errors import BadValue
-from icl_lab.registry import Registry
+from icl_lab.parts.registry import Registry
 from icl_lab.rescale import FIRST, Rescale, Rescaling
 from icl_lab.tasks.base import Task
 from icl_lab.tasks.capabilities import Capability, ReadsFiles, Rescalable

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.rescale import Rescale
 from icl_lab.rng import stream
 from icl_lab.tasks import estimators, registry

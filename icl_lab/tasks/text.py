@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from icl_lab.errors import BadValue
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
 from icl_lab.tasks.capabilities import ReadsFiles

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from icl_lab import analyses, normalizers, tasks
 from icl_lab.errors import BadValue, LabError
-from icl_lab.option_values import finite, write
-from icl_lab.outside import ImportedFrom
-from icl_lab.registry import Choice, Registry
+from icl_lab.parts.option_values import finite, write
+from icl_lab.parts.outside import ImportedFrom
+from icl_lab.parts.registry import Choice, Registry
 
 Check = Callable[[str], None]
 AROUND = ("softmax", "lssa")  # the rules that a wrapper is checked around

@@ -11,7 +11,7 @@ import icl_lab
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.transformers import card, probe
 from icl_lab.transformers.attention import NAME, RULE, listen
 

@@ -8,7 +8,7 @@ import pytest
 
 import icl_lab as icl
 
-HEAVY = {"torch", "pandas", "matplotlib", "scipy", "click", "tqdm", "transformers", "numpy", "icl_lab.registry"}
+HEAVY = {"torch", "pandas", "matplotlib", "scipy", "click", "tqdm", "transformers", "numpy", "icl_lab.parts.registry"}
 
 
 @pytest.mark.parametrize("line", ["import icl_lab", "import icl_lab; icl_lab.__version__; hasattr(icl_lab, 'runs')"])

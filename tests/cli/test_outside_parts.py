@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab import outside
 from icl_lab.cli.imports import named
+from icl_lab.parts import outside
 from icl_lab.runs import environment
 from icl_lab.runs.spec import resolve
 

@@ -9,7 +9,7 @@ import pytest
 
 from icl_lab.launch import board
 from icl_lab.launch.board import ROWS, Board
-from icl_lab.parallel import Job
+from icl_lab.launch.parallel import Job
 
 
 class Screen(io.StringIO):

@@ -14,10 +14,10 @@ from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.launch import complete as launching
 from icl_lab.launch.announce import Clock, announce, announce_all
 from icl_lab.launch.complete import complete
+from icl_lab.launch.parallel import trainings_first
 from icl_lab.launch.reporter import Silent
 from icl_lab.launch.study import stages
 from icl_lab.launch.where import Where
-from icl_lab.parallel import trainings_first
 from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
 from icl_lab.runs.command import differences

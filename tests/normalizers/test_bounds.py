@@ -6,7 +6,7 @@ import torch
 from icl_lab import normalizers
 from icl_lab.errors import LabError
 from icl_lab.normalizers.base import causal
-from icl_lab.option_values import kinds
+from icl_lab.parts.option_values import kinds
 from icl_lab.testing.rule_inputs import gradients, qkv, single
 from tests.normalizers.test_contract import ALL
 

@@ -31,7 +31,7 @@ ELSEWHERE = {
     *(("evidence/tables.py", axis) for axis in ("pairs", "concentration")),
     ("papers/headlines.py", "flip-flop"),  # an experiment, flip-flop-glitches
     ("training/recipe.py", "linear"),  # a schedule
-    *((file, "text") for file in ("analyses/attention/page.py", "option_values.py")),
+    *((file, "text") for file in ("analyses/attention/page.py", "parts/option_values.py")),
     *((f"language/{file}.py", name) for file in ("finetune", "study", "needle") for name in ("needle", "text")),
     *(("cli/commands/language.py", name) for name in ("needle", "text")),
     *(("language/report.py", name) for name in ("needle", "depth")),

@@ -30,7 +30,7 @@ from icl_lab.analyses.attention.maps import (
 from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.analyses.frame import AnalysisOf, TrainedModel, option
 from icl_lab.errors import BadValue
-from icl_lab.registry import filename
+from icl_lab.parts.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

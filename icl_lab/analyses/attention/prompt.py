@@ -11,7 +11,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.model import positions
-from icl_lab.registry import Choice
+from icl_lab.parts.registry import Choice
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.runs.run import Run

@@ -38,7 +38,7 @@ from icl_lab.analyses.frame import (
     option,
 )
 from icl_lab.comparison.statistics import Scale
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task

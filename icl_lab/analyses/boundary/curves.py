@@ -16,7 +16,7 @@ from icl_lab import tasks
 from icl_lab.analyses.boundary import detector
 from icl_lab.analyses.findings import Row
 from icl_lab.comparison.given import Array
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, Subject, predict
 from icl_lab.runs.spec import RunSpec

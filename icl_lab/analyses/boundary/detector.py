@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icl_lab.errors import BadValue
-from icl_lab.registry import require
+from icl_lab.parts.registry import require
 
 Array = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from icl_lab import __version__, citations, extras, normalizers, tasks
-from icl_lab.cli import index, runs
+from icl_lab import __version__, normalizers, tasks
+from icl_lab.cli import citations, index, runs
 from icl_lab.cli.hints import program, then
 from icl_lab.cli.options import experiments_option, gathered, read_option, results_option
 from icl_lab.cli.output import out
@@ -19,9 +19,9 @@ from icl_lab.files import publish, write
 from icl_lab.launch.progress import counted, say
 from icl_lab.launch.where import Where
 from icl_lab.papers import experiment, ledger, registration
-from icl_lab.registry import Choice
+from icl_lab.parts.registry import Choice
 from icl_lab.runs import card as cards
-from icl_lab.runs import environment
+from icl_lab.runs import environment, extras
 
 WHAT = ("tasks", "normalizers", "positions", "presets", "experiments")
 LINE = 110  # characters

@@ -17,7 +17,7 @@ from icl_lab.files import present, write
 from icl_lab.launch.progress import counted, say
 from icl_lab.papers.experiment import place as experiments_folder
 from icl_lab.papers.quantities import claimed
-from icl_lab.registry import filename
+from icl_lab.parts.registry import filename
 from icl_lab.runs import archiving
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import RECORD

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import click
 
-from icl_lab import outside
 from icl_lab.cli.output import out
-from icl_lab.import_target import is_path
 from icl_lab.launch.progress import say
+from icl_lab.parts import outside
+from icl_lab.parts.import_target import is_path
 from icl_lab.testing import verdicts
 
 

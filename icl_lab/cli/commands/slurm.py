@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from icl_lab import outside
 from icl_lab.cli.commands import training
 from icl_lab.cli.hints import given
 from icl_lab.cli.options import gathered
@@ -18,6 +17,7 @@ from icl_lab.files import write, writing
 from icl_lab.launch.announce import duration
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.where import Where
+from icl_lab.parts import outside
 from icl_lab.runs import environment
 
 NODE_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,3})?")

@@ -14,7 +14,7 @@ from icl_lab.comparison.page.tables import READING, Section, seeds_table, table
 from icl_lab.comparison.statistics import COVERAGE, ONE_SEED
 from icl_lab.comparison.study import Study
 from icl_lab.figures.base import encode
-from icl_lab.registry import filename
+from icl_lab.parts.registry import filename
 from icl_lab.runs.spec import RunSpec
 from icl_lab.terms import explained
 

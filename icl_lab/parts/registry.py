@@ -18,10 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from icl_lab import option_values as values_of
-from icl_lab import outside
 from icl_lab.errors import BadValue, NameTaken, UnknownName, UnknownOption
-from icl_lab.import_target import shown
+from icl_lab.parts import option_values as values_of
+from icl_lab.parts import outside
+from icl_lab.parts.import_target import shown
 
 Part = TypeVar("Part", bound=type)
 

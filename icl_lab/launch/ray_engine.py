@@ -22,11 +22,11 @@ from types import ModuleType
 from typing import Any
 
 import icl_lab
-from icl_lab import outside
 from icl_lab.errors import BadValue, Diverged, LabError, RunFailed, Stopped
 from icl_lab.files import publish, write
-from icl_lab.import_target import is_path
-from icl_lab.parallel import RETRIES, Ending, Orders
+from icl_lab.launch.parallel import RETRIES, Ending, Orders
+from icl_lab.parts import outside
+from icl_lab.parts.import_target import is_path
 from icl_lab.runs import manifest, reuse
 from icl_lab.runs.checkpoints import NAMES as CHECKPOINTS
 from icl_lab.runs.run import SPEC, TRAINED, Run

@@ -10,20 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.test_parallel import contents, until
 
-from icl_lab import outside, ray_engine
 from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import Archive
+from icl_lab.launch import ray_engine
 from icl_lab.launch.complete import undrawn
+from icl_lab.launch.parallel import Ending, Orders
 from icl_lab.launch.where import Where
-from icl_lab.parallel import Ending, Orders
+from icl_lab.parts import outside
 from icl_lab.pipeline import sweep as whole_pass
 from icl_lab.runs import manifest
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
-from tests.test_parallel import contents, until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SMALL = ["--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence", "--threads", "1"]
 SMALL += ["--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
 SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "ssa", *SMALL]

@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from icl_lab.errors import BadValue, NameTaken, UnknownName, UnknownOption
-from icl_lab.registry import Choice, Registry
+from icl_lab.parts.registry import Choice, Registry
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from icl_lab.errors import BadValue, LabError, NameTaken
-from icl_lab.import_target import bring, complaint, module_name, resolved
+from icl_lab.parts.import_target import bring, complaint, module_name, resolved
 
 VARIABLE = "ICL_LAB_IMPORT"  # of the environment: what a command imports beside its own words
 

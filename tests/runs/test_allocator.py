@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from icl_lab import allocator
+from icl_lab.runs import allocator
 
 COUNT = """
 import resource, sys, torch
-from icl_lab import allocator
+from icl_lab.runs import allocator
 if sys.argv[1] == "keep":
     assert allocator.keep_freed()
 for _ in range(4):

@@ -2,7 +2,7 @@
 
 A run is locked, resumable and a pure function of (specification, seed). So a worker that dies costs the steps since its
 last checkpoint, and another worker takes its run up; nothing has to be told between workers. ``Processes`` starts them
-on this machine, ``icl_lab/ray_engine.py`` on a Ray cluster.
+on this machine, ``icl_lab/launch/ray_engine.py`` on a Ray cluster.
 """
 
 import os
@@ -21,9 +21,9 @@ from typing import Protocol
 
 import torch
 
-from icl_lab import outside
 from icl_lab.errors import LabError
 from icl_lab.evidence.archive import Archive
+from icl_lab.parts import outside
 from icl_lab.runs import environment, status
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -33,7 +33,7 @@ from icl_lab.runs.store import Store
 RETRIES = 2  # of a run whose worker died
 LOOK = 0.2  # seconds between two looks at the workers
 GRACE = 5.0  # seconds that a worker has to keep a checkpoint before it is killed
-WORKER = (sys.executable, "-c", "from icl_lab.parallel import main; main()")
+WORKER = (sys.executable, "-c", "from icl_lab.launch.parallel import main; main()")
 
 Finish = Callable[[Run, Lab, bool], object]  # finishes a run, or only trains it unless tested
 Say = Callable[[str], object]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from icl_lab.errors import BadValue, LabError
 
-OURS, IMPORTLIB = Path(__file__).parent, Path(importlib.__file__).parent
+OURS, IMPORTLIB = Path(__file__).parents[1], Path(importlib.__file__).parent
 
 
 def is_path(text: str) -> bool:

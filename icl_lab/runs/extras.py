@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 # What needs an extra; a test holds these to the extras that the package declares.
 PURPOSES = {
     "hf": "rules inside Hugging Face models: `icl_lab.transformers`, `icl-lab lm`",

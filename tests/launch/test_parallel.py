@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab import parallel
 from icl_lab.errors import RunFailed, Stopped
-from icl_lab.parallel import RETRIES, Ending, Job, Orders, Processes
+from icl_lab.launch import parallel
+from icl_lab.launch.parallel import RETRIES, Ending, Job, Orders, Processes
 from icl_lab.runs.store import Store
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TIMED = ("env.json", "manifest.json")  # the one holds times, the other its checksum
 
 
@@ -225,7 +225,7 @@ LONG = ["--set", "train.steps=200000", "--seeds", "2"]
 # Workers keep checkpoints often and train slowly, so that there is a middle to be met.
 OFTEN = """
 import sys, time
-if sys.orig_argv[-1].startswith("from icl_lab.parallel"):
+if sys.orig_argv[-1].startswith("from icl_lab.launch.parallel"):
     from icl_lab.training import loop
     loop.CHECKPOINT_SECONDS = 0.0
     row = loop.row

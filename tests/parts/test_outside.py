@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from icl_lab import normalizers, outside, tasks
+from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, NameTaken, UnknownName
+from icl_lab.parts import outside
 
 pytestmark = pytest.mark.usefixtures("own_parts")
 
