@@ -102,6 +102,8 @@ def read(folder: Path, place: str, files: Path) -> Study:
     damage, record = "", None
     try:
         record = study_folder.read(folder)
+        if record is not None and record.files:
+            list(study_folder.verified(folder, (".md",)))
     except RunFailed as reason:
         damage = str(reason).partition("; name another")[0]
     try:
@@ -114,14 +116,16 @@ def read(folder: Path, place: str, files: Path) -> Study:
     parts = sections(table.splitlines())
     head = next((part.title for part in parts if part.title), "") if table.startswith("#") else ""
     notes = [note for part in parts[:2] for note in part.notes]
-    if record is not None and record.kind in analyses.names() and len(parts[0].notes) > 1:
+    if parts and record is not None and record.kind in analyses.names() and len(parts[0].notes) > 1:
         notes = notes[1:]  # the first one tells the task, the preset and the seeds
     copied, left = _files(folder)
+    if damage:  # no number of it is shown, nor handed on, as if it were right
+        copied, left, parts = [], [f"all: {damage}"], []
     return Study(
         place=place,
         kind="experiment" if experiments else (record.kind if record else "study"),
         title=title or head or folder.name,
-        finding=_first(notes),
+        finding="" if damage else _first(notes),
         paper=paper,
         asked=asked,
         record=record,
