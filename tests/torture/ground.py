@@ -134,7 +134,7 @@ READING: dict[str, list[str]] = {
     "export (run)": ["export", RUN, "--to", "csv"],
     "export (analysis)": ["export", "results/experiments/tiny-smoke", "--table", "deviant", "--to", "markdown"],
     "export (prompted)": ["export", "PROMPTED", "--table", "grid", "--to", "csv"],
-    "export (lm)": ["export", "LMSTUDY", "--table", "loss", "--to", "csv"],
+    "export (lm)": ["export", "LMFOLDER", "--table", "loss", "--to", "csv"],
     "verify": ["verify"],
     "list runs": ["list", "runs", "--long"],
     "list experiments": ["list", "experiments"],
@@ -144,7 +144,6 @@ READING: dict[str, list[str]] = {
     "evidence list": ["evidence", "list"],
     "evidence verify": ["evidence", "verify"],
     "compare --beside": ["compare", *LINEAR, *BOTH, "--seeds", "2", "--beside", "PROMPTED", "--name", "beside"],
-    "prompted --against": ["prompted", "--model", "gpt2", *ASKED, "--against", "softmax", "--name", "against"],
     "prompted --dry-run": ["prompted", "--model", "gpt2", *ASKED, "--dry-run"],
     "sweep-slurm": FROM_NOTHING["sweep-slurm"],
     "report --out": ["report", "--out", "elsewhere"],
@@ -214,17 +213,22 @@ class Ground:
             found.append(word)
         return found
 
+    @staticmethod
+    def quick() -> None:
+        """Makes a process do what it does quickly."""
+        _quick()
+
     def ask(self, words: list[str], place: Path, *before, **how) -> Answer:
         """Types a command in a folder."""
         chosen = self.words(place, words)
-        return ask(command(chosen), place, [_quick, *before], **how)
+        return ask(command(chosen), place, [self.quick, *before], **how)
 
 
 PLACES = {
     "smoke-HASH": "results/runs/linear/ssa/smoke-*/seed-0",
     "STUDY": "results/compare-linear-smoke-*",
     "PROMPTED": "results/prompted-*",
-    "LMSTUDY": "results/lm-*",
+    "LMFOLDER": "results/lm-*",
 }
 
 
