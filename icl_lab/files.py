@@ -193,7 +193,7 @@ def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         restore_folder(folder)
-        with staging(folder.parent, f".{folder.name}-staged-") as staged:
+        with staging(folder.parent, staged_prefix(folder)) as staged:
             whole = staged / folder.name
             for name, content in data.items():
                 publish(whole / name, content)
@@ -205,6 +205,11 @@ def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str]
     except OSError as error:
         restore_folder(folder)
         raise unwritable(folder, error) from error
+
+
+def staged_prefix(folder: Path) -> str:
+    """Beginning of the names of temporary folders in which the files of a folder are written first."""
+    return f".{folder.name}-staged-"
 
 
 def swap_folder(folder: Path, whole: Path) -> None:

@@ -33,8 +33,11 @@ def draw(run: Run, afresh: bool) -> None:
 
 
 def draw_history(run: Run) -> None:
-    """Draws the learning curve of a trained run, and what its rules learned on the way."""
-    for name, figure in history_figures(run).items():
+    """Draws what the rules of a trained run learned on the way and, last, its learning curve.
+
+    Where that is there, all pictures are: a command that is killed before goes on with both.
+    """
+    for name, figure in reversed(history_figures(run).items()):
         write(run.folder / f"{name}.png", encode(figure, "png"))
 
 

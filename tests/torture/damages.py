@@ -44,7 +44,7 @@ PYTHON = {
     "icl.compare": "made = icl.compare('linear', ['softmax', 'ssa'], 'smoke', settings, seeds=2, where=where)\n"
     "print(made.table().to_csv(), made.effects().to_csv(), made.verdict)",
     "icl.find": "run = icl.find(NAME, where=where); print(run.grid.csv(), run.history, run)",
-    "icl.load": "print(sum(float(p.sum()) for p in icl.load(NAME, where=where).parameters()))",
+    "icl.load": "print(sum(float(p.detach().sum()) for p in icl.load(NAME, where=where).parameters()))",
     "icl.list_runs": "print(icl.list_runs(where=where).to_csv())",
     "icl.analyse": "run = icl.find(NAME, where=where)\n"
     "for name, grid in icl.analyse('deviant', [run], factors=[1, 10], prompts=8).grids.items(): print(name, grid.csv())",

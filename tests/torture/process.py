@@ -66,7 +66,7 @@ class Watch:
                 self.read[name] = None
         elif event in CHANGES and os.path.abspath(os.fsdecode(arguments[0])).startswith(self.root):
             self._write()
-        elif event in ("os.listdir", "os.scandir") and self.denied and arguments[0]:
+        elif event in ("os.listdir", "os.scandir") and self.denied and isinstance(arguments[0], str):
             if os.path.abspath(os.fsdecode(arguments[0])) == self.denied:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.denied)
 

@@ -31,11 +31,17 @@ class Tally:
         self.to.setdefault(kind, set()).add(to)
         if outcome:
             self.amend(kind, to, what, outcome, note)
+        if TO and self.done[kind] % 20 == 0:
+            with (Path(TO) / "progress.txt").open("a") as file:
+                file.write(f"{kind} {self.done[kind]}\n")
 
     def amend(self, kind: str, to: str, what: str, outcome: str, note: str) -> None:
         """Notes that a fault which is counted ended badly."""
         self.bad[kind, outcome] += 1
         self.notes.append(f"{kind}, {to}, {what}: {outcome}. {note}")
+        if TO:  # at once: the whole takes long
+            with (Path(TO) / "notes.txt").open("a") as file:
+                file.write(f"{self.notes[-1]}\n")
 
     def table(self) -> str:
         """Returns the table and what ended badly, as Markdown."""

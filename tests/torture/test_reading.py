@@ -86,9 +86,8 @@ def test_no_damage_is_taken_for_right(ground, whole):
         answer = read_by(ground, reader, place, *faults)
         restored(place, path)
         found = outcome(path, answer, tree(place), clean, before)
-        tally.count("damaged", kind_of(path), f"{how}, {reader}", found if found in ("silent", "traceback") else "")
-        if found in ("silent", "traceback"):
-            tally.notes[-1] += f" {path}\n{answer.out[-600:]}\n{answer.err[-1200:]}"
+        bad = found if found in ("silent", "traceback") else ""
+        tally.count("damaged", kind_of(path), f"{how}, {reader}", bad, f"{path}\n{answer.out[-600:]}\n{answer.err[-1200:]}")
     tally.write("damages")
     assert tally.done["damaged"] == COUNT
     assert not tally.faults

@@ -121,7 +121,7 @@ def test_no_command_line_ends_in_a_traceback(ground):
 WRONG = [None, True, -1, 0, 3, 10**30, -1.5, float("nan"), float("inf"), "", " ", "x" * 300, "\x1b[31m", "a\nb", "linear"]
 WRONG += [b"x", {}, {"a": 1}, {1: 2}, [], [3], [None], ["ssa", 3], ("ssa",), object(), int, ..., {"train.steps": "many"}]
 WRONG += [{"train.steps": -1}, ["train.steps"], "train.steps=1e400", lambda: 1, set(), range(3), complex(1, 2)]
-FUNCTIONS = [name for name in dir(icl) if callable(getattr(icl, name)) and not inspect.isclass(getattr(icl, name))]
+FUNCTIONS = [name for name in dir(icl) if inspect.isfunction(getattr(icl, name)) and not name.startswith("_")]
 FIELDS = sorted(Where.__dataclass_fields__)
 
 
