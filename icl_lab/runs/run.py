@@ -145,6 +145,8 @@ class Run:
                 written = (SPEC, *TRAINED, *MEASURED, manifest.NAME, *checkpoints.NAMES, status.NAME)
                 lock.remove_stale(self.folder, written)
                 (self.folder / status.NAME).unlink(missing_ok=True)  # of a process that was killed
+                if (self.folder / WEIGHTS).exists():  # so is a checkpoint of a training that is over
+                    checkpoints.remove(self.folder)
             yield
 
     def begin(self) -> None:

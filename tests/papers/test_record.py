@@ -126,7 +126,9 @@ def test_a_basis_that_is_none_is_said(tmp_path):
 
 
 def test_an_edited_record_is_refused(tmp_path):
-    shutil.copytree(ROOT / "results" / "evidence", tmp_path / "evidence", ignore=lambda *_: ["0001"], copy_function=os.link)
+    shutil.copytree(
+        ROOT / "results" / "evidence", tmp_path / "evidence", ignore=lambda *_: ["0001"], copy_function=os.link
+    )
     for name in (record.NAME, claims.BASIS):
         shutil.copy(ROOT / "results" / name, tmp_path / name)
     store = Store(tmp_path / "none", Archive(tmp_path / "evidence"))

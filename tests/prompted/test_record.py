@@ -126,28 +126,6 @@ def test_a_record_from_before_there_were_checksums_is_read(tmp_path):
     assert [found.state for found in everything(tmp_path)] == ["no manifest"]
 
 
-def test_a_digit_that_is_changed_is_found(tmp_path):
-    path = tmp_path / "prompted" / "r.jsonl"
-    with Record.read(path, IDENTITY) as record:
-        record.add(reply(question(0), said="9.3"))
-    assert [found.state for found in everything(tmp_path)] == ["whole"]
-    path.write_text(path.read_text().replace("9.3", "39.5"))
-    with pytest.raises(RunFailed, match="line 2, is damaged: its checksum is another"):
-        Record.read(path, IDENTITY)
-    (found,) = everything(tmp_path)
-    assert found.state == "damaged"
-    assert f"{path} is damaged or edited" in found.why
-
-
-def test_a_record_from_before_there_were_checksums_is_read(tmp_path):
-    path = tmp_path / "prompted" / "r.jsonl"
-    with Record.read(path, IDENTITY) as record:
-        record.add(reply(question(0)))
-        path.write_bytes(record.lines({question(0).key}))
-    assert Record.read(path, IDENTITY).answer(question(0)).said == "a"
-    assert [found.state for found in everything(tmp_path)] == ["no manifest"]
-
-
 @pytest.mark.parametrize("change", [{"task": "other"}, {"body": {"top_p": 1}}, {"new": 1}])
 def test_the_record_of_another_question_is_refused(tmp_path, change):
     path = tmp_path / "r.jsonl"

@@ -409,29 +409,6 @@ def test_weights_that_do_not_fit_the_disk_are_named(tiny, lab):
     assert not run.trained
 
 
-@pytest.mark.parametrize("attn", ["softmax", "ssmax-free"])  # of the second, layers share a parameter
-def test_weights_are_stored_as_safetensors_stores_a_model(tiny, lab, tmp_path, attn):
-    spec = tiny("linear", attn, "model.layers=2")
-    run, model = lab.store.run(spec, 0), spec.untrained(tasks.build("linear"), 0)
-    run.keep_model(model, [{"step": 1.0}], {})
-    save_model(model, str(tmp_path / "model.safetensors"))
-    assert run.read("model.safetensors") == (tmp_path / "model.safetensors").read_bytes()
-
-
-def test_weights_that_do_not_fit_the_disk_are_named(tiny, lab):
-    run = lab.store.run(tiny(), 0)
-    run.begin()
-    model = tiny().untrained(tasks.build("linear"), 0)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))  # bytes of a file, as a quota has it
-    try:
-        with pytest.raises(RunFailed, match="cannot be written: File too large"):
-            run.keep_model(model, [{"step": 1.0}], {})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert not run.trained
-
-
 @pytest.mark.parametrize("attn", ["softmax", SHARED])
 def test_weights_are_stored_as_safetensors_stores_a_model(tiny, lab, tmp_path, attn):
     run, model = lab.store.run(tiny(attn=attn), 0), tiny(attn=attn).untrained(tasks.build("linear"), 0)

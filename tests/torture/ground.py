@@ -256,9 +256,11 @@ def _quick() -> None:
     from icl_lab.analyses.boundary import curves
     from icl_lab.language import finetune
     from icl_lab.prompted import inprocess
+    from icl_lab.runs import environment
     from icl_lab.training import loop
 
     os.environ["ICL_LAB_EVIDENCE"] = "home/evidence"
+    environment.commit = lambda *_: "0123456789ab"  # whoever edits meanwhile changes it
     inprocess.time = SimpleNamespace(monotonic=lambda: 0.0)  # a record holds how long an answer took
     loop.CHECKPOINT_SECONDS = 0.0
     finetune.SECONDS = 0.0

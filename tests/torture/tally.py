@@ -7,6 +7,7 @@ from pathlib import Path
 from icl_lab import markdown as md
 
 FULL = os.environ.get("ICL_LAB_TORTURE") == "full"
+PART, PARTS = map(int, os.environ.get("ICL_LAB_TORTURE_PART", "0/1").split("/"))  # of several processes
 TO = os.environ.get("ICL_LAB_TORTURE_TO", "")  # a folder that tables are written to
 BAD = ("lost", "silent", "traceback")
 

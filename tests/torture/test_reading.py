@@ -5,15 +5,16 @@
 
 import random
 import re
+from collections import Counter
 
 import pytest
 
 from tests.torture.damages import KINDS, MISSED, PYTHON, READERS, STORED, damage, kind_of, read_by, restored
 from tests.torture.ground import FROM_NOTHING, Ground, apart, tree
 from tests.torture.process import LATE, TRACEBACK, Answer, killed_at
-from tests.torture.tally import FULL, Tally
+from tests.torture.tally import FULL, PART, PARTS, Tally
 
-COUNT = 1000 if FULL else 24
+COUNT = 1000 // PARTS if FULL else 24
 NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(0)]
@@ -62,20 +63,27 @@ def outcome(path: str, answer: Answer, now: dict[str, bytes], clean: Answer, bef
 
 
 def pairs(whole) -> list[tuple[str, str, str]]:
-    """Each reader with each kind of file that it reads and each kind of damage, in a drawn order; files are drawn."""
-    rng, found = random.Random(0), []
+    """Each reader with each kind of file that it reads and each kind of damage; files are drawn.
+
+    In a drawn order, in which readers take turns by the time that each takes.
+    """
+    rng, found, turns = random.Random(0), [], Counter()
     for reader, (_, _, paths) in whole.items():
         kinds = {}
         for path in paths:
             kinds.setdefault(kind_of(path), []).append(path)
         found += [(reader, rng.choice(own), how) for own in kinds.values() for how in KINDS]
     rng.shuffle(found)
-    return found
+    timed = []
+    for number, each in enumerate(found):
+        turns[each[0]] += 1
+        timed.append((turns[each[0]] * whole[each[0]][0].seconds, number))
+    return [found[number] for _, number in sorted(timed)]
 
 
 def test_no_damage_is_taken_for_right(ground, whole):
     tally, rng = Tally(), random.Random(1)
-    for reader, path, how in pairs(whole):
+    for reader, path, how in pairs(whole)[PART::PARTS]:
         if tally.done["damaged"] == COUNT:
             break
         clean, before, _ = whole[reader]
@@ -87,8 +95,10 @@ def test_no_damage_is_taken_for_right(ground, whole):
         restored(place, path)
         found = outcome(path, answer, tree(place), clean, before)
         bad = found if found in ("silent", "traceback") else ""
-        tally.count("damaged", kind_of(path), f"{how}, {reader}", bad, f"{path}\n{answer.out[-600:]}\n{answer.err[-1200:]}")
-    tally.write("damages")
+        tally.count(
+            "damaged", kind_of(path), f"{how}, {reader}", bad, f"{path}\n{answer.out[-600:]}\n{answer.err[-1200:]}"
+        )
+    tally.write(f"damages-{PART}")
     assert tally.done["damaged"] == COUNT
     assert not tally.faults
 

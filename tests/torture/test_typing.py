@@ -118,10 +118,41 @@ def test_no_command_line_ends_in_a_traceback(ground):
     assert not tally.faults
 
 
-WRONG = [None, True, -1, 0, 3, 10**30, -1.5, float("nan"), float("inf"), "", " ", "x" * 300, "\x1b[31m", "a\nb", "linear"]
-WRONG += [b"x", {}, {"a": 1}, {1: 2}, [], [3], [None], ["ssa", 3], ("ssa",), object(), int, ..., {"train.steps": "many"}]
+WRONG = [
+    None,
+    True,
+    -1,
+    0,
+    3,
+    10**30,
+    -1.5,
+    float("nan"),
+    float("inf"),
+    "",
+    " ",
+    "x" * 300,
+    "\x1b[31m",
+    "a\nb",
+    "linear",
+]
+WRONG += [
+    b"x",
+    {},
+    {"a": 1},
+    {1: 2},
+    [],
+    [3],
+    [None],
+    ["ssa", 3],
+    ("ssa",),
+    object(),
+    int,
+    ...,
+    {"train.steps": "many"},
+]
 WRONG += [{"train.steps": -1}, ["train.steps"], "train.steps=1e400", lambda: 1, set(), range(3), complex(1, 2)]
-FUNCTIONS = [name for name in dir(icl) if inspect.isfunction(getattr(icl, name)) and not name.startswith("_")]
+FUNCTIONS = [name for name in dir(icl) if inspect.isfunction(getattr(icl, name)) and name[0] != "_"]
+FUNCTIONS.remove("import_module")  # Python's own
 FIELDS = sorted(Where.__dataclass_fields__)
 
 
@@ -137,7 +168,10 @@ def call(rng: random.Random) -> tuple[str, Callable[[], object]]:
         return f"{target}.{name}({ascii(given)})", lambda: getattr(SUBJECTS[target](), name)(*given)
     name = rng.choice(FUNCTIONS)
     given = [rng.choice(WRONG) for _ in range(rng.randint(0, 4))]
-    more = {each: rng.choice(WRONG) for each in rng.sample(["seeds", "where", "preset", "to", "nonsense"], rng.randint(0, 2))}
+    more = {
+        each: rng.choice(WRONG)
+        for each in rng.sample(["seeds", "where", "preset", "to", "nonsense"], rng.randint(0, 2))
+    }
     return f"{name}({ascii(given)}, {ascii(more)})", lambda: getattr(icl, name)(*given, **more)
 
 
@@ -148,7 +182,7 @@ SUBJECTS = {
     "run": lambda: icl.sweep("linear", "ssa", "smoke", SETTINGS, where=icl.Where(**QUIET)),
     "study": lambda: icl.compare("linear", ["softmax", "ssa"], "smoke", SETTINGS, seeds=2, where=icl.Where(**QUIET)),
 }
-METHODS = [("run", name) for name in ("heat_map", "prompts", "figure", "error") if hasattr(icl.Run, name)]
+METHODS = [("run", name) for name in ("heat_map", "prompts", "figure") if hasattr(icl.Run, name)]
 METHODS += [("study", name) for name in ("figure", "table", "effects", "page")]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.torture.ground import FROM_NOTHING, FROM_STORED, Ground, apart, tree
 from tests.torture.process import LATE, TRACEBACK, Answer, file_limit, full_at, killed_at
-from tests.torture.tally import FULL, Tally
+from tests.torture.tally import FULL, PART, PARTS, Tally
 
 COMMANDS = {**FROM_NOTHING, **{name: words for name, words in FROM_STORED.items()}}
 SLOW = ("attention",)  # twenty seconds
@@ -45,7 +45,7 @@ def ground(tmp_path_factory):
 def tally():
     made = Tally()
     yield made
-    made.write("writing")
+    made.write(f"writing-{PART}")
 
 
 def begun(ground: Ground, name: str, linked: bool = True) -> Path:
@@ -139,7 +139,7 @@ def chosen(total: int) -> list[tuple[str, int]]:
     names = [name for name in COMMANDS if name not in SLOW]
     left = total - 2 * len(SLOW)
     each = [(name, left // len(names) + (at < left % len(names))) for at, name in enumerate(names)]
-    return [*each, *((name, 2) for name in SLOW)]
+    return [*each, *((name, 2) for name in SLOW)][PART::PARTS]
 
 
 @pytest.mark.parametrize(("name", "count"), chosen(200), ids=lambda value: str(value))
