@@ -193,8 +193,8 @@ def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         restore_folder(folder)
-        with staging(folder.parent, staged_prefix(folder)) as staged:
-            whole = staged / folder.name
+        # What is staged is what is moved: a process that is killed after the move leaves nothing.
+        with staging(folder.parent, staged_prefix(folder)) as whole:
             for name, content in data.items():
                 publish(whole / name, content)
             whole.chmod(0o777 & ~_umask())

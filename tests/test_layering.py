@@ -141,14 +141,6 @@ def test_runs_draw_nothing_and_only_the_store_and_its_keepers_know_the_archive()
         assert "icl_lab.evidence" not in used or path.name in keepers, path
 
 
-def test_runs_draw_nothing_and_only_the_store_and_its_keepers_know_the_archive():
-    keepers = {"store.py", "archiving.py", "verify.py"}
-    for path in (ROOT / "runs").glob("*.py"):
-        used = {".".join(name.split(".")[:2]) for name in IMPORTS[path]}
-        assert "icl_lab.figures" not in used, path
-        assert "icl_lab.evidence" not in used or path.name in keepers, path
-
-
 def test_every_floor_is_real():
     assert {part(path) for path in modules()} == set(FLOOR)
     assert "pandas" in {name.split(".")[0] for path in modules() for name in imports(path)}

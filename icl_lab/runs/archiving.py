@@ -103,10 +103,10 @@ def changed_studies(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool 
 
 def add_studies(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = False) -> list[Path]:
     """Writes studies into their folders, each in one step, and returns those that changed."""
-    changed = changed_studies(found, replace=replace)
-    for place in found:  # of those as well that a process has put in their place before it was killed
+    for place in found:  # what a process left that was killed, in the midst of it or at its end
         restore_folder(place)
         remove_stale(place.parent, staged_prefix(place))
+    changed = changed_studies(found, replace=replace)
     for place in changed:
         before = {path.name for path in place.iterdir()} if place.exists() else set[str]()
         replace_folder(place, found[place], ours=before)

@@ -141,7 +141,7 @@ def test_studies_of_the_repository_are_never_written_over(run, made, tmp_path):
 
 
 def test_no_command_writes_a_study_but_to_ones_own_results():
-    """Who publishes a study asks ``own_studies`` or ``own_place`` where it goes; two write the repository on purpose."""
+    """Who publishes a study asks ``own_studies`` where it goes."""
     source = Path(study_folder.__file__).parents[1]
     for path in sorted(source.rglob("*.py")):
         text = path.read_text()

@@ -9,7 +9,6 @@ from icl_lab.errors import RunFailed
 from icl_lab.prompted.question import PromptQuestion
 from icl_lab.prompted.record import Record, Reply
 from icl_lab.runs.verify import everything
-from icl_lab.runs.verify import everything
 
 IDENTITY = {"task": "some", "model": "m", "body": {}}
 

@@ -9,7 +9,6 @@ from icl_lab.errors import RunFailed
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
-from icl_lab.runs.verify import everything
 from icl_lab.site import specifications
 
 

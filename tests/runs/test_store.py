@@ -289,6 +289,18 @@ def test_what_killed_writes_left_is_removed_when_the_run_is_next_held(tiny, lab)
         assert {path.name for path in run.folder.iterdir()} == {".lock", ".heat-map.png-abc"}
 
 
+def test_a_checkpoint_of_a_training_that_is_over_goes_when_the_run_is_next_held(tiny, lab):
+    run = lab.store.run(tiny(), 0)
+    run.folder.mkdir(parents=True)
+    for name in ("checkpoint-before.pt", "checkpoint.pt"):
+        (run.folder / name).write_text("x")
+    with run.locked(print):
+        assert (run.folder / "checkpoint.pt").exists()
+    (run.folder / "model.safetensors").write_text("weights")
+    with run.locked(print):
+        assert not list(run.folder.glob("checkpoint*"))
+
+
 def test_a_trained_run_in_a_folder_that_cannot_be_written_is_read(tiny, lab, monkeypatch):
     grid = sweeping.sweep(tiny(), 0, lab)
 
@@ -409,9 +421,10 @@ def test_weights_that_do_not_fit_the_disk_are_named(tiny, lab):
     assert not run.trained
 
 
-@pytest.mark.parametrize("attn", ["softmax", SHARED])
+@pytest.mark.parametrize("attn", ["softmax", "ssmax-free"])  # of the second, layers share a parameter
 def test_weights_are_stored_as_safetensors_stores_a_model(tiny, lab, tmp_path, attn):
-    run, model = lab.store.run(tiny(attn=attn), 0), tiny(attn=attn).untrained(tasks.build("linear"), 0)
+    spec = tiny("linear", attn, "model.layers=2")
+    run, model = lab.store.run(spec, 0), spec.untrained(tasks.build("linear"), 0)
     run.keep_model(model, [{"step": 1.0}], {})
     save_model(model, str(tmp_path / "model.safetensors"))
     assert run.read("model.safetensors") == (tmp_path / "model.safetensors").read_bytes()

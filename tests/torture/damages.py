@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.torture.faults import DAMAGES
 from tests.torture.ground import CELLS, FROM_NOTHING, FROM_STORED, READING, SMALL, Ground
-from tests.torture.process import Answer, ask, command, denied
+from tests.torture.process import Answer, ask, denied
 
 IN_PLACE = ("a folder in its place", "another's", "mode 0000")
 KINDS = (*DAMAGES, *IN_PLACE)
@@ -47,7 +47,8 @@ PYTHON = {
     "icl.load": "print(sum(float(p.detach().sum()) for p in icl.load(NAME, where=where).parameters()))",
     "icl.list_runs": "print(icl.list_runs(where=where).to_csv())",
     "icl.analyse": "run = icl.find(NAME, where=where)\n"
-    "for name, grid in icl.analyse('deviant', [run], factors=[1, 10], prompts=8).grids.items(): print(name, grid.csv())",
+    "made = icl.analyse('deviant', [run], factors=[1, 10], prompts=8)\n"
+    "print({name: grid.csv() for name, grid in made.grids.items()})",
     "icl.heads": "run = icl.find(NAME, where=where)\n"
     "for name, grid in icl.heads([run], prompts=8).grids.items(): print(name, grid.csv())",
     "icl.experiment": "print(icl.experiment('tiny', 'smoke', seeds=2, where=where))",

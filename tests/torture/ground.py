@@ -1,7 +1,7 @@
 """Commands that write and commands that read, and the folder that they are typed in."""
 
-import os
 import importlib
+import os
 import pkgutil
 import shutil
 from dataclasses import dataclass
@@ -234,7 +234,6 @@ PLACES = {
 
 def _preload() -> None:
     """Loads what commands load, so that processes that are forked need not."""
-    import torch.export
 
     for module in pkgutil.walk_packages(icl_lab.__path__, "icl_lab."):
         if not module.name.endswith(("__main__", "ray_engine")):

@@ -55,7 +55,7 @@ class Watch:
             path, _, flags = arguments
             if isinstance(path, int) or path is None:
                 return
-            name = os.path.abspath(os.fsdecode(path))
+            name = _absolute(path)
             if not name.startswith(self.root):
                 return
             if self.denied and name == self.denied:
@@ -64,16 +64,20 @@ class Watch:
                 self._write()
             else:
                 self.read[name] = None
-        elif event in CHANGES and os.path.abspath(os.fsdecode(arguments[0])).startswith(self.root):
+        elif event in CHANGES and _absolute(arguments[0]).startswith(self.root):
             self._write()
-        elif event in ("os.listdir", "os.scandir") and self.denied and isinstance(arguments[0], str):
-            if os.path.abspath(os.fsdecode(arguments[0])) == self.denied:
+        elif event in ("os.listdir", "os.scandir") and isinstance(arguments[0], str):
+            if self.denied == _absolute(arguments[0]):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.denied)
 
     def _write(self) -> None:
         self.writes += 1
         if self.fault is not None:
             self.fault(self.writes)
+
+
+def _absolute(path: str | bytes | os.PathLike) -> str:
+    return os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # links stay: resolving one opens files
 
 
 WATCH = Watch()
@@ -164,8 +168,8 @@ def _child(job: Callable[[], object], place: Path, before: Sequence[Callable[[],
     try:
         os.dup2(pipes[0], 1)
         os.dup2(pipes[1], 2)
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115, PTH123
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115, PTH123
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         torch.set_num_threads(1)
         os.chdir(place)
         WATCH.root = f"{place}/"
@@ -182,7 +186,7 @@ def _child(job: Callable[[], object], place: Path, before: Sequence[Callable[[],
         WATCH.fault, WATCH.root, WATCH.denied = None, "", ""
         sys.stdout.flush()
         sys.stderr.flush()
-        with open(pipes[2], "w", closefd=False) as file:  # noqa: PTH123
+        with open(pipes[2], "w", closefd=False) as file:
             file.write("\n".join([str(WATCH.writes), *WATCH.read]))
         os._exit(code)
 

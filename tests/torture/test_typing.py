@@ -161,18 +161,18 @@ def call(rng: random.Random) -> tuple[str, Callable[[], object]]:
     kind = rng.choice(["function", "function", "where", "method"])
     if kind == "where":
         given = {name: rng.choice(WRONG) for name in rng.sample(FIELDS, rng.randint(1, 3))}
-        return f"Where({ascii(given)})", lambda: icl.list_runs(where=icl.Where(**given))
+        return f"Where({given!a})", lambda: icl.list_runs(where=icl.Where(**given))
     if kind == "method":
         target, name = rng.choice(METHODS)
         given = [rng.choice(WRONG) for _ in range(rng.randint(0, 3))]
-        return f"{target}.{name}({ascii(given)})", lambda: getattr(SUBJECTS[target](), name)(*given)
+        return f"{target}.{name}({given!a})", lambda: getattr(SUBJECTS[target](), name)(*given)
     name = rng.choice(FUNCTIONS)
     given = [rng.choice(WRONG) for _ in range(rng.randint(0, 4))]
     more = {
         each: rng.choice(WRONG)
         for each in rng.sample(["seeds", "where", "preset", "to", "nonsense"], rng.randint(0, 2))
     }
-    return f"{name}({ascii(given)}, {ascii(more)})", lambda: getattr(icl, name)(*given, **more)
+    return f"{name}({given!a}, {more!a})", lambda: getattr(icl, name)(*given, **more)
 
 
 SETTINGS = {"train.steps": 12, "train.batch": 4, "model.width": 8, "model.layers": 1, "model.heads": 2}

@@ -17,7 +17,7 @@ from tests.torture.ground import FROM_NOTHING, FROM_STORED, Ground, apart, tree
 from tests.torture.process import LATE, TRACEBACK, Answer, file_limit, full_at, killed_at
 from tests.torture.tally import FULL, PART, PARTS, Tally
 
-COMMANDS = {**FROM_NOTHING, **{name: words for name, words in FROM_STORED.items()}}
+COMMANDS = {**FROM_NOTHING, **FROM_STORED}
 SLOW = ("attention",)  # twenty seconds
 STORED = frozenset(FROM_STORED)
 FEW = ("sweep", "experiment (analysis)", "evidence add", "lm", "site")  # done by default
