@@ -108,7 +108,8 @@ def _kept(study: StudyRecord, analysis: AnyAnalysis, folder: Path, say: Callable
         known = study_folder.read(folder)
         if known is None or not known.files:
             return None
-        if (known.kind, known.options, known.runs[0]) != (study.kind, study.options, study.runs[0]):
+        # By slices: a record of something else that stands here may name no run.
+        if (known.kind, known.options, known.runs[:1]) != (study.kind, study.options, study.runs[:1]):
             return None
         study_folder.verify(folder, pictures=False)
     except RunFailed as reason:

@@ -109,6 +109,16 @@ def test_an_edited_table_is_refused(run, study):
         (study / name).write_text(whole)
 
 
+def test_a_missing_table_is_refused_and_no_other_printed_in_its_place(run, study):
+    files = {path.name: sha256(path.read_bytes()) for path in study.iterdir()}
+    (study / "study.json").write_bytes(StudyRecord("compare", {}, [], files=files).json())
+    (study / "table.md").unlink()
+    code, out, err = run("export", str(study))
+    assert (code, out) == (1, "")
+    assert f"{study / 'table.md'} is missing" in err
+    assert run("export", str(study), "--table", "comparison")[0] == 0
+
+
 def test_an_edited_grid_of_a_run_is_refused(run, tmp_path):
     grid = tmp_path / "seed-0" / "grid.csv"
     grid.parent.mkdir()

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from icl_lab.runs.verify import everything
+from icl_lab.runs.verify import everything, prepare_repair
 from tests.runs.test_manifest import DAMAGES, finished, restored  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")

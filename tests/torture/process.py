@@ -66,9 +66,11 @@ class Watch:
                 self.read[name] = None
         elif event in CHANGES and _absolute(arguments[0]).startswith(self.root):
             self._write()
-        elif event in ("os.listdir", "os.scandir") and isinstance(arguments[0], str):
-            if self.denied == _absolute(arguments[0]):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.denied)
+        elif event in ("os.listdir", "os.scandir") and self.denied and self._is_denied(arguments[0]):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.denied)
+
+    def _is_denied(self, path: object) -> bool:
+        return isinstance(path, str) and _absolute(path) == self.denied
 
     def _write(self) -> None:
         self.writes += 1
