@@ -239,7 +239,7 @@ def question(name: str) -> Callable[..., Answer]:
     fields = "\n".join(f"    {field.name}: {field.metadata.get('help', '')}" for field in dataclasses.fields(part))
     ask.__name__ = ask.__qualname__ = name.replace("-", "_")
     ask.__doc__ = f"{part.__doc__}\n\nOptions:\n{fields}\n\nThe rest is that of ``icl.analyse``."
-    return ask
+    return checked(ask)
 
 
 @checked
@@ -264,11 +264,13 @@ def load(name: str, seed: int = 0, *, where: Where = HERE) -> GPT2:
     return find(name, seed, where=where).model
 
 
+@checked
 def list_tasks() -> pd.DataFrame:
     """Return the tasks: description, formula and source of each."""
     return _entries(tasks.registry)
 
 
+@checked
 def list_rules() -> pd.DataFrame:
     """Return the normalizers that stand in the place of softmax, then the wrappers around one (``ssa+reweight``).
 
@@ -279,11 +281,13 @@ def list_rules() -> pd.DataFrame:
     return _entries(normalizers.registry, normalizers.wrappers)
 
 
+@checked
 def list_analyses() -> pd.DataFrame:
     """Return the questions to trained models; each is a function of this package, and a command."""
     return _entries(analyses.registry)[["about", "options"]]
 
 
+@checked
 def list_presets() -> pd.DataFrame:
     """Return the sizes that a run comes in."""
     rows = [

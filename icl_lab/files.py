@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, and the folder of a study: numbers and text, and figures in every kind."""
 
+import glob
 import hashlib
 import json
 import os
@@ -23,8 +24,10 @@ PACKED = ".xz"  # ends the name of a large table that is kept compressed
 def publish(path: Path, data: bytes) -> None:
     """Writes a file so that nobody ever sees a part of it: beside its place, to the disk, then moved."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    remove_stale(path.parent, f".{path.name}-")
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
         try:
+            _locked(file.fileno())
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -35,6 +38,53 @@ def publish(path: Path, data: bytes) -> None:
             Path(file.name).unlink(missing_ok=True)
             raise
     _sync(path.parent)  # the new name is on the disk as well, should the power fail
+
+
+@contextmanager
+def staging(parent: Path, prefix: str) -> Iterator[Path]:
+    """Yields a temporary folder that is removed afterwards; what a killed process left under that prefix goes first."""
+    remove_stale(parent, prefix)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=prefix) as staged:
+        number = os.open(staged, os.O_RDONLY) if os.name == "posix" else None
+        try:
+            if number is not None:
+                _locked(number)
+            yield Path(staged)
+        finally:
+            if number is not None:
+                os.close(number)
+
+
+def remove_stale(parent: Path, prefix: str) -> None:
+    """Removes temporary files and folders under a prefix whose writers are gone.
+
+    A writer holds a lock on what it writes, which the system takes from it when it ends, however it ends.
+    """
+    if os.name != "posix":
+        return
+    for path in parent.glob(f"{glob.escape(prefix)}*"):
+        try:
+            number = os.open(path, os.O_RDONLY)
+        except OSError:  # moved to its place meanwhile, or another user's
+            continue
+        try:
+            if _locked(number):
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        finally:
+            os.close(number)
+
+
+def _locked(number: int) -> bool:
+    """Locks an open file or folder for this process; False where another one holds it, or where there are no locks."""
+    if os.name != "posix":
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def write(path: Path, data: bytes) -> None:
@@ -126,11 +176,11 @@ def publish_folder(folder: Path, files: Mapping[str, str | bytes], figures: Mapp
     data = encoded(files, figures)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".staged-") as staged:
+        with staging(folder, ".staged-") as staged:
             for name, content in data.items():
-                publish(Path(staged) / name, content)
+                publish(staged / name, content)
             for name in data:
-                os.replace(Path(staged) / name, folder / name)
+                os.replace(staged / name, folder / name)
     return list(data)
 
 
@@ -143,8 +193,8 @@ def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         restore_folder(folder)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-staged-") as staged:
-            whole = Path(staged) / folder.name
+        # What is staged is what is moved: a process that is killed after the move leaves nothing.
+        with staging(folder.parent, staged_prefix(folder)) as whole:
             for name, content in data.items():
                 publish(whole / name, content)
             whole.chmod(0o777 & ~_umask())
@@ -155,6 +205,11 @@ def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str]
     except OSError as error:
         restore_folder(folder)
         raise unwritable(folder, error) from error
+
+
+def staged_prefix(folder: Path) -> str:
+    """Beginning of the names of temporary folders in which the files of a folder are written first."""
+    return f".{folder.name}-staged-"
 
 
 def swap_folder(folder: Path, whole: Path) -> None:

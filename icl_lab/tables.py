@@ -2,6 +2,7 @@
 
 import csv
 import io
+import lzma
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
@@ -56,12 +57,14 @@ def encode(frame: pd.DataFrame, kind: str) -> bytes:
         raise UnknownName("kind of table", kind, KINDS)
     if kind == "latex":
         made = frame.map(_latex).rename(columns=_latex)
-        numeric = [all(map(_numeric, frame[name])) for name in frame.columns]
+        numeric = [all(map(_numeric, column)) for _, column in frame.items()]
         align = "".join("r" if right else "l" for right in numeric)
         return str(made.to_latex(index=False, escape=False, column_format=align)).encode()
     if kind == "markdown":
         return ("\n".join([*md.head(map(str, frame.columns)), *map(md.row, _texts(frame))]) + "\n").encode()
     numbers = _numbers(frame)
+    if kind == "parquet":  # in which no two columns have one name
+        numbers.columns = pd.Index(_distinct(map(str, numbers.columns)))
     if kind == "csv":
         safe = numbers.map(csv_cell).rename(columns=csv_cell)
         return str(safe.to_csv(index=False, lineterminator="\n")).encode()
@@ -90,11 +93,11 @@ def stored(place: Path) -> dict[str, Path]:
 
 def read(path: Path) -> list[pd.DataFrame]:
     """Reads a CSV file, packed or not, or all tables of a file of Markdown, whose cells are text."""
-    if path.suffix == ".md":
-        return of_markdown(path.read_text(encoding="utf-8"))
     try:
-        return [pd.read_csv(path, keep_default_na=False, na_values=[""])]
-    except (ValueError, OSError) as error:
+        if path.suffix == ".md":
+            return of_markdown(path.read_text(encoding="utf-8"))
+        return [pd.read_csv(path, keep_default_na=False, na_values=[""], low_memory=False)]
+    except (ValueError, OSError, EOFError, lzma.LZMAError) as error:
         raise BadValue(f"{path} cannot be read as a table: {error}.") from None
 
 
@@ -127,15 +130,30 @@ def _bare(cell: object) -> object:
 def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     """The table with a column of numbers where all of its cells are such."""
     bare = frame.map(_bare)
-    for name in bare.columns:
-        if all(map(_numeric, bare[name])):
-            bare[name] = pd.to_numeric(bare[name].replace("", None))
-    return bare
+    # By position: two columns may have one name.
+    columns = [
+        pd.to_numeric(column.map(lambda cell: None if cell in ("", "nan") else cell))
+        if all(map(_numeric, column))
+        else column
+        for _, column in bare.items()
+    ]
+    made = pd.concat(columns, axis=1) if columns else bare
+    made.columns = bare.columns
+    return made
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Names of columns, the second of one name with ``.1`` behind it, as pandas reads a CSV file."""
+    found = list[str]()
+    for name in names:
+        number = sum(other == name or re.fullmatch(rf"{re.escape(name)}\.\d+", other) is not None for other in found)
+        found.append(f"{name}.{number}" if number else name)
+    return found
 
 
 def _numeric(cell: object) -> bool:
     if isinstance(cell, str):
-        return re.fullmatch(r"|-?\d[\d.]*(e-?\d+)?|nan|inf", str(_bare(cell))) is not None
+        return re.fullmatch(r"|-?\d+(\.\d*)?(e-?\d+)?|nan|-?inf", str(_bare(cell))) is not None
     return isinstance(cell, int | float) or bool(pd.isna(cell))  # type: ignore[call-overload]
 
 

@@ -15,6 +15,7 @@ from icl_lab.cli import variables
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli
 from icl_lab.runs import estimate
+from tests.torture.ground import language_models
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -36,13 +37,12 @@ INSTEAD = {
     "icl-lab sweep --task linear --attn ssa --dry-run": "--preset smoke",
     "icl-lab --import ./mine.py sweep --task linear --attn mine": "--preset smoke --dry-run",
 }
-SKIPPED = {
-    "make test": "runs these tests",
-    "make site": "takes minutes; tests/site builds pages",
-    "icl-lab lm FOLDER --attn softmax,log-n": "FOLDER is a model of the reader's",
-}
+SKIPPED = {"make test": "runs these tests"}
+MODEL = "FOLDER"  # in a command: a language model of the reader's
+# Of commands that train nothing, and so have no rehearsal, but measure for minutes: a short measurement.
+SHORT = {"costs": "--lengths 64 --pairs 1"}
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 def printed(page):
@@ -69,6 +69,8 @@ def clone(tmp_path_factory):
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
     (place / "icl_lab" / "normalizers" / "square.py").write_text(code)
     (place / "mine.py").write_text(code.replace('"square"', '"mine"'))
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    language_models(place.parent)
     (place / "book.txt").write_text("".join(f"Line {n} of a book about {n % 7} ships.\n" for n in range(3000)))
     git(place, "add", "--all")
     who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
@@ -85,7 +87,7 @@ def call(command, place):
     environment = {name: value for name, value in os.environ.items() if name != "ICL_LAB_EVIDENCE"}
     environment |= {"PATH": f"{BIN}:{os.environ['PATH']}", "PYTHON": "python", "PYTHONPATH": str(place)}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=240
+        ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=900
     )
     assert "Traceback" not in done.stderr, f"{command}\n{done.stderr[-2000:]}"
     assert done.returncode == 0, f"{command}\n{done.stderr[-2000:]}"
@@ -94,7 +96,11 @@ def call(command, place):
 
 
 def parse(command):
-    """Hold the words of a command against what it takes; raises where it, or an option of it, does not exist."""
+    """Hold the words of a command against what it takes; raises where it, or an option of it, does not exist.
+
+    Returns the command, and whether it is one of make.
+    """
+    by_make = "make" in shlex.split(command)[:3]
     words = [word for word in shlex.split(command) if not re.match(r"(PYTHON|ICL_LAB_IMPORT)=", word)]
     if words[0] == "make":
         given = dict(word.split("=", 1) for word in words[2:])
@@ -109,16 +115,26 @@ def parse(command):
         chosen, rest = cli.get_command(click.Context(cli), words[0]), words[1:]
         assert chosen is not None, command
     loaded(chosen).make_context(words[0], list(rest))
+    return loaded(chosen), by_make
 
 
-def check_next(out, place, monkeypatch):
-    """Hold every line that says what to do next against what there is."""
+def check_next(out, place, monkeypatch, done=set()):  # noqa: B006
+    """Hold every line that says what to do next against what there is, and do it as it is pasted, each once.
+
+    What trains is rehearsed.
+    """
     monkeypatch.chdir(place)
     for line in re.findall(r"^next: (.*?)(?:   \(.*)?$", out, re.MULTILINE):
         if line.startswith("open "):
             assert (place / line.removeprefix("open ")).exists(), line
-        else:
-            parse(line)
+            continue
+        command, by_make = parse(line)
+        if line in done:
+            continue
+        done.add(line)
+        rehearsal = "DRY_RUN=yes" if by_make else "--dry-run"
+        trains = any("--dry-run" in parameter.opts for parameter in command.params)
+        call(f"{line} {rehearsal if trains else SHORT.get(command.name, '')}", place)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -127,7 +143,8 @@ def test_commands_of_a_page_do_what_they_say(page, clone, monkeypatch):
     for command in printed(page):
         if command in SKIPPED:
             continue
-        out = call(f"{command} {INSTEAD.get(command, '')}", clone)
+        typed = command.replace(MODEL, str(clone.parent / "model"))
+        out = call(f"{typed} {INSTEAD.get(command, '')}", clone)
         check_next(out, clone, monkeypatch)
         ran += 1
     assert ran > 5
@@ -137,6 +154,13 @@ def test_commands_of_a_page_do_what_they_say(page, clone, monkeypatch):
 def test_a_page_says_where_icl_lab_is(page):
     assert any(command.startswith("icl-lab ") for command in printed(page))
     assert ".venv/bin" in (ROOT / page).read_text()
+
+
+def test_a_line_about_what_is_next_that_fails_is_told(clone, monkeypatch):
+    for line in ("open nowhere.html", "icl-lab sweep --task lineer --attn ssa", "icl-lab no-such-command"):
+        with pytest.raises((AssertionError, click.ClickException)):
+            check_next(f"next: {line}   (because)\n", clone, monkeypatch)
+    check_next("next: icl-lab list normalizers   (because)\n", clone, monkeypatch)
 
 
 def test_a_list_of_exceptions_names_nothing_that_is_not_printed():

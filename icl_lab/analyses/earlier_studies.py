@@ -67,8 +67,15 @@ class EarlierStudies:
         return None if kept is None else {name: table.rows() for name, table in kept.tables[member].items()}
 
     def commits(self, study: StudyRecord) -> dict[str, str]:
-        """Returns at which commit those members of a study were asked whose numbers are taken from here."""
+        """Returns at which commit those members of a study were asked whose numbers are taken from here.
+
+        Where the very study is here, made at the same commit, it is its own record that says so: a command that is done
+        again writes the same bytes.
+        """
         there = ((member, kept) for member in study.runs if (kept := self._of(member)) is not None)
+        for kept in self.studies:
+            if (kept.record.hash, kept.record.commit) == (study.hash, study.commit):
+                return kept.record.asked
         return {member.key: kept.record.asked.get(member.key, kept.record.commit) for member, kept in there}
 
     def folders(self, study: StudyRecord) -> list[Path]:
@@ -101,7 +108,8 @@ def _kept(study: StudyRecord, analysis: AnyAnalysis, folder: Path, say: Callable
         known = study_folder.read(folder)
         if known is None or not known.files:
             return None
-        if (known.kind, known.options, known.runs[0]) != (study.kind, study.options, study.runs[0]):
+        # By slices: a record of something else that stands here may name no run.
+        if (known.kind, known.options, known.runs[:1]) != (study.kind, study.options, study.runs[:1]):
             return None
         study_folder.verify(folder, pictures=False)
     except RunFailed as reason:

@@ -376,7 +376,24 @@ def own_studies(results: Path) -> Path:
 
     What the repository publishes is never written over by a command.
     """
-    return results / OWN if (results / "evidence" / INDEX).exists() else results
+    return results / OWN if published(results) else results
+
+
+def published(results: Path) -> bool:
+    """True if these are the repository's results, with its evidence in them."""
+    return (results / "evidence" / INDEX).exists()
+
+
+def own_place(folder: Path, results: Path) -> Path:
+    """Returns where a study is written again: in place, and a study of the repository's under its name in its ``own``.
+
+    A folder in other results than these is found by the evidence above it.
+    """
+    for root in (results, *folder.parents):
+        if published(root) and folder.resolve().is_relative_to(root.resolve()):
+            inside = folder.resolve().relative_to(root.resolve())
+            return folder if inside.parts[:1] == (OWN,) else root / OWN / inside
+    return folder
 
 
 def by_number(folder: str) -> tuple[list[str], int, str]:

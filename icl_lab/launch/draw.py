@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from icl_lab import tasks
 from icl_lab.figures import maps, paper, training
 from icl_lab.figures.base import encode
-from icl_lab.files import KINDS, write
+from icl_lab.files import KINDS, remove_stale, write
 from icl_lab.grid import Grid, model_name
 from icl_lab.runs import summary
 from icl_lab.runs.run import Run
@@ -19,6 +19,8 @@ def draw(run: Run, afresh: bool) -> None:
     """
     if run.copied:  # nothing is drawn into the archive
         return
+    for name in ("heat-map", "learning-curve", "learned"):  # left by a process that was killed while it drew
+        remove_stale(run.place, f".{name}.")
     if paper.wanted():
         figure = heat_map(run.grid(), run.spec)
         write(run.place / f"heat-map{paper.SUFFIX}", encode(paper.styled(figure, "paper"), "pdf"))
@@ -33,8 +35,11 @@ def draw(run: Run, afresh: bool) -> None:
 
 
 def draw_history(run: Run) -> None:
-    """Draws the learning curve of a trained run, and what its rules learned on the way."""
-    for name, figure in history_figures(run).items():
+    """Draws what the rules of a trained run learned on the way and, last, its learning curve.
+
+    Where that is there, all pictures are: a command that is killed before goes on with both.
+    """
+    for name, figure in reversed(history_figures(run).items()):
         write(run.folder / f"{name}.png", encode(figure, "png"))
 
 

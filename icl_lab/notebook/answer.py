@@ -65,6 +65,7 @@ class Answer:
             raise UnknownName(f"figure of {self.question}", name, drawn)
         return paper.styled(drawn[chosen], style, columns)
 
+    @checked
     def page(self) -> show.Page:
         """Returns the page of the answer, which shows itself in a notebook."""
         name = next(name for name in (f"{self.question}.html", "report.html") if name in self.made.files)
@@ -102,6 +103,7 @@ class ExperimentReport:
         """Names of the files in the folder."""
         return list(written(self.folder))
 
+    @checked
     def page(self) -> show.Page:
         """Returns the page, which shows itself in a notebook."""
         return show.Page(self.folder / "report.html")

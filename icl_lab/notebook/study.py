@@ -51,6 +51,7 @@ class Study:
         """Summary in one sentence."""
         return sentence(self.numbers)
 
+    @checked
     def table(self) -> pd.DataFrame:
         """Returns the means over seeds along the shift, and the declared summary: rules by it, then the references.
 
@@ -66,6 +67,7 @@ class Study:
             rows.append({"rule": behind, **dict(zip(line, values, strict=True))})
         return frame_of(rows, columns=("rule", *line, "summary")).set_index("rule")
 
+    @checked
     def effects(self) -> pd.DataFrame:
         """Returns every rule against the baseline in every cell and by the summary: the rows of ``comparison.csv``."""
         return frame_of(numbers.compare(self.numbers))
@@ -86,6 +88,7 @@ class Study:
             raise UnknownName("figure of the comparison", name, self._pictures)
         return paper.drawn(self._pictures[name].draw, style, columns)
 
+    @checked
     def page(self) -> show.Page:
         """Returns the page of the comparison, which shows itself in a notebook."""
         return show.Page(self.folder / "report.html")

@@ -2,8 +2,9 @@
 
 import csv
 import io
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from statistics import fmean
 
 from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.errors import RunFailed, Undefined
+from icl_lab.files import sha256
 from icl_lab.papers import cost, folders, printed, quantities, verdicts
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished, far, unlearned, unlearned_counts
@@ -23,8 +25,10 @@ from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
-# What the repository's record was judged from, and the correlation of seeds within a block that it found.
+# What the repository's record was judged from, the correlation of seeds within a block that it found, and a seal on
+# both files.
 BASIS = "claims-basis.csv"
+RECORD = "claims.csv"
 
 
 def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset: str) -> str:
@@ -166,13 +170,26 @@ def recorded_basis(store: Store) -> str:
     return _basis(store).get("basis", "")
 
 
+def basis_text(basis: str, several: int, correlation: float, record: str) -> str:
+    """Returns the file ``BASIS`` that stands beside a record."""
+    row = {"basis": basis, "several_blocks": str(several), "correlation": f"{correlation:.3f}"}
+    return f"{','.join([*row, 'seal'])}\n{','.join([*row.values(), _seal(row, record.encode())])}\n"
+
+
+def _seal(row: Mapping[str, str], record: bytes) -> str:
+    return sha256(json.dumps([row["basis"], row["several_blocks"], row["correlation"], sha256(record)]).encode())[:16]
+
+
 def _basis(store: Store) -> dict[str, str]:
-    """The row of the file ``BASIS``; raises ``RunFailed`` where it is no such file."""
+    """The row of the file ``BASIS``; raises ``RunFailed`` where it is no such file, or where its seal is wrong."""
     path = None if store.archive is None else store.archive.root.parent / BASIS
     if path is None or not path.exists():
         return {}
     try:
         (row,) = csv.DictReader(io.StringIO(path.read_text()))
+        # Records from before there were seals have none.
+        if "seal" in row and row["seal"] != _seal(row, path.with_name(RECORD).read_bytes()):
+            raise ValueError(f"it or {RECORD} was damaged or edited")
         return {"basis": row["basis"], "correlation": str(float(row["correlation"]))}
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise RunFailed(f"{path} cannot be read: {error}; take it from the repository again.") from error

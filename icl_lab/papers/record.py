@@ -23,7 +23,7 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import RECORD
 
-NAME = "claims.csv"
+NAME = claims.RECORD
 RUNS = "runs"  # of a results folder
 VERSION = 2  # raised when claims are judged otherwise than before from the same numbers
 JUDGED_FROM = "judged_from"
@@ -58,6 +58,7 @@ def stored(store: Store) -> dict[tuple[str, str], list[Row]]:
     path = None if store.archive is None else store.archive.root.parent / NAME
     if path is None or not path.exists():
         return {}
+    claims.recorded_basis(store)  # which checks the seal
     found = dict[tuple[str, str], list[Row]]()
     try:
         for row in csv.DictReader(io.StringIO(path.read_text())):
@@ -158,7 +159,7 @@ def written(
     writer.writeheader()
     writer.writerows(table)
     several = sum(len(set(names)) > 1 for _, names in samples)
-    made = f"basis,several_blocks,correlation\n{basis(files, store)},{several},{found:.3f}\n"
+    made = claims.basis_text(basis(files, store), several, found, text.getvalue())
     return {NAME: text.getvalue(), claims.BASIS: made}
 
 

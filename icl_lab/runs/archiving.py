@@ -9,12 +9,12 @@ from safetensors.torch import save
 
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import ArchivedRun
-from icl_lab.files import PACKED, replace_folder
+from icl_lab.files import PACKED, remove_stale, replace_folder, restore_folder, staged_prefix
 from icl_lab.grid import Grid, model_name
 from icl_lab.parts.registry import filename
 from icl_lab.runs import reuse, study_folder
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
-from icl_lab.runs.run import READ_OUT, Run
+from icl_lab.runs.run import READ_OUT, REPAIRING, Run
 from icl_lab.runs.study_folder import RECORD, StudyRecord
 
 Cells = Sequence[Mapping[str, float]]
@@ -56,7 +56,9 @@ def tests_held_model(run: Run, held: ArchivedRun | None) -> bool:
 
 
 def swapped_run(run: Run, place: Path) -> Run:
-    """Returns the test with another normalizer that a folder ``swap-<normalizer>`` holds."""
+    """Returns the test with another normalizer that a folder ``swap-<normalizer>`` holds, or held before its repair."""
+    if (place / REPAIRING).exists() and not (place / "grid.csv").exists():
+        return run.swapped((place / REPAIRING).read_text())
     try:
         name = model_name(Grid.read(place / "grid.csv"))
     except (OSError, ValueError, KeyError) as error:
@@ -101,6 +103,9 @@ def changed_studies(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool 
 
 def add_studies(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = False) -> list[Path]:
     """Writes studies into their folders, each in one step, and returns those that changed."""
+    for place in found:  # what a process left that was killed, in the midst of it or at its end
+        restore_folder(place)
+        remove_stale(place.parent, staged_prefix(place))
     changed = changed_studies(found, replace=replace)
     for place in changed:
         before = {path.name for path in place.iterdir()} if place.exists() else set[str]()

@@ -211,9 +211,14 @@ def check_file(path: Path) -> None:
     """Raises ``RunFailed`` where a file of a study is damaged or edited; files that no record names are passed over."""
     if (study := read(path.parent)) is None:
         return
-    for name in {path.name, path.name.removesuffix(PACKED)} & set(study.files):
-        if _sum(path, packed=path.name != name) != study.files[name]:
-            raise RunFailed(f"{path} is damaged or edited (not what {RECORD} says); make it again: {study.command}")
+    if not as_written(path, study):
+        raise RunFailed(f"{path} is damaged or edited (not what {RECORD} says); make it again: {study.command}")
+
+
+def as_written(path: Path, record: StudyRecord) -> bool:
+    """True if a file is what the record beside it names; of what no record names nobody can tell."""
+    names = {path.name, path.name.removesuffix(PACKED)} & set(record.files)
+    return all(_sum(path, packed=path.name != name) == record.files[name] for name in names)
 
 
 def verified(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:

@@ -12,7 +12,7 @@ from icl_lab.evidence.archive import Archive
 from icl_lab.files import CHECKSUM, line_fields
 from icl_lab.runs import archiving, checks, manifest, study_folder
 from icl_lab.runs.manifest import WEIGHTS
-from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run, read_spec
+from icl_lab.runs.run import MEASURED, REPAIRING, SPEC, TRAINED, Run, read_spec
 from icl_lab.runs.run_files import RunFolder, unreadable
 from icl_lab.runs.store import seed_of
 
@@ -90,12 +90,16 @@ def _without_damage(run: Run, found: Verification) -> list[Run]:
     if found.place != run.place:
         others = _swapped_runs(run, [found.place])
         for other in others:
+            other.begin_repair()
             _remove_measured(other)
         return others
+    run.begin_repair()
     if _training_is_whole(run):
         _remove_measured(run)
         return [run]
     others = _swapped_runs(run, sorted(run.folder.glob("swap-*")))
+    for other in others:
+        other.begin_repair()
     run.clear()
     run.forget_replaced()  # it is what is damaged
     return [run, *others]
@@ -120,7 +124,7 @@ def _run(folder: Path) -> Iterator[Verification]:
     run = Run(folder, spec, seed)
     yield _verification("run", run)
     for place in sorted(folder.glob("swap-*")):
-        if any((place / name).exists() for name in MEASURED):
+        if any((place / name).exists() for name in (*MEASURED, REPAIRING)):
             yield _swapped(run, place)
 
 
@@ -145,6 +149,8 @@ def _verification(kind: str, run: Run) -> Verification:
             run.measured()
     except RunFailed as reason:
         return Verification(kind, run.place, "damaged", str(reason), run)
+    if not run.finished and (run.place / REPAIRING).exists():
+        return Verification(kind, run.place, "damaged", f"the repair of {run.place} was cut short", run)
     state: State = "unfinished" if not run.finished else "whole" if signed else "no manifest"
     return Verification(kind, run.place, state, run=run)
 

@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import restore_folder, swap_folder, writing
+from icl_lab.files import restore_folder, staging, swap_folder, writing
 
 MARK = ".icl-lab-site.json"  # names the files that were written, so that others are told from them
 
@@ -52,8 +51,8 @@ def write(site: Mapping[str, bytes | Path], out: Path) -> int:
 
     Stopped at any time, the folder holds the old site or the new one. Raises ``RunFailed`` where it cannot be written.
     """
-    with writing(out), tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-building-") as staged:
-        whole, size = Path(staged) / out.name, 0
+    with writing(out), staging(out.parent, f".{out.name}-building-") as staged:
+        whole, size = staged / out.name, 0
         for name, content in site.items():
             path = whole / name
             path.parent.mkdir(parents=True, exist_ok=True)

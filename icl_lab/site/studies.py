@@ -102,6 +102,8 @@ def read(folder: Path, place: str, files: Path) -> Study:
     damage, record = "", None
     try:
         record = study_folder.read(folder)
+        if record is not None and record.files:
+            list(study_folder.verified(folder, (".md",)))
     except RunFailed as reason:
         damage = str(reason).partition("; name another")[0]
     try:
@@ -114,14 +116,16 @@ def read(folder: Path, place: str, files: Path) -> Study:
     parts = sections(table.splitlines())
     head = next((part.title for part in parts if part.title), "") if table.startswith("#") else ""
     notes = [note for part in parts[:2] for note in part.notes]
-    if record is not None and record.kind in analyses.names() and len(parts[0].notes) > 1:
+    if parts and record is not None and record.kind in analyses.names() and len(parts[0].notes) > 1:
         notes = notes[1:]  # the first one tells the task, the preset and the seeds
-    copied, left = _files(folder)
+    copied, left = _files(folder, record)
+    if damage:  # no number of it is shown, nor handed on, as if it were right
+        copied, left, parts = [], [f"all: {damage}"], []
     return Study(
         place=place,
         kind="experiment" if experiments else (record.kind if record else "study"),
         title=title or head or folder.name,
-        finding=_first(notes),
+        finding="" if damage else _first(notes),
         paper=paper,
         asked=asked,
         record=record,
@@ -147,7 +151,7 @@ def _experiment(name: str, files: Path) -> tuple[str, str]:
     return made.title, made.paper
 
 
-def _files(folder: Path) -> tuple[list[File], list[str]]:
+def _files(folder: Path, record: StudyRecord | None) -> tuple[list[File], list[str]]:
     """The files that the site holds copies of, and why others are left out."""
     copied, left = [], []
     for path in sorted(folder.iterdir()):
@@ -157,7 +161,9 @@ def _files(folder: Path) -> tuple[list[File], list[str]]:
             left.append(f"{path.name}: a link")
             continue
         size = path.stat().st_size
-        if size > LARGEST:
+        if record is not None and not study_folder.as_written(path, record):
+            left.append(f"{path.name}: not as it was written")
+        elif size > LARGEST:
             left.append(f"{path.name}: {size / 2**20:.0f} MiB")
         else:
             # Commands that look for studies in a results folder must not find copies.

@@ -167,3 +167,16 @@ def test_until_decided_asks_no_variant_that_no_open_claim_hangs_on(tiny, monkeyp
     (part,) = tiny.place.parent.glob("tiny-smoke-*")
     assert "--variant softmax" in json.loads((part / "study.json").read_text())["command"]
     assert len(json.loads((tiny.place / "study.json").read_text())["runs"]) == 4
+
+
+def test_a_record_without_runs_in_the_place_of_a_study_is_passed_over(tmp_path):
+    from icl_lab import analyses
+    from icl_lab.analyses import earlier_studies
+    from icl_lab.runs import study_folder
+
+    other = study_folder.StudyRecord("deviant", {}, [])
+    study_folder.publish(other, tmp_path / "there", {"a.csv": "1\n"}, {})
+    member = study_folder.Member("ssa", "linear", "ssa", "smoke", "0", 0)
+    asked = study_folder.StudyRecord("deviant", {}, [member])
+    part = analyses.registry.part("deviant")()
+    assert earlier_studies.find(asked, part, [tmp_path / "there"], print) is None

@@ -1,7 +1,9 @@
 """Tables for elsewhere, read back from what was written."""
 
 import io
+import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from icl_lab.files import sha256
 from icl_lab.runs import manifest
 from icl_lab.runs.study_folder import StudyRecord
 
+ROOT = Path(__file__).parents[2]
 TABLE = """Means.
 
 | rule | sigma_f 1 | sigma_f 2 | note |
@@ -106,6 +109,16 @@ def test_an_edited_table_is_refused(run, study):
         (study / name).write_text(whole)
 
 
+def test_a_missing_table_is_refused_and_no_other_printed_in_its_place(run, study):
+    files = {path.name: sha256(path.read_bytes()) for path in study.iterdir()}
+    (study / "study.json").write_bytes(StudyRecord("compare", {}, [], files=files).json())
+    (study / "table.md").unlink()
+    code, out, err = run("export", str(study))
+    assert (code, out) == (1, "")
+    assert f"{study / 'table.md'} is missing" in err
+    assert run("export", str(study), "--table", "comparison")[0] == 0
+
+
 def test_an_edited_grid_of_a_run_is_refused(run, tmp_path):
     grid = tmp_path / "seed-0" / "grid.csv"
     grid.parent.mkdir()
@@ -121,6 +134,52 @@ def test_an_edited_grid_of_a_run_is_refused(run, tmp_path):
 def test_a_folder_without_tables(run, tmp_path):
     code, _, err = run("export", str(tmp_path))
     assert (code, err) == (2, f"icl-lab: {tmp_path} holds no table: neither table.md nor a CSV file.\n")
+
+
+def test_numbers_that_are_none_and_columns_of_one_name(run, tmp_path):
+    """As undamaged studies have them: numbers and nan in a column, two columns called "", versions, no numbers."""
+    place = tmp_path / "study"
+    place.mkdir()
+    (place / "table.md").write_text("|  |  | v |\n| --- | --- | --- |\n| nan | 1 | 1.2.3 |\n| 0.5 | inf | 1.2.4 |\n")
+    code, out, err = run("export", str(place), "--to", "csv")
+    assert (code, out) == (0, ",,v\n,1.0,1.2.3\n0.5,inf,1.2.4\n"), err
+    for kind in ("latex", "markdown"):
+        code, out, err = run("export", str(place), "--to", kind)
+        assert (code, "1.2.3" in out) == (0, True), err
+    assert "{rrl}" in run("export", str(place))[1]
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'icl_lab[notebook]'")
+    code, _, err = run("export", str(place), "--to", "parquet", "--out", str(tmp_path / "t.parquet"))
+    assert code == 0, err
+    back = pd.read_parquet(tmp_path / "t.parquet")
+    assert list(back.columns) == ["", ".1", "v"]
+    assert back[".1"].tolist() == [1.0, float("inf")]
+
+
+@pytest.mark.parametrize("data", [b"| a |\n| --- |\n| 1 | 2 |\n", b"\xff\xfe"])
+def test_a_table_that_is_none_is_one_line(run, tmp_path, data):
+    for name in ("table.md", "numbers.csv.xz"):
+        place = tmp_path / name.replace(".", "-")
+        place.mkdir()
+        (place / name).write_bytes(data)
+        code, out, err = run("export", str(place))
+        assert (code, out) == (2, "")
+        assert err.startswith(f"icl-lab: {place / name} cannot be read as a table: ")
+        assert len(err.splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["csv", "latex", "markdown"])
+def test_every_table_of_the_repository_is_exported(kind):
+    listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {(ROOT / name).parent for name in listed.splitlines() if name.endswith((".md", ".csv", ".csv.xz"))}
+    done = 0
+    for folder in sorted(folder for folder in folders if "evidence" not in folder.parts):
+        for path in tables.stored(folder).values() if any(folder.glob("*.csv*")) else ():
+            for frame in tables.read(path):
+                done += bool(tables.encode(frame.head(500), kind))
+    assert done > 300
 
 
 def test_packed_tables_are_read(tmp_path):

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +105,50 @@ def test_a_page_can_be_written_elsewhere(run, made, tmp_path):
 
 
 @pytest.mark.slow
+def everything(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_studies_of_the_repository_are_never_written_over(run, made, tmp_path):
+    """In a checkout all goes to results/own: pages built again, those named by their folders, and repairs."""
+    results = tmp_path / "results"
+    (results / "evidence").mkdir()
+    (results / "evidence" / "index.json").write_text("{}")
+    before = everything(results)
+    code, out, err = run("report")
+    assert (code, out) == (2, "")
+    assert f"{results / 'own'} holds no comparison" in err
+    code, out, err = run("report", str(made))
+    assert code == 0, err
+    own = results / "own" / made.name
+    assert f"wrote {own}: " in out
+    assert (own / "comparison.csv").read_bytes() == (made / "comparison.csv").read_bytes()
+    (own / "report.html").write_text("stale")
+    code, out, err = run("report")
+    assert (code, out.count("wrote")) == (0, 1), err
+    assert (own / "report.html").read_text() != "stale"
+    assert {name: data for name, data in everything(results).items() if name.parts[0] != "own"} == before
+    shutil.rmtree(results / "evidence")
+    (results / "evidence").mkdir()
+    (results / "evidence" / "index.json").write_text("{}")
+    (made / "comparison.csv").write_text("edited")
+    edited = everything(made)
+    code, _, err = run("repair", str(made))
+    assert code == 1
+    assert f"{made} is the repository's; take it from the repository again: git checkout {made}" in err
+    assert everything(made) == edited
+
+
+def test_no_command_writes_a_study_but_to_ones_own_results():
+    """Who publishes a study asks ``own_studies`` where it goes."""
+    source = Path(study_folder.__file__).parents[1]
+    for path in sorted(source.rglob("*.py")):
+        text = path.read_text()
+        for found in re.findall(r"study_folder\.place\((.*)\)|[^_.]publish_folder\((\w+),", text):
+            assert "own_studies(" in found[0] or "own_studies(" in text, path
+
+
 def test_a_missing_run_is_named_and_nothing_is_written(run, made, tmp_path):
     shutil.rmtree(next((tmp_path / "results" / "runs").glob("*/ssa/*/seed-1")))
     (made / "report.html").write_text("left alone")

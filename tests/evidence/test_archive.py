@@ -446,6 +446,18 @@ def test_what_a_killed_addition_has_left_is_removed_by_the_next(own, held, run):
     assert not (held.root / "0002-deadbeef").exists()
 
 
+@pytest.mark.parametrize("name", ["index.json", "0002"])
+def test_files_of_a_killed_addition_are_removed_by_the_next(own, held, run, name):
+    """Those that are written beside their place too, wherever the process was killed."""
+    (held.root / f".{name}-left").write_bytes(b"{")
+    (held.root / ".adding-left").mkdir()
+    (held.root / ".adding-left" / ".runs.parquet-left").write_bytes(b"x")
+    files = held.run(own.key).files()
+    held.add({own.key.replace("seed-0", "seed-7"): files})
+    rest = [path.name for path in held.root.rglob("*left")]
+    assert rest == ([] if name == "index.json" else [f".{name}-left"])
+
+
 def test_an_added_run_changes_no_part_that_is_there(own, held):
     (part,) = held.parts
     before = everything(held.root / part.name)

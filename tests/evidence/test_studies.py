@@ -107,6 +107,17 @@ def test_studies_of_the_repository_and_of_elsewhere_are_refused(kept, mine, add,
     assert (code, "has no study.json" in err) == (1, True)
 
 
+def test_what_a_killed_process_has_left_goes_though_nothing_is_new(kept, mine, add):
+    add()
+    parent = kept / "experiments"
+    before = sorted(path.name for path in parent.iterdir())
+    (parent / ".some-nano-staged-x" / "some-nano").mkdir(parents=True)
+    (parent / "some-nano").rename(parent / ".some-nano-replaced")  # killed between its two moves
+    code, out, err = add()
+    assert (code, "0 of 1 studies are new" in out) == (0, True), err
+    assert sorted(path.name for path in parent.iterdir()) == before
+
+
 def test_a_full_disk_leaves_what_was_kept(kept, mine, add, monkeypatch):
     add()
     there = kept / "experiments" / "some-nano"

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import shutil
 from pathlib import Path
 
@@ -122,6 +123,28 @@ def test_a_basis_that_is_none_is_said(tmp_path):
     (tmp_path / claims.BASIS).write_text("basis,correlation\nx,much\n")
     with pytest.raises(RunFailed, match=r"claims-basis\.csv cannot be read"):
         claims.seed_correlation(Store(tmp_path / "none", Archive(tmp_path / "evidence")))
+
+
+def test_an_edited_record_is_refused(tmp_path):
+    shutil.copytree(
+        ROOT / "results" / "evidence", tmp_path / "evidence", ignore=lambda *_: ["0001"], copy_function=os.link
+    )
+    for name in (record.NAME, claims.BASIS):
+        shutil.copy(ROOT / "results" / name, tmp_path / name)
+    store = Store(tmp_path / "none", Archive(tmp_path / "evidence"))
+    rows = record.stored(store)
+    assert rows
+    for name, old, new in ((record.NAME, "0.5", "0.6"), (claims.BASIS, "0.000", "0.900")):
+        whole = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(whole.replace(old, new, 1))
+        with pytest.raises(RunFailed, match=r"claims\.csv was damaged or edited"):
+            record.stored(store)
+        with pytest.raises(RunFailed, match=r"claims\.csv was damaged or edited"):
+            claims.seed_correlation(store)
+        (tmp_path / name).write_text(whole)
+    (tmp_path / record.NAME).unlink()
+    with pytest.raises(RunFailed, match="cannot be read"):
+        claims.seed_correlation(store)
 
 
 def test_rows_that_are_no_longer_current_are_judged_anew(repository, monkeypatch):

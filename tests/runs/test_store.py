@@ -289,6 +289,18 @@ def test_what_killed_writes_left_is_removed_when_the_run_is_next_held(tiny, lab)
         assert {path.name for path in run.folder.iterdir()} == {".lock", ".heat-map.png-abc"}
 
 
+def test_a_checkpoint_of_a_training_that_is_over_goes_when_the_run_is_next_held(tiny, lab):
+    run = lab.store.run(tiny(), 0)
+    run.folder.mkdir(parents=True)
+    for name in ("checkpoint-before.pt", "checkpoint.pt"):
+        (run.folder / name).write_text("x")
+    with run.locked(print):
+        assert (run.folder / "checkpoint.pt").exists()
+    (run.folder / "model.safetensors").write_text("weights")
+    with run.locked(print):
+        assert not list(run.folder.glob("checkpoint*"))
+
+
 def test_a_trained_run_in_a_folder_that_cannot_be_written_is_read(tiny, lab, monkeypatch):
     grid = sweeping.sweep(tiny(), 0, lab)
 

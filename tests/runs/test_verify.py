@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from icl_lab.runs.verify import everything
+from icl_lab.runs.verify import everything, prepare_repair
 from tests.runs.test_manifest import DAMAGES, finished, restored  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -111,6 +111,26 @@ def test_repair_does_again_what_is_damaged_and_no_more(restored, run, monkeypatc
     assert bool(calls) == trains
     assert not damaged(lab.store.root)
     assert bits(made.folder) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grid.csv", "swap-ssa/positions.csv", "model.safetensors"])
+def test_a_repair_that_was_killed_is_known_and_goes_on(restored, run, name):  # noqa: F811
+    """What is damaged was removed, and the process ended before it was made again."""
+    lab, made = restored
+    before = bits(made.folder)
+    path = made.folder / name
+    path.write_bytes(DAMAGES["cut short"](path.read_bytes()))
+    for finding in damaged(lab.store.root):
+        prepare_repair(finding)
+    assert not path.exists()
+    code, out, err = run("verify", str(lab.store.root))
+    assert (code, "was cut short" in out) == (1, True), err
+    code, _, err = run("repair", str(lab.store.root))
+    assert code == 0, err
+    assert not damaged(lab.store.root)
+    assert bits(made.folder) == before
+    assert not list(made.folder.rglob(".repairing"))
 
 
 def test_what_nobody_can_know_is_left_and_named(restored, run):  # noqa: F811

@@ -100,12 +100,23 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"{", b"[]"])
-def test_a_damaged_record_keeps_the_rest_of_the_study(tmp_path, data):
+def test_of_a_damaged_record_nothing_is_shown_as_if_it_were_right(tmp_path, data):
     folder = made.study(tmp_path, "compare-x", "Found.")
     (folder / "study.json").write_bytes(data)
     study = read(tmp_path)["compare-x"]
     assert "study.json" in study.damage
-    assert study.finding == "Found."
+    assert (study.finding, study.sections, study.files) == ("", (), ())
+
+
+@pytest.mark.parametrize("name", ["table.md", "comparison.csv"])
+def test_nor_is_a_number_of_a_damaged_table(tmp_path, name):
+    folder = made.study(tmp_path, "compare-x", "It errs 0.5.", files={"comparison.csv": "error\n0.5\n"})
+    assert read(tmp_path)["compare-x"].finding == "It errs 0.5."
+    (folder / name).write_text((folder / name).read_text().replace("0.5", "0.4"))
+    study = read(tmp_path)["compare-x"]
+    assert f"{folder / name} is damaged or edited" in study.damage
+    assert (study.finding, study.sections, study.files) == ("", (), ())
+    assert study.left_out == (f"all: {study.damage}",)
 
 
 def test_a_table_that_is_no_text_is_damage(tmp_path):

@@ -9,7 +9,8 @@ import icl_lab as icl
 from icl_lab import tables
 from icl_lab.cli.output import out
 from icl_lab.cli.values import NewFile
-from icl_lab.errors import BadValue, UnknownName
+from icl_lab.errors import BadValue, RunFailed, UnknownName
+from icl_lab.runs import study_folder
 from icl_lab.runs.verify import check_file
 
 
@@ -32,6 +33,9 @@ def export(place: Path, kind: str, name: str, number: int, target: Path | None) 
     PLACE is the folder of a study or of a run, or a CSV file.
     """
     there = tables.stored(place)
+    record = study_folder.read(place) if place.is_dir() else None
+    if not name and record is not None and tables.PRINTED in record.files and "table" not in there:
+        raise RunFailed(f"{place / tables.PRINTED} is missing; make it again: {record.command}")
     chosen = name or ("table" if "table" in there else next(iter(there)))
     if chosen not in there:
         raise UnknownName("table", chosen, there, f"They are those of {place}.")

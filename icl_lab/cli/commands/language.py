@@ -8,6 +8,7 @@ from icl_lab import markdown as md
 from icl_lab.cli.options import device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Numbers, several_rules
+from icl_lab.evidence.archive import own_studies
 from icl_lab.language import report, study
 from icl_lab.language.finetune import Recipe
 from icl_lab.launch.where import Where
@@ -73,7 +74,7 @@ def lm(model: str, attns: tuple[str, ...], text: str, where: Where, **more: Any)
     made_by = reporter.command
     record = study_folder.StudyRecord.of("lm", asked.options(corpus), {}, made_by)
     name = where.name or f"lm-{asked.short}-{record.hash}"
-    folder = study_folder.place(record, where.root, name, force=where.force)
+    folder = study_folder.place(record, own_studies(where.root), name, force=where.force)
     with reporter.stoppable() as stopping:
         answers = study.measure(
             asked,

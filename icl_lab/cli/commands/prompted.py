@@ -10,6 +10,7 @@ from icl_lab.cli.options import gathered, results_option, tell, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Numbers
 from icl_lab.errors import BadValue, RunFailed, Stopped
+from icl_lab.evidence.archive import own_studies
 from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
 from icl_lab.prompted.asking import STOPPED, Round, answer
@@ -119,7 +120,7 @@ def prompted(where: Where, dry_run: bool, **given: Any) -> None:
         return
     record_of = study_folder.StudyRecord.of("prompted", study.recorded_options, {}, reporter.command)
     name = where.name or f"{study.usual_name}-{record_of.hash}"
-    folder = study_folder.place(record_of, where.root, name, force=where.force)
+    folder = study_folder.place(record_of, own_studies(where.root), name, force=where.force)
     with reporter.stoppable() as stopping, Record(path, study.identity).held() as record:
         asked = Round(
             record,

@@ -11,6 +11,7 @@ from icl_lab.cli.values import Folder
 from icl_lab.comparison import outside
 from icl_lab.comparison.gather import gather, publish
 from icl_lab.errors import BadValue, LabError, RunFailed
+from icl_lab.evidence.archive import own_place, own_studies
 from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
 from icl_lab.papers import study
@@ -30,16 +31,18 @@ COMPARISON = "title"  # an option that the record of every comparison has; a lea
 def report(folders: tuple[Path, ...], elsewhere: Path | None, where: Where) -> None:
     """Build the pages of studies again; trains nothing.
 
-    FOLDERS, or all comparisons in the results.
+    FOLDERS, or all comparisons in the results; in a checkout those in results/own, where studies of the repository that
+    are named are written too.
     Comparisons are made from stored runs; the analysis of an experiment from the numbers in its folder.
     """
-    chosen = list(folders) or study_folder.folders(where.root, COMPARISON)
+    mine = own_studies(where.root)
+    chosen = list(folders) or study_folder.folders(mine, COMPARISON)
     if not chosen:
-        raise BadValue(f"{where.root} holds no comparison (a folder with a {study_folder.RECORD} of one).")
+        raise BadValue(f"{mine} holds no comparison (a folder with a {study_folder.RECORD} of one).")
     failed = []
     with replace(where, device="cpu").session() as lab:
         for folder in chosen:
-            place = folder if elsewhere is None else elsewhere / folder.name
+            place = own_place(folder, where.root) if elsewhere is None else elsewhere / folder.name
             try:
                 written = rebuild(folder, place, lab, Path(where.experiments))
             except LabError as error:

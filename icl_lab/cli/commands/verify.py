@@ -12,6 +12,8 @@ from icl_lab.cli.options import crowd_options, device_option, gathered, large_op
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, LabError, RunFailed
+from icl_lab.evidence.archive import own_place
+from icl_lab.files import checkout_hint
 from icl_lab.launch.announce import title
 from icl_lab.launch.complete import complete
 from icl_lab.launch.progress import Bar, say
@@ -98,6 +100,8 @@ def _studies(damaged: list[Verification], lab: Lab) -> Iterator[str]:
         if finding.kind != "study":
             continue
         try:
+            if own_place(finding.place, lab.store.root) != finding.place:
+                raise RunFailed(f"{finding.place} is the repository's; {checkout_hint(finding.place)}")
             rebuild(finding.place, finding.place, lab, Path("experiments"))
         except LabError as reason:
             yield str(reason)

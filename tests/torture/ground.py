@@ -1,0 +1,324 @@
+"""Commands that write and commands that read, and the folder that they are typed in."""
+
+import importlib
+import os
+import pkgutil
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+import icl_lab
+from tests.torture.process import Answer, ask, command
+
+SMALL = {
+    "train.steps": "12",
+    "train.batch": "4",
+    "model.width": "8",
+    "model.layers": "1",
+    "model.heads": "2",
+    "test.prompts": "16",
+}
+SET = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+CELLS = [*("--set", "test.axes.length=5,12"), *("--set", "test.axes.sigma_f=1,4"), *("--set", "test.axes.sigma_x=1")]
+LINEAR = ["--task", "linear", "--preset", "smoke", *SET, *CELLS]
+NEEDLE = ["--preset", "smoke", *SET, "--set", "test.axes.length=32,48", "--set", "test.axes.depth=50"]
+EVERY = ["--preset", "smoke", *SET, "--set", "test.axes.length=5,12"]
+BOTH = ["--attn", "softmax", "--attn", "ssa"]
+LM = ["--text", "book.txt", "--windows", "2", "--length", "24", "--finetune", "4", "--batch", "2"]
+LM += ["--tune-length", "16"]
+ASKED = ["--engine", "transformers", "--task", "linear", "--preset", "smoke", "--prompts", "2", "--shots", "5"]
+ASKED += ["--parallel", "1", "--set", "test.axes.sigma_f=1,2", "--set", "test.axes.sigma_x=1", "--answer-tokens", "3"]
+TINY = """
+title = "A deviant"
+paper = "A paper"
+task = "linear"
+analysis = "deviant"
+baseline = "softmax"
+conditions = "Tiny."
+set = [SETTINGS]
+
+[options]
+prompts = 16
+factors = [1, 10]
+
+[[variants]]
+name = "softmax"
+attn = "softmax"
+
+[[claims]]
+statement = "A deviant raises the error"
+where = "nowhere"
+left = { of = "softmax", cells = { factor = [10] } }
+is = "above"
+right = { of = "softmax", cells = { factor = [1] } }
+ungated = "the model was trained for a few steps"
+"""
+TABLE = """
+title = "Errors"
+paper = "A paper"
+task = "linear"
+baseline = "softmax"
+conditions = "Tiny."
+set = [SETTINGS]
+
+[[variants]]
+name = "softmax"
+attn = "softmax"
+
+[[variants]]
+name = "ssa"
+attn = "ssa"
+
+[[claims]]
+statement = "Errors rise"
+where = "nowhere"
+left = { of = "softmax", cells = { sigma_f = [4] } }
+is = "above"
+right = { of = "softmax", cells = { sigma_f = [1] } }
+ungated = "the model was trained for a few steps"
+"""
+PAGE = "# Parts\n\n<!-- index tasks -->\n<!-- end -->\n"
+RUN = "results/runs/linear/ssa/smoke-HASH/seed-0"
+
+# Commands that write, each from a folder with nothing stored.
+FROM_NOTHING: dict[str, list[str]] = {
+    "sweep": ["sweep", *LINEAR, "--attn", "ssa"],
+    "sweep --swap": ["sweep", *LINEAR, "--attn", "softmax", "--swap", "ssa"],
+    "train": ["train", *LINEAR, "--attn", "ssa"],
+    "compare": ["compare", *LINEAR, *BOTH, "--seeds", "2"],
+    "ablate": ["ablate", *LINEAR, "--attn", "softmax"],
+    "league": ["league", "--task", "linear", *BOTH, "--train", "--preset", "smoke", *SET, *CELLS],
+    "experiment": ["experiment", "table", "--preset", "smoke", "--seeds", "2"],
+    "experiment (analysis)": ["experiment", "tiny", "--preset", "smoke", "--seeds", "2"],
+    "experiment --until-decided": ["experiment", "tiny", "--preset", "smoke", "--until-decided", "--budget", "2m"],
+    "boundary": ["boundary", *LINEAR, "--attn", "ssa", "--slopes", "3", "--scales", "1", "--contexts", "16"],
+    "attention": ["attention", "--prompt", "1,-2,3,70", "--means", "2", "--task", "every", *EVERY, *BOTH],
+    "deviant": ["deviant", *LINEAR, "--attn", "ssa", "--factors", "1,10", "--prompts", "8"],
+    "heads": ["heads", *LINEAR, "--attn", "ssa", "--prompts", "8"],
+    "saturation": ["saturation", *LINEAR, "--attn", "ssa", "--factors", "10", "--prompts", "8"],
+    "probe": ["probe", "--task", "every:balance=half", *EVERY, "--attn", "ssa", "--factors", "10"],
+    "per-position": ["per-position", *LINEAR, "--attn", "ssa", "--prompts", "8", "--length", "40"],
+    "fading": ["fading", "--task", "needle", *NEEDLE, "--attn", "ssmax", "--lengths", "16,32", "--prompts", "4"],
+    "needle": ["needle", *NEEDLE, "--attn", "ssmax", "--length", "32", "--trials", "4"],
+    "law": ["law", "--task", "needle", *NEEDLE],
+    "learning": ["learning", *LINEAR, *BOTH],
+    "context": ["context", *LINEAR, "--attn", "ssa", "--lengths", "5,12", "--prompts", "8"],
+    "theory": ["theory", "--rows", "8", "--keys", "2,8", "--attn", "softmax"],
+    "lm": ["lm", "model", "--attn", "softmax,ssa", *LM],
+    "prompted": ["prompted", "--model", "gpt2", *ASKED],
+    "functions": ["functions"],
+    "sweep-slurm": ["sweep-slurm", *LINEAR, "--attn", "ssa", "--array", "2"],
+}
+# Commands from a folder in which these have been done.
+DONE = ("compare", "sweep --swap", "experiment", "experiment (analysis)", "deviant", "boundary", "lm", "prompted")
+FROM_STORED: dict[str, list[str]] = {
+    "report": ["report"],
+    "report (analysis)": ["report", "results/experiments/tiny-smoke"],
+    "site": ["site"],
+    "index": ["index", "page.md"],
+    "export": ["export", "STUDY", "--to", "csv", "--out", "made/table.csv"],
+    "evidence add": ["evidence", "add"],
+    "evidence add-studies": ["evidence", "add-studies"],
+    "evidence unpack": ["evidence", "unpack", "--to", "unpacked"],
+    "card": ["card", RUN, "--write"],
+    "claims --record": ["claims", "--record"],
+    "repair": ["repair"],
+}
+# Beside those above, commands that only read.
+READING: dict[str, list[str]] = {
+    "export": ["export", "STUDY"],
+    "export (table)": ["export", "STUDY", "--table", "comparison", "--to", "csv"],
+    "export (run)": ["export", RUN, "--to", "csv"],
+    "export (analysis)": ["export", "results/experiments/tiny-smoke", "--table", "deviant", "--to", "markdown"],
+    "export (prompted)": ["export", "PROMPTED", "--table", "grid", "--to", "csv"],
+    "export (lm)": ["export", "LMFOLDER", "--table", "loss", "--to", "csv"],
+    "verify": ["verify"],
+    "list runs": ["list", "runs", "--long"],
+    "list experiments": ["list", "experiments"],
+    "claims": ["claims"],
+    "claims --preset": ["claims", "--preset", "smoke"],
+    "card": ["card", RUN],
+    "evidence list": ["evidence", "list"],
+    "evidence verify": ["evidence", "verify"],
+    "compare --beside": ["compare", *LINEAR, *BOTH, "--seeds", "2", "--beside", "PROMPTED", "--name", "beside"],
+    "prompted --dry-run": ["prompted", "--model", "gpt2", *ASKED, "--dry-run"],
+    "sweep-slurm": FROM_NOTHING["sweep-slurm"],
+    "report --out": ["report", "--out", "elsewhere"],
+}
+ANEW = ("env.json", "manifest.json", ".icl-lab-site.json")  # hold times, or the checksums of what does
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Folders in which commands are typed: ``bare`` with files of the user alone, ``stored`` with results."""
+
+    root: Path
+
+    @classmethod
+    def build(cls, root: Path) -> "Ground":
+        """Writes the user's files and does the commands of ``DONE`` twice over: in results, and for the evidence."""
+        _preload()
+        made = cls(root)
+        bare = made.bare
+        (bare / "experiments").mkdir(parents=True)
+        small = {**SMALL, "test.axes.length": "5,12", "test.axes.sigma_f": "1,4", "test.axes.sigma_x": "1"}
+        settings = ", ".join(f'"{name}={value}"' for name, value in small.items())
+        for name, text in (("tiny", TINY), ("table", TABLE)):
+            (bare / "experiments" / f"{name}.toml").write_text(text.replace("SETTINGS", settings))
+        (bare / "book.txt").write_text("The quick brown fox jumps over the lazy dog 1234567890 times.\n" * 200)
+        (bare / "page.md").write_text(PAGE)
+        (bare / "home" / "evidence").mkdir(parents=True)
+        language_models(bare)
+        stored = made.stored
+        place = made.copy(stored=False)
+        for words in (*map(FROM_NOTHING.get, DONE), ["evidence", "add", RUN], ["site"], ["claims", "--record"]):
+            done = made.ask(words or [], place)
+            if done.code:
+                raise RuntimeError(f"{words}: {done.said}")
+        shutil.copytree(place, stored)
+        return made
+
+    @property
+    def bare(self) -> Path:
+        """The folder with nothing stored."""
+        return self.root / "bare" / "here"
+
+    @property
+    def stored(self) -> Path:
+        """The folder with results."""
+        return self.root / "stored" / "here"
+
+    def copy(self, stored: bool, linked: bool = True) -> Path:
+        """Returns a copy of a folder, always under one path, which some files hold, in the place of the one before.
+
+        Its files are hard links but for those that are written in place.
+        """
+        place = self.root / "place" / "here"
+        shutil.rmtree(place, ignore_errors=True)
+        how = _link if linked else shutil.copy2
+        shutil.copytree(self.stored if stored else self.bare, place, copy_function=how)
+        return place
+
+    def words(self, place: Path, words: list[str]) -> list[str]:
+        """Returns words with the folders that are named by a hash."""
+        found = []
+        for word in words:
+            for name, pattern in PLACES.items():
+                if name in word:
+                    (there,) = place.glob(pattern)
+                    word = str(there.relative_to(place))
+            found.append(word)
+        return found
+
+    @staticmethod
+    def quick() -> None:
+        """Makes a process do what it does quickly."""
+        _quick()
+
+    def ask(self, words: list[str], place: Path, *before, **how) -> Answer:
+        """Types a command in a folder."""
+        chosen = self.words(place, words)
+        return ask(command(chosen), place, [self.quick, *before], **how)
+
+
+PLACES = {
+    "smoke-HASH": "results/runs/linear/ssa/smoke-*/seed-0",
+    "STUDY": "results/compare-linear-smoke-*",
+    "PROMPTED": "results/prompted-*",
+    "LMFOLDER": "results/lm-*",
+}
+
+
+def _preload() -> None:
+    """Loads what commands load, so that processes that are forked need not."""
+
+    for module in pkgutil.walk_packages(icl_lab.__path__, "icl_lab."):
+        if not module.name.endswith(("__main__", "ray_engine")):
+            importlib.import_module(module.name)
+
+
+def _link(source: str, target: str) -> None:
+    if source.endswith((".jsonl", ".lock")):
+        shutil.copy2(source, target)
+    else:
+        os.link(source, target)
+
+
+def _quick() -> None:
+    """Checkpoints at every turn, so that faults meet them; small pictures; the evidence of the folder."""
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    from icl_lab.analyses.boundary import curves
+    from icl_lab.language import finetune
+    from icl_lab.prompted import inprocess
+    from icl_lab.runs import environment
+    from icl_lab.training import loop
+
+    os.environ["ICL_LAB_EVIDENCE"] = "home/evidence"
+    environment.commit = lambda *_: "0123456789ab"  # whoever edits meanwhile changes it
+    inprocess.time = SimpleNamespace(monotonic=lambda: 0.0)  # a record holds how long an answer took
+    loop.CHECKPOINT_SECONDS = 0.0
+    finetune.SECONDS = 0.0
+    curves.SIDE = 40
+
+    def savefig(figure, file, *, format, **how):
+        if format == "png":
+            Image.new("RGB", (1, 1)).save(file, "png")
+        else:
+            file.write(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
+
+    Figure.savefig = savefig
+
+
+def language_models(place: Path) -> None:
+    """Writes a tiny Llama and a tiny GPT-2 with a tokenizer of bytes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    llama = LlamaConfig(
+        vocab_size=288,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+    )
+    gpt2 = GPT2Config(
+        vocab_size=288, n_embd=16, n_layer=1, n_head=2, n_positions=700, eos_token_id=287, bos_token_id=287
+    )
+    for name, model in (("model", LlamaForCausalLM(llama)), ("gpt2", GPT2LMHeadModel(gpt2))):
+        model.save_pretrained(place / name)
+        made = Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
+        made.train_from_iterator(["Input: 0.12 Output: 0.5\nThe quick brown fox jumps.\n"], trainer)
+        made.save(str(place / name / "tokenizer.json"))
+
+
+def tree(place: Path) -> dict[str, bytes]:
+    """Returns every file of a folder by its path, but for locks."""
+    found = {}
+    for path in sorted(place.rglob("*")):
+        if path.is_file() and not path.name.endswith(".lock"):
+            found[path.relative_to(place).as_posix()] = path.read_bytes()
+        elif path.is_dir() and not any(path.iterdir()):
+            found[f"{path.relative_to(place).as_posix()}/"] = b""
+    return found
+
+
+def apart(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
+    """Returns the files that one of two folders lacks, or that have other bytes in them, but for what is made anew."""
+    anew = {name for name in {*one, *other} if Path(name).name in ANEW}
+    return sorted(
+        name
+        for name in {*one, *other}
+        if (name not in one or name not in other or (one[name] != other[name] and name not in anew))
+    )
