@@ -335,7 +335,7 @@ def export(table: pd.DataFrame, kind: str = "latex", to: Folder | None = None) -
 
     >>> import icl_lab as icl, pandas
     >>> print(icl.export(pandas.DataFrame({"rule": ["ssa"], "error": [0.5]}), "markdown"), end="")
-    | rule | error |
+    | normalizer | error |
     | --- | --- |
     | ssa | 0.5 |
     """

@@ -1,4 +1,4 @@
-"""The numbers that rules learn, as histories and models name them: ``s 0.1`` is s of layer 0, head 1."""
+"""The numbers that normalizers learn, as histories and models name them: ``s 0.1`` is s of layer 0, head 1."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

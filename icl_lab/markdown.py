@@ -48,10 +48,10 @@ def escaped(text: str) -> str:
 
 
 def head(names: Iterable[str]) -> list[str]:
-    """Returns the line of names and the rule under it.
+    """Returns the line of names and the normalizer under it.
 
-    >>> head(["rule", "error"])
-    ['| rule | error |', '| --- | --- |']
+    >>> head(["normalizer", "error"])
+    ['| normalizer | error |', '| --- | --- |']
     """
     named = list(names)
     return [row(named), row(["---"] * len(named))]
@@ -72,9 +72,9 @@ def plain(text: str, strong: Callable[[str], str] = str) -> str:
 
     ``strong`` is put on the cells that are bold.
 
-    >>> print(plain("Errors:\n| rule | error |\n| --- | --- |\n| `ssa` | **0.17** |\n| `softmax` | 12 |"))
+    >>> print(plain("Errors:\n| normalizer | error |\n| --- | --- |\n| `ssa` | **0.17** |\n| `softmax` | 12 |"))
     Errors:
-    rule     error
+    normalizer     error
     -------  -----
     ssa       0.17
     softmax     12

@@ -22,7 +22,7 @@ from icl_lab.training.loop import train
 def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     """Trains once where every sigma is 1, then measures everywhere else. What is finished is read, not repeated.
 
-    ``swap`` names another rule to be measured in the trained model, its parameters at their start.
+    ``swap`` names another normalizer to be measured in the trained model, its parameters at their start.
     """
     run = lab.store.run(spec, seed, swap)
     if run.finished:
@@ -90,7 +90,7 @@ def load_or_train(run: Run, lab: Lab) -> GPT2:
 
 
 def _load_or_train(run: Run, lab: Lab) -> GPT2:
-    """The model with the rule and the position code that stand in for the trained; the run is held already."""
+    """The model with the normalizer and the position code that stand in for the trained; the run is held already."""
     model = trained(run, lab)
     if run.swap:
         model.swap_rule(run.swap)

@@ -130,7 +130,7 @@ def test_each_library_enters_by_its_door():
     assert found == []
 
 
-def test_runs_draw_nothing_and_only_the_store_and_its_keepers_know_the_archive():
+def test_runs_draw_nothing_and_only_stores_know_the_archive():
     keepers = {"store.py", "archiving.py", "verify.py"}
     for path in (ROOT / "runs").glob("*.py"):
         used = {".".join(name.split(".")[:2]) for name in IMPORTS[path]}

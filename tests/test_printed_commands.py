@@ -174,7 +174,7 @@ def test_python_of_the_readme(clone):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_is_rehearsed_and_done_where_its_runs_are_stored(name, clone, run, monkeypatch, quick_pictures):
+def test_an_experiment_is_rehearsed_from_stored_runs(name, clone, run, monkeypatch, quick_pictures):
     monkeypatch.chdir(clone)
     monkeypatch.delenv("ICL_LAB_EVIDENCE")
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (60.0, 1))

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = index.pages(ROOT)
 FINDINGS = ROOT / index.FINDINGS
-EXAMPLES = {"square:c=3", "mine", "sine", "lookup:keys=12"}  # rules that a reader is to write
+EXAMPLES = {"square:c=3", "mine", "sine", "lookup:keys=12"}  # normalizers that a reader is to write
 ELSEWHERE = {
     "icl_lab/normalizers/square.py",
     "path/to/file.toml",
@@ -222,7 +222,7 @@ def test_the_example_rule_runs_as_printed():
         visible = torch.ones(5, 5, dtype=torch.bool)
         torch.testing.assert_close(rule.weights(q, k, visible), (3 * q @ k.mT / 2).softmax(-1))
     finally:
-        normalizers.registry._parts.pop("square", None)  # other tests try every rule that there is
+        normalizers.registry._parts.pop("square", None)  # other tests try every normalizer that there is
 
 
 def example_analysis():

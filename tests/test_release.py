@@ -84,7 +84,10 @@ def test_what_is_missing_is_told(run, monkeypatch):
     monkeypatch.setattr(extras, "requirements", lambda: {"hf": ["torch>=2", "no-such-package>=1"], "ray": ["torch"]})
     code, out, _ = run("doctor")
     assert code == 0
-    assert "extra     hf: missing no-such-package>=1: pip install 'icl_lab[hf]' (for rules inside Hugging Face" in out
+    assert (
+        "extra     hf: missing no-such-package>=1: pip install 'icl_lab[hf]' (for normalizers inside Hugging Face"
+        in out
+    )
     assert "extra     ray: there (for --engine ray" in out
 
 
@@ -249,7 +252,7 @@ TASK = ["--task", "linear", "--preset", "smoke", *(word for each in SMALL for wo
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_a_wheel_of_a_checkout_brings_experiments_and_what_pages_are_made_of(tmp_path):
+def test_a_wheel_brings_experiments_and_page_sources(tmp_path):
     hatchling = pytest.importorskip("hatchling.builders.wheel", reason="no hatchling to build a wheel with")
     (wheel,) = hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     brought = set(zipfile.ZipFile(wheel).namelist())
@@ -262,7 +265,7 @@ def test_a_wheel_of_a_checkout_brings_experiments_and_what_pages_are_made_of(tmp
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_a_wheel_of_a_source_distribution_knows_its_commit_and_its_experiments(installed, tmp_path):
+def test_a_wheel_of_an_sdist_knows_commit_and_experiments(installed, tmp_path):
     site, commit, unpacked = installed
     told = command(installed, tmp_path, "-m", "icl_lab", "--version")
     assert told == f"icl-lab, version {icl_lab.__version__}, commit {commit}\n"

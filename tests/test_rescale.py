@@ -36,7 +36,7 @@ def test_inputs_and_both():
     assert factor.flatten().tolist() == pytest.approx([3] * 8)
 
 
-def test_vectors_share_one_scale_and_labels_count_by_their_first_number():
+def test_vectors_share_one_scale_of_the_first_label():
     tokens = torch.zeros(1, 4, 2)
     tokens[0, 0::2] = torch.tensor([[6.0, 8.0], [0.0, 0.0]])
     tokens[0, 1::2, 0] = torch.tensor([5.0, 5.0])
@@ -88,7 +88,7 @@ def test_an_answer_depends_on_nothing_after_it():
         assert gradient[:, at].abs().max() > 0
 
 
-def test_answers_are_those_to_the_rescaled_prompt_multiplied_back():
+def test_answers_are_multiplied_back():
     model, plain = model_of(), model_of()
     task = tasks.build("linear")
     model.rescaling = task.rescaling("labels")
@@ -98,7 +98,7 @@ def test_answers_are_those_to_the_rescaled_prompt_multiplied_back():
     assert torch.allclose(model(prompt.tokens)[:, :start], plain(prompt.tokens)[:, :start], atol=1e-6)
 
 
-def test_a_model_that_rescales_by_itself_is_the_rescaled_test_of_its_weights(lab, tiny):
+def test_a_rescaling_model_equals_the_rescaled_test(lab, tiny):
     trained = tiny("linear", "softmax", "model.read_in=scaled")
     pipeline.sweep(trained, 0, lab)
     run = lab.store.run(trained, 0)

@@ -24,6 +24,12 @@ def definitions():
                 yield place, node, node.name
 
 
+def test_names_of_tests_have_at_most_sixty_characters():
+    tests = Path(__file__).parent
+    names = {found for path in tests.rglob("*.py") for found in re.findall(r"def (test_\w+)", path.read_text())}
+    assert {name for name in names if len(name) > 60} == set()
+
+
 def test_docstrings_begin_with_a_noun_or_a_verb():
     found = [
         f"{place}: {line}"

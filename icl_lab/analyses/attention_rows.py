@@ -54,7 +54,7 @@ def attention_rows(model: GPT2, prompt: Prompt, row: int, device: torch.device) 
 
 
 def shares(weights: Tensor) -> Tensor:
-    """Weights (... t) of any sign -> |w| / sum |w|, which for a rule that averages are the weights themselves."""
+    """Weights (... t) of any sign -> |w| / sum |w|, which for a normalizer that averages are the weights themselves."""
     sizes = weights.double().abs()
     return sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
 
@@ -76,8 +76,8 @@ def inverse_temperature(weights: Tensor, scores: Tensor) -> Tensor:
 
     Formula: the least-squares slope of log w on the score z, over the keys with w > 0
 
-    1 for softmax, s log n for SSMax; for a rule that warps the scores, its mean slope over the row. NaN where fewer
-    than two keys have weight, or all scores are alike.
+    1 for softmax, s log n for SSMax; for a normalizer that warps the scores, its mean slope over the row. NaN where
+    fewer than two keys have weight, or all scores are alike.
     """
     there = weights > 0
     n = there.sum(-1)

@@ -82,7 +82,7 @@ class Context(Analysis):
             f"The last {last} answers of a prompt, the same in all columns, where only so many of its last examples "
             f"are read. Trained up to {found.spec.train.longest}. Means over prompts and seeds.",
             "",
-            *md.head(["rule", *(f"{length:g} read" for length in lengths)]),
+            *md.head(["normalizer", *(f"{length:g} read" for length in lengths)]),
         ]
         for rule in [*found.rules, *found.references]:
             cells = (error_curves.mean(grid.where(attn=rule, length=length)) for length in lengths)
@@ -96,7 +96,7 @@ class Context(Analysis):
         return {"context": error_curves.picture(found, "context", "length", axis=axis, title=title, mark=mark)}
 
     def finding(self, found: Findings) -> str:
-        """The error after the shortest and the longest context, rule by rule."""
+        """The error after the shortest and the longest context, normalizer by normalizer."""
         grid, written = found["context"], error_curves.error_writer(found)
         ends = [grid.values("length")[place] for place in (0, -1)]
         said = [

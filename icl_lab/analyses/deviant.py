@@ -106,14 +106,14 @@ class Deviant(Analysis):
         return {"deviant": cells, "positions": positions, "prompts": single}
 
     def table(self, found: Findings) -> list[str]:
-        """A table for each metric: rules down, factors across, means over seeds; then rules against the first."""
+        """A table for each metric: normalizers down, factors across, means over seeds; then all against the first."""
         grid, factors = found["deviant"], found["deviant"].values("factor")
         first = grid.values("position")[0]
         text = [f"The number at index {first:g} multiplied by a factor, means over seeds."]
         for metric in grid.values("metric"):
             text += ["", f"### {WORDS.get(metric, metric).capitalize()}", ""]
             text += ["— : not within the prompt.", ""] * (metric == "recovery")
-            text += md.head(["rule", *(f"x{factor:g}" for factor in factors)])
+            text += md.head(["normalizer", *(f"x{factor:g}" for factor in factors)])
             for name in [*found.rules, *found.references]:
                 row = [_cell(mean(found, name, metric, factor)) for factor in factors]
                 text.append(md.row([f"`{name}`" if name in found.rules else name, *row]))
@@ -187,7 +187,7 @@ def _values(found: Findings, name: str, metric: str, factor: float) -> list[floa
 
 
 def _against(found: Findings, metric: str) -> list[list[str]]:
-    """Rows of each rule against the first one: a ratio or a difference, with its interval over seeds."""
+    """Rows of each normalizer against the first one: a ratio or a difference, with its interval over seeds."""
     rows = []
     baseline, *others = found.rules
     for name in others:

@@ -1,4 +1,4 @@
-"""Errors of rules and references along one axis, as a picture and in words."""
+"""Errors of normalizers and references along one axis, as a picture and in words."""
 
 from collections.abc import Callable
 from statistics import fmean

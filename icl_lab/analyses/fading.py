@@ -55,7 +55,7 @@ class Fading(Analysis):
 
     Metrics of a head, at the token that is asked last: its largest weight; entropy / log n; how many keys it
     effectively attends to, exp(entropy); and the effective inverse temperature. n is the number of keys that the token
-    sees. The numbers that the rule has learned stand beside them.
+    sees. The numbers that the normalizer has learned stand beside them.
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -89,7 +89,7 @@ class Fading(Analysis):
         return replace(self, lengths=lengths)
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Reads every head at each length, and what its rule has learned."""
+        """Reads every head at each length, and what its normalizer has learned."""
         rows: list[Row] = []
         for done, length in enumerate(self.lengths):
             prompt = trained.prompts(self.prompts, {"length": length})
@@ -100,7 +100,7 @@ class Fading(Analysis):
         return {"fading": rows, "learned": parameters(trained.model)}
 
     def table(self, found: Findings) -> list[str]:
-        """The slopes of the heads, every metric at each length (medians over heads), and what the rules learned."""
+        """Slopes of the heads, every metric at each length (medians over heads), and what was learned."""
         keys = found["fading"].values("keys")
         text = [
             f"Trained up to {found.spec.train.longest} examples. The token that is asked last; medians over the heads "
@@ -195,17 +195,17 @@ def slope(keys: Sequence[float], largest: Sequence[float]) -> float:
 
 
 def slopes(grid: Grid) -> list[float]:
-    """The slope of each head of each seed of one rule."""
+    """The slope of each head of each seed of one normalizer."""
     return [slope(*zip(*line, strict=True)) for line in curves(grid.where(metric="largest"))]
 
 
 def curves(grid: Grid) -> Curves:
-    """For each head of each seed of one rule: (keys, value) along the length."""
+    """For each head of each seed of one normalizer: (keys, value) along the length."""
     return grid.lines("keys", "seed", "layer", "head")
 
 
 def parameters(model: GPT2) -> list[Row]:
-    """The learned numbers of each layer's rule, by the names of the formula; one that heads share stands once."""
+    """The learned numbers of each layer's normalizer, by the names of the formula; one that heads share stands once."""
     found = model.learned()
     return [
         {"layer": layer, "head": head, "metric": name, "value": found[key], "stderr": None, "count": 1}

@@ -16,14 +16,14 @@ from icl_lab.tasks.base import Prompt, Task
 
 Row = Mapping[str, object]  # a column of a grid -> its value
 Rows = Mapping[str, Sequence[Row]]  # a grid's name -> its rows
-Curves = list[list[tuple[float, float]]]  # of one rule, each a list of points
+Curves = list[list[tuple[float, float]]]  # of one normalizer, each a list of points
 
 
 @dataclass(frozen=True)
 class TrainedModel:
     """One trained model as an analysis meets it."""
 
-    label: str  # what its rows are called in the column attn: the rule, or the variant of an experiment
+    label: str  # what its rows are called in the column attn: the normalizer, or the variant of an experiment
     run: Run
     load: Callable[[], GPT2]  # called once, and only by an analysis that reads the model
     task: Task
@@ -102,7 +102,7 @@ class StoredGrids:
         return [int(seed) for seed in self.first.where(attn=rule).values("seed")]
 
     def curves_by_rule(self, name: str, along: str, *by: str, **where: object) -> dict[str, Curves]:
-        """Returns curves of each rule in some cells of a grid: (along, value), one for each value of ``by``."""
+        """Returns curves of each normalizer in some cells of a grid: (along, value), one for each value of ``by``."""
         return {rule: self[name].where(attn=rule, **where).lines(along, *by) for rule in self.rules}
 
     def own(self, name: str, of: str, seed: int) -> Grid:

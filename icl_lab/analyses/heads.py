@@ -86,11 +86,11 @@ class Heads(Analysis):
         return {"heads": rows}
 
     def table(self, found: Findings) -> list[str]:
-        """The median head of each rule in training conditions, and at the ends of every axis."""
+        """The median head of each normalizer in training conditions, and at the ends of every axis."""
         grid = found["heads"]
         metrics = [metric for metric in WORDS if metric in grid.values("metric") and _told(grid, metric)]
         text = ["Medians over the heads of all seeds, at the last answer of a prompt.", ""]
-        text += md.head(["rule", "where", *(WORDS[metric] for metric in metrics)])
+        text += md.head(["normalizer", "where", *(WORDS[metric] for metric in metrics)])
         for rule in found.rules:
             own = grid.where(attn=rule)
             here = training(own)
@@ -202,7 +202,7 @@ def spread_out(length: int, places: int = 6) -> Sequence[int]:
 
 
 def training(grid: Grid) -> dict[str, float]:
-    """Returns the cell of training of one rule, which is measured first."""
+    """Returns the cell of training of one normalizer, which is measured first."""
     first = grid.frame.iloc[0]
     return {axis: float(first[axis]) for axis in grid.axes if axis not in ("layer", "head", "index")}
 

@@ -120,7 +120,7 @@ class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFac
     def prepared(self, runs: Sequence[Run]) -> Self:
         for run in runs:
             if run.swap:
-                raise BadValue(f"a rule that is swapped in after training has learned nothing, got {run.name}.")
+                raise BadValue(f"a normalizer that is swapped in after training has learned nothing, got {run.name}.")
         for seed, count in Counter(run.seed for run in runs).items():
             require(count == 1, "laws are fitted to one run of each seed", f"{count} of seed {seed}")
         return self

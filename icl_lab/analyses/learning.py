@@ -31,8 +31,8 @@ METRICS = ("final", "share", "below", "mean")
 class Learning(Analysis):
     """Compare how losses fall in training: at shares of the steps, when they pass a bar, and where they end.
 
-    ``history``: the training loss at each step that was kept, and the numbers that rules learned. ``learning``: of each
-    run its final loss, the loss at shares of the steps, and the first step at which the loss was below the bar.
+    ``history``: the training loss at each step that was kept, and the numbers that normalizers learned. ``learning``:
+    of each run its final loss, the loss at shares of the steps, and the first step at which the loss was below the bar.
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"learning": ("share",), "history": ("step",)}
@@ -51,7 +51,9 @@ class Learning(Analysis):
     def prepared(self, runs: Sequence[Run]) -> Self:
         for run in runs:
             if run.swap:
-                raise BadValue(f"a rule that is swapped in after training has no training of its own, got {run.name}.")
+                raise BadValue(
+                    f"a normalizer that is swapped in after training has no training of its own, got {run.name}."
+                )
         return replace(self, shares=tuple(sorted(set(self.shares))))
 
     def lacking(self, runs: Sequence[Run]) -> list[Run]:
@@ -78,7 +80,7 @@ class Learning(Analysis):
         return {"learning": rows, "history": kept}
 
     def table(self, found: Findings) -> list[str]:
-        """The loss of each rule at the shares, means over seeds, and the step at which it passed the bar."""
+        """The loss of each normalizer at the shares, means over seeds, and the step at which it passed the bar."""
         grid = found["learning"]
         shares = grid.where(metric="share").values("share")
         bar = f"below {self.below:g} from step" if self.below else "below the bar"
@@ -86,7 +88,7 @@ class Learning(Analysis):
             "Training loss: the mean over the steps since the row before, geometric means over seeds. It is not a "
             "tested error, and prompts may grow in training, so that a loss can rise with them.",
             "",
-            *md.head(["rule", *(f"{share:.0%} of the steps" for share in shares), "mean of log loss", bar]),
+            *md.head(["normalizer", *(f"{share:.0%} of the steps" for share in shares), "mean of log loss", bar]),
         ]
         for rule in found.rules:
             own = grid.where(attn=rule)
@@ -99,7 +101,7 @@ class Learning(Analysis):
         return text
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
-        """The learning curve of each rule: the mean over seeds, and their range."""
+        """The learning curve of each normalizer: the mean over seeds, and their range."""
         curves = {
             rule: [[{"step": step, "loss": loss} for step, loss in line] for line in lines]
             for rule, lines in found.curves_by_rule("history", "step", "seed", metric="loss").items()
@@ -107,7 +109,7 @@ class Learning(Analysis):
         return {"learning": training.spans(curves, title=title, label="training loss")}
 
     def finding(self, found: Findings) -> str:
-        """The final loss of each rule."""
+        """The final loss of each normalizer."""
         ends = [
             f"{short(_middle(found['learning'].where(attn=rule, metric='final')))} with {rule}" for rule in found.rules
         ]

@@ -94,14 +94,16 @@ class NeedleScores(Analysis):
         return {"heads": heads, "trials": trials}
 
     def table(self, found: Findings) -> list[str]:
-        """The best heads of each rule, how trials ended, and the mean top score of each outcome."""
+        """The best heads of each normalizer, how trials ended, and the mean top score of each outcome."""
         lengths = ", ".join(f"{length:g}" for length in found["heads"].values("length"))
         text = [
             f"Prompts of {lengths} tokens, trained up to {found.spec.train.longest}. The needle score of a head is the "
             "share of its attention on the needle's value, read where the first symbol of the answer is wanted. The "
             "best head of a trial: mean over the trials that ended so.",
             "",
-            *md.head(["rule", "best heads (layer.head: score)", *OUTCOMES[::-1], "best head of a trial that ended so"]),
+            *md.head(
+                ["normalizer", "best heads (layer.head: score)", *OUTCOMES[::-1], "best head of a trial that ended so"]
+            ),
         ]
         for rule in found.rules:
             best_heads = ", ".join(
@@ -115,7 +117,7 @@ class NeedleScores(Analysis):
         return text
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
-        """The ranked heads of each rule, and the ranked trials with how they ended."""
+        """The ranked heads of each normalizer, and the ranked trials with how they ended."""
         drawn = ranks.needles(
             {rule: [score for score, *_ in ranked(found, rule)[:TOP]] for rule in found.rules},
             {rule: endings(found, rule) for rule in found.rules},
@@ -125,7 +127,7 @@ class NeedleScores(Analysis):
         return {"needle": drawn}
 
     def finding(self, found: Findings) -> str:
-        """The score of each rule's best head, and the share of trials that are all right."""
+        """The score of each normalizer's best head, and the share of trials that are all right."""
         told = []
         for rule in found.rules:
             score, seed, layer, head = ranked(found, rule)[0]
@@ -239,14 +241,14 @@ def auc_on_resamples(scores: Array, right: NDArray[np.bool_]) -> Array:
 
 
 def ranked(found: Findings, rule: str) -> list[tuple[float, int, int, int]]:
-    """The heads of all seeds of a rule as (score, seed, layer, head), greatest score first."""
+    """The heads of all seeds of a normalizer as (score, seed, layer, head), greatest score first."""
     frame = found["heads"].where(attn=rule).frame.sort_values("value", ascending=False)
     columns = (frame["value"], *(frame[name].astype(int) for name in ("seed", "layer", "head")))
     return list(zip(*columns, strict=True))
 
 
 def endings(found: Findings, rule: str) -> tuple[list[float], list[int]]:
-    """The top scores of all trials of a rule, greatest first, and how each of them ended (an index of OUTCOMES)."""
+    """Top scores of all trials of a normalizer, greatest first, and how each ended (an index of OUTCOMES)."""
     frame = found["trials"].where(attn=rule).frame.pivot(index=["seed", "trial"], columns="metric", values="value")
     frame = frame.sort_values("top", ascending=False)
     return list(frame["top"]), [int(outcome) for outcome in frame["outcome"]]

@@ -95,7 +95,7 @@ class PerPosition(Analysis):
             "there), means over prompts and seeds; rise: the last quarter of the prompt less that of the training "
             "length.",
             "",
-            *md.head(["rule", *(f"{tokens:g}" for tokens in shown), "within", "beyond", "rise"]),
+            *md.head(["normalizer", *(f"{tokens:g}" for tokens in shown), "within", "beyond", "rise"]),
         ]
         for rule in [*found.rules, *found.references]:
             cells = [error_curves.mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
@@ -113,7 +113,7 @@ class PerPosition(Analysis):
         return {"per-position": drawn}
 
     def finding(self, found: Findings) -> str:
-        """The errors within and beyond training, rule by rule."""
+        """The errors within and beyond training, normalizer by normalizer."""
         ends, written = found["ends"], error_curves.error_writer(found)
         said = [
             f"from {written(error_curves.mean(ends.where(attn=rule, metric='end-of-training')))} to "

@@ -205,14 +205,14 @@ class Probe(Analysis):
         return {"probe": rows}
 
     def table(self, found: Findings) -> list[str]:
-        """The median error over seeds of each reading, rule by rule."""
+        """The median error over seeds of each reading, normalizer by normalizer."""
         grid = found["probe"]
         factors = grid.values("factor")
         text = [
             "Medians of error rates over seeds: the mean over numbers that make the answer alone true and false (the "
             "whole prompt: over its truth).",
             "",
-            *md.head(["rule", "what is asked", *(f"x{factor:g}" for factor in factors)]),
+            *md.head(["normalizer", "what is asked", *(f"x{factor:g}" for factor in factors)]),
         ]
         for rule in found.rules:
             for metric, layer in places(found):

@@ -42,7 +42,7 @@ def head(analysis: AnyAnalysis, spec: RunSpec, groups: Groups) -> str:
     lost = [f"{label}, seed {run.seed}" for label, runs in groups.items() for run in runs if run.diverged]
     left = f" Left out, because the training diverged: {'; '.join(lost)}." if lost else ""
     if not analysis.trains:
-        return f"Rules without a model, {seeds} draw{'s' * (seeds > 1)}."
+        return f"Normalizers without a model, {seeds} draw{'s' * (seeds > 1)}."
     return f"Task {spec.task}, preset {spec.preset}, {seeds} training seed{'s' * (seeds > 1)}.{left}"
 
 

@@ -19,7 +19,7 @@ Groups = Mapping[str, Sequence[Run]]  # a label -> the runs of its training seed
 
 
 def labels(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Groups runs by their rule, in order of appearance; a hash tells two specifications of one rule apart."""
+    """Groups runs by their normalizer, in order of appearance; a hash tells two specifications of one apart."""
     specs: dict[str, list[str]] = {}
     for run in runs:
         known = specs.setdefault(run.name, [])

@@ -1,7 +1,7 @@
 """Bounds and theorems of the papers on rows of random scores: no model, and nothing is trained.
 
 After Appendix J of Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685, and Eqs. 5 to 9 and Figures 1
-and 3 of Nakanishi 2025, arXiv 2501.19399. A seed is an independent draw of the rows, which all rules share.
+and 3 of Nakanishi 2025, arXiv 2501.19399. A seed is an independent draw of the rows, which all normalizers share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +70,7 @@ class Theory(Analysis):
         bounds.weigher(spec.attn)
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Draws the rows of a seed and asks the rule of the run for their weights."""
+        """Draws the rows of a seed and asks the normalizer of the run for their weights."""
         weigh, seed = bounds.weigher(trained.spec.attn), trained.run.seed
         softmax = bounds.weigher("softmax")
         rows: list[Row] = []
@@ -89,7 +89,7 @@ class Theory(Analysis):
         return {"rows": rows, "fading": fading}
 
     def table(self, found: Findings) -> list[str]:
-        """Entropies, slopes and bounds of each rule, and the largest weight by the number of keys."""
+        """Entropies, slopes and bounds of each normalizer, and the largest weight by the number of keys."""
         rows, fading = found["rows"], found["fading"]
         text = [
             "Rows of scores of every spread; margins: bound and weight apart, the least over rows and draws (below 0 "
@@ -112,7 +112,7 @@ class Theory(Analysis):
         return text
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
-        """The largest weight of each rule by the number of keys, a panel a gap."""
+        """The largest weight of each normalizer by the number of keys, a panel a gap."""
         panels = {
             f"largest weight, gap {gap:g}": found.curves_by_rule("fading", "keys", "seed", gap=gap)
             for gap in found["fading"].values("gap")
@@ -133,7 +133,7 @@ class Theory(Analysis):
         )
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """A metric of a rule (``largest`` unless named); ``reference:0.25`` is the number itself.
+        """A metric of a normalizer (``largest`` unless named); ``reference:0.25`` is the number itself.
 
         Cells name ``keys``, and ``gap`` where the largest weight is that of one score above all others: then ``slope``
         is that of its logarithm on log n. Of ``jacobian-...`` the greatest over the cells counts, of ``...-margin`` the

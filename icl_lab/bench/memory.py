@@ -1,4 +1,4 @@
-"""Memory and time of ``attend`` against ``weights @ v``, forward and backward, for one rule of each family."""
+"""Memory and time of ``attend`` against ``weights @ v``, forward and backward, for one normalizer of each family."""
 
 import ctypes
 import math

@@ -1,4 +1,4 @@
-"""The papers of a rule or a task as BibTeX, from the sources that its docstring names."""
+"""The papers of a normalizer or a task as BibTeX, from the sources that its docstring names."""
 
 import re
 from collections.abc import Iterator

@@ -26,7 +26,7 @@ KINDS: dict[str, list[Registry]] = {
     "normalizers": [normalizers.registry, normalizers.wrappers],
     "positions": [positions.registry],
 }
-HEADS = 8  # of the rules whose parameters are counted
+HEADS = 8  # of the normalizers whose parameters are counted
 TRAITS = {
     "sums_to_one": "sums to 1",
     "non_negative": "never negative",
@@ -198,7 +198,7 @@ def _options(registry: Registry, name: str) -> str:
 
 
 def _rule(registry: Registry, name: str) -> Normalizer:
-    """Builds a rule without options; a wrapper stands around softmax."""
+    """Builds a normalizer without options; a wrapper stands around softmax."""
     choice = f"softmax+{name}" if registry is normalizers.wrappers else name
     return normalizers.build(choice, heads=HEADS, head_dim=32, train_tokens=82)
 

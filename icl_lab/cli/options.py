@@ -18,7 +18,10 @@ PAIRS = 1000  # of timed runs
 
 results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
 beside_option = click.option(
-    "--beside", multiple=True, type=Folder(there=True), help="Folder of a prompted model, as a line beside the rules."
+    "--beside",
+    multiple=True,
+    type=Folder(there=True),
+    help="Folder of a prompted model, as a line beside the normalizers.",
 )
 read_option = click.option("--results", default="results", show_default=True, type=Folder(there=True), help="Folder.")
 experiments_option = click.option(
@@ -168,7 +171,7 @@ def run_options(command: Command) -> Command:
 
 
 def model_options(command: Command) -> Command:
-    """Adds the options that name trained models: by task and rule, or by the folder of a run."""
+    """Adds the options that name trained models: by task and normalizer, or by the folder of a run."""
     command = where_options(command)
     for option in reversed(
         [

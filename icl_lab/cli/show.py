@@ -33,7 +33,7 @@ def show(run: Run, already: bool, brief: bool = False) -> None:
 
 
 def close(runs: Sequence[Run]) -> None:
-    """Prints what several seeds of a rule have in common, what was not learned, and what could be done next."""
+    """Prints what several seeds of a normalizer have in common, what was not learned, and what could be done next."""
     task, rules = tasks.build(runs[0].spec.task), by_rule(runs)
     for name, seeds in rules.items():
         if len(seeds) > 1:
@@ -48,7 +48,7 @@ def close(runs: Sequence[Run]) -> None:
 
 
 def warn(runs: Sequence[Run]) -> None:
-    """Says which rules have learned nothing: whoever compares them compares noise."""
+    """Says which normalizers have learned nothing: whoever compares them compares noise."""
     for name, seeds in by_rule(runs).items():
         task = tasks.build(seeds[0].spec.task)
         grids, spec = [run.grid() for run in seeds], seeds[0].spec

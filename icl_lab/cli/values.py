@@ -124,7 +124,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # no generic type bef
 
 
 def several_rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Reads rules in a row: ``softmax,ssmax:s=swap,log-n``. A comma before ``name=`` is inside one of them."""
+    """Reads normalizers in a row: ``softmax,ssmax:s=swap,log-n``. A comma before ``name=`` is inside one of them."""
     return tuple(rule.strip() for text in given for rule in re.split(r",(?![\w-]+=)", text) if rule.strip())
 
 

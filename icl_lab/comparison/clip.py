@@ -64,10 +64,10 @@ def clip_fit(targets: Sequence[ArrayLike], errors: ArrayLike, bounds: ArrayLike 
 
 
 def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit | None:
-    """The bound B for which ``clip(y, -B, B)`` explains a rule's row along the clip axis best, on the same prompts.
+    """The bound B for which ``clip(y, -B, B)`` explains a row along the clip axis best, on the same prompts.
 
-    A rule that scores no better than a clip has learned the line and bounded it (arXiv 2508.14685, Table 1). Near the
-    training distribution the error is that of learning, not of a bound: ``Task.clip`` says from where it is judged.
+    A normalizer that scores no better than a clip has learned the line and bounded it (arXiv 2508.14685, Table 1). Near
+    the training distribution the error is that of learning, not of a bound: ``Task.clip`` says from where it is judged.
     None where the task declares no clip axis, fewer than two such cells exist, or an error is not finite.
     """
     clip = study.task.clip

@@ -11,22 +11,22 @@ Place = tuple[str, frozenset[tuple[str, float]]]
 
 
 def place(rule: str, cell: Mapping[str, float]) -> Place:
-    """A rule in a cell, as a key; the cell of a declared summary is empty."""
+    """A normalizer in a cell, as a key; the cell of a declared summary is empty."""
     return rule, frozenset(cell.items())
 
 
 @dataclass(frozen=True)
 class Family:
-    """Rules against one other in cells, or by a summary; p is corrected by Holm's method over all of them.
+    """Normalizers against one other in cells, or by a summary; p is corrected by Holm's method over all of them.
 
-    Where no rule differs in any cell, one such family in twenty has a corrected p below 0.05 at all.
+    Where no normalizer differs in any cell, one such family in twenty has a corrected p below 0.05 at all.
     """
 
     effects: Mapping[Place, Effect]
 
     @classmethod
     def of(cls, found: Iterable[tuple[str, Mapping[str, float], Effect | None]]) -> "Family":
-        """Builds a family of rules in cells; a comparison that is None is not there."""
+        """Builds a family of normalizers in cells; a comparison that is None is not there."""
         return cls({place(rule, cell): effect for rule, cell, effect in found if effect is not None})
 
     @cached_property

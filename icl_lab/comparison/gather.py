@@ -15,7 +15,7 @@ Told = Callable[[str, int, int, str], object]  # stage, done, of how many, what 
 
 
 def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequence["Outside"] = ()) -> "Study":
-    """Builds the study of finished runs, one group of seeds a rule; raises ``BadValue`` where they do not fit."""
+    """Builds the study of finished runs, one group of seeds a normalizer; raises ``BadValue`` where they do not fit."""
     from icl_lab import tasks
     from icl_lab.comparison import rescaled
     from icl_lab.comparison.study import Study
@@ -24,12 +24,12 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequen
     read = {name: [run.measured() for run in runs] for name, runs in groups.items()}
     grids = {name: [grid for grid, _ in found] for name, found in read.items()}
     kept = {name: [errors for _, errors in found] for name, found in read.items()}
-    # Intervals that include the prompts for some rules and not for others could not be compared.
+    # Intervals that include the prompts for some normalizers and not for others could not be compared.
     known = {name: [each for each in errors if each is not None] for name, errors in kept.items()}
     complete = all(len(known[name]) == len(grids[name]) for name in groups)
     spec = next(iter(groups[baseline])).spec
     task = tasks.build(spec.task)
-    # A comparison that has the rescaled tests among its rules needs no line of them.
+    # A comparison that has the rescaled tests among its normalizers needs no line of them.
     among_rules = any(run.spec.test.rescale != "none" for runs in groups.values() for run in runs)
     outside = [*outside, *([] if among_rules else rescaled.beside(groups[baseline], baseline))]
     errors = known if complete else {}

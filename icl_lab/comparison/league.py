@@ -1,4 +1,4 @@
-"""Many rules over many tasks: errors as skill, ranks with intervals, and what is missing.
+"""Many normalizers over many tasks: errors as skill, ranks with intervals, and what is missing.
 
 Errors of two tasks cannot be averaged. Skill can be set side by side: 0 is the task's best trivial reference, 1 its
 best reference of all, in the same cell (a skill score, Murphy 1988). Ranks within a task use no scale at all.
@@ -35,7 +35,7 @@ WORDS = {"near": "in training conditions", "far": "beyond them"}
 
 @dataclass(frozen=True)
 class Skill:
-    """The skill of one rule on one task, a number for each training seed: in training conditions, and beyond them."""
+    """Skill of a normalizer on a task, a number for each training seed: in training conditions, and beyond them."""
 
     near: dict[int, float]
     far: dict[int, float]
@@ -47,7 +47,7 @@ class Skill:
 
 @dataclass(frozen=True)
 class Standing:
-    """The mean rank of a rule over the tasks of a part, with the middle 95 % of the bootstrap."""
+    """The mean rank of a normalizer over the tasks of a part, with the middle 95 % of the bootstrap."""
 
     mean: float
     low: float
@@ -56,30 +56,30 @@ class Standing:
 
 @dataclass(frozen=True)
 class League:
-    """Skills by rule and task; a pair without finished runs is missing."""
+    """Skills by normalizer and task; a pair without finished runs is missing."""
 
     skills: Mapping[tuple[str, str], Skill]
     baseline: str
 
     @cached_property
     def rules(self) -> list[str]:
-        """The rules, in order of appearance, the baseline first."""
+        """The normalizers, in order of appearance, the baseline first."""
         found = list(dict.fromkeys(rule for rule, _ in self.skills))
         return sorted(found, key=lambda rule: rule != self.baseline)
 
     @cached_property
     def tasks(self) -> list[str]:
-        """The tasks of which at least two rules are there: with one there is nothing to rank."""
+        """The tasks of which at least two normalizers are there: with one there is nothing to rank."""
         every = dict.fromkeys(task for _, task in self.skills)
         return [task for task in every if sum((rule, task) in self.skills for rule in self.rules) > 1]
 
     @cached_property
     def whole(self) -> list[str]:
-        """The rules that are there on every task: only these have a rank over all."""
+        """The normalizers that are there on every task: only these have a rank over all."""
         return [rule for rule in self.rules if all((rule, task) in self.skills for task in self.tasks)]
 
     def clear(self, rule: str, task: str, part: str) -> bool:
-        """True if a rule differs from the baseline on a task: paired over the seeds that both have, p below 0.05."""
+        """True if a normalizer differs from the baseline on a task: paired over common seeds, p below 0.05."""
         mine, other = (self.skills.get((name, task)) for name in (rule, self.baseline))
         if mine is None or other is None or rule == self.baseline:
             return False
@@ -99,11 +99,11 @@ class League:
         return {part: self._ranked(part) for part in PARTS}
 
     def _ranked(self, part: str) -> dict[str, Standing]:
-        """The mean rank of each rule that is whole, 1 the best; ties share a rank.
+        """The mean rank of each normalizer that is whole, 1 the best; ties share a rank.
 
-        The interval resamples tasks, and within each the seeds of every rule: it is that of other tasks like these and
-        of other trainings, and is wide with few tasks. A task without skill in this part, because its test has no cell
-        there, ranks nobody.
+        The interval resamples tasks, and within each the seeds of every normalizer: it is that of other tasks like
+        these and of other trainings, and is wide with few tasks. A task without skill in this part, because its test
+        has no cell there, ranks nobody.
         """
         values = [[self.skills[rule, task].values(part) for rule in self.whole] for task in self.tasks]
         values = [rules for rules in values if not any(math.isnan(value) for seeds in rules for value in seeds)]
@@ -112,7 +112,9 @@ class League:
         rng = np.random.default_rng(int(stream(0, "league").initial_seed()))
         chosen = rng.integers(len(values), size=(DRAWS, len(values)))
         drawn = np.array([[_resampled(seeds, chosen.shape, rng) for seeds in rules] for rules in values])
-        drawn = np.take_along_axis(drawn, chosen[None, None], axis=0)[0]  # rule, draw, place among the chosen tasks
+        drawn = np.take_along_axis(drawn, chosen[None, None], axis=0)[
+            0
+        ]  # normalizer, draw, place among the chosen tasks
         low, high = np.quantile(scipy.stats.rankdata(-drawn, axis=0).mean(axis=-1), [0.025, 0.975], axis=-1)
         mean = scipy.stats.rankdata([[-fmean(seeds) for seeds in rules] for rules in values], axis=1).mean(axis=0)
         found = zip(self.whole, mean.tolist(), low.tolist(), high.tolist(), strict=True)
@@ -127,7 +129,7 @@ def _resampled(values: Sequence[float], shape: tuple[int, ...], rng: np.random.G
 
 
 def gather(runs: Iterable[Run], baseline: str) -> League:
-    """Builds the league of the finished runs among these; raises ``BadValue`` where no two rules share a task."""
+    """Builds the league of the finished runs among these; raises ``BadValue`` where no two normalizers share a task."""
     skills: dict[tuple[str, str], Skill] = {}
     for run in runs:
         if not run.finished:
@@ -136,7 +138,9 @@ def gather(runs: Iterable[Run], baseline: str) -> League:
         for part, value in zip(PARTS, of(run.grid(), tasks.build(run.spec.task), run.spec), strict=True):
             (found.near if part == "near" else found.far)[run.seed] = value
     league = League(skills, baseline)
-    require(bool(league.tasks), "a league needs two rules with finished runs of one task", f"{len(skills)} of them")
+    require(
+        bool(league.tasks), "a league needs two normalizers with finished runs of one task", f"{len(skills)} of them"
+    )
     return league
 
 
@@ -189,7 +193,7 @@ def table(league: League, missing: int) -> list[str]:
     seeds = sorted({len(skill.near) for skill in league.skills.values()})
     counts = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     text = [
-        f"{len(league.rules)} rules, {len(league.tasks)} tasks, training seeds of each: {counts}; runs that are "
+        f"{len(league.rules)} normalizers, {len(league.tasks)} tasks, training seeds of each: {counts}; runs that are "
         f"missing: {missing}. Skill: 0 is the best trivial reference of the task, 1 its best reference of all, in the "
         f"same cell; what is below {WORST:g} counts as {WORST:g}. In training conditions, and the mean beyond them "
         "along the axis of the task's summary.",
@@ -198,9 +202,9 @@ def table(league: League, missing: int) -> list[str]:
         standings = league.standings(part)
         text += ["", f"### Mean rank {WORDS[part]}", ""]
         if not standings:
-            text.append("No two rules are there on every task: nothing can be ranked over all.")
+            text.append("No two normalizers are there on every task: nothing can be ranked over all.")
             continue
-        text += md.head(["rule", "mean rank", "95 % of the bootstrap"])
+        text += md.head(["normalizer", "mean rank", "95 % of the bootstrap"])
         text += [
             md.row([f"`{rule}`", f"{each.mean:.2f}", f"{each.low:.2f} to {each.high:.2f}"])
             for rule, each in standings.items()
@@ -208,7 +212,7 @@ def table(league: League, missing: int) -> list[str]:
     if left := [rule for rule in league.rules if rule not in league.whole]:
         text += ["", f"Without a rank, because a task is missing: {', '.join(f'`{rule}`' for rule in left)}."]
     for part in PARTS:
-        text += ["", f"### Skill {WORDS[part]}", "", *md.head(["rule", *(f"`{task}`" for task in league.tasks)])]
+        text += ["", f"### Skill {WORDS[part]}", "", *md.head(["normalizer", *(f"`{task}`" for task in league.tasks)])]
         for rule in league.rules:
             text.append(md.row([f"`{rule}`", *(_cell(league, rule, task, part) for task in league.tasks)]))
     if league.baseline in league.rules:
@@ -225,7 +229,7 @@ def _cell(league: League, rule: str, task: str, part: str) -> str:
 
 
 def rows(league: League) -> Iterator[dict[str, Any]]:
-    """Yields every skill: rule, task, part, seed and value."""
+    """Yields every skill: normalizer, task, part, seed and value."""
     for (rule, task), skill in league.skills.items():
         for part, values in (("near", skill.near), ("far", skill.far)):
             for seed, value in values.items():

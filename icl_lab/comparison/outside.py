@@ -1,7 +1,7 @@
-"""Models beside the rules that were not trained here: the stored grids of prompted language models.
+"""Models beside the normalizers that were not trained here: the stored grids of prompted language models.
 
-They have no training seeds, so that no rule is paired with them: like references they are a line of the table and of
-the curves, with the standard error over their own prompts.
+They have no training seeds, so that no normalizer is paired with them: like references they are a line of the table and
+of the curves, with the standard error over their own prompts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from icl_lab.runs import study_folder
 from icl_lab.runs.measure import Errors
 
 ERRORS = "errors.safetensors"
-KIND = "prompted"  # of the studies that can stand beside trained rules
+KIND = "prompted"  # of the studies that can stand beside trained normalizers
 DIGITS = "digits"  # the axis that trained models do not have: the decimals of the numbers in a prompt
 
 
@@ -86,7 +86,9 @@ def again(told_of: Mapping[str, Any], task: str) -> list[Outside]:
     found = read([each["folder"] for each in told], task)
     for each in told:
         if each["study"] not in {other.study for other in found if other.folder == each["folder"]}:
-            raise BadValue(f"{each['folder']} holds another study now than the one that stood beside these rules.")
+            raise BadValue(
+                f"{each['folder']} holds another study now than the one that stood beside these normalizers."
+            )
     return found
 
 

@@ -1,4 +1,4 @@
-"""The baseline's models asked with rescaled prompts: a line beside every comparison, which any rule has to beat."""
+"""The baseline's models asked with rescaled prompts: a line beside every comparison, to be beaten."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from icl_lab.tasks.capabilities import Rescalable
 
 NOTE = (
     "{name}: the same models, asked with {part} divided by the size that they have in the prompt's own first examples "
-    "(test.rescale={part}, docs/boundary.md), without training; ± is the standard error over prompts. A rule that "
+    "(test.rescale={part}, docs/boundary.md), without training; ± is the standard error over prompts. What "
     "extrapolates has to beat it."
 )
 

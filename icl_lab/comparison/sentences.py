@@ -10,7 +10,7 @@ LARGEST = 700.0  # e^709 is the largest power of e that a float holds
 
 
 def sentence(study: Study) -> str:
-    """Returns one sentence a line for each rule against the baseline: in training conditions, then far out.
+    """Returns one sentence a line for each normalizer against the baseline: in training conditions, then far out.
 
     Far out is the declared summary of the study (``Study.summary``). Less or more is said only where p, corrected over
     the comparisons of all these sentences (Holm), is below 0.05; without an interval (one seed, prompts not kept)

@@ -1,6 +1,6 @@
 """Paired statistics over training seeds: intervals and tests, and one number for a row of cells.
 
-Everywhere a is the baseline, b the rule compared with it, and both are errors: an effect below 0 speaks for b.
+Everywhere a is the baseline, b the normalizer compared with it, and both are errors: an effect below 0 speaks for b.
 What is missing or impossible is an error or a NaN with its reason in ``notes``, never a value left out in silence.
 """
 
@@ -34,7 +34,7 @@ SAME_STEP = "all seeds differ by the same amount: their spread says nothing, so 
 COVERAGE = (
     "The 95 % interval over seeds holds the true effect in 95 to 97 % of simulated studies where the log ratio has "
     "heavy but even tails (Student's t with 3 or 5 degrees of freedom, Laplace), and in 96 to 98 % where one run in "
-    "ten fails under both rules. Where one run in ten fails under one rule only, it does so in 93, 91 and 86 % at 3, 5 "
+    "ten fails under both normalizers. Where one run in ten fails under one only, in 93, 91 and 86 % at 3, 5 "
     "and 10 seeds: look at the single runs."
 )
 

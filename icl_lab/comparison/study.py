@@ -1,4 +1,4 @@
-"""Rules against a baseline, cell by cell, paired over training seeds: from finished grids, without training."""
+"""Normalizers against a baseline, cell by cell, paired over training seeds: from finished grids, without training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,13 +35,13 @@ Map = dict[tuple[float, float], float]  # (value down, value across) -> number
 
 @dataclass(frozen=True)
 class Study:
-    """The grids of several rules, each over the same training seeds, in the same cells.
+    """The grids of several normalizers, each over the same training seeds, in the same cells.
 
-    ``grids`` holds one grid a seed for each rule, references included in each (they are the same in all, because every
-    run meets the same prompts). ``training`` is the cell of training. ``errors`` holds what each prompt adds, one a
-    seed for each rule, where all runs have kept it: intervals then include the variance over prompts. ``outside`` are
-    models that were not trained here, such as prompted ones. ``not_learned`` says why of the rules whose models err in
-    training conditions nearly as much as a trivial reference (``summary.unlearned``).
+    ``grids`` holds one grid a seed for each normalizer, references included in each (they are the same in all, because
+    every run meets the same prompts). ``training`` is the cell of training. ``errors`` holds what each prompt adds, one
+    a seed for each normalizer, where all runs have kept it: intervals then include the variance over prompts.
+    ``outside`` are models that were not trained here, such as prompted ones. ``not_learned`` says why of the
+    normalizers whose models err in training conditions nearly as much as a trivial reference (``summary.unlearned``).
     """
 
     task: Task
@@ -80,11 +80,11 @@ class Study:
         return len(self.grids[self.baseline])
 
     def cells(self) -> list[Labels]:
-        """The cells that all rules were measured in."""
+        """The cells that all normalizers were measured in."""
         return _cells(self.grids[self.baseline][0], self.metric)
 
     def values(self, rule: str, cell: Labels) -> list[float]:
-        """The metric of a rule in a cell, one number a seed; raises ``BadValue`` where there is a gap (NaN).
+        """The metric of a normalizer in a cell, one number a seed; raises ``BadValue`` where there is a gap (NaN).
 
         A cell without a label for one of the task's facets is the mean over it.
         """
@@ -132,7 +132,7 @@ class Study:
         return [cell for number, cell in enumerate(lines) if cell not in lines[:number]]
 
     def _mean(self, rule: str, number: int, name: str, cell: Labels) -> float:
-        """The metric of a predictor in the grid of a rule's seed of this number, over the facets that a cell lacks."""
+        """Metric of a predictor in the grid of a seed of a normalizer, over the facets that a cell lacks."""
         values = self.grids[rule][number].by("attn", "metric", *cell).get((name, self.metric, *cell.values()), [])
         if len(values) != self._facets(cell):
             raise KeyError(f"{len(values)} cells of {name} have {cell}")
@@ -158,14 +158,14 @@ class Study:
         return found
 
     def versus(self, rule: str, other: str, cell: Labels) -> Effect:
-        """Compares two rules in a cell: paired over seeds, widened by the variance over prompts where known."""
+        """Compares two normalizers in a cell: paired over seeds, widened by the variance over prompts where known."""
         values = self.values(other, cell), self.values(rule, cell)
         if not np.isfinite(values).all():
             return broken(*values, self.scale)
         return self._widened(paired(*values, self.scale), rule, other, [cell])
 
     def overall(self, rule: str, other: str) -> Effect | None:
-        """Compares two rules by the declared summary; None where the grid does not reach that far, or has gaps."""
+        """Compare two by the declared summary; None where the grid does not reach that far, or has gaps."""
         sums = self.summary(other), self.summary(rule)
         if not np.isfinite(sums).all():
             return None
@@ -173,12 +173,12 @@ class Study:
 
     @property
     def others(self) -> list[str]:
-        """The rules that are compared with the baseline."""
+        """The normalizers that are compared with the baseline."""
         return [rule for rule in self.grids if rule != self.baseline]
 
     @cached_property
     def family(self) -> Family:
-        """Every rule against the baseline in every cell that a table, a map or a file of the comparison shows."""
+        """Every normalizer against the baseline in every cell that a table, a map or a file of the comparison shows."""
         cells = self.cells()
         means = [*self.line(self.task.line_axis), *self._plane().values()]  # over a facet, where the task has one
         cells += [cell for number, cell in enumerate(means) if cell not in cells and cell not in means[:number]]
@@ -186,10 +186,10 @@ class Study:
 
     @cached_property
     def overalls(self) -> Family:
-        """Every rule against the baseline by the declared summary, whose cell is empty.
+        """Every normalizer against the baseline by the declared summary, whose cell is empty.
 
-        A family of its own: the summary was declared before anything was trained, so that it is one question a rule,
-        however many cells stand beside it.
+        A family of its own: the summary was declared before anything was trained, so that it is one question a
+        normalizer, however many cells stand beside it.
         """
         return Family.of((rule, {}, self.overall(rule, self.baseline)) for rule in self.others)
 
@@ -206,10 +206,11 @@ class Study:
 
     def _widened(self, found: Effect, rule: str, other: str, cells: Sequence[Labels]) -> Effect:
         """Adds what hangs on the prompts, for one cell or for the summary of a line of cells."""
-        # Intervals that include the prompts for some rules and not for others could not be compared.
+        # Intervals that include the prompts for some normalizers and not for others could not be compared.
         if not self.errors or not all(errors.keeps(cells) for each in self.errors.values() for errors in each):
             return found
-        # Rules that were tested on the same prompts share each resample; on another number of prompts they cannot.
+        # Normalizers that were tested on the same prompts share each resample; on another number of prompts they
+        # cannot.
         theirs, ours = (
             resampled([[errors.at(cell).numpy() for errors in self.errors[name]] for cell in cells], seed=0)
             for name in (other, rule)
@@ -288,11 +289,11 @@ def broken(a: Sequence[float], b: Sequence[float], scale: Scale) -> Effect:
 
 
 def compare(study: Study) -> list[dict[str, Any]]:
-    """Compares every rule with the baseline in every cell, and by the declared summary.
+    """Compares every normalizer with the baseline in every cell, and by the declared summary.
 
-    Returns one row a rule and cell, and one a rule with an empty cell for the summary. ``p_t`` and ``p_flip`` are those
-    of the seeds alone, ``p_widened`` belongs to ``low`` and ``high``; ``p_holm`` is ``p_widened`` corrected over the
-    ``family`` comparisons of all rules in all cells, or of all rules by their summary.
+    Returns one row a normalizer and cell, and one a normalizer with an empty cell for the summary. ``p_t`` and
+    ``p_flip`` are those of the seeds alone, ``p_widened`` belongs to ``low`` and ``high``; ``p_holm`` is ``p_widened``
+    corrected over the ``family`` comparisons of all normalizers in all cells, or of all normalizers by their summary.
     """
     rows = []
     for rule in study.others:

@@ -20,9 +20,10 @@ NAMES = {
     "z_max": "largest score (all others 0)",
     "x": "score x",
 }
-# For what is no rule (layers, laws, numbers of keys): Wong's colours, without the yellow that white paper swallows.
+# For what is no normalizer (layers, laws, numbers of keys): Wong's colours, without the yellow that white paper
+# swallows.
 INKS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-REFERENCE = "0.5"  # the grey of reference predictors, which no rule has
+REFERENCE = "0.5"  # the grey of reference predictors, which no normalizer has
 
 # No date inside, so that redrawing a stored grid does not look like a change.
 UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}

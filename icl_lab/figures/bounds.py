@@ -15,7 +15,7 @@ Line = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class BoundPanel:
-    """One function: each rule's seeds as lines of (true value, answer), and what was detected on them.
+    """One function: each normalizer's seeds as lines of (true value, answer), and what was detected on them.
 
     ``onsets`` and ``bounds`` hold one number a seed and side, signed as the true value and as the answer.
     """
@@ -26,7 +26,7 @@ class BoundPanel:
 
 
 def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reach: float) -> Figure:
-    """Draws a panel for each function: seeds thin, the median of a rule thick, the truth dashed.
+    """Draws a panel for each function: seeds thin, the median of a normalizer thick, the truth dashed.
 
     Shaded: training range. Short bars on the left (B-) and right (B+) margins: detected bounds. Triangles on the axis
     below: detected onsets, where the answer leaves the truth. Those inside the training range are left out: where a
@@ -127,9 +127,9 @@ def control(
 ) -> Figure:
     """Draws the bound over the slope, a panel for each scale of the context, every seed a dot.
 
-    ``panels`` holds, for each rule, the bounds of the seeds (NaN: none) at every slope. Flat: the output is bounded.
-    Parallel to the dashed guides: the input, or what the model makes of it. A bound that is not above 0 (answers on the
-    wrong side) has no place on a logarithmic axis: the panel says how many there are.
+    ``panels`` holds, for each normalizer, the bounds of the seeds (NaN: none) at every slope. Flat: the output is
+    bounded. Parallel to the dashed guides: the input, or what the model makes of it. A bound that is not above 0
+    (answers on the wrong side) has no place on a logarithmic axis: the panel says how many there are.
     """
     figure = Figure(figsize=(4.6 * len(panels), 4.1), layout="constrained", dpi=150)
     headline(figure, title)
@@ -185,7 +185,7 @@ def sweeps(
     judged: float,
     axis: str,
 ) -> Figure:
-    """Draws the measured errors of each rule's seeds as dots, and what the bound of each predicts as lines.
+    """Draws the measured errors of each normalizer's seeds as dots, and what the bound of each predicts as lines.
 
     ``sigmas`` are the values of ``axis``. ``rules`` holds (measured, predicted), one row a seed. Grey: the error of
     answering 0. Only to the right of ``judged`` is a bound expected to explain the error.

@@ -1,4 +1,4 @@
-"""Curves of heads or seeds: each a thin line, or many of them a band, and a thick line for the rule.
+"""Curves of heads or seeds: each a thin line, or many of them a band, and a thick line for the normalizer.
 
 Where all that is known is at one place, no line could be seen: each is a dot.
 """
@@ -13,7 +13,7 @@ from icl_lab.figures.axes import columns, constant, finish, headline, remark, ti
 from icl_lab.figures.styles import Style, styles
 
 Line = Sequence[tuple[float, float]]
-MANY = 40  # more lines of one rule than these hide each other
+MANY = 40  # more lines of one normalizer than these hide each other
 BAND = (10, 90)  # percentiles
 
 
@@ -27,13 +27,13 @@ def curves(
     mark: float | None = None,
     base: int = 10,
 ) -> Figure:
-    """Draws a panel for each metric: heads (or seeds) thin, their median a thick line for each rule.
+    """Draws a panel for each metric: heads (or seeds) thin, their median a thick line for each normalizer.
 
-    Of many heads the middle 80 % are a band instead. A panel with one place across shows the heads of each rule as dots
-    from the least to the greatest value, side by side, and their median as a dash. ``scales`` names the logarithmic
-    axes of a panel ("x" where it does not), ``limits`` its range (a panel says where it begins if some of it lies
-    below), ``mark`` a place across that is dotted in all of them. A metric of which no value is known gets no panel,
-    and is named in the title.
+    Of many heads the middle 80 % are a band instead. A panel with one place across shows the heads of each normalizer
+    as dots from the least to the greatest value, side by side, and their median as a dash. ``scales`` names the
+    logarithmic axes of a panel ("x" where it does not), ``limits`` its range (a panel says where it begins if some of
+    it lies below), ``mark`` a place across that is dotted in all of them. A metric of which no value is known gets no
+    panel, and is named in the title.
     """
     known = {metric: rules for metric, rules in panels.items() if _values(rules)}
     missing = [metric for metric in panels if metric not in known]
@@ -89,7 +89,7 @@ def _lines(axes: Axes, rules: Mapping[str, Sequence[Line]], looks: Mapping[str, 
 
 
 def _dots(axes: Axes, rules: Mapping[str, Sequence[Line]], looks: Mapping[str, Style]) -> None:
-    """The values of each rule at the one place, in order, in a column of its own."""
+    """The values of each normalizer at the one place, in order, in a column of its own."""
     for column, (rule, lines) in enumerate(rules.items()):
         look, values = looks[rule], np.sort(_values({rule: lines}))
         across = column + np.linspace(-0.35, 0.35, len(values)) if len(values) > 1 else [column]

@@ -1,4 +1,4 @@
-"""A league in pictures: the skill of every rule on every task, and near against far."""
+"""A league in pictures: the skill of every normalizer on every task, and near against far."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from icl_lab.figures.base import MAP
 from icl_lab.figures.scatter import Span, cross
 from icl_lab.figures.styles import styles
 
-Cell = tuple[str, str]  # rule, task
+Cell = tuple[str, str]  # normalizer, task
 
 ABREAST = 6  # tasks of a panel that stands beside another
 
@@ -24,7 +24,7 @@ def matrix(
     title: str,
     unclear: Mapping[str, Collection[Cell]],
 ) -> Figure:
-    """Draws a panel for each part: rules down, tasks across, skill as colour from 0 to 1 and as number.
+    """Draws a panel for each part: normalizers down, tasks across, skill as colour from 0 to 1 and as number.
 
     Cells that are missing are crossed; those in ``unclear`` (not told from the baseline) are hatched. Panels of many
     tasks stand above one another.
@@ -60,7 +60,7 @@ def matrix(
 
 
 def near_and_far(points: Mapping[str, tuple[Span, Span]], *, title: str) -> Figure:
-    """Draws each rule's mean rank in training conditions against that beyond them, with intervals; 1 is the best."""
+    """Draw each normalizer's mean rank in training conditions against that beyond them, with intervals; 1 is best."""
     figure = Figure(figsize=(8.6, 5.4), layout="constrained", dpi=150)
     axes = figure.subplots()
     looks = styles(points)

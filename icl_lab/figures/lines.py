@@ -1,4 +1,4 @@
-"""Numbers along one axis: rules beside their references."""
+"""Numbers along one axis: normalizers beside their references."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,10 +27,10 @@ def rivals(
     width: float = 8.0,
     mark: float | None = None,
 ) -> Figure:
-    """Draws each rule's mean over its seeds along one axis, every seed as a dot in a band.
+    """Draws each normalizer's mean over its seeds along one axis, every seed as a dot in a band.
 
-    References are dashed and grey; NaN where one is not known. ``rules`` holds, for each rule, the values of the seeds
-    at every place of ``where``. ``mark`` is a place that is dotted, on an axis that is then logarithmic.
+    References are dashed and grey; NaN where one is not known. ``rules`` holds, for each normalizer, the values of the
+    seeds at every place of ``where``. ``mark`` is a place that is dotted, on an axis that is then logarithmic.
     """
     narrow = width <= NARROW
     figure = Figure(figsize=(width, 4.4 + 0.14 * len(rules) if narrow else 4.8), layout="constrained", dpi=150)
@@ -47,7 +47,7 @@ def rivals(
                 axes.plot([place] * len(seeds), seeds, ".", color=look.color, markersize=3)
     shown = [v for values in rules.values() for seeds in values for v in seeds if math.isfinite(v)]
     floor = min((v for v in shown if v > 0), default=1e-3) / 3
-    # A reference far below every rule (least squares: rounding) would squeeze what there is to see.
+    # A reference far below every normalizer (least squares: rounding) would squeeze what there is to see.
     known = {name: [v for v in line if not math.isnan(v)] for name, line in references.items()}
     drawn = {name: line for name, line in references.items() if known[name] and (not log or max(known[name]) > floor)}
     for name, line in drawn.items():
@@ -56,7 +56,7 @@ def rivals(
     if log:
         axes.set(yscale="log", ylim=(floor, None))
     if (value := constant(shown)) is not None:
-        remark(axes, f"every rule: {value:g} everywhere")
+        remark(axes, f"every normalizer: {value:g} everywhere")
     axes.set(xlabel=axis, ylabel=label)
     headline(figure, title)
     geometric = mark is not None or _geometric(where)
@@ -89,10 +89,10 @@ def disturbance(
     title: str,
     spans: Mapping[str, Mapping[str, Sequence[Interval]]] | None = None,
 ) -> Figure:
-    """Draws what a deviant does: a panel for each metric, its factor across, rules in ink, references dashed and grey.
+    """Draws what a deviant does: a panel a metric, its factor across, normalizers in ink, references dashed and grey.
 
-    ``panels`` holds, for each metric, the rules' values at every factor, the references' and whether they span decades;
-    ``spans``, for each metric and rule, the interval at every factor.
+    ``panels`` holds, for each metric, the normalizers' values at every factor, the references' and whether they span
+    decades; ``spans``, for each metric and normalizer, the interval at every factor.
     """
     figure = Figure(figsize=(4.2 * len(panels) + 1.6, 4.0), layout="constrained", dpi=150)
     headline(figure, title)
@@ -100,7 +100,7 @@ def disturbance(
     looks = styles(dict.fromkeys(rule for rules, _, _ in panels.values() for rule in rules))
     for axes, (metric, (rules, references, log)) in zip(places, panels.items(), strict=True):
         for number, (rule, values) in enumerate(rules.items()):
-            # Bars of several rules beside each other, not on one another.
+            # Bars of several normalizers beside each other, not on one another.
             x = np.asarray(factors, dtype=float) * 1.03 ** (number - (len(rules) - 1) / 2)
             axes.plot(x, values, linewidth=1.5, markersize=4, label=rule, **looks[rule].dotted)
             for place, (low, high) in zip(x, ((spans or {}).get(metric, {})).get(rule, ()), strict=False):
@@ -111,7 +111,7 @@ def disturbance(
         for values in drawn.values():
             axes.plot(factors, values, color=REFERENCE, linewidth=1, linestyle=(0, (4, 2)), zorder=1)
         if (value := constant(shown)) is not None:
-            remark(axes, f"every rule: {value:g} at every factor")
+            remark(axes, f"every normalizer: {value:g} at every factor")
         axes.set(xscale="log", xlabel="factor of the deviant number")
         axes.set_ylabel(wrapped(metric, 3.4, 9))
         if log:

@@ -1,4 +1,4 @@
-"""Rules in order: dots with intervals, one row a rule, where curves would lie on one another."""
+"""Normalizers in order: dots with intervals, one row a normalizer, where curves would lie on one another."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Panel:
-    """One question asked of every rule, with the references that stand beside them."""
+    """One question asked of every normalizer, with the references that stand beside them."""
 
     dots: Mapping[str, Dot]
     references: Mapping[str, float]
@@ -70,7 +70,7 @@ def ranking(
 
 
 def _references(axes: Axes, references: Mapping[str, float], shown: Sequence[float], log: bool) -> None:
-    """Grey lines at the references that lie near the rules; one that is far off would squeeze them."""
+    """Grey lines at the references that lie near the normalizers; one that is far off would squeeze them."""
     low, high = min(shown), max(shown)
     known = {name: value for name, value in references.items() if value > 0 or not log}
     near = {n: v for n, v in known.items() if (low / 4 < v < 4 * high if log else low - 1 <= v <= high + 1)}
@@ -98,10 +98,10 @@ def forest(
     ratio: bool,
     width: float = WIDE,
 ) -> Figure:
-    """Draws each rule's effect against the baseline with its interval, sorted, its number as text at the right.
+    """Draws each normalizer's effect against the baseline with its interval, sorted, its number as text at the right.
 
     ``rows`` holds the dot and the words beside it; with ``ratio`` the dots are ratios, and 1 is no effect. Hollow: not
-    clear. Left of the line a rule errs less than the baseline.
+    clear. Left of the line a normalizer errs less than the baseline.
     """
     none = 1.0 if ratio else 0.0
     order = sorted(rows, key=lambda rule: rows[rule][0].middle)

@@ -10,7 +10,7 @@ from icl_lab.figures.styles import styles
 
 ENDS = ("#d55e00", "#e69f00", "#0072b2")  # wrong, in part, right: told apart without red-green vision
 MARKS = ("x", "^", "o")
-SHOWN = 600  # trials of a rule at the most: more would hide one another
+SHOWN = 600  # trials of a normalizer at the most: more would hide one another
 
 
 def needles(
@@ -20,9 +20,9 @@ def needles(
     *,
     title: str,
 ) -> Figure:
-    """Draws ranked scores of heads, one line a rule, and below them a panel a rule of ranked trials and their ends.
+    """Draw ranked scores of heads, a line a normalizer, below a panel a normalizer of ranked trials and ends.
 
-    Of many trials every so-and-so-many-th is shown, the same share of each rule.
+    Of many trials every so-and-so-many-th is shown, the same share of each normalizer.
     """
     rows = -(-len(trials) // 3)
     figure = Figure(figsize=(9.6, 3.2 + 2.1 * rows), layout="constrained", dpi=150)

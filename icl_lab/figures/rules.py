@@ -15,7 +15,7 @@ from icl_lab.grid import Grid
 
 
 def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Figure]]:
-    """Yields the pictures of what rules do to scores, with their names, from the grids of ``analyses/functions.py``."""
+    """Yield pictures of what normalizers do to scores, by name, from the grids of ``profiles/functions.py``."""
     yield (
         "fading",
         curves(
@@ -79,7 +79,7 @@ def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) ->
                 ),
                 ("row mass, gap 5", length.where(metric="mass", keys=[8.0, 128.0, 1024.0]), "keys", True),
             ],
-            title="Every rule at its start, sorted by the share at 512 keys (blank: not asked beyond 1,024)\n"
+            title="Every normalizer at its start, sorted by the share at 512 keys (blank: not asked beyond 1,024)\n"
             "largest share: the largest |w| over the sum of |w|; row mass: that sum, 1 where the weights are shares",
             sort_by=((0, 512.0), (1, 2.0), (0, 128.0)),
         ),
@@ -87,7 +87,7 @@ def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) ->
 
 
 def costs(measured: Grid) -> Figure:
-    """Draws time and memory of every rule as ratios to softmax, from the grid of ``analyses/costs.py``."""
+    """Draws time and memory of every normalizer as ratios to softmax, from the grid of ``analyses/costs.py``."""
     shown = {"forward": "time, forward", "both": "time, both ways", "both-memory": "memory, both ways"}
     longest = max(measured.values("tokens"))
     return side_by_side(
@@ -144,8 +144,8 @@ def families(
 ) -> Figure:
     """Draws each group of ``attn`` in a row of panels (grid, axis, logarithmic axes), its legend at the end of the row.
 
-    ``beside`` is the rule that stands in every panel, in grey. What is in no group comes last, as ``others``; rules
-    whose lines cannot be told apart share one entry.
+    ``beside`` is the normalizer that stands in every panel, in grey. What is in no group comes last, as ``others``;
+    normalizers whose lines cannot be told apart share one entry.
     """
     known = {rule for group in groups.values() for rule in group}
     others = [rule for rule in panels[0][0].values("attn") if rule not in known]
@@ -204,7 +204,7 @@ def side_by_side(
 
 
 def _alike(rules: Sequence[str], tables: Sequence[Any]) -> list[list[str]]:
-    """Groups rules whose lines lie on each other in every panel, to the width of a line."""
+    """Groups normalizers whose lines lie on each other in every panel, to the width of a line."""
     groups: list[list[str]] = []
     for rule in rules:
         for group in groups:

@@ -1,4 +1,4 @@
-"""Rules as points between scores."""
+"""Normalizers as points between scores."""
 
 import math
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ class Scale(NamedTuple):
 
 
 def pairs(points: Mapping[str, Mapping[str, Span]], scales: Mapping[str, Scale], *, title: str) -> Figure:
-    """Draws each rule with its intervals, a panel for every two scores; hollow where one seed has no interval.
+    """Draws each normalizer with its intervals, a panel for every two scores; hollow where one seed has no interval.
 
-    Panels stand in a triangle, with the names of the rules in the empty corner.
+    Panels stand in a triangle, with the names of the normalizers in the empty corner.
     """
     first, second, *more = scales
     rows, columns = [second, *more], [first, *reversed(more)]

@@ -1,10 +1,10 @@
-"""One look a rule: its colour, dash and marker are the same in every figure, whatever stands beside it.
+"""One look a normalizer: its colour, dash and marker are the same in every figure, whatever stands beside it.
 
-Rules of one family share a hue and differ in lightness. A rule with options, a swapped or re-weighted one, and any name
-that begins with a rule's (a variant of an experiment) are shades of that rule, dashed; those of softmax, whose black
-has no shades to tell apart, have hues of their own. A name that is not listed gets a look from its hash. Only where two
-names of one figure would have colours that are hard to tell apart, or two variants of one rule the same dash, does the
-later one in the alphabet move on.
+Normalizers of one family share a hue and differ in lightness. A normalizer with options, a swapped or re-weighted one,
+and any name that begins with a normalizer's (a variant of an experiment) are shades of that normalizer, dashed; those
+of softmax, whose black has no shades to tell apart, have hues of their own. A name that is not listed gets a look from
+its hash. Only where two names of one figure would have colours that are hard to tell apart, or two variants of one
+normalizer the same dash, does the later one in the alphabet move on.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import Any
 
 from matplotlib.colors import to_hex, to_rgb
 
-# Hues that stay apart without red-green vision (after Wong 2011 and Tol 2021), each with the rules that share it.
+# Hues that stay apart without red-green vision (after Wong 2011 and Tol 2021), each with the normalizers that share it.
 HUES: dict[str, tuple[str, ...]] = {
     "#000000": ("softmax",),
     "#0072b2": ("ssa",),
@@ -30,8 +30,8 @@ HUES: dict[str, tuple[str, ...]] = {
     "#117a8b": ("scale-invariant", "stick-breaking", "cosformer"),
     "#882255": ("average", "soft-avg", "four-functions"),
 }
-SHADES = (0.0, 0.4, -0.35, -0.62)  # of the rules of a family: the share of white, or of black below 0
-VARIANTS = (0.3, -0.3, 0.5, -0.5, 0.15, 0.65)  # of what begins with a rule's name
+SHADES = (0.0, 0.4, -0.35, -0.62)  # of the normalizers of a family: the share of white, or of black below 0
+VARIANTS = (0.3, -0.3, 0.5, -0.5, 0.15, 0.65)  # of what begins with a normalizer's name
 SPARE = ("#332288", "#44aa99", "#aa4499", "#b8860b", "#6699cc", "#661100", "#5b8c2a", "#d6604d", "#4d4d4d", "#9970ab")
 Dash = str | tuple[int, tuple[int, ...]]
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
@@ -64,13 +64,14 @@ class Style:
 def styles(names: Iterable[str]) -> dict[str, Style]:
     """Returns the look of each name, no two of them with the same colour, nor with one alike while there are others.
 
-    Rules by their own name never move: no other name can have their colours. The order of ``names`` does not matter.
+    Normalizers by their own name never move: no other name can have their colours. The order of ``names`` does not
+    matter.
     Raises ``ValueError`` beyond the looks there are (some seventy).
     """
     wanted = list(dict.fromkeys(map(str, names)))
     found: dict[str, Style] = {}
     taken, dashed = set[str](), set[tuple[str, Dash]]()
-    # Rules first, then their shades; hues that hang on nothing but a name keep clear of both.
+    # Normalizers first, then their shades; hues that hang on nothing but a name keep clear of both.
     for name in sorted(wanted, key=lambda name: (name not in KNOWN, not _shaded(name), name)):
         color = _free(_colors(name), taken)
         if color is None:
@@ -84,7 +85,7 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
 
 
 def _base(name: str) -> str:
-    """The rule that a name begins with: ``ssa`` of ``ssa:n=2``, ``ssa->softmax``, ``ssa+reweight:p=3``, ``ssa, 1``."""
+    """Normalizer at the start of a name: ``ssa`` of ``ssa:n=2``, ``ssa->softmax``, ``ssa+reweight:p=3``, ``ssa, 1``."""
     match = re.match(r"[a-z0-9]+(?:-[a-z0-9]+)*", name)
     return match.group() if match else ""
 
@@ -114,7 +115,7 @@ def _colors(name: str) -> list[str]:
 
 
 def _shaded(name: str) -> bool:
-    """True if a name begins with that of a rule that has shades."""
+    """True if a name begins with that of a normalizer that has shades."""
     return _base(name) in KNOWN and _base(name) != "softmax"
 
 
@@ -129,7 +130,7 @@ def _spare(name: str) -> list[str]:
 
 
 def _dashes(name: str) -> Sequence[Dash]:
-    """The dashes that a name may have, its own first: rules are solid, what is made of them is not."""
+    """The dashes that a name may have, its own first: normalizers are solid, what is made of them is not."""
     if name in KNOWN or _base(name) not in KNOWN:
         return DASHES[:1]
     start = _number(name) % (len(DASHES) - 1)

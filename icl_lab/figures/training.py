@@ -1,4 +1,4 @@
-"""Training as it went: the loss, the length of the prompts, and what the rules learned."""
+"""Training as it went: the loss, the length of the prompts, and what the normalizers learned."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ NOTE = (
     "training. Where nothing in the prompt tells the first answers yet, as in linear, it has a floor above 0."
 )
 SMOOTH = 15  # rows of a history that a smoothed value is the geometric mean of, fewer near the ends
-CROWD = 8  # more rules than this get a panel each
+CROWD = 8  # more normalizers than this get a panel each
 
 
 def learning_curve(
@@ -45,7 +45,7 @@ def learning_curve(
 
 
 def learned(history: History, *, title: str) -> Figure | None:
-    """Draws each learned number of the rules against the step, a panel a name, a colour a layer; None without any."""
+    """Draw each learned number of normalizers against the step, a panel a name, a colour a layer; None without any."""
     found = dict(places(key for row in history for key in row))
     kinds = list(dict.fromkeys(place.name for place in found.values()))
     if not kinds:
@@ -68,9 +68,9 @@ def learned(history: History, *, title: str) -> Figure | None:
 def losses(
     rules: Mapping[str, Sequence[History]], *, title: str, label: str, baseline: str, width: float = WIDE
 ) -> Figure:
-    """Draws the training losses of every rule: each seed thin, their smoothed geometric mean thick.
+    """Draws the training losses of every normalizer: each seed thin, their smoothed geometric mean thick.
 
-    More than ``CROWD`` rules get a panel each, the ``baseline`` behind in black.
+    More than ``CROWD`` normalizers get a panel each, the ``baseline`` behind in black.
     """
     looks = styles(rules)
     if len(rules) <= CROWD:
@@ -120,7 +120,7 @@ def _losses(axes: Axes, seeds: Sequence[History], look: Style, name: str, faint:
 
 
 def spans(rules: Mapping[str, Sequence[History]], *, title: str, label: str, width: float = WIDE) -> Figure:
-    """Draws the training losses of every rule: the geometric mean over seeds, and their range as a band.
+    """Draws the training losses of every normalizer: the geometric mean over seeds, and their range as a band.
 
     Means and bands are smoothed over ``SMOOTH`` rows, fewer near the ends.
     """

@@ -1,1 +1,1 @@
-"""Pretrained language models on disk, with another rule in their attention: losses, needles, fine-tuning."""
+"""Pretrained language models on disk, with another normalizer in their attention: losses, needles, fine-tuning."""

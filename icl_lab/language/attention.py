@@ -1,4 +1,4 @@
-"""Attention maps of a language model that reads a text: the page of the analysis ``attention``, for two rules."""
+"""Attention maps of a language model that reads a text: the page of the analysis ``attention``, for two normalizers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ def window(language: LanguageModel, reads: Asked, rules: int, layers: str, heads
 
 @torch.no_grad()
 def shown(language: LanguageModel, attn: str, reads: Asked, shows: Window) -> tuple[ShownModel, Maps]:
-    """Lets the model read the text with the rule that stands in it; returns its answers and its maps."""
+    """Lets the model read the text with the normalizer that stands in it; returns its answers and its maps."""
     ids = reads.prompt.tokens.to(language.device)
     caught: list[tuple[Tensor, Tensor]] = []
     with watched(language, lambda layer, *made: caught.append((made[0][0].float().cpu(), made[1][0].float().cpu()))):
@@ -58,7 +58,7 @@ def shown(language: LanguageModel, attn: str, reads: Asked, shows: Window) -> tu
     said = [language.tokenizer.decode([token]) for token in logits.argmax(1).tolist()]
     true = [mark.text for mark in marks(language, reads)]
     answers = [ScoredAnswer(t, spelled(said[t]), true[t + 1], nats[t]) for t in range(reads.length - 1)]
-    card = [("model", language.name), ("rule", attn)]
+    card = [("model", language.name), ("normalizer", attn)]
     made = ShownModel(attn, attn, 0, card, _learned(language), answers)
     return made, Maps(weights, torch.zeros_like(weights), each, torch.zeros(1, reads.length, 1))
 
@@ -78,16 +78,16 @@ def spelled(text: str) -> str:
 def seen(
     language: LanguageModel, reads: Asked, shows: Window, found: Sequence[tuple[ShownModel, Maps]], command: str
 ) -> Seen:
-    """Puts the maps of one or two rules side by side."""
+    """Puts the maps of one or two normalizers side by side."""
     frame = Frame(THIS, 0.0, marks(language, reads), [maps for _, maps in found])
     return Seen(reads, shows, [each for each, _ in found], [frame], 0, [], command, language.name)
 
 
 @contextmanager
 def watched(language: LanguageModel, see: See) -> Iterator[None]:
-    """``see`` is told the weights and scores of every layer's rule, in order, while the model reads.
+    """``see`` is told the weights and scores of every layer's normalizer, in order, while the model reads.
 
-    The model must be asked for ``output_attentions``: rules that scale the query make no weights otherwise.
+    The model must be asked for ``output_attentions``: normalizers that scale the query make no weights otherwise.
     """
     rules: list[Any] = list(_rules(language))
 
@@ -113,7 +113,7 @@ def watched(language: LanguageModel, see: See) -> Iterator[None]:
 
 
 def _rules(language: LanguageModel) -> Iterator[Normalizer]:
-    """The rule of each layer, in the order of the layers."""
+    """The normalizer of each layer, in the order of the layers."""
     from icl_lab.transformers.attention import RULE
 
     for name, part in language.model.named_modules():
@@ -122,7 +122,7 @@ def _rules(language: LanguageModel) -> Iterator[Normalizer]:
 
 
 def _learned(language: LanguageModel) -> dict[tuple[str, int], list[float]]:
-    """The numbers of each layer's rule, by name and layer; what all layers share is left out."""
+    """The numbers of each layer's normalizer, by name and layer; what all layers share is left out."""
     found = {}
     for layer, rule in enumerate(_rules(language)):
         for name in rule.learned:

@@ -1,4 +1,4 @@
-"""A few hundred steps of training with a rule in place, since a swap is not free."""
+"""A few hundred steps of training with a normalizer in place, since a swap is not free."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ CLIP = 1.0
 class Recipe:
     """Adam without decay at ``rate``, risen to within the first tenth of the steps, on ``batch`` windows a step.
 
-    ``learn`` says what moves: all weights, or only the numbers of the rule.
+    ``learn`` says what moves: all weights, or only the numbers of the normalizer.
     """
 
     steps: int
@@ -51,7 +51,7 @@ def tune(
 
     The state is kept in a file every minute and at the end: a second call goes on from there with the same bits, and
     one that is over only reads it. Raises ``Stopped`` when asked to stop, with the state kept, ``Diverged`` where
-    the loss is no finite number, and ``BadValue`` where the rule has no numbers to learn.
+    the loss is no finite number, and ``BadValue`` where the normalizer has no numbers to learn.
     """
     moving = _moving(language.model, recipe)
     optimizer = torch.optim.Adam(moving.values(), lr=recipe.rate)
@@ -106,7 +106,7 @@ def _moving(model: nn.Module, recipe: Recipe) -> dict[str, nn.Parameter]:
     named = dict(model.named_parameters())
     chosen = {name: p for name, p in named.items() if recipe.learn == "all" or f".{RULE}." in name}
     if not chosen:
-        raise BadValue("the rule has no numbers to learn: take --learn all.")
+        raise BadValue("the normalizer has no numbers to learn: take --learn all.")
     for name, p in named.items():
         p.requires_grad_(name in chosen)
     return chosen

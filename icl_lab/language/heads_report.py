@@ -51,7 +51,7 @@ def _norms(layers: Grid) -> list[str]:
         "Hidden states: the Euclidean norm of the first token over that of the others, in the layer where it is "
         "greatest (counted from 0), and the norm of the others where the last layer reads them.",
         "",
-        *md.head(["rule", "first over others", "layer", "others at the last layer"]),
+        *md.head(["normalizer", "first over others", "layer", "others at the last layer"]),
     ]
     for rule in layers.values("attn"):
         own = layers.where(attn=rule).frame.pivot(index="layer", columns="metric", values="value")

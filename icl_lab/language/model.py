@@ -18,8 +18,8 @@ from icl_lab.language.disk import MADE_BY, OnDisk
 class LanguageModel:
     """A model of transformers and a tokenizer of the package tokenizers.
 
-    ``attn`` is the rule that it was saved with; ``limit`` the most tokens it has places for, None where its position
-    code has no end; ``trained`` the tokens of the texts that it was made for.
+    ``attn`` is the normalizer that it was saved with; ``limit`` the most tokens it has places for, None where its
+    position code has no end; ``trained`` the tokens of the texts that it was made for.
     """
 
     name: str
@@ -58,7 +58,7 @@ class LanguageModel:
 
     @contextmanager
     def ruled(self, attn: str, train_tokens: int) -> Iterator[None]:
-        """The rule stands in every attention layer within.
+        """The normalizer stands in every attention layer within.
 
         The one that the model was saved with stands there before and after, with what it has learned.
         """

@@ -31,7 +31,8 @@ class Hidden:
 def hidden(language: LanguageModel, corpus: Corpus, context: int, depth: float, sample: int) -> Hidden:
     """Hides ``The special magic CITY number is: 1234567.`` at ``depth`` percent of a text of ``context`` tokens.
 
-    City, number and text are drawn by their address (sample), so that every rule, depth and context meets the same.
+    City, number and text are drawn by their address (sample), so that every normalizer, depth and context meets the
+    same.
     Raises ``BadValue`` where the sentence and the question do not fit.
     """
     rng = stream(0, "needle", sample)

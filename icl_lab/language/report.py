@@ -63,11 +63,11 @@ def table(question: LanguageQuestion, answers: Answers, grids: Mapping[str, Grid
     )
     text = [
         f"Loss in nats per token{tuned}: {question.windows} windows of {question.length:,} tokens of the held-out "
-        f"parts of {corpus.name}, {corpus.bytes_a_token:.2f} bytes a token. Rules take {question.near:,} tokens for "
+        f"parts of {corpus.name}, {corpus.bytes_a_token:.2f} bytes a token. All take {question.near:,} tokens for "
         "the length of training. A column of numbers is the half octave of tokens up to there. The difference is to "
         f"{first}, paired over windows, with 1.96 standard errors: windows overlap, so the true ones are larger.",
         "",
-        *md.head(["rule", *(f"{tokens:g}" for tokens in shown), "all", "difference", "bits per byte"]),
+        *md.head(["normalizer", *(f"{tokens:g}" for tokens in shown), "all", "difference", "bits per byte"]),
     ]
     for name, nats in answers.losses.items():
         cells = [f"{nats[:, answers.places.steps[tokens]].mean():.3f}" for tokens in shown]
@@ -132,7 +132,7 @@ def _needle_table(question: LanguageQuestion, answers: Answers) -> list[str]:
         f"percent of the context, {cells} texts for each context, with the 95 % interval of Wilson; all digits must be "
         "right. Best head: the greatest weight of the last token on the digits, mean over texts.",
         "",
-        *md.head(["rule", *(f"{context:,} tokens" for context in asked.contexts), "best head"]),
+        *md.head(["normalizer", *(f"{context:,} tokens" for context in asked.contexts), "best head"]),
     ]
     for attn in question.attns:
         row = []

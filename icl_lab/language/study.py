@@ -1,4 +1,4 @@
-"""One language model with several rules in its attention, on the same texts: losses, needles, and what they say."""
+"""One language model with several normalizers in its attention, on the same texts: losses, needles, findings."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -44,8 +44,8 @@ class Needles:
 class LanguageQuestion:
     """Question to a language model: its normalizers, the text, number and length of windows.
 
-    ``near`` is the length that rules take for that of training, and up to which a place counts as within; the model's
-    own where it is 0.
+    ``near`` is the length that normalizers take for that of training, and up to which a place counts as within; the
+    model's own where it is 0.
     """
 
     model: str
@@ -56,7 +56,7 @@ class LanguageQuestion:
     near: int = 0
     needles: Needles | None = None
     recipe: Recipe | None = None
-    prompt: str = ""  # a text whose attention maps are shown, of the first two rules
+    prompt: str = ""  # a text whose attention maps are shown, of the first two normalizers
     layers: str = ""
     heads: str = ""
     follow: bool = False  # also what every head attends to as the text grows
@@ -120,7 +120,7 @@ def checked(question: LanguageQuestion, device: torch.device) -> tuple[LanguageQ
     if question.recipe:
         language.check_length(question.recipe.length + len(language.start))
         corpus.windows("train", stream(0), 1, question.recipe.length)
-    for attn in attns:  # a rule that does not fit this model is told before anything is computed
+    for attn in attns:  # a normalizer that does not fit this model is told before anything is computed
         with language.ruled(attn, near):
             if question.needles:  # which are looked for with a cache
                 needle.head_scores(language, needle.Hidden([0, 1, 2, 3], "", range(1, 2)))
@@ -135,7 +135,7 @@ def measure(
     progress: Progress = lambda what, done, total: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Answers:
-    """Asks every rule, on the same windows and needles. ``folder`` keeps the states of fine-tunings.
+    """Asks every normalizer, on the same windows and needles. ``folder`` keeps the states of fine-tunings.
 
     Raises ``Stopped`` when asked to stop: what is fine-tuned stays.
     """
@@ -197,7 +197,7 @@ def _needles(
 
 
 def row(name: str, metric: str, values: Tensor, **where: float) -> Row:
-    """Values (b) of a rule -> a row of a grid: their mean, its standard error and their number."""
+    """Values (b) of a normalizer -> a row of a grid: their mean, its standard error and their number."""
     return {"attn": name, **where, "metric": metric} | summary(values)
 
 

@@ -26,8 +26,8 @@ class Took(NamedTuple):
 class Clock:
     """Times trainings and tests by a few steps and a few prompts of each specification, measured once.
 
-    Where there are many, those that differ from a measured one by their rule alone are reckoned from it: a league of a
-    hundred trainings is announced within a minute. A run is done once it is ``tested``, or where only models are
+    Where there are many, those that differ from a measured one by their normalizer alone are reckoned from it: a league
+    of a hundred trainings is announced within a minute. A run is done once it is ``tested``, or where only models are
     wanted once it is trained. Raises ``Stopped`` between two measurements when ``stopping``.
     """
 
@@ -36,7 +36,7 @@ class Clock:
     def __init__(self, device: torch.device, tested: bool = True, stopping: Callable[[], bool] = bool) -> None:
         self._device, self.tested, self._stopping = device, tested, stopping
         self._measured: dict[str, Took] = {}
-        self._rules: dict[str, dict[str, Took]] = {}  # by all that a specification says but its rule
+        self._rules: dict[str, dict[str, Took]] = {}  # by all that a specification says but its normalizer
 
     def __call__(self, run: Run) -> tuple[float, int, int]:
         """Returns the seconds that are left of a run, its parameters, and the step of its checkpoint."""
@@ -88,7 +88,7 @@ class Clock:
 
 
 def title(run: Run) -> str:
-    """A run in one line: task, rule, preset, seed."""
+    """A run in one line: task, normalizer, preset, seed."""
     return f"{run.spec.task} | {run.name} | {run.spec.preset} | seed {run.seed}"
 
 

@@ -1,4 +1,4 @@
-"""The pictures of a finished run: its heat map, its learning curve, what its rules learned."""
+"""The pictures of a finished run: its heat map, its learning curve, what its normalizers learned."""
 
 from matplotlib.figure import Figure
 
@@ -35,7 +35,7 @@ def draw(run: Run, afresh: bool) -> None:
 
 
 def draw_history(run: Run) -> None:
-    """Draws what the rules of a trained run learned on the way and, last, its learning curve.
+    """Draws what the normalizers of a trained run learned on the way and, last, its learning curve.
 
     Where that is there, all pictures are: a command that is killed before goes on with both.
     """
@@ -44,7 +44,7 @@ def draw_history(run: Run) -> None:
 
 
 def history_figures(run: Run) -> dict[str, Figure]:
-    """Returns the learning curve of a trained run, and what its rules learned on the way where they learn numbers."""
+    """Learning curve of a trained run, and the numbers that its normalizers learned on the way, if any."""
     title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
     curve = training.learning_curve({run.spec.attn: history}, title=title, label="training loss")
     learned = training.learned(history, title=title)

@@ -80,8 +80,8 @@ def stages(
 
     ``tested`` says whether they are at all: to compare their grids (without an analysis), for an analysis that reads
     grids, or because it must be known whether models have learned their task. For that alone each model is tested with
-    its own rule, whatever is swapped in when it is asked. Models of runs that are finished, but whose weights are not
-    kept, are trained first, by as many at once as was ordered; with ``force`` everything is done afresh anyway.
+    its own normalizer, whatever is swapped in when it is asked. Models of runs that are finished, but whose weights are
+    not kept, are trained first, by as many at once as was ordered; with ``force`` everything is done afresh anyway.
     """
     if analysis is None or not tested:
         return [(runs, tested)]

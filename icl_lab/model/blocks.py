@@ -1,4 +1,4 @@
-"""One layer of a model: attention by a rule, then an MLP, each on a normalised residual stream."""
+"""One layer of a model: attention by a normalizer, then an MLP, each on a normalised residual stream."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention with the weights of a rule; ``qk_norm`` bounds the scores by norms of queries and keys."""
+    """Multi-head attention with the weights of a normalizer; ``qk_norm`` bounds scores by norms of queries and keys."""
 
     def __init__(self, shape: Shape, rule: Normalizer) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Attention(nn.Module):
         b, t, d = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = turn(self.norm_q(q), self.norm_k(k))
-        # A rule widens what it must; autocast would narrow the scores again, in the middle of its formula.
+        # A normalizer widens what it must; autocast would narrow the scores again, in the middle of its formula.
         with no_autocast(x):
             more = extra(self.rule, bias, x)
             other = None if see is None else see(self.rule.weights(q, k, visible, **more), scores(q, k, bias))

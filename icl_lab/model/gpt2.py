@@ -207,9 +207,9 @@ class GPT2(nn.Module):
         return cast(Tensor, outputs)
 
     def swap_rule(self, attn: str) -> None:
-        """Puts another rule, with its parameters at their start, in the place of every layer's own."""
+        """Puts another normalizer, with its parameters at their start, in the place of every layer's own."""
         if not self.spec.attention:
-            raise BadValue(f"a model without attention has no rule to swap for {attn}.")
+            raise BadValue(f"a model without attention has no normalizer to swap for {attn}.")
         device = self.read_in.weight.device
         for block, rule in zip(self.blocks, self._rules(attn), strict=True):
             cast(Attention, cast(Block, block).attention).rule = rule.to(device)
@@ -248,7 +248,7 @@ class GPT2(nn.Module):
 
     @property
     def rules(self) -> list[Normalizer]:
-        """Each layer's own rule; none in a model without attention."""
+        """Each layer's own normalizer; none in a model without attention."""
         attentions = [cast(Block, block).attention for block in self.blocks]
         return [attention.rule for attention in attentions if attention is not None]
 
@@ -279,7 +279,7 @@ class GPT2(nn.Module):
         return found
 
     def matrices(self) -> list[str]:
-        """The names of the weights of linear maps inside the blocks, those of rules apart."""
+        """The names of the weights of linear maps inside the blocks, those of normalizers apart."""
         return [
             f"blocks.{name}.weight"
             for name, part in self.blocks.named_modules()
@@ -296,7 +296,7 @@ class GPT2(nn.Module):
 
     @torch.no_grad()
     def _start(self, layers: int, rng: torch.Generator) -> None:
-        # The rules keep the start that they chose: a blanket initialisation would overwrite s, n and b.
+        # The normalizers keep the start that they chose: a blanket initialisation would overwrite s, n and b.
         for name, p in self.named_parameters():
             if ".rule." in name:
                 continue

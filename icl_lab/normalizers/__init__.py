@@ -14,12 +14,12 @@ wrappers = Registry("wrapper of a normalizer", __name__)
 
 
 def names() -> list[str]:
-    """Returns the names of all rules (wrappers have their own: ``wrappers.names()``)."""
+    """Returns the names of all normalizers (wrappers have their own: ``wrappers.names()``)."""
     return registry.names()
 
 
 def build(choice: str, *, heads: int, head_dim: int, train_tokens: int, layer: int = 0, width: int = 0) -> Normalizer:
-    """Builds one layer's rule from text: ``ssa:n=2``, or ``X+reweight:p=3`` for a wrapper around X.
+    """Builds one layer's normalizer from text: ``ssa:n=2``, or ``X+reweight:p=3`` for a wrapper around X.
 
     ``layer`` is its number, from 0; ``width`` that of its tokens, where it is not heads * head_dim.
     Raises ``LabError`` when a name, an option or a value is not known, and where two parts do not go together.
@@ -42,7 +42,7 @@ def build(choice: str, *, heads: int, head_dim: int, train_tokens: int, layer: i
 def build_layers(
     choice: str, *, layers: int | Sequence[int], heads: int, head_dim: int, train_tokens: int, width: int = 0
 ) -> nn.ModuleList:
-    """Builds a rule for each layer; parameters that a rule declares ``shared`` are one tensor for all layers.
+    """Build a normalizer for each layer; parameters that it declares ``shared`` are one tensor for all layers.
 
     ``layers`` is how many there are, or the numbers of those that get one, counted from 0; the rest as in ``build``.
     """
@@ -64,7 +64,7 @@ def canonical(choice: str) -> str:
 
 
 def parts(choice: str) -> Iterator[tuple[Registry, str]]:
-    """Yields the names in a choice, the rule and the wrappers around it, each with the registry that it is in."""
+    """Yields the names in a choice, the normalizer and the wrappers around it, each with the registry that it is in."""
     first, *around = _split(choice)
     yield registry, Choice.parse(first).name
     for wrapper in around:

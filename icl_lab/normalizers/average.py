@@ -1,4 +1,4 @@
-"""The plain average, and heads that divide the work among several rules."""
+"""The plain average, and heads that divide the work among several normalizers."""
 
 from typing import ClassVar
 

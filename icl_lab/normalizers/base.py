@@ -6,7 +6,7 @@ number of keys it may see. Scores are z = q.k / sqrt(d).
 A normalizer extends one of three base classes, and implements the one hook of that class:
 
 * ``ScaledQuery``: softmax(c_n z). The factor goes into the query, so any fused kernel serves.
-* ``WarpedScore``: softmax(g(z, n)), for every rule whose unnormalised weight exp(g) is positive.
+* ``WarpedScore``: softmax(g(z, n)), for every normalizer whose unnormalised weight exp(g) is positive.
 * ``Scored``: whatever needs the whole matrix, or q and k themselves.
 
 A position code may add to the scores (ALiBi, T5): ``bias`` (h t_q t_k) becomes part of z before anything else is done
@@ -16,12 +16,14 @@ position codes but these.
 
 A mask ``visible`` is (t t), row by key, the same for all prompts; or it is (b 1 t_q t_k) where prompts are padded, or
 where keys of earlier tokens are kept (a KV cache) and there are fewer queries than keys. A row's n is (t) or (b 1 t_q)
-accordingly. Both give the same, so a rule counts dimensions from the last one and asks ``places`` where a query stands.
+accordingly. Both give the same, so a normalizer counts dimensions from the last one and asks ``places`` where a query
+stands.
 
-A rule whose ``attend`` has a shorter road than all of these writes both methods itself, and a rule made of others
-(heads that divide the work, a re-weighting) holds them and asks them.
+A normalizer whose ``attend`` has a shorter road than all of these writes both methods itself, and a normalizer made of
+others (heads that divide the work, a re-weighting) holds them and asks them.
 
-What is done with the sum of values afterwards (a norm, a gate) is the rule's ``output``; most rules leave it alone.
+What is done with the sum of values afterwards (a norm, a gate) is the normalizer's ``output``; most normalizers leave
+it alone.
 """
 
 import math
@@ -61,7 +63,7 @@ class Normalizer(nn.Module, ABC):
     """Turns queries and keys into attention weights.
 
     ``visible`` is the truth about the mask: a hidden key gets weight exactly 0 and counts for nothing, not even for a
-    length that the rule scales by. A row that sees nothing gets only zeros.
+    length that the normalizer scales by. A row that sees nothing gets only zeros.
 
     The traits below are declarations that the contract tests check both ways. A class sets them, or an instance where
     they hang on an option.
@@ -70,7 +72,7 @@ class Normalizer(nn.Module, ABC):
     sums_to_one: bool = True
     non_negative: bool = True
     prefix_consistent: bool = True  # row i does not depend on how long the prompt goes on
-    stackable: bool = True  # ``torch.func.vmap`` can map the rule over the seeds of a stack
+    stackable: bool = True  # ``torch.func.vmap`` can map the normalizer over the seeds of a stack
     ordered: bool = False  # the weights depend on where a key stands, not only on what it is
     learned: tuple[str, ...] = ()  # attributes that hold the parameters under the names of the formula
     shared: tuple[str, ...] = ()  # parameters that all layers hold in common

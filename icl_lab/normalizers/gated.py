@@ -1,4 +1,4 @@
-"""A gate on what a rule returns, which the token itself sets."""
+"""A gate on what a normalizer returns, which the token itself sets."""
 
 from typing import Literal
 
@@ -13,16 +13,16 @@ from icl_lab.normalizers.starts import normal
 
 @wrappers.add("gated")
 class Gated(Normalizer):
-    """Multiplies the output of a rule by a gate that is read off the token, one a head or one a channel.
+    """Multiplies the output of a normalizer by a gate that is read off the token, one a head or one a channel.
 
-    Formula: w = the rule's own weights, o_i = phi(W x_i) sum_j w_ij v_j, phi = sigmoid or softplus
+    Formula: w = the normalizer's own weights, o_i = phi(W x_i) sum_j w_ij v_j, phi = sigmoid or softplus
     Paper: Gated Attention for Large Language Models 2025, arXiv 2505.06708 (sigmoid, on the output of the sum);
         ``phi=softplus`` as in the public code of Laguna 2026
 
-    x is the token as the queries read it. The gate works on the sum of values, so weights are those of the rule inside,
-    and so are maps and traits: a row that sums to 1 may still leave nothing behind. W has no bias and starts N(0, 0.02)
-    from a fixed address, the same for every seed of a training, so a gate starts at sigmoid(0) = 1/2 or softplus(0) =
-    log 2. It stands outside all other wrappers.
+    x is the token as the queries read it. The gate works on the sum of values, so weights are those of the normalizer
+    inside, and so are maps and traits: a row that sums to 1 may still leave nothing behind. W has no bias and starts
+    N(0, 0.02) from a fixed address, the same for every seed of a training, so a gate starts at sigmoid(0) = 1/2 or
+    softplus(0) = log 2. It stands outside all other wrappers.
     """
 
     maps = ("w",)
@@ -53,7 +53,7 @@ class Gated(Normalizer):
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        # The gate does not touch them, so they need the tokens only where the rule inside does.
+        # The gate does not touch them, so they need the tokens only where the normalizer inside does.
         return self.rule.weights(q, k, visible, **extra(self.rule, bias, x))
 
     def attend(

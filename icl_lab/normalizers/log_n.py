@@ -18,7 +18,8 @@ class LogN(ScaledQuery):
     Formula: w = softmax(max(1, log n / log T) z), T the tokens of a training prompt
     Paper: Su 2021; as in the public code of Qwen
 
-    Rows within the training length stay exactly softmax, which makes this the honest rule to swap in after training.
+    Rows within the training length stay exactly softmax, which makes this the honest normalizer to swap in after
+    training.
     """
 
     def __init__(self, site: Site) -> None:

@@ -14,9 +14,9 @@ FIRST = 3  # rows that see no more keys than this keep all of them
 
 @wrappers.add("reweight")
 class Reweight(Scored):
-    """Keeps what a rule gives above the uniform share 1/n, raised to a power p.
+    """Keeps what a normalizer gives above the uniform share 1/n, raised to a power p.
 
-    Formula: w_j = y_j / sum_i y_i, y_j = relu(n a_j - o)^p, a the rule's weights, o = 1 (0 where n <= 3)
+    Formula: w_j = y_j / sum_i y_i, y_j = relu(n a_j - o)^p, a the normalizer's weights, o = 1 (0 where n <= 3)
     Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Section 2.3
 
     y is divided by its largest entry before the power: y^15 overflows from 370 up, and where y is small no constant
@@ -36,7 +36,8 @@ class Reweight(Scored):
         return self.rule.takes_bias
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
-        # The rule is asked in single precision too: a power of 15 would read meaning into digits that a half lacks.
+        # The normalizer is asked in single precision too: a power of 15 would read meaning into digits that a half
+        # lacks.
         a = self.rule.weights(q, k, visible, **extra(self.rule, bias, None))
         n = count(visible).to(a.dtype).unsqueeze(-1)
         o = (n > FIRST).to(a.dtype)

@@ -15,7 +15,7 @@ class Inverse(Normalizer):
     Formula: w = -softmax(z)
     Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Table 1
 
-    The value matrix absorbs the sign, so the two rules span the same functions: a control, not a rival.
+    The value matrix absorbs the sign, so the two normalizers span the same functions: a control, not a rival.
     """
 
     sums_to_one = False

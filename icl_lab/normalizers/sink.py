@@ -1,4 +1,4 @@
-"""Rules that may attend to nothing: a sink, rectified softmax, and a threshold that learns."""
+"""Normalizers that may attend to nothing: a sink, rectified softmax, and a threshold that learns."""
 
 import torch
 from torch import Tensor, nn

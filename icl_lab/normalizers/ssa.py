@@ -115,7 +115,7 @@ class CompiledPower(torch.autograd.Function):
 
 
 class Power(CompiledPower):
-    """The same with a forward derivative and a rule for stacks, which torch.compile does not know."""
+    """The same with a forward derivative and a normalizer for stacks, which torch.compile does not know."""
 
     @staticmethod
     def jvp(ctx: Any, along_z: Tensor | None, along_n: Tensor | None, along_b: Tensor | None) -> Any:

@@ -1,4 +1,4 @@
-"""Random starts of a rule's own matrices, by address: every build of a rule in a layer begins with the same numbers."""
+"""Random starts of a normalizer's own matrices, by address: every build in a layer begins with the same numbers."""
 
 import math
 
@@ -13,7 +13,7 @@ MOST = 2**28  # numbers of a matrix: a gigabyte in single precision
 
 
 def normal(site: Site, rule: str, name: str, *shape: int, sd: float = 0.02) -> nn.Parameter:
-    """N(0, sd) of a shape, drawn for this parameter of this rule in the layer of ``site``; sd a standard deviation.
+    """N(0, sd) of a shape, drawn for this parameter of this normalizer in this layer; sd a standard deviation.
 
     Raises ``BadValue`` where that would take more than a gigabyte.
     """
@@ -34,9 +34,9 @@ def linear(site: Site, rule: str, name: str, *shape: int, inputs: int) -> nn.Par
 def _fits(shape: tuple[int, ...]) -> None:
     if math.prod(shape) > MOST:
         size = " x ".join(map(str, shape))
-        raise BadValue(f"a matrix of {size} numbers in a rule is more than a layer may have ({MOST:,}).")
+        raise BadValue(f"a matrix of {size} numbers in a normalizer is more than a layer may have ({MOST:,}).")
 
 
 def _generator(site: Site, rule: str, name: str) -> torch.Generator:
-    # The training seed is no part of it: a model's own numbers must be the same whatever its rule draws.
+    # The training seed is no part of it: a model's own numbers must be the same whatever its normalizer draws.
     return stream(0, "rule", rule, site.layer, name)

@@ -1,4 +1,4 @@
-"""One training seed of one rule on one task, as Python and notebooks see it."""
+"""One training seed of one normalizer on one task, as Python and notebooks see it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from icl_lab.tasks.base import Prompt, Task
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Run:
-    """A run: a rule trained on a task from one seed, and tested over every shift.
+    """A run: a normalizer trained on a task from one seed, and tested over every shift.
 
     ``stored`` is its place in the results folder, the same that the command line uses.
     """
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def attn(self) -> str:
-        """The rule, options included; ``rule->other rule`` where another one stood in the model when it was tested."""
+        """Normalizer, options included; ``one->other`` where another one stood in the model when it was tested."""
         return self.stored.name
 
     @property
@@ -92,12 +92,12 @@ class Run:
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """The rows of the training: step, loss, length, rate, and the numbers that the rule learned."""
+        """The rows of the training: step, loss, length, rate, and the numbers that the normalizer learned."""
         return frame_of(self.stored.history())
 
     @cached_property
     def learned(self) -> pd.DataFrame:
-        """The numbers that the rule has learned at the end of training: a row for each name, layer and head."""
+        """The numbers that the normalizer has learned at the end of training: a row for each name, layer and head."""
         last = self.stored.history()[-1]
         rows = [place._asdict() | {"value": last[key]} for key, place in places(last)]
         return frame_of(rows, columns=("name", "layer", "head", "value"))
@@ -106,7 +106,7 @@ class Run:
     def model(self) -> GPT2:
         """The trained model, a torch module on the run's device: tokens (b t w), or (b t) whole numbers -> (b t c).
 
-        With ``swap`` the other rule stands in it. Raises ``RunFailed`` where no weights are kept.
+        With ``swap`` the other normalizer stands in it. Raises ``RunFailed`` where no weights are kept.
         """
         if self.stored.diverged:
             raise RunFailed(f"{self._title}: the training diverged, there is no model ({self.stored.diverged})")
@@ -157,7 +157,7 @@ class Run:
 
     @checked
     def figure(self, name: str = "heat-map", style: str = "screen", columns: int = 0) -> Figure:
-        """Draws the run: ``heat-map``, ``learning-curve``, or ``learned`` where the rule learns numbers.
+        """Draws the run: ``heat-map``, ``learning-curve``, or ``learned`` where the normalizer learns numbers.
 
         ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``.
         """
@@ -210,7 +210,7 @@ class Run:
 
 
 class Runs(Sequence[Run]):
-    """The training seeds of one rule: a sequence of runs."""
+    """The training seeds of one normalizer: a sequence of runs."""
 
     @checked
     def __init__(self, runs: Sequence[Run]) -> None:

@@ -25,7 +25,7 @@ from icl_lab.runs.store import by_rule
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Study:
-    """Rules against a baseline, paired over training seeds, and the folder that it was written to."""
+    """Normalizers against a baseline, paired over training seeds, and the folder that it was written to."""
 
     made: Made
     members: Sequence[Run]
@@ -53,7 +53,7 @@ class Study:
 
     @checked
     def table(self) -> pd.DataFrame:
-        """Returns the means over seeds along the shift, and the declared summary: rules by it, then the references.
+        """Means over seeds along the shift, and the declared summary: normalizers by it, then the references.
 
         It is a table of pandas, which writes itself: ``to_latex``, ``to_csv``, ``to_parquet``, ``to_markdown``.
         """
@@ -69,7 +69,7 @@ class Study:
 
     @checked
     def effects(self) -> pd.DataFrame:
-        """Returns every rule against the baseline in every cell and by the summary: the rows of ``comparison.csv``."""
+        """Every normalizer against the baseline in every cell and by the summary: the rows of ``comparison.csv``."""
         return frame_of(numbers.compare(self.numbers))
 
     @property

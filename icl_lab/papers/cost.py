@@ -67,9 +67,10 @@ def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
 
 
 def tests(finished: Finished, claim: Claim) -> list[RunSpec]:
-    """Returns what is tested for a claim, each rule in a model once.
+    """Returns what is tested for a claim, each normalizer in a model once.
 
-    Of an analysis that reads no grid its models with their own rules, so that it is known whether they have learned.
+    Of an analysis that reads no grid its models with their own normalizers, so that it is known whether they have
+    learned.
     """
     experiment = finished.experiment
     if not experiment.tested:

@@ -162,7 +162,7 @@ def card(name: str, experiment: Experiment, store: Store) -> list[str]:
     """The lines of one experiment for ``list``: what it is, its cost at each preset, and what is finished."""
     lines, question = [name, f"    {experiment.title}", f"    {experiment.paper}"], experiment.question()
     if question is not None and not question.trains:
-        return [*lines, "    trains nothing: rules are asked without a model"]
+        return [*lines, "    trains nothing: normalizers are asked without a model"]
     for preset in PRESETS:
         try:
             finished, count, operations = state(experiment, store, preset)

@@ -49,7 +49,7 @@ class Finished:
         return self.specs[self.variant(of).name]
 
     def tested(self, of: str) -> tuple[str, str]:
-        """Returns the hash of a variant's specification, and the rule put in for its test (empty: its own)."""
+        """Returns the hash of a variant's specification, and the normalizer put in for its test (empty: its own)."""
         return self.spec(of).hash, self.variant(of).tested_with
 
     def variants_for(self, claims: Iterable[Claim]) -> list[str]:
@@ -144,7 +144,7 @@ class Finished:
         return self.prompted[of].fixed if of.startswith(PROMPTED) else {}
 
     def errors_in_distribution(self, of: str, seed: int) -> Mapping[str, float]:
-        """Returns the errors in training conditions of a trained model, with its own rule, and of the references.
+        """Returns the errors in training conditions of a trained model, with its own normalizer, and of the references.
 
         A model that a claim reads with another position code is asked with that of its training, where it was tested
         with both: another code may cost what it has learned. Empty where the model has no grid, or one that leaves
@@ -169,7 +169,7 @@ class Finished:
         return summary.left_out(self._measured(run.spec, run.seed, "")[0], self.task, run.spec)
 
     def tested_by(self, of: str, seed: int) -> Run:
-        """The run, finished or not, whose test tells what a model has learned: with its own rule.
+        """The run, finished or not, whose test tells what a model has learned: with its own normalizer.
 
         And with the position code of its training, where there is such a test.
         """

@@ -28,7 +28,9 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
 
 Cells = list[dict[str, float]]
-Claimed = Mapping[tuple[str, str], Cells]  # hash of a specification, the rule put in for its test -> labels of cells
+Claimed = Mapping[
+    tuple[str, str], Cells
+]  # hash of a specification, the normalizer put in for its test -> labels of cells
 Read = Callable[[Quantity, str, int], float]  # a quantity, a metric (or ""), a seed -> the value, or its mean logarithm
 CONFIDENCE = 0.95  # of what hangs on the prompts
 PART = 4  # of the prompts of an analysis, one in so many is counted at the least

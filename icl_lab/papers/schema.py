@@ -27,8 +27,8 @@ Cells = dict[str, list[float]]  # an axis -> its values; every combination is a 
 class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One row: a normalizer, and fields that differ from the preset. ``printed`` names its row in the printed table.
 
-    With ``swap`` that rule stands in the trained model when it is tested. ``printed_where`` names further labels of the
-    printed row, which stand above those of the table.
+    With ``swap`` that normalizer stands in the trained model when it is tested. ``printed_where`` names further labels
+    of the printed row, which stand above those of the table.
     """
 
     name: Name
@@ -40,7 +40,7 @@ class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tested_with(self) -> str:
-        """The rule that stands in the trained model when it is tested, by its one spelling; empty for its own."""
+        """The normalizer that stands in the trained model when it is tested, by its one spelling; empty for its own."""
         return normalizers.canonical(self.swap) if self.swap else ""
 
 

@@ -1,8 +1,9 @@
-"""Far retrieval, robustness and precision: does a rule that finds the needle pay for it when one number goes astray?
+"""Far retrieval, robustness and precision: does finding the needle cost anything when one number goes astray?
 
 Scalable softmax sharpens with the length, which finds needles and should saturate on a deviant; signed averaging does
-the opposite. The two lines of papers (arXiv 2501.19399, arXiv 2508.14685) predict opposite orders of the same rules.
-The error without a deviant stands beside both: who withstands because nothing was learned withstands little.
+the opposite. The two lines of papers (arXiv 2501.19399, arXiv 2508.14685) predict opposite orders of the same
+normalizers. The error without a deviant stands beside both: who withstands because nothing was learned withstands
+little.
 """
 
 import csv
@@ -57,7 +58,7 @@ SIDES = {
 
 @dataclass(frozen=True)
 class Point:
-    """A rule: the mean of each side over training seeds, against 0."""
+    """A normalizer: the mean of each side over training seeds, against 0."""
 
     rule: str
     sides: Mapping[str, Effect]
@@ -71,11 +72,11 @@ class Point:
 def gather(
     store: Store, preset: str, task: str = "linear", say: Callable[[str], object] = lambda reason: None
 ) -> list[Point]:
-    """Returns a point for each rule of which all sides are stored; trains nothing.
+    """Returns a point for each normalizer of which all sides are stored; trains nothing.
 
     ``say`` is told of runs that cannot be read.
 
-    Raises ``BadValue`` with the commands that make what is missing, where no rule has both.
+    Raises ``BadValue`` with the commands that make what is missing, where no normalizer has both.
     """
     struck = deviants(store, preset, task)
     found = {
@@ -86,14 +87,14 @@ def gather(
     both = [rule for rule in needle if rule in met]
     if not both:
         raise BadValue(
-            f"no rule has both: {len(needle)} have needle runs (icl-lab sweep --task needle --attn ...), {len(met)} "
+            f"none has both: {len(needle)} have needle runs (icl-lab sweep --task needle --attn ...), {len(met)} "
             f"have met a deviant (icl-lab deviant --task {task} --attn ...), at preset {preset}."
         )
     return [Point(rule, {side: _mean(values[rule]) for side, values in found.items()}) for rule in both]
 
 
 def retrieval(store: Store, preset: str, say: Callable[[str], object] = lambda reason: None) -> dict[str, list[float]]:
-    """Rule -> the share of needles found far out, one number a seed, from the finished runs of the plain task."""
+    """Normalizer -> the share of needles found far out, one number a seed, from the finished runs of the plain task."""
     found: dict[str, list[float]] = {}
     for run in store.runs(say):
         if not run.finished or run.spec.task != "needle" or run.spec.preset != preset:
@@ -123,7 +124,7 @@ def deviants(store: Store, preset: str, task: str) -> list[Grid]:
 
 
 def robustness(struck: Sequence[Grid], factors: tuple[float, float]) -> dict[str, list[float]]:
-    """Rule -> the mean logarithm of the error, one number a seed; of a seed in several studies the last counts.
+    """Normalizer -> the mean logarithm of the error, one number a seed; of a seed in several studies the last counts.
 
     Of deviants at the first example whose factor is at least the first and at most the second of ``factors``; factor
     1 is no deviant.
@@ -166,13 +167,13 @@ def markdown(points: Sequence[Point], preset: str, task: str, command: str) -> s
         f"{'; '.join(f'{side.words}: {side.label}' for side in SIDES.values())}. 95 % intervals over training seeds; "
         "one seed has none.",
         "",
-        *md.head(["rule", *(side.words for side in SIDES.values()), "seeds"]),
+        *md.head(["normalizer", *(side.words for side in SIDES.values()), "seeds"]),
     ]
     for point in _best_first(points):
         cells = [_words(point.span(side)) for side in SIDES]
         text.append(md.row([f"`{point.rule}`", *cells, ", ".join(str(point.sides[side].seeds) for side in SIDES)]))
     if len(points) > 2:
-        text += ["", f"Spearman's correlation over {len(points)} rules:", ""]
+        text += ["", f"Spearman's correlation over {len(points)} normalizers:", ""]
         text += [
             f"* {SIDES[one].words} and {SIDES[other].words}: {correlation(points, one, other):.2f}"
             for one, other in combinations(SIDES, 2)
@@ -185,7 +186,7 @@ def markdown(points: Sequence[Point], preset: str, task: str, command: str) -> s
 
 
 def correlation(points: Sequence[Point], one: str, other: str) -> float:
-    """Spearman's rank correlation of two sides over the rules; NaN where one of them does not vary."""
+    """Spearman's rank correlation of two sides over the normalizers; NaN where one of them does not vary."""
     sides = [[point.sides[side].effect for point in points] for side in (one, other)]
     if any(len(set(side)) == 1 for side in sides):
         return math.nan

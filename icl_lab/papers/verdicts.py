@@ -59,7 +59,9 @@ class Finding:
     exploratory: bool = False  # seeds that were finished before the claim was registered judge it
     blocks: tuple[Hashable, ...] = ()  # of the seeds: the class of machine and the commit of their training
     gaps: tuple[float, ...] = ()  # effect of each seed
-    about: tuple[tuple[str, str], ...] = ()  # the hashes of the trainings that it hangs on, each with the rule put in
+    about: tuple[
+        tuple[str, str], ...
+    ] = ()  # the hashes of the trainings that it hangs on, each with the normalizer put in
     study: Path | None = None  # the folder of the analysis that it is read from; None where grids of runs tell
 
     @property

@@ -1,4 +1,4 @@
-"""Parts from outside: rules, tasks and analyses that a researcher keeps in a package or a file of their own.
+"""Parts from outside: normalizers, tasks and analyses that a researcher keeps in a package or a file of their own.
 
 ``load("./mine.py")`` or ``load("mypackage")`` imports what is named; the parts that it announces are registered as the
 built-in ones are. ``installed`` does the same for the entry points of installed packages.

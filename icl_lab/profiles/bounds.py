@@ -1,11 +1,11 @@
-"""Bounds and theorems of papers, measured on rows of scores: what a rule's weights, entropy and slopes do.
+"""Bounds and theorems of papers, measured on rows of scores: what a normalizer's weights, entropy and slopes do.
 
-z: scores of r rows of t keys, (r t); w: their weights, (r t). A rule is asked through ``weights`` itself, with queries
-and keys of length sqrt(64) = 8 whose products give the scores, so that one that reads cosines is asked like any other;
-its parameters stand at their start. All of it is in double precision.
+z: scores of r rows of t keys, (r t); w: their weights, (r t). A normalizer is asked through ``weights`` itself, with
+queries and keys of length sqrt(64) = 8 whose products give the scores, so that one that reads cosines is asked like any
+other; its parameters stand at their start. All of it is in double precision.
 
-``bracket`` and ``ceiling`` hold for every rule w_j = f(z_j) / sum_i f(z_i) with f > 0 that grows: f = exp(c_n z) gives
-Eqs. 5 to 9 of arXiv 2501.19399, f = (1 + b|z|)^(n sgn z) Appendix J.6 of arXiv 2508.14685.
+``bracket`` and ``ceiling`` hold for every normalizer w_j = f(z_j) / sum_i f(z_i) with f > 0 that grows: f = exp(c_n z)
+gives Eqs. 5 to 9 of arXiv 2501.19399, f = (1 + b|z|)^(n sgn z) Appendix J.6 of arXiv 2508.14685.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def weigher(choice: str, dtype: torch.dtype = torch.float64) -> Weigh:
     if not (rule.sums_to_one and rule.non_negative):
         raise BadValue(f"the bounds are about weights that are never negative and sum to 1, which {choice} does not.")
     if rule.ordered or not _by_row(rule):
-        raise BadValue(f"the bounds are about rules that weigh a row by its own scores, which {choice} does not.")
+        raise BadValue(f"the bounds are about normalizers that weigh a row by its own scores, which {choice} does not.")
 
     rule.to(dtype)
 
@@ -91,7 +91,7 @@ def bracket(weigh: Weigh, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ceiling(weigh: Weigh, keys: int, reach: float) -> float:
-    """The largest weight that any row of ``keys`` scores in [-reach, reach] can have: below 1 whatever the rule.
+    """The largest weight that any row of ``keys`` scores in [-reach, reach] can have: below 1 whatever the normalizer.
 
     Formula: 1 / (1 + (t - 1) f(-M) / f(M)); for SSA f(M) / f(-M) = (1 + b M)^(2 n), for softmax e^(2 M)
     """

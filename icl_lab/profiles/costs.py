@@ -25,7 +25,7 @@ from icl_lab.runs.estimate import room
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
 HEADS, HEAD_DIM, BATCH = 4, 64, 1
-HELD_A_PAIR = 60  # bytes of two tokens in a head, forward and backward, in the greediest rule
+HELD_A_PAIR = 60  # bytes of two tokens in a head, forward and backward, in the greediest normalizer
 BASELINE = "softmax"
 POSTER_LENGTH = 32_000
 WHO = {"task": "costs", "preset": "-", "spec": "-", "seed": 0}
@@ -103,8 +103,8 @@ def measure(
 
     Metrics ``forward`` and ``both`` (forward and backward): medians of ``pairs`` ratios, each of two runs in a row,
     softmax first (A B A B ...), after one of each that does not count; ``-low`` and ``-high`` are their ends. With
-    ``-memory``: the ratio of what ``peak`` counts. With ``-seconds`` and ``-bytes``: the rule's own time and peak.
-    Softmax is measured against itself like any other: how far its ratio is from 1 is the noise of the machine.
+    ``-memory``: the ratio of what ``peak`` counts. With ``-seconds`` and ``-bytes``: the normalizer's own time and
+    peak. Softmax is measured against itself like any other: how far its ratio is from 1 is the noise of the machine.
     """
     chosen = rules(normalizers.names()) if choices is None else list(choices)
     rows: list[dict[str, object]] = []
@@ -206,7 +206,7 @@ def _compare(choice: str, length: int, pairs: int, device: torch.device) -> dict
     for name, work in (("forward", _forward), ("both", _both)):
         jobs: list[Callable[[], object]] = [partial(work, who, x, q, k, v) for who in (base, rule)]
         for job in jobs:
-            job()  # warms up, and fills the caches of masks, which belong to no rule
+            job()  # warms up, and fills the caches of masks, which belong to no normalizer
         bytes_ = [peak(job) for job in jobs]
         seconds = [[elapsed(job, device) for job in jobs] for _ in range(pairs)]
         ratios = [ours / theirs for theirs, ours in seconds]

@@ -1,7 +1,7 @@
-"""Questions to rules and models that need no training: each file computes grids, and draws nothing.
+"""Questions to normalizers and models that need no training: each file computes grids, and draws nothing.
 
-``FAMILIES`` says which rules are looked at side by side, and under which options. A rule that is in none of them is
-still asked: it comes last, under ``others``.
+``FAMILIES`` says which normalizers are looked at side by side, and under which options. A normalizer that is in none of
+them is still asked: it comes last, under ``others``.
 """
 
 from collections.abc import Iterable
@@ -61,7 +61,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 
 def rules(registered: Iterable[str]) -> list[str]:
-    """Returns all rules to look at: those of the families, then what is ``registered`` and in none of them."""
+    """Returns all normalizers to look at: those of the families, then what is ``registered`` and in none of them."""
     chosen = [rule for family in FAMILIES.values() for rule in family]
     known = {rule.split(":")[0] for rule in chosen}
     return chosen + [name for name in registered if name not in known]

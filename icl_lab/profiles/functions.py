@@ -1,15 +1,15 @@
 """Weights that a normalizer gives to made-up scores, without a model: concentration and fading.
 
-Every rule is asked through ``weights`` itself, with queries and keys made so that the scores are the wanted ones: all
-have length sqrt(64) = 8, as vectors of unit channels have, and their angle gives q.k / 8 = z, from -8 to 8. A rule that
-reads cosines, or norms over tokens, so meets what it would meet in a model. The wanted key stands last.
+Every normalizer is asked through ``weights`` itself, with queries and keys made so that the scores are the wanted ones:
+all have length sqrt(64) = 8, as vectors of unit channels have, and their angle gives q.k / 8 = z, from -8 to 8. A
+normalizer that reads cosines, or norms over tokens, so meets what it would meet in a model. The wanted key stands last.
 
 The *share* of a row is its largest |w_j| over its sum of |w_i|: for rows that sum to 1 this is the largest weight, and
 for all others what a scale on the values cannot change. A row without weights has share 0. Its *mass* is the sum of
-|w_i| itself: a rule whose share stays at 1 while its mass goes to 0 fades as well. Both are means over the heads, which
-differ where heads have different rules or starts (``soft-avg``, ``four-functions``, ``asentmax``). The largest weight
-need not be that of the wanted key: ``stick-breaking`` prefers the nearest key before it. Learned parameters are at
-their start; the training length is 82 tokens.
+|w_i| itself: a normalizer whose share stays at 1 while its mass goes to 0 fades as well. Both are means over the heads,
+which differ where heads have different normalizers or starts (``soft-avg``, ``four-functions``, ``asentmax``). The
+largest weight need not be that of the wanted key: ``stick-breaking`` prefers the nearest key before it. Learned
+parameters are at their start; the training length is 82 tokens.
 """
 
 import math
@@ -27,7 +27,7 @@ from icl_lab.profiles.families import rules
 
 HEADS, HEAD_DIM, TRAIN_TOKENS = 8, 64, 82
 REACH = math.sqrt(HEAD_DIM)  # the length of queries and keys, and so the largest score
-SQUARE = 1024  # the most keys for a rule that must be asked for all of its rows
+SQUARE = 1024  # the most keys for a normalizer that must be asked for all of its rows
 LENGTHS = tuple(2**i for i in range(1, 15))
 GAPS = (0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 GAP, KEYS = 5.0, 80  # where the other axis stands
@@ -53,7 +53,7 @@ def focus(lengths: Sequence[int] = (16, 128, 1024, 8192), steps: int = 33) -> Gr
 
 
 def base(points: int = 101) -> Grid:
-    """The function that SSA puts in place of exp: (1 + b|x|)^(n sgn x) at b = 1, read off the rule. Axis: x.
+    """The function that SSA puts in place of exp: (1 + b|x|)^(n sgn x) at b = 1, read off the normalizer. Axis: x.
 
     Two scores 0 and x get weights in the ratio 1 : f(x), whatever f is, so the last weight over the first is f.
     """
@@ -68,9 +68,9 @@ def base(points: int = 101) -> Grid:
 
 
 def against_length(lengths: Sequence[int] = LENGTHS, choices: Iterable[str] | None = None) -> Grid:
-    """Every rule at a gap of 5 (scores -2.5, and +2.5 last). Axis: keys.
+    """Every normalizer at a gap of 5 (scores -2.5, and +2.5 last). Axis: keys.
 
-    A rule whose last row cannot be had without the others (distances, norms over queries) ends at 1,024 keys.
+    A normalizer whose last row cannot be had without the others (distances, norms over queries) ends at 1,024 keys.
     """
     half = GAP / 2
     cells = ((rule, n) for rule in _all(choices) for n in lengths)
@@ -78,7 +78,7 @@ def against_length(lengths: Sequence[int] = LENGTHS, choices: Iterable[str] | No
 
 
 def against_gap(gaps: Sequence[float] = GAPS, choices: Iterable[str] | None = None) -> Grid:
-    """Every rule at 80 keys, with scores -g/2 and, last, +g/2. Axis: gap."""
+    """Every normalizer at 80 keys, with scores -g/2 and, last, +g/2. Axis: gap."""
     cells = ((rule, gap) for rule in _all(choices) for gap in gaps)
     return _grid((row for rule, gap in cells for row in _cells(rule, -gap / 2, gap / 2, KEYS, {"gap": gap})), "gap")
 
@@ -98,7 +98,7 @@ def _grid(rows: Iterable[Mapping[str, object]], *axes: str) -> Grid:
 
 
 def left_out() -> list[str]:
-    """Returns the rules that have no weights without a model, because they read its tokens: no grid here has them."""
+    """Normalizers that have no weights without a model, because they read its tokens: no grid here has them."""
     return [choice for choice in rules(normalizers.names()) if _rule(choice).reads_tokens == "weights"]
 
 
@@ -147,10 +147,10 @@ def _rule(choice: str) -> Normalizer:
 
 @cache
 def _asked(choice: str) -> tuple[Normalizer, bool]:
-    """A rule, and whether its last query, given alone, gets the row that it gets among the others.
+    """A normalizer, and whether its last query, given alone, gets the row that it gets among the others.
 
-    The seam asks for all rows. A rule that knows a row by its own query and keys gives one row as well, without t^2
-    weights; a rule that reads distances or other queries does not, and may not even notice.
+    The seam asks for all rows. A normalizer that knows a row by its own query and keys gives one row as well, without
+    t^2 weights; a normalizer that reads distances or other queries does not, and may not even notice.
     """
     rule = _rule(choice).double()
     q, k = _vectors(torch.tensor([0.5, -2.0, 1.5, -1.0, 3.0], dtype=torch.float64))
@@ -158,6 +158,6 @@ def _asked(choice: str) -> tuple[Normalizer, bool]:
         among = rule.weights(q, k, causal(5))[0, :, -1]
         try:
             alone = rule.weights(q[..., -1:, :], k, torch.ones(1, 5, dtype=torch.bool))
-        except (RuntimeError, BadValue):  # shapes that do not fit, or a rule that says that it needs all queries
+        except (RuntimeError, BadValue):  # shapes that do not fit, or a normalizer that says that it needs all queries
             return rule, False
     return rule, alone.shape[-2] == 1 and torch.allclose(alone[0, :, -1], among)

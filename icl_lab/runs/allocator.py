@@ -2,8 +2,8 @@
 
 glibc takes every block above a threshold (at most 32 MiB) from the system and gives it back as soon as it is freed. The
 weights of a batch of prompts are such blocks, a dozen of them a layer and pass, and the system clears every page of
-them: millions of page faults, which took a third of the training of rules without a fused pass and two thirds of their
-tests on long prompts.
+them: millions of page faults, which took a third of the training of normalizers without a fused pass and two thirds of
+their tests on long prompts.
 """
 
 import ctypes

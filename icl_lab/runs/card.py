@@ -19,7 +19,7 @@ def text(run: Run) -> str:
     rule, about = _entry(normalizers.registry, spec.attn.partition("+")[0]), _entry(tasks.registry, spec.task)
     rows = [
         ("task", f"{md.code(spec.task)}: {about.line}"),
-        ("rule", f"{md.code(spec.attn)}: {rule.line} {md.code(rule.formula) if rule.formula else ''}"),
+        ("normalizer", f"{md.code(spec.attn)}: {rule.line} {md.code(rule.formula) if rule.formula else ''}"),
         ("model", f"GPT-2 blocks: {model.layers} layers, {model.heads} heads, width {model.width}, {model.positions}"),
         ("training", f"{train.steps:,} steps of {train.batch} prompts of up to {train.longest}, seed {run.seed}"),
         ("bound on answers", bound_words(run)),
@@ -48,7 +48,7 @@ def text(run: Run) -> str:
         "answers = run.model(run.prompts(4).tokens)",
         "```",
         "",
-        "It is a model of a study: it answers this task and nothing else, and one training seed says little of a rule.",
+        "It is a model of a study: it answers this task only, and one training seed says little of a normalizer.",
         f"Sources: {rule.paper}; {about.paper}. Written by icl_lab {__version__}.",
     ]
     return "\n".join([*lines, ""])

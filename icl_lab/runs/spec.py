@@ -250,7 +250,7 @@ def _rescalable(spec: RunSpec, task: Task) -> None:
 def check_swap(spec: RunSpec, normalizer: str) -> None:
     """Raises ``BadValue`` where a normalizer (none from an empty text) is to stand in a model that has no attention."""
     if normalizer and not spec.model.attention:
-        raise BadValue(f"a model without attention (model.attention=no) has no rule to swap for {normalizer}.")
+        raise BadValue(f"a model without attention (model.attention=no) has no normalizer to swap for {normalizer}.")
 
 
 def _drawable(spec: RunSpec, task: Task) -> None:

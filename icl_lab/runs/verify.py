@@ -129,7 +129,7 @@ def _run(folder: Path) -> Iterator[Verification]:
 
 
 def _swapped(run: Run, place: Path) -> Verification:
-    kind = "test with another rule"
+    kind = "test with another normalizer"
     try:
         _check_files(place)
         return _verification(kind, archiving.swapped_run(run, place))

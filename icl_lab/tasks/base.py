@@ -118,7 +118,7 @@ class Task(ABC):
         raise BadValue(f"{self.name} has no published evaluation set that could be drawn again.")
 
     def references(self) -> dict[str, Predictor]:
-        """Returns the predictors to stand beside a model (trivial, classical, the exact rule); none unless told."""
+        """Returns the predictors to stand beside a model (trivial, classical, the exact answer); none unless told."""
         return {}
 
     def confidence(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
@@ -187,7 +187,7 @@ class Task(ABC):
 
     @property
     def line_axis(self) -> str:
-        """The axis along which tables and curves set rules beside each other."""
+        """The axis along which tables and curves set normalizers beside each other."""
         return self.compared_along or self.summary.axis
 
     def asked(self, length: int) -> list[int]:

@@ -46,7 +46,7 @@ class Stretchable(Capability):
         return None
 
     def agreement(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
-        """Outputs (b t c) -> by metric whether the last answer is that of a simple rule, (b), 1 or 0; none unless told.
+        """Outputs (b t c) -> by metric 1 where the last answer is that of a heuristic, else 0, (b); none unless told.
 
         Only where answers are classes: numbers agree to a degree.
         """

@@ -141,5 +141,5 @@ def _automaton(tokens: Tensor) -> Tensor:
 
 
 def _answer(rule: Callable[[Tensor], Tensor]) -> Predictor:
-    """Lets a rule on the tokens, (b t) -> the token of a bit (b t), answer a prompt."""
+    """Lets a normalizer on the tokens, (b t) -> the token of a bit (b t), answer a prompt."""
     return lambda prompt: told(rule(prompt.tokens) - ZERO, 2)

@@ -177,9 +177,9 @@ class Needle(Retrieval):
         }
 
     def _answers(self, rule: Callable[[Tensor], Tensor]) -> Predictor:
-        """Lets a rule on what stands before the question, (b s w) -> (b a), answer every symbol alike.
+        """Lets a normalizer on what stands before the question, (b s w) -> (b a), answer every symbol alike.
 
-        Ties are broken by a fixed symbol for each prompt, so that a rule without preference scores chance.
+        Ties are broken by a fixed symbol for each prompt, so that a normalizer without preference scores chance.
         """
 
         def predict(prompt: Prompt) -> Tensor:

@@ -269,7 +269,7 @@ def _largest(x: Tensor) -> Tensor:
 
 
 def _answers(rule: Callable[[Tensor], Tensor]) -> Predictor:
-    """Lets a rule on the numbers, (b L) -> (b L), answer a prompt by its sign."""
+    """Lets a normalizer on the numbers, (b L) -> (b L), answer a prompt by its sign."""
 
     def predict(prompt: Prompt) -> Tensor:
         logits = rule(prompt.tokens[:, ::2, 0])

@@ -181,7 +181,7 @@ class Recall(Task):
         }
 
     def _answer(self, rule: Callable[[Tensor], Tensor]) -> Predictor:
-        """Lets a rule on the tokens, (b t) -> tokens (b t), answer a prompt; what is no value is no answer."""
+        """Lets a normalizer on the tokens, (b t) -> tokens (b t), answer a prompt; what is no value is no answer."""
         return lambda prompt: told(rule(prompt.tokens) - self.half, self.half)
 
     def _latest(self, tokens: Tensor) -> Tensor:

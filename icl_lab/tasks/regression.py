@@ -237,7 +237,7 @@ def _known(tasks: int, dim: int, sparse: int) -> Tensor:
 
 
 def _answers(rule: Callable[[Tensor, Tensor], Tensor]) -> Predictor:
-    """Lets a rule on the examples, (b L d) and (b L) -> (b L), answer a prompt, in double precision on the CPU."""
+    """Lets a predictor of the examples, (b L d) and (b L) -> (b L), answer a prompt, in double precision on the CPU."""
 
     def predict(prompt: Prompt) -> Tensor:
         numbers = prompt.tokens.double().cpu()

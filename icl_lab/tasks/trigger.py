@@ -104,7 +104,7 @@ class Trigger(Task):
         return {"balanced-error": (at + elsewhere) / 2, "at-trigger": at, "elsewhere": elsewhere}
 
     def references(self) -> dict[str, Predictor]:
-        """0 everywhere; the mean so far everywhere, as if each token were the trigger; and the exact rule."""
+        """0 everywhere; the mean so far everywhere, as if each token were the trigger; and the exact normalizer."""
         return {
             "zero": lambda prompt: torch.zeros_like(prompt.tokens[..., :1]),
             "always-mean": lambda prompt: _mean(prompt.tokens).unsqueeze(2),

@@ -118,7 +118,7 @@ class VectorNeedle(Task):
         }
 
     def _answer(self, rule: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Predictor:
-        """Lets a rule on keys and values (b p w) and the question (b w) give the answer (b w)."""
+        """Lets a normalizer on keys and values (b p w) and the question (b w) give the answer (b w)."""
 
         def predict(prompt: Prompt) -> Tensor:
             outputs = torch.zeros_like(prompt.tokens)

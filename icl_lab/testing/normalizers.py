@@ -133,7 +133,7 @@ def layers_share_what_is_declared_and_nothing_else(choice: str) -> None:
 
 
 class _Asked(torch.nn.Module):
-    """A rule as a module that can be called: ``attend``."""
+    """A normalizer as a module that can be called: ``attend``."""
 
     rule: Normalizer
 

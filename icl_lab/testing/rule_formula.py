@@ -20,7 +20,7 @@ from icl_lab.testing.rule_inputs import (
     trait_cases,
 )
 
-SOFTMAX = {"softmax", "l1:phi=exp"}  # rules that are softmax by their definition
+SOFTMAX = {"softmax", "l1:phi=exp"}  # normalizers that are softmax by their definition
 
 
 def hidden_keys_get_exactly_zero(choice: str) -> None:
@@ -60,7 +60,7 @@ def hiding_is_deleting(choice: str) -> None:
         short = rule.weights(q_t, k_t, causal(t)), rule.attend(q_t, k_t, v_t, causal(t))
         same.append(torch.allclose(long[0][:, :, :t, :t], short[0], atol=1e-10))
         same.append(torch.allclose(long[1][:, :, :t], short[1], atol=1e-10))
-    # A rule that reads the length of the prompt has to say so, and then has to do so.
+    # A normalizer that reads the length of the prompt has to say so, and then has to do so.
     if rule.prefix_consistent:
         hold(all(same), "prefix_consistent is declared, and a row changes when the prompt goes on")
     else:
@@ -151,7 +151,7 @@ def gradients_are_those_of_the_formula(choice: str) -> None:
     for name, visible in (("the causal mask", causal(4)), ("a mask with holes", ragged(4))):
         tensors = [x.requires_grad_() for x in qkv(4, b=1)]
 
-        # gradcheck moves the parameters in place, so the rule need not be handed them.
+        # gradcheck moves the parameters in place, so the normalizer need not be handed them.
         def both(q: Tensor, k: Tensor, v: Tensor, *_: Tensor, seen: Tensor = visible) -> tuple[Tensor, Tensor]:
             return rule.attend(q, k, v, seen), rule.weights(q, k, seen) + 0 * q.sum()
 
@@ -184,7 +184,7 @@ def asked_twice_it_gives_the_same(choice: str) -> None:
 
 
 def the_rule_is_in_the_path(choice: str) -> None:
-    """Weights and output both differ from softmax's, but for the rules that are softmax by definition."""
+    """Weights and output both differ from softmax's, but for the normalizers that are softmax by definition."""
     rule, softmax, (q, k, v) = stirred(choice), build("softmax"), qkv(9, gain=0.7)
     same_weights = torch.allclose(rule.weights(q, k, causal(9)), softmax.weights(q, k, causal(9)))
     same_output = torch.allclose(rule.attend(q, k, v, causal(9)), softmax.attend(q, k, v, causal(9)))

@@ -13,24 +13,25 @@ HEADS, WIDTH, TRAINED = 4, 4, 5
 
 
 def build(choice: str) -> Normalizer:
-    """Builds a rule of ``HEADS`` heads in double precision, so that a difference is one of the formula."""
+    """Builds a normalizer of ``HEADS`` heads in double precision, so that a difference is one of the formula."""
     return single(choice).double()
 
 
 def single(choice: str) -> Normalizer:
-    """Builds the same rule in single precision, as it is trained."""
+    """Builds the same normalizer in single precision, as it is trained."""
     return asked(normalizers.build(choice, heads=HEADS, head_dim=WIDTH, train_tokens=TRAINED))
 
 
 def asked(rule: Normalizer) -> Normalizer:
-    """A rule as the checks ask it, with queries and keys alone."""
+    """A normalizer as the checks ask it, with queries and keys alone."""
     return rule if rule.reads_tokens == "no" else FromQueries(rule)
 
 
 class FromQueries(Normalizer):
-    """A rule that reads the tokens, where a token is its own queries (of all heads, side by side).
+    """A normalizer that reads the tokens, where a token is its own queries (of all heads, side by side).
 
-    What a hidden token must not change is then what its query must not: a rule that lets it is found out by the query.
+    What a hidden token must not change is then what its query must not: a normalizer that lets it is found out by the
+    query.
     """
 
     TRAITS = ("sums_to_one", "non_negative", "prefix_consistent", "stackable", "ordered", "finishes")
@@ -73,7 +74,7 @@ def finished(rule: Normalizer, q: Tensor, o: Tensor) -> Tensor:
 
 
 def stirred(choice: str, seed: int = 5) -> Normalizer:
-    """Builds a rule whose parameters have left their starting values, each its own way."""
+    """Builds a normalizer whose parameters have left their starting values, each its own way."""
     rule = build(choice)
     stir(rule, seed)
     return rule
@@ -147,7 +148,7 @@ def hard_cases() -> dict[str, list[Tensor]]:
 
 
 def trait_cases() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """q, k and a mask at which a rule that breaks a declared trait shows it."""
+    """q, k and a mask at which a normalizer that breaks a declared trait shows it."""
     for visible in (causal(8), ragged(8, diagonal=True)):
         for gain in (0.3, 1.5, 6.0, 0.0):
             q, k, _ = qkv(8, gain=gain)

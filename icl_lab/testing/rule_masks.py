@@ -33,7 +33,7 @@ def each_prompt_may_have_a_mask(choice: str) -> None:
 def a_cache_of_keys_changes_nothing(choice: str) -> None:
     """The last queries beside all keys get their rows of the whole, whatever lies in the free places of the cache.
 
-    A rule that cannot have fewer queries than keys says so in a ``LabError``, and one that is not
+    A normalizer that cannot have fewer queries than keys says so in a ``LabError``, and one that is not
     ``prefix_consistent`` promises nothing here.
     """
     rule, (q, k, v) = stirred(choice), qkv()

@@ -13,7 +13,7 @@ from icl_lab.parts.outside import ImportedFrom
 from icl_lab.parts.registry import Choice, Registry
 
 Check = Callable[[str], None]
-AROUND = ("softmax", "lssa")  # the rules that a wrapper is checked around
+AROUND = ("softmax", "lssa")  # the normalizers that a wrapper is checked around
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def families() -> list[PartFamily]:
 
 
 def called(text: str) -> Part | None:
-    """Returns the part that a choice names (of a rule in its wrappers, the last wrapper); None where it names none.
+    """Part that a choice names (of a normalizer in its wrappers, the last wrapper); None where it names none.
 
     Raises ``LabError`` where the name is known and the options are not.
     """
@@ -106,7 +106,7 @@ def choices(part: Part) -> Iterator[str]:
     """Yields a part with its defaults, and with every combination of the options that have finitely many values.
 
     A combination that the part itself refuses is left out, and so is one that spells out a default. A wrapper is
-    tried around some rules.
+    tried around some normalizers.
     """
     options = part.registry.options(part.name)
     values = {key: found for key, option in options.items() if (found := finite(option.annotation))}

@@ -79,8 +79,8 @@ class Compiled(Eager):
     and ends with the same bits. Code for all lengths at once is made in the time of one, but what it is hangs on the
     length it was made at.
 
-    The longest prompts are compiled here, before the first step: raises ``BadValue`` where the rule, the position code
-    or the task cannot be, or nothing can.
+    The longest prompts are compiled here, before the first step: raises ``BadValue`` where the normalizer, the position
+    code or the task cannot be, or nothing can.
     """
 
     def __init__(self, work: Work) -> None:
@@ -126,7 +126,8 @@ class Graph(Eager):
     parameters and the moments of Adam stay where they are. ``record`` does a job a few times, records it, and returns
     what repeats it and the job's result, which every repetition writes anew.
 
-    Raises ``BadValue`` at the first step where the rule cannot be recorded: one that looks at its numbers on the way.
+    Raises ``BadValue`` at the first step where the normalizer cannot be recorded: one that looks at its numbers on the
+    way.
     """
 
     def __init__(self, work: Work, record: Recorder) -> None:
@@ -240,4 +241,5 @@ def told(model: GPT2, error: RuntimeError) -> str:
     """One line of an error message of torch."""
     cause = getattr(error, "inner_exception", error)  # a backend's own complaint is wrapped in that of the compiler
     line = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
-    return f"{model.attn}, positions {model.spec.positions}: {line.rstrip('.')}. train.engine=eager takes every rule."
+    why = line.rstrip(".")
+    return f"{model.attn}, positions {model.spec.positions}: {why}. train.engine=eager takes every normalizer."

@@ -23,7 +23,7 @@ class Stack(nn.Module):
     Formula: loss_i = loss(model(theta_i, tokens_i)) for i = 1 .. s, the model mapped over i by ``vmap``
 
     A GPU is not filled by one small model, so that several cost little more; a CPU is, and gains nothing. Autograd
-    records the operations below ``vmap``: the backward pass is that of plain tensors and needs no batching rules.
+    records the operations below ``vmap``: the backward pass is that of plain tensors and needs no batching normalizers.
     """
 
     def __init__(self, models: Sequence[GPT2], task: Task) -> None:

@@ -108,7 +108,7 @@ class Ensemble:
         A member with a loss that is not finite is dropped. The members of a stack are independent, so that the others
         are not affected.
         """
-        if over:  # a row says what the rules have learned
+        if over:  # a row says what the normalizers have learned
             self.stack.unload([member.model for member in self.members])
         for losses, member in zip(torch.stack(self.losses).cpu().unbind(1), self.members, strict=True):
             try:
@@ -128,7 +128,7 @@ class Ensemble:
             self.losses = []
 
     def _swap_rule(self) -> None:
-        """Puts the other rule into every model; Adam's state of all other parameters is kept."""
+        """Puts the other normalizer into every model; Adam's state of all other parameters is kept."""
         self._unstack()
         for k, member in enumerate(self.members):
             before = training.optimizer(member.model, self.spec)

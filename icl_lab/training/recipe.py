@@ -28,10 +28,10 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the numbers is tested in their place, its past weighing so much at each step (0: none). The batch starts at
     ``batch`` prompts and doubles ``doublings`` times, at equal distances.
 
-    ``clip`` bounds the norm of the gradient (0: no bound). From ``switch_step`` on (0: never) the rule ``switch_to``
-    stands in the place of the first one, its parameters at their start, and the rate rises anew: variant f of arXiv
-    2501.19399. ``shift`` holds the standard deviations (axes of the task's shift grid) of the training prompts that are
-    not 1: a wider training law.
+    ``clip`` bounds the norm of the gradient (0: no bound). From ``switch_step`` on (0: never) the normalizer
+    ``switch_to`` stands in the place of the first one, its parameters at their start, and the rate rises anew: variant
+    f of arXiv 2501.19399. ``shift`` holds the standard deviations (axes of the task's shift grid) of the training
+    prompts that are not 1: a wider training law.
 
     ``engine`` says how a step is executed: ``eager`` as it is written; ``compiled`` with the loss and its gradients as
     code made by ``torch.compile``, which takes a while before the first step; ``graph`` recorded whole for each length

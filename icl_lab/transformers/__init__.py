@@ -1,7 +1,7 @@
-"""Any rule inside a Hugging Face model: ``install`` puts it in, ``uninstall`` takes it out, ``load`` reads a saved one.
+"""Any normalizer inside a Hugging Face model: ``install``, ``uninstall``, and ``load`` of a saved one.
 
-The rules are the modules of ``icl_lab.normalizers``, unchanged. They are reached through the attention interface of
-transformers, so that the model's own code (positions, caches, heads, training) stays as it is.
+The normalizers are the modules of ``icl_lab.normalizers``, unchanged. They are reached through the attention interface
+of transformers, so that the model's own code (positions, caches, heads, training) stays as it is.
 """
 
 from icl_lab.errors import LabError

@@ -22,18 +22,18 @@ except ImportError:  # another version: whether weights are asked for is not kno
     collector = None
 
 NAME = "icl_lab"  # of the attention function and of its mask function
-RULE = "attention_rule"  # the submodule of an attention layer that holds the rule
-READ = "attention_rule_tokens"  # attribute of a layer during a pass: the tokens, where its rule reads them
+RULE = "attention_rule"  # the submodule of an attention layer that holds the normalizer
+READ = "attention_rule_tokens"  # attribute of a layer during a pass: the tokens, where its normalizer reads them
 
-# What other attention functions understand and a rule would drop: a cap on scores, a learned sink, an added bias, a
-# choice of keys beside the mask, a paged cache.
+# What other attention functions understand and a normalizer would drop: a cap on scores, a learned sink, an added bias,
+# a choice of keys beside the mask, a paged cache.
 REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "indices", "block_indices", "cache")
 
 
 def visible_mask(*, q_length: int, kv_length: int, allow_is_causal_skip: bool = True, **said: Any) -> Tensor:
     """Which keys each query sees, (b 1 t_q t_k) bool. Never None: without a mask nobody knows n.
 
-    A mask that is plainly causal carries the mark by which rules know ``causal(t)``.
+    A mask that is plainly causal carries the mark by which normalizers know ``causal(t)``.
     """
     # The shortcut for a kernel's own is_causal finds that out. It reads the padding, which compiled code cannot do.
     find = allow_is_causal_skip and q_length == kv_length and not torch.compiler.is_compiling()
@@ -56,14 +56,14 @@ def attention(
     dropout: float = 0.0,
     **said: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The layer's rule on query (b h t_q d), key and value (b g t_k d) -> (b t_q h d), and weights if asked for.
+    """The layer's normalizer on query (b h t_q d), key and value (b g t_k d) -> (b t_q h d), and weights if asked for.
 
-    Raises ``LabError`` where the layer has no rule, or is told something that rules do not know.
+    Raises ``LabError`` where the layer has no normalizer, or is told something that normalizers do not know.
     """
     rule = getattr(module, RULE, None)
     if rule is None:
         raise LabError(
-            f"{type(module).__name__} has no attention rule: read saved models by icl_lab.transformers.load, or put one"
+            f"{type(module).__name__} has no normalizer: read saved models by icl_lab.transformers.load, or put one"
             " in by icl_lab.transformers.install."
         )
     return serve(rule, module, query, key, value, attention_mask, scaling, dropout, **said)
@@ -98,14 +98,14 @@ def serve(
     told = [name for name in REFUSED if said.get(name) is not None]
     if told:
         raise BadValue(
-            f"{type(module).__name__} passes {' and '.join(told)}, which no rule knows: it cannot be served."
+            f"{type(module).__name__} passes {' and '.join(told)}, which no normalizer knows: it cannot be served."
         )
     visible = _visible(module, attention_mask, query.shape[-2], key.shape[-2], query.device)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     root = query.shape[-1] ** -0.5
-    if scaling is not None and scaling != root:  # rules divide by sqrt(d) themselves
+    if scaling is not None and scaling != root:  # normalizers divide by sqrt(d) themselves
         query = query * (scaling / root)
     drops = dropout > 0 and module.training
     x = None if rule.reads_tokens == "no" else getattr(module, READ)
@@ -119,7 +119,7 @@ def serve(
 
 
 def _visible(module: nn.Module, mask: Tensor | None, t_q: int, t_k: int, device: torch.device) -> Tensor:
-    """The mask as rules take it: ``causal(t)`` itself, or (b 1 t_q t_k) bool."""
+    """The mask as normalizers take it: ``causal(t)`` itself, or (b 1 t_q t_k) bool."""
     name = type(module).__name__
     if mask is None:
         raise BadValue(f"{name} passes no mask, so nobody knows how many keys a query sees: it cannot be served.")
@@ -140,7 +140,9 @@ def _truth(name: str, mask: Tensor) -> Tensor:
         raise BadValue(f"{name} passes a mask of {mask.dtype}, which compiled code cannot check; pass one of bool.")
     hidden = mask <= torch.finfo(mask.dtype).min / 2
     if not bool((hidden | (mask == 0)).all()):
-        raise BadValue(f"{name} passes a mask that adds to the scores, which a rule would drop: it cannot be served.")
+        raise BadValue(
+            f"{name} passes a mask that adds to the scores, which a normalizer would drop: it cannot be served."
+        )
     return ~hidden
 
 

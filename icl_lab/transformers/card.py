@@ -1,4 +1,4 @@
-"""The part of a model card that says which rule a saved model runs, and how to load it."""
+"""The part of a model card that says which normalizer a saved model runs, and how to load it."""
 
 import re
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-BEGIN, END = "<!-- attention rule -->", "<!-- end of attention rule -->"
+BEGIN, END = "<!-- attention normalizer -->", "<!-- end of attention normalizer -->"
 HEAD = "---\nlibrary_name: transformers\n---\n"
 
 
@@ -23,10 +23,10 @@ def text(kind: str, told: Mapping[str, Any]) -> str:
     counts = Counter(layer["attn"] for layer in told["layers"].values())
     layers = " and ".join(f"`{attn}` in {count}" for attn, count in counts.items())
     return f"""{BEGIN}
-## Attention rule
+## Attention normalizer
 
-The attention layers of this model turn scores into weights by rules of `icl_lab` {told["version"]}: {layers} of
-{len(told["layers"])} layers. Plain `from_pretrained` refuses it, because the weights were made for these rules.
+The attention layers of this model turn scores into weights by normalizers of `icl_lab` {told["version"]}: {layers} of
+{len(told["layers"])} layers. Plain `from_pretrained` refuses it, because the weights were made for these normalizers.
 
 ```python
 from transformers import {kind}

@@ -1,4 +1,4 @@
-"""Rules put into the attention layers of a model, and taken out again."""
+"""Normalizers put into the attention layers of a model, and taken out again."""
 
 from collections.abc import Callable, Mapping
 from types import MethodType
@@ -16,10 +16,10 @@ from icl_lab.transformers import card, probe
 from icl_lab.transformers.attention import NAME, RULE, listen
 
 KEY = "icl_lab"  # of the config, where what is installed is written
-HOOKS = "attention_rule_hooks"  # attribute of a layer whose rule reads its tokens
+HOOKS = "attention_rule_hooks"  # attribute of a layer whose normalizer reads its tokens
 BEFORE = "attention_before_rule"  # attribute of the model: the implementation that uninstall goes back to
 # Written as the implementation into the config, so that every other way to load the model fails with these words.
-ONLY = "icl_lab: this model has an attention rule, load it with icl_lab.transformers.load"
+ONLY = "icl_lab: this model has an attention normalizer, load it with icl_lab.transformers.load"
 
 
 def install(
@@ -29,11 +29,12 @@ def install(
     train_tokens: int | None = None,
     only: Callable[[str, nn.Module], bool] | None = None,
 ) -> list[str]:
-    """Puts a rule into the attention layers of a model in place; returns the names of the layers that got it.
+    """Puts a normalizer into the attention layers of a model in place; returns the names of the layers that got it.
 
     ``attn`` is a choice such as ``ssa``, ``ssmax:s=swap`` or ``lssa+reweight:p=3``. ``train_tokens`` is the length of a
-    training text, which some rules start from; by default the longest that the model has positions for.
-    ``only(name, layer)`` says which layers get the rule; the others run softmax. A second call replaces the first.
+    training text, which some normalizers start from; by default the longest that the model has positions for.
+    ``only(name, layer)`` says which layers get the normalizer; the others run softmax. A second call replaces the
+    first.
 
     Raises ``LabError`` where the choice, or the model, cannot be served.
     """
@@ -63,9 +64,9 @@ def install(
 
 
 def uninstall(model: PreTrainedModel) -> None:
-    """Takes the rule out: the model is what it was before ``install``. Raises ``LabError`` where there is none."""
+    """Take the normalizer out: the model is as it was before ``install``. Raises ``LabError`` where there is none."""
     if not installed(model):
-        raise BadValue(f"{type(model).__name__} has no attention rule installed.")
+        raise BadValue(f"{type(model).__name__} has no attention normalizer installed.")
     for name in getattr(model.config, KEY)["layers"]:
         layer = model.base_model.get_submodule(name)
         delattr(layer, RULE)
@@ -79,12 +80,12 @@ def uninstall(model: PreTrainedModel) -> None:
 
 
 def installed(model: PreTrainedModel) -> bool:
-    """True if a rule is installed in this model."""
+    """True if a normalizer is installed in this model."""
     return hasattr(model, BEFORE)
 
 
 def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
-    """Puts the rules that a description tells (as the config holds it) into a model in place of what is there."""
+    """Puts the normalizers that a description tells (as the config holds it) into a model in place of what is there."""
     rules = build(told)
     if installed(model):
         uninstall(model)
@@ -103,7 +104,7 @@ def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
 
 
 def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
-    """Builds the rules that a description tells, by the names of their layers."""
+    """Builds the normalizers that a description tells, by the names of their layers."""
     alike: dict[tuple[str, int, int], dict[str, int]] = {}
     for number, (name, layer) in enumerate(told["layers"].items()):
         alike.setdefault((layer["attn"], layer["heads"], layer["head_dim"]), {})[name] = number
@@ -137,4 +138,6 @@ def _save(model: PreTrainedModel, save_directory: Any, *args: Any, **said: Any) 
 
 
 def _refuse_another(model: PreTrainedModel, *_: Any, **__: Any) -> Never:
-    raise BadValue(f"{type(model).__name__} has an attention rule: icl_lab.transformers.uninstall takes it out first.")
+    raise BadValue(
+        f"{type(model).__name__} has an attention normalizer: icl_lab.transformers.uninstall takes it out first."
+    )

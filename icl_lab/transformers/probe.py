@@ -36,10 +36,10 @@ _met: ContextVar[dict[nn.Module, tuple[int, int]]] = ContextVar("attention layer
 def layers(model: PreTrainedModel, before: str) -> list[Layer]:
     """Returns the attention layers of a model in the order in which they are called.
 
-    ``before`` is the implementation that the model has without a rule.
+    ``before`` is the implementation that the model has without a normalizer.
 
     Raises ``LabError`` where there are none that ask the attention interface, and where softmax by this road is not
-    what the model computes by its own: then it does something there that a rule would lose.
+    what the model computes by its own: then it does something there that a normalizer would lose.
     """
     kind = type(model).__name__
     found: dict[nn.Module, tuple[int, int]] = {}
@@ -53,22 +53,24 @@ def layers(model: PreTrainedModel, before: str) -> list[Layer]:
     finally:
         _met.reset(mark)
     if not found:
-        raise BadValue(f"{kind} does not ask the attention interface of transformers, so no rule can be put into it.")
+        raise BadValue(
+            f"{kind} does not ask the attention interface of transformers, so no normalizer can be put into it."
+        )
     off = float((ours - own).abs().max() / own.abs().max().clamp(min=torch.finfo(own.dtype).tiny))
     if not off <= torch.finfo(own.dtype).eps ** 0.5:
         raise BadValue(
             f"{kind} does more in its attention than softmax of its scores (by this road it differs by {off:.1g}), and"
-            " a rule would lose that: it cannot be served."
+            " a normalizer would lose that: it cannot be served."
         )
     names = {module: name for name, module in model.base_model.named_modules()}
     return [Layer(names[module], module, *site) for module, site in found.items()]
 
 
 def refuse_unsuited(model: nn.Module) -> None:
-    """Raises ``LabError`` for a model of which it is known beforehand that no rule can be put into it."""
+    """Raises ``LabError`` for a model of which it is known beforehand that no normalizer can be put into it."""
     kind = type(model).__name__
     if not isinstance(model, PreTrainedModel):
-        raise BadValue(f"{kind} is no model of transformers; put the rule in before the model is wrapped.")
+        raise BadValue(f"{kind} is no model of transformers; put the normalizer in before the model is wrapped.")
     if model.config.is_encoder_decoder or getattr(model.config, "add_cross_attention", False):
         raise BadValue(f"{kind} has cross-attention, whose keys have no places among its queries: it cannot be served.")
     inside = {
@@ -76,7 +78,7 @@ def refuse_unsuited(model: nn.Module) -> None:
     }
     if inside:
         raise BadValue(
-            f"{kind} is made of several models ({', '.join(sorted(inside))}): put the rule into the one for text."
+            f"{kind} is made of several models ({', '.join(sorted(inside))}): put the normalizer into the one for text."
         )
 
 
@@ -124,7 +126,7 @@ def implementation(model: PreTrainedModel, after: str) -> Iterator[None]:
 
 
 def use(model: PreTrainedModel, name: str) -> None:
-    """Sets the attention implementation, past what an installed rule puts before it."""
+    """Sets the attention implementation, past what an installed normalizer puts before it."""
     with quiet():  # of a model that cannot, there is one line later
         type(model).set_attn_implementation(model, name)
 

@@ -1,4 +1,4 @@
-"""A saved model with its rule: read back exactly, or not at all."""
+"""A saved model with its normalizer: read back exactly, or not at all."""
 
 import json
 from pathlib import Path
@@ -18,29 +18,29 @@ from icl_lab.transformers.probe import quiet
 
 
 def load(auto: Any, folder: str | Path, *, attn_implementation: str | None = None, **said: Any) -> Any:
-    """Returns ``auto.from_pretrained(folder, **said)`` with the rule that it was saved with and what it has learned.
+    """Returns ``auto.from_pretrained(folder, **said)`` with its normalizer and what that has learned.
 
     ``auto`` is ``AutoModelForCausalLM``, or any other class with ``from_pretrained``; one with another head starts that
     head anew. ``attn_implementation`` is what ``uninstall`` would go back to.
 
-    Raises ``LabError`` where the folder holds no rule, or not all of it.
+    Raises ``LabError`` where the folder holds no normalizer, or not all of it.
     """
     folder = Path(folder)
     told = _description(folder)
     rules = build(told)
     learned = _learned(folder, rules)
-    with quiet():  # transformers would report the rule's numbers as unexpected
+    with quiet():  # transformers would report the normalizer's numbers as unexpected
         model, found = auto.from_pretrained(
             folder, attn_implementation=attn_implementation, output_loading_info=True, **said
         )
     if not isinstance(model, PreTrainedModel):
-        raise BadValue(f"{auto.__name__} does not give a model that a rule can be put into.")
+        raise BadValue(f"{auto.__name__} does not give a model that a normalizer can be put into.")
     if found["missing_keys"]:
         told_missing = ", ".join(sorted(found["missing_keys"]))
         logging.get_logger(__name__).warning(f"{folder} has no weights for {told_missing}: they start anew.")
     names = {name for name, _ in model.base_model.named_modules()}
     if astray := [name for name in told["layers"] if name not in names]:
-        raise BadValue(f"{type(model).__name__} has no layer {astray[0]}, which {folder} holds a rule for.")
+        raise BadValue(f"{type(model).__name__} has no layer {astray[0]}, which {folder} holds a normalizer for.")
     place(model, told)
     with torch.no_grad():
         for name, values in learned.items():
@@ -57,12 +57,12 @@ def _description(folder: Path) -> dict[str, Any]:
         raise BadValue(f"{folder} is no folder that a model was saved in: {error}") from None
     told = config.get(KEY)
     if not isinstance(told, dict) or not {"attn", "train_tokens", "layers", "version"} <= set(told):
-        raise BadValue(f"{folder} holds no attention rule; from_pretrained of transformers reads it.")
+        raise BadValue(f"{folder} holds no attention normalizer; from_pretrained of transformers reads it.")
     return told
 
 
 def _learned(folder: Path, rules: dict[str, Normalizer]) -> dict[str, Tensor]:
-    """The parameters of the rules as they were saved, by their names within the base model."""
+    """The parameters of the normalizers as they were saved, by their names within the base model."""
     saved: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
@@ -80,6 +80,6 @@ def _learned(folder: Path, rules: dict[str, Normalizer]) -> dict[str, Tensor]:
             ]
             values = [tensor for k, tensor in saved.items() if any(k == s or k.endswith(f".{s}") for s in same)]
             if len(values) != 1 or values[0].shape != parameter.shape:
-                raise BadValue(f"{folder} does not hold the rule's {key} once and whole: save the model again.")
+                raise BadValue(f"{folder} does not hold the normalizer's {key} once and whole: save the model again.")
             found[key] = values[0]
     return found

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def runs(tiny, lab):
-    """Returns groups of runs by rule, each trained for five steps; settings change all of them."""
+    """Returns groups of runs by normalizer, each trained for five steps; settings change all of them."""
 
     def build(task, *attns, seeds=1, settings=()):
         specs = {attn: tiny(task, attn, "train.steps=5", *settings) for attn in attns}

@@ -15,7 +15,7 @@ from icl_lab.runs.measure import Subject, TestSpec, draw, errors_of
 SHORT = ["train.curriculum.start=16", "train.curriculum.stop=16", "train.steps=2", "test.axes.length=16,32"]
 
 
-def test_a_quarter_of_the_answers_of_the_shortest_length_is_asked():
+def test_a_quarter_of_the_shortest_answers_is_asked():
     assert answers(tasks.build("text"), 16) == 4
     assert answers(tasks.build("linear"), 10) == 2  # of ten answers, rounded down
     assert answers(tasks.build("text"), 2) == 1
@@ -67,7 +67,7 @@ def test_after_the_whole_prompt_and_after_its_end_by_hand(tiny, lab):
             analysis.value(found, "softmax", cells, metric, 0)
 
 
-def test_errors_that_span_decades_are_logarithms_and_more_examples_help_least_squares(tiny, lab):
+def test_errors_over_decades_are_shown_as_logarithms(tiny, lab):
     spec = tiny("linear", "softmax", "train.curriculum.start=5", "train.curriculum.stop=6", "train.steps=2")
     groups = {"softmax": [lab.store.run(spec, 0)]}
     sweep(spec, 0, lab)
@@ -100,7 +100,7 @@ def test_what_has_no_ends_to_be_read_is_refused(tiny, lab, task, settings, optio
         runner.checked(Context(**options), {"softmax": [run]})
 
 
-def test_runs_that_were_tested_at_other_lengths_are_asked_by_name(tiny, lab):
+def test_runs_at_other_lengths_are_asked_by_name(tiny, lab):
     runs = {
         rule: [lab.store.run(tiny("linear", rule, f"test.axes.length=5,{n}"), 0)]
         for rule, n in (("softmax", 12), ("ssa", 14))

@@ -40,7 +40,7 @@ def trained(tiny):
     return sorted(f"{path.parts[-4]} {path.parts[-2]}" for path in tiny.runs.rglob("model.safetensors"))
 
 
-def test_more_seeds_ask_only_the_new_models_and_find_what_all_at_once_would(tiny, tmp_path):
+def test_more_seeds_ask_only_the_new_models(tiny, tmp_path):
     tiny("--seeds", "2")
     first = json.loads((tiny.place / "study.json").read_text())
     assert "asked" not in first
@@ -56,7 +56,7 @@ def test_more_seeds_ask_only_the_new_models_and_find_what_all_at_once_would(tiny
         assert (tiny.place / name).read_bytes() == (other / "experiments" / "tiny-smoke" / name).read_bytes()
 
 
-def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, monkeypatch):
+def test_studies_with_single_prompts_are_preferred(tiny, monkeypatch):
     """One from before they were kept holds the same numbers of the same models, and perhaps of more seeds."""
     with monkeypatch.context() as before:
         before.setattr(per_prompt, "SEEDS", 0)
@@ -78,7 +78,7 @@ def test_a_study_that_keeps_single_prompts_goes_before_one_that_does_not(tiny, m
         assert read.seeds == [0, 1, 2]
 
 
-def test_a_study_that_keeps_too_little_to_be_shown_is_asked_again(tiny, monkeypatch):
+def test_a_study_that_keeps_too_little_is_asked_again(tiny, monkeypatch):
     tiny("--seeds", "2")
     monkeypatch.setattr(Deviant, "needed", ("positions", "gone"))
     said = tiny("--seeds", "2")
@@ -100,7 +100,7 @@ def test_another_question_a_damaged_number_and_force_ask_all(tiny):
     assert len(trained(tiny)) == 6
 
 
-def test_numbers_of_another_version_of_the_analysis_are_not_mixed_with_its_own(tiny, monkeypatch):
+def test_numbers_of_another_analysis_version_are_not_mixed(tiny, monkeypatch):
     tiny("--seeds", "4")
     monkeypatch.setattr(Deviant, "version", 2)
     assert "asked before" not in tiny("--seeds", "3")
@@ -129,7 +129,7 @@ def looked_at(tiny):
     return [each.look.seeds for each in found]
 
 
-def test_more_seeds_of_one_variant_stand_in_a_folder_of_their_own_and_its_claims_are_read_there(tiny, monkeypatch):
+def test_more_seeds_of_a_variant_are_stored_and_read_apart(tiny, monkeypatch):
     monkeypatch.setattr(verdicts, "settled", lambda *words: False)
     tiny("--seeds", "3")
     whole = (tiny.place / "deviant.csv").read_bytes()
@@ -152,7 +152,7 @@ def test_more_seeds_of_one_variant_stand_in_a_folder_of_their_own_and_its_claims
     assert looked_at(tiny) == [5, 5]
 
 
-def test_until_decided_asks_no_variant_that_no_open_claim_hangs_on(tiny, monkeypatch):
+def test_until_decided_skips_variants_of_decided_claims(tiny, monkeypatch):
     judged = claims.stored
 
     def stored(*words):
@@ -169,7 +169,7 @@ def test_until_decided_asks_no_variant_that_no_open_claim_hangs_on(tiny, monkeyp
     assert len(json.loads((tiny.place / "study.json").read_text())["runs"]) == 4
 
 
-def test_a_record_without_runs_in_the_place_of_a_study_is_passed_over(tmp_path):
+def test_a_record_without_runs_is_passed_over(tmp_path):
     from icl_lab import analyses
     from icl_lab.analyses import earlier_studies
     from icl_lab.runs import study_folder

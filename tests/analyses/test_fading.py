@@ -1,4 +1,4 @@
-"""How fast the largest weight of a head falls with the number of keys, and what its rule has learned."""
+"""How fast the largest weight of a head falls with the number of keys, and what its normalizer has learned."""
 
 import math
 

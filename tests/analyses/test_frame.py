@@ -48,7 +48,7 @@ class Count(Analysis):
         return {"count": Figure()}
 
     def finding(self, found):
-        return f"{len(found.rules)} rules were counted."
+        return f"{len(found.rules)} normalizers were counted."
 
 
 def groups_of(tiny, lab, *rules, seeds=1):
@@ -147,7 +147,7 @@ def test_a_folder_holds_grids_table_figure_and_record(tiny, lab, tmp_path):
         "study.json",
         "table.md",
     ]
-    assert text.startswith("Task linear, preset smoke, 2 training seeds.\n\n1 rules were counted.\n\nsoftmax: ")
+    assert text.startswith("Task linear, preset smoke, 2 training seeds.\n\n1 normalizers were counted.\n\nsoftmax: ")
     assert text.endswith("Made by `icl-lab count`.\nand more")
     assert (tmp_path / "count" / "table.md").read_text() == text
     stored = analysis.read(tmp_path / "count")

@@ -73,7 +73,7 @@ def test_grid_and_table_of_finished_runs(runs, lab):
     assert "log n with ssa (largest weight 0." in Heads().finding(found)
 
 
-def test_heads_are_read_at_the_end_where_a_prompt_ends_with_the_question(runs, lab):
+def test_heads_are_read_where_the_question_ends(runs, lab):
     settings = ["test.axes.length=32,48", "test.axes.depth=50"]
     groups = runs("needle:alphabet=4,keys=2", "softmax", settings=settings)
     found = runner.ask(Heads(prompts=64), groups, lab)

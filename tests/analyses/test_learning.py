@@ -16,7 +16,7 @@ HISTORY = [{"step": 50.0, "loss": 4.0}, {"step": 100.0, "loss": 1.0}, {"step": 1
 
 
 def kept(run, losses, learned=()):
-    """Writes a history of a run as a training leaves it; ``learned`` is a number of a rule beside each loss."""
+    """Writes a history of a run as a training leaves it; ``learned`` is a number of a normalizer beside each loss."""
     names = ",s 0.0" if learned else ""
     rows = [f"{50 * (at + 1)},{loss},5,0.001" for at, loss in enumerate(losses)]
     if learned:

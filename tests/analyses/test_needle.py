@@ -219,7 +219,7 @@ def test_area_under_the_roc_curve_is_that_of_ranks():
     assert auc(scores, right) == pytest.approx(expected)
 
 
-def test_area_under_the_roc_curve_on_resamples_is_that_of_the_trials_drawn():
+def test_auc_on_resamples_is_that_of_the_drawn_trials():
     rng = stream(0, "resampled auc")
     scores = (torch.rand(2, 9, generator=rng) * 5).round().numpy()
     right = torch.rand(2, 9, generator=rng).numpy() > 0.3

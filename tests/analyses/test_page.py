@@ -7,7 +7,7 @@ from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.page import asked, page, sections
 from icl_lab.runs.store import by_rule
 
-LINES = ["Of two rules.", "", "### Errors", "", "| rule | x1 |", "| --- | --- |", "| `ssa` | **0.1** |"]
+LINES = ["Of two normalizers.", "", "### Errors", "", "| rule | x1 |", "| --- | --- |", "| `ssa` | **0.1** |"]
 LINES += ["| reference:zero | 2 |", "* a note", "", "| other |", "| --- |", "| 3 |"]
 HOSTILE = "</style><script>alert(1)</script>"
 
@@ -20,7 +20,7 @@ def made(tiny, lab, finding="Softmax errs more.", lines=LINES):
 
 def test_headings_and_tables_begin_sections():
     first, errors, note = sections(LINES)
-    assert (first.title, first.notes, first.table.head) == ("", ["Of two rules."], [])
+    assert (first.title, first.notes, first.table.head) == ("", ["Of two normalizers."], [])
     assert (errors.title, errors.table.head) == ("Errors", ["rule", "x1"])
     assert [row.cells for row in errors.table.rows] == [["ssa", "0.1"], ["reference:zero", "2"]]
     assert [row.reference for row in errors.table.rows] == [False, True]

@@ -27,7 +27,7 @@ STREAM = {f"{kind}-healed" for kind in HEALED} | {"attention-norm", "mlp-norm", 
 ANSWERS = {"last", "balanced-last", "flip-with", "flip-against", "as-largest"}
 DISTURBED = {"largest", "effective", "distance", "deviant", "theory"}
 
-# Two seeds of one rule, one layer, two heads. Of each file: its axes, its metrics, and its rows of one model.
+# Two seeds of one normalizer, one layer, two heads. Of each file: its axes, its metrics, and its rows of one model.
 CASES = {
     "context": (
         Context(lengths=(5, 12), prompts=64),

@@ -131,7 +131,7 @@ def test_table_and_figure_of_finished_runs(runs, lab):
     ("task", "metrics"),
     [("linear", ("mse", "last", "recovered")), ("every:balance=half", ("last", "balanced-last", "flip-against"))],
 )
-def test_what_the_prompts_add_is_kept_of_answers_and_of_what_patching_recovers(runs, lab, task, metrics):
+def test_prompt_errors_of_answers_and_patching_are_kept(runs, lab, task, metrics):
     found = runner.ask(Saturation(factors=(10.0, 100.0), prompts=64), runs(task, "softmax"), lab)
     drawn, value, most = (
         partial(getattr(Saturation(), name), found) for name in ("on_resamples", "value", "prompts_error")
@@ -187,8 +187,8 @@ def test_the_recovered_share_on_resamples_by_hand(disturbed, patched, told):
     assert Saturation().value(found, "softmax", cells, "", 0) == pytest.approx(2 / 3)
 
 
-def test_heads_of_the_first_seeds_are_drawn_and_a_weight_is_written_as_a_share(runs, lab):
-    """A column a rule, in rows of seeds; the title says of how many, and no cell holds a number like 2.5e-07."""
+def test_heads_of_the_first_seeds_are_drawn_with_shares(runs, lab):
+    """A column a normalizer, in rows of seeds; the title says of how many, and no cell holds a number like 2.5e-07."""
     found = runner.ask(Saturation(factors=(100.0,), prompts=16), runs("every:balance=half", "softmax", "ssa"), lab)
     seeds = {name: [Grid(grid.frame.assign(seed=seed)) for seed in range(7)] for name, grid in found.grids.items()}
     more = replace(found, grids={name: Grid.join(grids) for name, grids in seeds.items()})
@@ -294,7 +294,7 @@ def test_every_number_may_grow_and_the_folder_says_which(options, tag):
     assert analysis.tag == tag
 
 
-def test_an_option_that_came_later_leaves_the_record_of_old_studies_as_it_was():
+def test_a_later_option_leaves_old_records_as_they_were():
     assert set(publish.options(Saturation())) == {"position", "factors", "prompts"}
     assert publish.options(Saturation(length=4))["length"] == 4
 
@@ -359,7 +359,7 @@ def heads_of(weights, metric="deviant"):
     return StoredGrids({"heads": Grid.of(rows, ["layer", "head", "factor"], **who)})
 
 
-def test_the_best_head_is_that_with_the_most_weight_on_the_number_at_each_factor():
+def test_the_best_head_has_the_most_weight_on_the_number():
     """By hand: head 0.1 of all at x1, head 1.0 of all and of the last layer at x10."""
     found = heads_of(
         {
@@ -400,7 +400,7 @@ def test_missing_files_are_said(tmp_path):
     assert Saturation().read(tmp_path) is None
 
 
-def test_a_rule_that_weighs_by_tokens_has_no_weight_by_its_formula():
+def test_no_formula_weight_where_tokens_are_read():
     prompt = LINEAR.sample(stream(0, "prompts"), 3, 5)
     for attn, known in (("softmax+gated", True), ("forget", False)):
         model = GPT2(ModelSpec(layers=1, heads=2, width=8), TokenSpec(1, 1, 2, 64), attn, stream(0, "init"))
@@ -434,7 +434,7 @@ def test_agreement_with_the_sign_of_the_largest_by_hand(name):
     assert LINEAR.agreement(outputs, prompt) == {}
 
 
-def test_the_error_of_a_stretched_query_is_that_of_its_own_answer():
+def test_a_stretched_querys_error_is_of_its_own_answer():
     after = torch.tensor([[0.0, 1, 2, 3, 4, 7]])
     assert LINEAR.disturbed(after, after, None, [5])["mse"].tolist() == [7]
     assert LINEAR.disturbed(after, after, None, [4])["mse"].tolist() == [7]

@@ -35,7 +35,7 @@ def prompts():
 
 
 @torch.no_grad()
-def test_patching_nothing_is_the_stretched_prompt_and_everything_the_calm_one(prompts):
+def test_patching_nothing_or_everything_gives_the_ends(prompts):
     model = model_of()
     calm, wild = (held(model, prompt.tokens, TOKEN) for prompt in prompts)
     plain = [model(prompt.tokens) for prompt in prompts]
@@ -59,7 +59,7 @@ def test_a_hook_is_gone_when_the_model_has_been_read(prompts):
 
 
 @torch.no_grad()
-def test_the_stream_is_the_sum_of_what_entered_and_what_layers_add(prompts):
+def test_the_residual_stream_is_the_sum_of_its_parts(prompts):
     model = model_of()
     found = held(model, prompts[1].tokens, TOKEN)
     total = found.entry
@@ -123,7 +123,7 @@ def all_zero():
     return model
 
 
-def test_a_number_that_drowns_the_context_in_the_final_sum_by_hand():
+def test_a_number_that_drowns_the_context_by_hand():
     """The answer is the number itself minus a bound on it: right while the number is below the bound, which is 30.
 
     No part of the attention or of the MLP knows the number, so that only its own part of the stream does harm.

@@ -1,4 +1,4 @@
-"""Bounds as an analysis: rules are asked without a model, a seed is a draw, and claims read its numbers."""
+"""Bounds as an analysis: normalizers are asked without a model, a seed is a draw, and claims read its numbers."""
 
 import pytest
 
@@ -12,7 +12,7 @@ SSMAX = "ssmax:s=0.43,learn=no"
 
 @pytest.fixture
 def asked(lab, monkeypatch):
-    """Returns what is found for rules; a training would fail the test."""
+    """Returns what is found for normalizers; a training would fail the test."""
 
     def train(*_):
         raise AssertionError("a model was trained")
@@ -104,7 +104,7 @@ def test_its_record_names_rules_and_draws_and_no_run(asked, tmp_path):
     study = publish.record("theory", analysis, groups, "icl-lab theory")
     assert {(run.task, run.preset, run.spec) for run in study.runs} == {("rules", "", "")}
     text = publish.publish(study, analysis, found, groups, tmp_path / "theory")
-    assert text.startswith("Rules without a model, 2 draws.")
+    assert text.startswith("Normalizers without a model, 2 draws.")
     page = (tmp_path / "theory" / "report.html").read_text()
     assert "Draws" in page
     assert "Training seeds" not in page
@@ -121,6 +121,6 @@ def test_its_record_names_rules_and_draws_and_no_run(asked, tmp_path):
 def test_the_command_trains_nothing(run, tmp_path):
     code, text, _ = run("theory", "--attn", "softmax", "--seeds", "2", "--rows", "50", "--keys", "2,8")
     assert code == 0
-    assert "Rules without a model, 2 draws." in text
+    assert "Normalizers without a model, 2 draws." in text
     assert not (tmp_path / "results" / "runs").exists()
     assert run("theory", "--task", "linear")[0] != 0  # there is no task to be asked about

@@ -24,7 +24,7 @@ def place(tmp_path):
 
 @pytest.fixture(scope="session")
 def stock(tmp_path_factory):
-    """Two seeds of two rules and their comparison, trained once."""
+    """Two seeds of two normalizers and their comparison, trained once."""
     place = tmp_path_factory.mktemp("stock") / "results"
     icl.compare("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=2, where=quiet(place))
     return place
@@ -38,7 +38,7 @@ def stocked(stock, place):
 
 @pytest.fixture
 def swept(place):
-    """Sweeps a rule in the test's own folder."""
+    """Sweeps a normalizer in the test's own folder."""
 
     def sweep(attn="ssa", task="linear", settings=SMALL, seeds=None, swap="", **where):
         there = icl.Where(**{"results": place, "progress": False, **where})

@@ -76,7 +76,7 @@ def test_the_table_of_a_comparison(compared):
         ({"name": "../elsewhere"}, "--name is a folder inside the results folder"),
     ],
 )
-def test_a_comparison_that_cannot_be_is_refused_before_anything_is_trained(compared, place, how, said):
+def test_an_impossible_comparison_is_refused_first(compared, place, how, said):
     with pytest.raises(LabError, match=said):
         compared(**how)
     assert not list(place.rglob("model.safetensors"))

@@ -43,7 +43,7 @@ def test_a_quotient_is_the_median_of_neighbours_and_not_of_all():
     assert row.count == 3
 
 
-def test_what_is_compared_runs_in_turns_after_one_of_each_that_does_not_count():
+def test_compared_runs_take_turns_after_a_warm_up():
     order = []
     jobs = [lambda: order.append("A"), lambda: order.append("B")]
     found = Bench(CPU, pairs=3).alternate(*jobs)
@@ -89,7 +89,7 @@ def test_a_step_of_the_bench_is_a_step_of_the_training():
 
 
 @pytest.mark.slow
-def test_the_other_loop_learns_the_same_task_and_has_the_same_size():
+def test_the_other_loop_learns_at_the_same_size():
     pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
     torch.manual_seed(0)
     loop = hugging_face.Loop(2, 2, 8, batch=16, pairs=5, device=CPU)
@@ -181,7 +181,7 @@ def tiny_steps(monkeypatch, *refused):
 
 
 @pytest.mark.slow
-def test_engines_are_told_against_eager_steps_and_those_that_are_none_are_said(monkeypatch, quick):
+def test_engines_are_compared_with_eager_steps_or_named(monkeypatch, quick):
     told, said = quick
     tiny_steps(monkeypatch, "graph float32")
     rows = list(training.engines(told))
@@ -427,7 +427,7 @@ def test_a_line_says_bounds_and_ranges():
     assert "nan" not in text
 
 
-def test_a_part_measured_again_takes_the_place_of_its_own_rows_only():
+def test_a_part_measured_again_replaces_its_own_rows():
     new = [
         Measurement("step", "2L", "Hugging Face", 2.0, "x as fast"),
         Measurement("step", "2L", "", 3.0, "x", device="cuda"),
@@ -454,7 +454,7 @@ def ask(tmp_path, monkeypatch):
     return lambda *words: CliRunner().invoke(cli, ["bench", *words, "--results", str(tmp_path)])
 
 
-def test_rows_before_a_stop_are_printed_and_kept_beside_older_ones(ask, tmp_path, monkeypatch):
+def test_rows_before_a_stop_are_kept_beside_older_ones(ask, tmp_path, monkeypatch):
     def measure(part, told):
         yield Measurement(part, "new", "other", 3.0, "x")
         raise KeyboardInterrupt

@@ -69,7 +69,7 @@ def test_force_repeats(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_pictures_are_drawn_where_they_are_missing_or_of_new_numbers(run, tmp_path):
+def test_missing_or_outdated_pictures_are_drawn(run, tmp_path):
     run(*sweep())
     (picture,) = (tmp_path / "results").rglob("heat-map.png")
     picture.write_bytes(b"as another version drew it")
@@ -235,7 +235,7 @@ def test_list(run, what):
     assert there[what] in out
 
 
-def test_list_without_a_kind_names_all_that_there_is_and_how_to_read_on(run):
+def test_list_without_a_kind_names_all_kinds(run):
     code, out, _ = run("list")
     assert code == 0
     kinds = dict(line.split(": ", 1) for line in re.sub(r"\n    ", " ", out).splitlines())
@@ -468,11 +468,11 @@ EVERY = ["--task", "every", "--attn", "softmax"]
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,x"], "not a list of whole numbers"),
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,300"], "more than the 512 places"),
         (["law", "--task", "linear", "--attn", "ssmax"], "only ssmax-free learns a factor for every n, got ssmax"),
-        (["tradeoff"], "no rule has both"),
+        (["tradeoff"], "no normalizer has both"),
         (["tradeoff", "--task", "lineer"], "linear"),
     ],
 )
-def test_bad_questions_about_models_are_one_line_and_train_nothing(run, tmp_path, words, said):
+def test_bad_model_questions_are_one_line(run, tmp_path, words, said):
     code, out, err = run(*words)
     assert code == 2
     assert said in err

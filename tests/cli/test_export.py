@@ -17,12 +17,12 @@ from icl_lab.runs.study_folder import StudyRecord
 ROOT = Path(__file__).parents[2]
 TABLE = """Means.
 
-| rule | sigma_f 1 | sigma_f 2 | note |
+| normalizer | sigma_f 1 | sigma_f 2 | note |
 | --- | --- | --- | --- |
 | `ssa:n=2` | **5.5e−3** | 0.18 | 50 % & more |
 | reference:zero | 2.1 | −8.5 |  |
 
-| rule | seed |
+| normalizer | seed |
 | --- | --- |
 | `a_b` | 0 |
 """
@@ -47,7 +47,7 @@ def test_latex_has_the_rules_of_booktabs(run, study):
         r"\bottomrule",
     ]
     assert r"\begin{tabular}{lrrl}" in out
-    assert r"rule & sigma\_f 1 & sigma\_f 2 & note \\" in out
+    assert r"normalizer & sigma\_f 1 & sigma\_f 2 & note \\" in out
     assert r"\texttt{ssa:n=2} & \textbf{$5.5\times10^{-3}$} & 0.18 & 50 \% \& more \\" in out
     assert r"reference:zero & 2.1 & $-$8.5 &  \\" in out
 
@@ -109,7 +109,7 @@ def test_an_edited_table_is_refused(run, study):
         (study / name).write_text(whole)
 
 
-def test_a_missing_table_is_refused_and_no_other_printed_in_its_place(run, study):
+def test_a_missing_table_is_refused(run, study):
     files = {path.name: sha256(path.read_bytes()) for path in study.iterdir()}
     (study / "study.json").write_bytes(StudyRecord("compare", {}, [], files=files).json())
     (study / "table.md").unlink()

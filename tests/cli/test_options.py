@@ -41,7 +41,7 @@ def test_an_option_out_of_bounds_is_one_line(run, tmp_path, words, said):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_results_that_are_no_folder_are_refused_by_commands_that_train(run):
+def test_results_that_are_no_folder_are_refused(run):
     code, _, err = run(*SWEEP, results="")
     assert code == 2
     assert "'' names no folder" in err

@@ -98,9 +98,9 @@ REFUSED = [
     # what a test or an analysis needs
     (
         [*SWEEP, "--set", "model.attention=no", "--swap", "ssa"],
-        "a model without attention (model.attention=no) has no rule to swap",
+        "a model without attention (model.attention=no) has no normalizer to swap",
     ),
-    (setting("model.attention=no", "train.switch_to=ssa", "train.switch_step=30"), "has no rule to swap for ssa"),
+    (setting("model.attention=no", "train.switch_to=ssa", "train.switch_step=30"), "has no normalizer to swap for ssa"),
     (["compare", *LINEAR, "--attn", "softmax"], "at least two different normalizers"),
     (["saturation", *EVERY, "--factors", "1e300"], "'1e300' is not a list of numbers from -1e+15 to 1e+15"),
     (["probe", *EVERY, "--factors", "1"], "a number grows by factors other than 1, got none"),

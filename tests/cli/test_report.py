@@ -64,7 +64,7 @@ def prompted(made):
 
 
 @pytest.mark.slow
-def test_a_prompted_model_stands_beside_trained_rules_and_on_the_page_built_again(run, made, prompted, tmp_path):
+def test_a_prompted_model_stands_beside_trained_normalizers(run, made, prompted, tmp_path):
     words = [*compare("--seeds", "2"), "--results", str(made.parent), "--name", "beside"]
     code, out, err = run(*words, "--beside", str(prompted))
     assert code == 0, err
@@ -219,13 +219,13 @@ is = "above"
 right = { of = "softmax", cells = { factor = [1] } }
 ungated = "the model was trained for thirty steps"
 """
-# With a second rule, and a claim about it.
+# With a second normalizer, and a claim about it.
 TWO = ANALYSED + '\n[[variants]]\nname = "ssa"\nattn = "ssa"\n\n[[claims]]'
 TWO += ANALYSED.partition("[[claims]]")[2].replace("A deviant", "With SSA it").replace('"softmax"', '"ssa"')
 
 
 @pytest.mark.slow
-def test_an_analysis_of_an_experiment_is_drawn_again_from_its_numbers(run, tmp_path):
+def test_an_analysis_is_drawn_again_from_its_numbers(run, tmp_path):
     """Without its runs: they are not asked. Numbers and record stay; a changed file or number is refused."""
     files = tmp_path / "experiments"
     files.mkdir()
@@ -267,7 +267,7 @@ def test_an_analysis_of_an_experiment_is_drawn_again_from_its_numbers(run, tmp_p
 
 
 @pytest.mark.slow
-def test_an_experiment_may_be_asked_of_some_of_its_variants_and_of_all_later(run, tmp_path):
+def test_an_experiment_can_begin_with_some_variants(run, tmp_path):
     files = tmp_path / "experiments"
     files.mkdir()
     (files / "tiny.toml").write_text(TWO)

@@ -40,7 +40,7 @@ def test_an_empty_or_missing_folder_gives_a_page(run, results):
     assert not (results / "nothing").exists()
 
 
-def test_a_folder_of_something_else_is_refused_before_anything_is_read(run, results, monkeypatch):
+def test_a_foreign_folder_is_refused_before_reading(run, results, monkeypatch):
     (results / "mine").mkdir()
     (results / "mine" / "thesis.tex").write_text("mine")
     monkeypatch.setattr("icl_lab.site.specifications.every", lambda *_: pytest.fail("read"))

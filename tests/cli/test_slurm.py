@@ -75,7 +75,7 @@ def test_what_is_the_arrays_own_is_no_option(run):
         (["--sbatch", "--mem=4G\ntouch hacked"], "no text of one line"),
     ],
 )
-def test_a_sweep_that_would_fail_is_refused_before_a_script_is_written(run, tmp_path, monkeypatch, words, complaint):
+def test_a_failing_sweep_is_refused_before_a_script(run, tmp_path, monkeypatch, words, complaint):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(*WORDS, *words)
     assert (code, out) == (2, "")

@@ -158,7 +158,7 @@ def test_a_typed_variable_becomes_the_option_of_its_name():
     assert words == [*pairs, "--results", "a b", "--shard=-1/2", "--set", "c.d=1, 2", "--overlay"]
 
 
-def test_a_name_is_an_argument_or_an_option_as_the_command_has_it():
+def test_a_name_is_an_argument_or_an_option():
     values = {"NAME": "x"}
     assert variables.words(loaded(cli.commands["experiment"]), values, values, []) == ["x"]
     assert variables.words(loaded(cli.commands["compare"]), values, values, [])[-2:] == ["--name", "x"]

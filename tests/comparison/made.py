@@ -27,7 +27,7 @@ def grid(rule, error, seed):
 
 
 def study(errors, seeds=3, baseline="softmax"):
-    """A study of rules by their error(sigma_f, seed)."""
+    """A study of normalizers by their error(sigma_f, seed)."""
     grids = {rule: [grid(rule, error, seed) for seed in range(seeds)] for rule, error in errors.items()}
     return Study(tasks.build("linear"), grids, baseline, {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0})
 

@@ -46,7 +46,7 @@ def test_a_grid_without_training_conditions_tells_no_skill():
 
 
 @pytest.mark.parametrize("bad", [math.inf, 1e9])
-def test_what_is_worse_than_trivial_counts_as_the_worst_from_some_point_on(bad):
+def test_worse_than_trivial_counts_as_the_worst(bad):
     made = grid(
         "linear",
         {"ssa": {1: 0.5, 10: bad}, "reference:zero": {1: 2, 10: 200}, "reference:bayes": {1: 0, 10: 0}},
@@ -56,7 +56,7 @@ def test_what_is_worse_than_trivial_counts_as_the_worst_from_some_point_on(bad):
 
 
 def made(**rules):
-    """A league: rule -> task -> the skills of its seeds, alike near and far."""
+    """A league: normalizer -> task -> the skills of its seeds, alike near and far."""
     skills = {
         (rule, task): Skill(dict(enumerate(values)), dict(enumerate(values)))
         for rule, by_task in rules.items()
@@ -78,7 +78,7 @@ def test_mean_ranks_by_hand():
     assert (standings["softmax"].low, standings["softmax"].high) == (1.0, 2.0)  # which task is drawn decides
 
 
-def test_ties_share_a_rank_and_an_interval_is_that_of_the_seeds_too():
+def test_ties_share_a_rank_with_its_interval():
     """On one task, so that only seeds are drawn: ssa is at 0.6 with one of its two seeds, the others are alike."""
     standings = made(softmax={"x": [0.5]}, lssa={"x": [0.5]}, ssa={"x": [0.1, 0.6]}).standings("near")
     assert {rule: each.mean for rule, each in standings.items()} == {"softmax": 1.5, "lssa": 1.5, "ssa": 3.0}
@@ -118,16 +118,16 @@ def test_only_a_difference_over_seeds_is_marked():
     assert "differs from" not in "\n".join(league.table(alone, 0))
 
 
-def test_the_command_ranks_what_is_there_and_trains_only_when_asked(run, quick_pictures, tmp_path):
+def test_league_ranks_stored_runs_and_trains_on_request(run, quick_pictures, tmp_path):
     small = [w for s in ("train.steps=3", "train.batch=4", "model.width=8", "test.prompts=64") for w in ("--set", s)]
     words = ["league", "--preset", "smoke", *small, "--results", str(tmp_path / "r"), "--no-evidence", "--threads", "1"]
     words += ["--task", "linear", "--task", "every:balance=half", "--attn", "softmax", "--attn", "ssa"]
     code, _, err = run(*words)
     assert code == 2
-    assert "a league needs two rules with finished runs of one task" in err
+    assert "a league needs two normalizers with finished runs of one task" in err
     code, out, err = run(*words, "--train")
     assert code == 0, err
-    assert "2 rules, 2 tasks" in out
+    assert "2 normalizers, 2 tasks" in out
     folder = tmp_path / "r" / "league-smoke"
     assert {path.name for path in folder.iterdir()} >= {
         "league.csv",

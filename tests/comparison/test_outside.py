@@ -1,4 +1,4 @@
-"""Prompted models beside trained rules: read from their folders, told along the shift, judged by nobody."""
+"""Prompted models beside trained normalizers: read from their folders, told along the shift, judged by nobody."""
 
 import math
 from dataclasses import replace

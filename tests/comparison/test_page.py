@@ -102,15 +102,15 @@ def test_the_finding_names_what_differs_and_what_does_not(better):
     assert "errs more" in worse
     assert "less" not in worse
     same = page.finding(study({"softmax": times(1.0), "ssa": times(1.0, 0.3)}))
-    assert "no rule differs clearly." in same
+    assert "no normalizer differs clearly." in same
 
 
 @pytest.mark.slow
 def test_a_difference_that_correction_undoes_is_said_to_be_one():
     rules = {"softmax": times(1.0)} | {f"variant {n}": times(1.02, 0.2) for n in range(8)}
-    rules["ssa"] = times(0.8, 0.02)  # alone p is below 0.05, over nine rules it is not
+    rules["ssa"] = times(0.8, 0.02)  # alone p is below 0.05, over nine normalizers it is not
     said = page.finding(study(rules))
-    assert "no rule differs clearly" in said
+    assert "no normalizer differs clearly" in said
     assert "not once p is corrected for 9 comparisons: ssa errs less" in said
 
 
@@ -125,7 +125,7 @@ def test_the_head_of_the_table_says_over_how_many_comparisons(better):
 
 
 def test_a_mean_is_bold_only_while_its_p_stands_correction():
-    """The same two rules: clearly apart alone, no longer so beside nine others."""
+    """The same two normalizers: clearly apart alone, no longer so beside nine others."""
     rules = {"softmax": times(1.0), "ssa": times(0.5, 0.03)}
     cell = study(rules).line("sigma_f")[1]
     assert clear_best(study(rules), cell) == "ssa"
@@ -136,11 +136,11 @@ def test_a_mean_is_bold_only_while_its_p_stands_correction():
 
 def test_a_difference_within_the_margin_is_said_to_be_small():
     said = page.finding(study({"softmax": times(1.0), "ssa": times(1.01, 0.02), "lssa": times(1.0, 0.3)}))
-    assert "no rule differs clearly. No difference beyond a factor 1.25: ssa (1.0" in said
+    assert "no normalizer differs clearly. No difference beyond a factor 1.25: ssa (1.0" in said
     assert said.endswith("The other one is not told apart from softmax.")
 
 
-def test_the_forest_is_hollow_where_correction_undoes_a_difference():
+def test_the_forest_is_hollow_where_correction_undoes():
     rules = {"softmax": times(1.0), "ssa": times(0.8, 0.02)}
     for more, style in ((0, "full"), (9, "none")):
         made = study(rules | {f"variant {n}": times(1.02, 0.2) for n in range(more)})
@@ -158,7 +158,7 @@ def test_one_seed_decides_nothing():
     assert "One seed: how much training differs" in page.html(lone, SPEC, {}, "", "")
 
 
-def test_a_bold_mean_beats_every_other_rule_and_not_only_the_next():
+def test_a_bold_mean_beats_all_others():
     # The next by its mean is clearly behind; the third is so noisy that nothing is known of it.
     noisy = {0: 0.11, 1: 6.0, 2: 0.5}
     rules = {"softmax": lambda s, k: noisy[k] * s * s, "ssa": times(0.1, 0.001), "lssa": times(0.2, 0.003)}
@@ -187,7 +187,7 @@ def test_no_cell_is_bold_that_the_map_hatches(noise):
 @pytest.mark.slow
 def test_the_rule_of_bold_stands_above_the_table(better, text):
     """In one line; how bold is decided stands at the end of the page, and for the terminal in the documentation."""
-    assert text.index("Bold: clearly the least") < text.index("<table") < text.index("against every other rule")
+    assert text.index("Bold: clearly the least") < text.index("<table") < text.index("against each other normalizer")
     written = page.markdown(better, SPEC, "typed")
     assert written.index("Bold: clearly the least") < written.index("docs/comparing.md") < written.index("| rule |")
 
@@ -200,7 +200,7 @@ def test_terms_are_explained_above_the_table(better, text):
         assert "below 1 is better" in made
 
 
-def test_what_was_not_learned_stands_beside_the_rule_and_in_the_finding(better, text):
+def test_not_learned_stands_in_the_table_and_the_finding(better, text):
     assert "learned" not in page.markdown(better, SPEC, "typed")
     lost = replace(better, not_learned={"ssa": "not learned: error 2"})
     written, shown = page.markdown(lost, SPEC, "typed"), page.html(lost, SPEC, {}, "typed", "here")

@@ -56,7 +56,7 @@ def test_the_share_above_the_floor_is_that_of_the_bound(lab, tiny):
     ("task", "settings"),
     [("maximum", ()), ("linear", ("test.rescale=labels",)), ("linear", ("model.read_in=scaled",))],
 )
-def test_there_is_none_where_nothing_can_be_rescaled_or_it_is_already(lab, tiny, task, settings):
+def test_no_rescaled_row_where_nothing_can_be_rescaled(lab, tiny, task, settings):
     settings = settings if task == "linear" else ("test.axes.length=8",)
     assert rescaled.runs_of(runs_of(lab, tiny, "softmax", task, 1, *settings)) == []
 
@@ -67,7 +67,7 @@ def test_a_quantifier_is_rescaled_by_its_inputs(lab, tiny):
     assert run.folder == lab.store.run(run.spec, 0).folder
 
 
-def test_a_run_of_the_archive_does_not_stand_for_its_rescaled_test(lab, tiny, tmp_path):
+def test_an_archived_run_is_not_its_rescaled_test(lab, tiny, tmp_path):
     (run,) = runs_of(lab, tiny, "softmax", seeds=1)
     (other,) = rescaled.runs_of([replace(run, copy=ArchivedRun(Archive(tmp_path), run.key))])
     assert other.copy.key == other.key != run.key

@@ -16,7 +16,7 @@ SIGMAS = (1.0, 2.0, 10.0)
 
 
 def study(values, *, task="linear", sigmas=SIGMAS):
-    """A study whose grids hold, for each rule, one row of values over sigma_f a seed."""
+    """A study whose grids hold, for each normalizer, one row of values over sigma_f a seed."""
     grids = {}
     for rule, seeds in values.items():
         grids[rule] = [
@@ -106,7 +106,7 @@ NOISY = [(1.0, 9.0, 300.0), (0.4, 1.0, 20.0), (2.5, 5.0, 90.0)]
 
 
 def test_p_is_corrected_over_all_sentences():
-    """What is clear beside one rule is not beside five: as many comparisons were made."""
+    """What is clear beside one normalizer is not beside five: as many comparisons were made."""
     few = study({"softmax": SOFTMAX, "ssa": BARELY})
     alone = few.versus("ssa", "softmax", few.training).p
     assert 0.05 / 12 < alone < 0.05
@@ -117,7 +117,7 @@ def test_p_is_corrected_over_all_sentences():
 
 
 def test_unlike_and_unknown_are_told_apart():
-    """Of two rules that nothing is shown of, one is known to differ by less than the margin, the other is not."""
+    """Of two normalizers that nothing is shown of, one is known to differ by less than the margin, the other is not."""
     alike = [(1.01, 4.0, 100.0), (1.09, 4.1, 101.5), (0.9, 3.92, 99.0)]
     lines = sentences.sentence(study({"softmax": SOFTMAX, "ssa": alike, "ssmax": NOISY})).splitlines()
     assert lines[0].count("no difference beyond a factor 1.25 (x") == 2

@@ -59,13 +59,13 @@ def test_prompt_variance_widens_a_look():
     assert wide.effect.high - 1.1 == pytest.approx(half, rel=1e-3)
 
 
-def test_p_is_below_five_percent_where_the_interval_excludes_zero():
+def test_p_below_five_percent_excludes_zero():
     for shift in (0.5, 0.56, 0.58, 0.7):
         found = look([shift - 0.1, shift, shift + 0.1], [0.0] * 3, "difference")
         assert (found.p < ERROR) == found.effect.clear
 
 
-def test_rates_that_are_the_same_in_every_seed_are_known_to_one_prompt():
+def test_equal_rates_are_known_to_one_prompt():
     """No error in 256 prompts, three seeds, against 0.1: -0.1 +- 9.925 / 256 / sqrt(3) = 0.022."""
     left, right = [0.0] * 3, [0.1] * 3
     assert math.isnan(look(left, right, "difference").effect.low)  # seeds alone say nothing
@@ -82,7 +82,7 @@ def test_correlated_seeds_widen_a_look():
     assert (two.high - two.effect) == pytest.approx(2 * (one.high - one.effect))
 
 
-def test_a_plan_says_the_look_at_which_effect_and_spread_would_decide():
+def test_a_plan_says_which_look_would_decide():
     """Effect 1, deviation 1: half widths 2.06 (5 seeds), 1.24 (8), 1.009 (12), 0.815 (16)."""
     assert seeds_to_decide("above", 1.0, 1.0, M, 3) == 16
     assert seeds_to_decide("above", 1.01, 1.0, M, 3) == 12
@@ -91,7 +91,7 @@ def test_a_plan_says_the_look_at_which_effect_and_spread_would_decide():
     assert seeds_to_decide("below", 0.0, 0.1, M, 3) == 8  # no difference: 0.206 (5 seeds), 0.124 (8)
 
 
-def test_a_plan_counts_prompt_variance_which_no_seed_makes_smaller():
+def test_a_plan_counts_prompt_variance():
     """Effect 1, deviation 1, 16 seeds (99.5 %): 0.815 of seeds and 2.81 x 0.2 of prompts make hypot 0.99."""
     assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.2, 0.0)) == 16
     assert seeds_to_decide("above", 1.0, 1.0, M, 3, (0.25, 0.0)) == 24
@@ -195,7 +195,7 @@ def test_what_is_certain_and_what_is_in_vain():
     assert chance_to_decide("below", 0.0, math.nan, 0.05, 1) == 0
 
 
-def test_the_same_claim_has_the_same_futures_and_fewer_seeds_leave_more_open():
+def test_futures_of_a_claim_are_fixed_and_narrow_with_seeds():
     few, many = (chance_to_decide("above", 0.1, 1.0, 0.05, have) for have in (3, 24))
     assert few == chance_to_decide("above", 0.1, 1.0, 0.05, 3) > 0.3 > 0.1 > many
     told, blind = (chance_to_decide("above", 0.1, 1.0, 0.05, 3, noise) for noise in ((0.0, 0.0), (math.nan, math.nan)))

@@ -122,7 +122,7 @@ def fails(rng: np.random.Generator, seeds: int) -> np.ndarray:
     return 0.07 * rng.standard_normal(seeds) + (rng.random(seeds) < 0.1) * rng.exponential(0.5, seeds)
 
 
-# Log MSE of baseline and rule over training seeds; the true log ratio is 0 in all four.
+# Log MSE of baseline and normalizer over training seeds; the true log ratio is 0 in all four.
 DRAWS: dict[str, Draw] = {
     "normal": lambda rng, seeds: (np.zeros(seeds), 0.1 * rng.standard_normal(seeds)),
     "t3": lambda rng, seeds: (np.zeros(seeds), 0.1 * rng.standard_t(3, seeds)),
@@ -179,13 +179,13 @@ def test_neither_test_cries_wolf(name: str) -> None:
 
 
 def test_shared_prompts_need_the_evaluation_noise() -> None:
-    """5 seeds on 64 prompts, each liking one of the rules: seeds alone cover far too little, together enough."""
+    """5 seeds on 64 prompts, each liking one of the normalizers: seeds alone cover far too little, together enough."""
     rng = np.random.default_rng(0)
     alone: list[bool] = []
     both: list[bool] = []
     prompts_only: list[bool] = []
     for _ in range(300):
-        liking = 0.08 - 0.4 * rng.standard_normal(64)  # log of it has mean exp(.) 1: no rule is better
+        liking = 0.08 - 0.4 * rng.standard_normal(64)  # log of it has mean exp(.) 1: no normalizer is better
         hard, runs = 1.5 * rng.standard_normal(64), 0.07 * rng.standard_t(3, (2, 5, 1))
         own = 0.2 * rng.standard_normal((2, 5, 64))
         a, b = np.exp(hard + runs[0] + own[0]), np.exp(hard - liking + runs[1] + own[1])

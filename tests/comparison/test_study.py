@@ -1,4 +1,4 @@
-"""Comparing rules from stored grids: pairing, gaps, the declared summaries and the table."""
+"""Comparing normalizers from stored grids: pairing, gaps, the declared summaries and the table."""
 
 import dataclasses
 import math
@@ -126,7 +126,7 @@ def test_two_identical_runs_compare_to_exactly_one():
         assert (row["effect"], row["low"], row["high"], row["p_t"], row["p_holm"]) == (0, 0, 0, 1, 1)
 
 
-def test_an_effect_is_the_mean_log_ratio_with_students_interval_by_hand():
+def test_an_effect_is_the_mean_log_ratio_by_hand():
     halved = {0: 0.5, 1: 0.4, 2: 0.6}
     rows = compare(study({"softmax": square, "ssa": lambda s, k: halved[k] * square(s, k)}))
     logs = np.log([0.5, 0.4, 0.6])
@@ -139,7 +139,7 @@ def test_an_effect_is_the_mean_log_ratio_with_students_interval_by_hand():
     assert cell["p_holm"] == pytest.approx(min(1, 5 * cell["p_t"]))
 
 
-def test_the_summary_of_linear_is_the_mean_log_error_over_sigma_2_to_10():
+def test_linears_summary_is_the_mean_log_error_2_to_10():
     (value, *_) = study({"softmax": lambda s, k: math.exp(3.0), "ssa": square}).summary("softmax")
     assert value == pytest.approx(3)
     rows = compare(study({"softmax": square, "ssa": lambda s, k: 2 * square(s, k)}))
@@ -156,8 +156,8 @@ def noisy(factor, noise):
     return lambda s, k: factor * square(s, k) * math.exp(noise * (k - 1) * (1 + s / 10))
 
 
-def test_p_is_corrected_over_all_rules_and_cells_and_summaries_by_themselves():
-    """Three rules in five cells are 15 comparisons, their summaries three."""
+def test_p_is_corrected_over_cells_and_over_summaries():
+    """Three normalizers in five cells are 15 comparisons, their summaries three."""
     made = study({"softmax": square, "ssa": noisy(0.5, 0.01), "ssmax": noisy(0.9, 0.02), "lssa": noisy(1.0, 0.3)})
     rows = compare(made)
     cells, sums = ([row for row in rows if (row["metric"] == "summary") == which] for which in (False, True))
@@ -238,7 +238,7 @@ def test_missing_seeds_and_cells_are_said():
 
 
 def test_the_clip_model_is_found_again():
-    """A rule that answers clip(y, -8, 8) on the test prompts is explained by B = 8 without residual."""
+    """A normalizer that answers clip(y, -8, 8) on the test prompts is explained by B = 8 without residual."""
     from icl_lab.runs.measure import draw
 
     spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
@@ -253,7 +253,7 @@ def test_the_clip_model_is_found_again():
     assert fit.residual < 0.01
 
 
-def test_effects_are_powers_of_two_and_clear_where_the_seeds_agree():
+def test_effects_are_powers_of_two_where_seeds_agree():
     some = study(
         {
             "softmax": square,
@@ -266,7 +266,7 @@ def test_effects_are_powers_of_two_and_clear_where_the_seeds_agree():
     assert not effects[1.0, 2.0][1]
 
 
-def test_a_grid_that_does_not_reach_the_declared_ends_has_no_summary():
+def test_without_the_declared_ends_there_is_no_summary():
     narrow = study({"softmax": square, "ssa": square})
     cut = {rule: [g.where(sigma_f=[1.0, 4.0, 6.0]) for g in grids] for rule, grids in narrow.grids.items()}
     some = Study(narrow.task, cut, "softmax", narrow.training)
@@ -302,7 +302,7 @@ def test_a_facet_is_averaged_in_lines_and_kept_in_maps():
     assert "depth 50" not in text
 
 
-def test_rules_tested_on_other_numbers_of_prompts_are_compared_by_the_prompt_variance_of_each():
+def test_unequal_prompt_counts_each_keep_their_prompt_variance():
     """The standard errors of both mean logs, 1 / sqrt(64) and 1 / sqrt(1600) of the spread, add in quadrature."""
     rules = {"softmax": lambda s, k: 1.0, "ssa": lambda s, k: 1.0}
     kept = {"softmax": noise(rules["softmax"], 1, 0.3, True), "ssa": noise(rules["ssa"], 1, 0.3, True, 1600)}
@@ -376,7 +376,7 @@ def test_a_task_without_a_clip_axis_has_no_clip_column():
         clip_targets(task, made.task.sample(torch.Generator(), 2, 5))
 
 
-def test_without_a_cell_that_the_summary_is_over_no_column_is_called_so():
+def test_a_column_is_not_called_summary_without_its_cell():
     made = study({"softmax": square, "ssa": square})
     task = type("Other", (type(made.task),), {"summary": Summary("sigma_f", "range", 4, 20)})()
     other, spec = dataclasses.replace(made, task=task), resolve("linear", "softmax")

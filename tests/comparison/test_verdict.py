@@ -139,7 +139,7 @@ def test_the_words_follow_the_interval_and_not_chance(true):
             assert counted[word] == pytest.approx(share, abs=0.05)
 
 
-def test_equal_intervals_have_equal_verdicts_whatever_the_estimate():
+def test_equal_intervals_have_equal_verdicts():
     """The verdict of a study that prints 0.905 is that of its interval: near the margin no word flips with it."""
     for low in np.linspace(-0.4, 0.0, 9):
         for high in np.linspace(0.01, 0.3, 9):

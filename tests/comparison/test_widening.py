@@ -97,7 +97,7 @@ def test_within_a_margin_by_hand():
 @pytest.mark.parametrize("prompts", [64, 256])
 @pytest.mark.parametrize("seeds", [3, 5, 8])
 def test_p_keeps_its_promise_where_prompts_like_a_rule(seeds: int, prompts: int) -> None:
-    """No rule is better, each prompt likes one of them: the p of the seeds errs far too often, the widened does not."""
+    """No normalizer is better, each prompt likes one of them: the p of seeds errs too often, the widened does not."""
     studies = 1000
     rng = np.random.default_rng(seeds)
     liking = 0.08 - 0.4 * rng.standard_normal((studies, 1, prompts))  # log of it has mean exp(.) 1
@@ -118,15 +118,16 @@ def test_p_keeps_its_promise_where_prompts_like_a_rule(seeds: int, prompts: int)
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_one_table_of_many_rules_and_cells_errs_in_one_of_twenty() -> None:
-    """29 rules against a baseline, 40 cells alike by half, 8 seeds on 64 prompts that like one rule or another.
+    """29 normalizers against a baseline, 40 cells alike by half, 8 seeds on 64 prompts that like one or another.
 
-    Corrected over the cells of a rule alone, most tables without any difference would have a star.
+    Corrected over the cells of a normalizer alone, most tables without any difference would have a star.
     """
     studies, rules, cells, seeds, prompts = 150, 29, 40, 8, 64
     rng = np.random.default_rng(0)
     any_star, any_of_a_rule = [], []
     for study in range(studies):
-        # Of each run and of each prompt a half is common to all cells; the baseline's part is common to all rules.
+        # Of each run and of each prompt a half is common to all cells; the baseline's part is common to all
+        # normalizers.
         runs = rng.standard_normal((rules, 1, seeds)) + rng.standard_normal((rules, cells, seeds))
         runs += rng.standard_normal((1, 1, seeds)) + rng.standard_normal((1, cells, seeds))
         likes = rng.standard_normal((rules, 1, prompts)) + rng.standard_normal((rules, cells, prompts))

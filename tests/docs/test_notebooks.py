@@ -44,7 +44,7 @@ def test_a_notebook_is_small_and_names_no_machine(path):
 
 
 @each
-def test_a_notebook_begins_with_a_title_and_imports_the_laboratory(path):
+def test_a_notebook_begins_with_title_and_import(path):
     cells = json.loads(path.read_text())["cells"]
     assert cells[0]["cell_type"] == "markdown"
     assert "".join(cells[0]["source"]).startswith("# ")

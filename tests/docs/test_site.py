@@ -40,7 +40,7 @@ def test_every_page_is_built(site):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_what_leads_nowhere_and_what_is_in_no_menu_fails_the_build(tmp_path):
+def test_dead_links_and_orphans_fail_the_build(tmp_path):
     """One build with all faults: each is a warning of its own, and a warning fails."""
     shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("_build"))
     (tmp_path / "icl_lab").symlink_to(DOCS.parent / "icl_lab")  # which pages name files of

@@ -133,7 +133,7 @@ def test_weights_of_another_seed_are_not_taken(own, held, lab):
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_what_was_measured_with_the_very_model_that_is_taken_over_counts_on(own, evidence, run, lab, tiny, same):
+def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, tiny, same):
     import dataclasses
 
     from icl_lab.files import write
@@ -282,7 +282,7 @@ def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, lab,
     assert evidence.run(own.key).files() == after
 
 
-def test_nor_does_a_grid_of_its_own_keep_a_test_of_the_very_model_out(own, evidence, run, lab):
+def test_an_own_grid_does_not_keep_a_test_out(own, evidence, run, lab):
     """A run of the evidence that was trained again has another ``env.json``, and what is held stays."""
     import dataclasses
 
@@ -304,7 +304,7 @@ def test_nor_does_a_grid_of_its_own_keep_a_test_of_the_very_model_out(own, evide
     assert b"another one" in evidence.run(own.key).find("env.json")
 
 
-def test_a_test_of_another_model_than_the_one_that_is_held_is_not_added(own, held, run, lab):
+def test_a_test_of_another_model_is_not_added(own, held, run, lab):
     import dataclasses
 
     folder = own.folder.parents[4]

@@ -59,7 +59,7 @@ def test_numbers_and_tables_are_kept_and_large_ones_compressed(kept, mine, add):
     assert (code, out) == (0, f"1 studies are whole; 0 of them would be new in {kept}\n")
 
 
-def test_more_seeds_take_the_place_of_fewer_and_another_study_does_not(kept, mine, add):
+def test_more_seeds_replace_fewer_and_no_other_study(kept, mine, add):
     add()
     there = kept / "experiments" / "some-nano"
     study_folder.publish(study(3), mine, {"small.csv": "a\n2\n"}, {})
@@ -107,7 +107,7 @@ def test_studies_of_the_repository_and_of_elsewhere_are_refused(kept, mine, add,
     assert (code, "has no study.json" in err) == (1, True)
 
 
-def test_what_a_killed_process_has_left_goes_though_nothing_is_new(kept, mine, add):
+def test_leftovers_go_though_nothing_is_new(kept, mine, add):
     add()
     parent = kept / "experiments"
     before = sorted(path.name for path in parent.iterdir())

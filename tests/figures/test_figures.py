@@ -125,7 +125,7 @@ def test_rivals_show_means_seeds_and_references():
 
 @pytest.mark.parametrize("log", [False, True])
 def test_names_of_references_stand_in_the_order_of_their_ends(log):
-    """Two that end close by share a place between them, the upper one above; a rule that rises sets the scale."""
+    """Two that end close by share a place between them, the upper one above; a normalizer that rises sets the scale."""
     ends = {"a": 2.0, "b": 2.06, "c": 3.0, "d": 10.0}
     references = {f"reference:{name}": [1.0, end] for name, end in ends.items()}
     axes = rivals([1, 10], {"softmax": [[1.0], [10.0]]}, references, axis="n", title="t", label="e", log=log).axes[0]
@@ -165,7 +165,7 @@ def test_a_cell_without_finite_answers_is_hatched_and_no_number():
     assert {text.get_text() for text in axes.texts} == {"0.5", "1.0"}
 
 
-def test_a_rate_with_answers_that_are_no_numbers_is_hatched_and_keeps_its_number():
+def test_a_rate_of_non_numeric_answers_is_hatched():
     table = {(1.0, 1.0): 0.5, (1.0, 2.0): 0.25, (2.0, 1.0): 0.0, (2.0, 2.0): 1.0}
     drawn = side_by_side(
         {"softmax": table, "ssa": table}, "down", "across", label="error", log=False, lost={"ssa": {(2.0, 1.0)}}
@@ -190,7 +190,7 @@ def test_many_heads_are_a_band_few_are_lines():
 
 
 @pytest.mark.parametrize(("count", "shape"), [(2, (1, 2)), (7, (2, 1))])
-def test_a_league_of_many_tasks_is_drawn_in_panels_above_one_another(count, shape):
+def test_a_large_league_is_drawn_in_panels(count, shape):
     names = [f"t{number}" for number in range(count)]
     cells = {("softmax", name): 0.5 for name in names} | {("ssa", name): 0.9 for name in names[1:]}
     drawn = matrix(

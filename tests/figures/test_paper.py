@@ -16,7 +16,7 @@ from icl_lab.grid import Grid
 
 
 def curves(width=9.6):
-    """Three rules whose lines cross."""
+    """Three normalizers whose lines cross."""
     values = {rule: [[1.0 + n * k] * 2 for k in range(4)] for n, rule in enumerate(("softmax", "ssa", "lssa"))}
     return lines.rivals([1, 2, 4, 8], values, {}, axis="sigma", title="title", label="error", log=True, width=width)
 

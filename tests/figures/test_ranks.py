@@ -1,4 +1,4 @@
-"""Ranked trials: of very many, the same share of each rule."""
+"""Ranked trials: of very many, the same share of each normalizer."""
 
 from icl_lab.figures import ranks
 

@@ -97,7 +97,7 @@ def test_a_metric_without_values_gets_no_panel_and_is_named():
 
 
 def test_what_is_known_at_one_place_is_dots():
-    """A line of one point is nothing to see. Dots stand in order, each rule's beside those of the others."""
+    """A line of one point is nothing to see. Dots stand in order, each normalizer's beside those of the others."""
     seen = {"softmax": [[(16.0, 0.5)], [(16.0, 0.1)], [(16.0, 0.9)]], "ssa": [[(16.0, 0.7)]]}
     axes = heads.curves({"error": seen}, title="t", across="answer", scales={}, mark=2.0).axes[0]
     softmax, its_median, ssa, other_median = axes.lines
@@ -137,7 +137,7 @@ def test_places_that_would_touch_are_not_all_labelled():
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.3), (2.0, 9.0), (1.0, 60.0), (1e-3, 1e4), (1e-12, 1e3)])
-def test_logarithmic_axes_have_two_ticks_or_more_in_plain_numbers(low, high):
+def test_logarithmic_axes_have_two_plain_ticks(low, high):
     axes = Figure().subplots()
     axes.set_yscale("log")
     axes.set_ylim(low, high)
@@ -212,7 +212,7 @@ def test_a_ranking_keeps_the_order_it_is_given():
     assert [text.get_text().strip() for text in axes.texts] == ["3-nn"]
 
 
-def test_bounds_that_are_not_above_0_are_counted_and_no_line_falls_to_them():
+def test_bounds_not_above_0_are_counted_and_not_drawn():
     """On a logarithmic axis a line to a mean below 0 would fall through the floor."""
     panels = {"N(0, 1)": {"softmax": [[5.0, 6.0], [-9.0, 2.0], [math.nan, math.nan]], "ssa": [[4.0], [3.0], [0.0]]}}
     axes = bounds.control([1.0, 9.0, 10.0], panels, title="t").axes[0]
@@ -241,7 +241,7 @@ def test_a_disturbance_has_intervals_where_they_are_known():
 def test_all_rules_on_one_value_are_told_in_words():
     panels = {"error": ({"ssa": [0.0, 0.0], "lssa": [0.0, 0.0]}, {}, False)}
     axes = lines.disturbance([1, 10], panels, title="t").axes[0]
-    assert [text.get_text() for text in axes.texts] == ["every rule: 0 at every factor"]
+    assert [text.get_text() for text in axes.texts] == ["every normalizer: 0 at every factor"]
 
 
 def test_smoothed_losses_begin_and_end_where_the_losses_do():

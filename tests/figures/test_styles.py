@@ -1,4 +1,4 @@
-"""One look a rule: the same in every figure, whatever the set or the order, and never shared within one."""
+"""One look a normalizer: the same in every figure, whatever the set or the order, and never shared within one."""
 
 import re
 from itertools import combinations
@@ -55,7 +55,7 @@ def test_a_name_with_a_suffix_is_a_dashed_shade_of_its_rule():
 
 
 def test_variants_of_softmax_are_told_apart():
-    """Shades of grey would not be; up to four variants of a rule have dashes of their own."""
+    """Shades of grey would not be; up to four variants of a normalizer have dashes of their own."""
     parts = ("no norm", "no norm but after the read-in", "norm of q and k", "attention only")
     found = styles(["softmax", *(f"softmax, {part}" for part in parts)])
     assert len({look.dash for look in found.values()}) == 5
@@ -70,7 +70,7 @@ def test_variants_of_two_rules_are_told_apart_in_one_figure():
     assert min(distance(one, other) for one, other in combinations(alone, 2)) < 0.25
     for shown in (depths, ["ssa", "ssmax", *depths]):
         assert min(distance(one, other) for one, other in combinations(styles(shown).values(), 2)) >= 0.3
-    # What has a hue of its rule's is chosen before what takes any hue that is left.
+    # What has a hue of its normalizer's is chosen before what takes any hue that is left.
     shades = styles(depths[3:])
     assert {name: styles(depths)[name].color for name in shades} == {name: s.color for name, s in shades.items()}
 

@@ -159,7 +159,7 @@ def test_a_state_of_something_else_or_damaged_is_refused(folders, book, tmp_path
         again()
 
 
-def test_fine_tuning_lowers_the_loss_and_every_rule_starts_from_the_same_model(folders, book, tmp_path):
+def test_fine_tuning_lowers_the_loss_from_one_start(folders, book, tmp_path):
     recipe = Recipe(steps=40, rate=1e-2, batch=4, length=24)
     asked = study.LanguageQuestion(str(folders["llama"]), ("softmax", "log-n"), book, 32, 8, 64, None, recipe)
     asked, language, corpus = study.checked(asked, CPU)
@@ -257,7 +257,7 @@ def test_a_saved_model_is_asked_with_the_rule_it_was_saved_with(folders, book, t
         (["{llama}", "--prompt", "It does", "--layers", "7"], "there is no layer '7'"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_before_anything_is_computed(folders, book, run, tmp_path, words, complaint):
+def test_the_impossible_is_one_line_before_computing(folders, book, run, tmp_path, words, complaint):
     for name in ("empty", "bare", "mute"):
         (tmp_path / name).mkdir()
     shutil.copy(folders["llama"] / "config.json", tmp_path / "bare")

@@ -42,7 +42,7 @@ def test_softmax_by_this_road_is_the_model_s_own(smollm2, windows):
         torch.testing.assert_close(losses(smollm2, windows), own, rtol=1e-4, atol=1e-4)
 
 
-def test_rules_that_are_softmax_within_training_lengths_change_nothing_and_others_do(smollm2, windows):
+def test_log_n_rules_are_softmax_within_training_lengths(smollm2, windows):
     own = losses(smollm2, windows).mean().item()
     with smollm2.ruled("log-n", 64):
         assert losses(smollm2, windows).mean().item() == pytest.approx(own, rel=1e-4)

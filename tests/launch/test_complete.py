@@ -36,8 +36,8 @@ def second_each(monkeypatch):
     monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
 
 
-def test_models_of_an_analysis_are_tested_too_where_claims_are_judged(tiny, lab):
-    """With their own rule: that says whether they have learned. A finished run without weights is trained again."""
+def test_models_of_an_analysis_are_tested_for_claims(tiny, lab):
+    """With their own normalizer: it says whether they have learned. A finished run without weights is trained again."""
     done, bare, new = (lab.store.run(tiny("linear"), seed) for seed in range(3))
     for run in (done, bare):
         sweep(run.spec, run.seed, lab)
@@ -169,7 +169,7 @@ def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
     assert len(asked) == 1
 
 
-def test_of_many_specifications_those_alike_but_for_the_rule_are_as_fast(tiny, lab, monkeypatch):
+def test_specifications_that_differ_by_normalizer_are_as_fast(tiny, lab, monkeypatch):
     asked = []
     monkeypatch.setattr(Clock, "MEASURED", 3)
     monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: asked.append(spec.attn) or (len(asked), 1))
@@ -181,7 +181,7 @@ def test_of_many_specifications_those_alike_but_for_the_rule_are_as_fast(tiny, l
 
 
 def test_a_rule_is_as_much_slower_on_one_task_as_on_another(tiny, lab, monkeypatch):
-    """Of its training and of its test: a rule without a fast pass may be tested for longer than it is trained."""
+    """Of its training and of its test: a normalizer without a fast pass may be tested for longer than it is trained."""
     rules = {"softmax": (1.0, 10.0), "ssa": (2.0, 70.0)}
     times = {"linear": 1, "every": 5}
     monkeypatch.setattr(Clock, "MEASURED", 3)
@@ -190,7 +190,7 @@ def test_a_rule_is_as_much_slower_on_one_task_as_on_another(tiny, lab, monkeypat
     clock = Clock(lab.device)
     asked = [("linear", "softmax"), ("linear", "ssa"), ("every", "softmax"), ("every", "ssa"), ("every", "log-n")]
     seconds = [clock(lab.store.run(tiny(task, rule), 0))[0] for task, rule in asked]
-    assert seconds == [11, 72, 55, 2 * 5 + 7 * 50, 55]  # of a rule that is known nowhere: as the first
+    assert seconds == [11, 72, 55, 2 * 5 + 7 * 50, 55]  # of a normalizer that is known nowhere: as the first
 
 
 def test_the_test_of_a_trained_run_is_what_is_left(tiny, lab, monkeypatch):
@@ -290,7 +290,7 @@ def test_a_run_of_a_preset_differs_in_nothing():
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_ablation_with_several_jobs(tmp_path):
-    """Its parts are runs of one rule and seed: they once had one name."""
+    """Its parts are runs of one normalizer and seed: they once had one name."""
     words = [sys.executable, "-m", "icl_lab", "ablate", "--attn", "softmax", *RUN, "--jobs", "2", "--threads", "2"]
     done = subprocess.run([*words, "--results", str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -333,7 +333,7 @@ def test_a_run_by_its_folder_is_not_trained_again_in_another(run, tmp_path):
     assert list((tmp_path / "other").rglob("deviant.csv"))
 
 
-def test_runs_of_more_than_eight_hours_are_asked_for_with_a_preset_of_minutes(lab, tiny, monkeypatch):
+def test_runs_above_eight_hours_need_allow_large(lab, tiny, monkeypatch):
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (5 * 3600.0, 1))
     monkeypatch.setattr(estimate, "test_seconds", lambda *_: 0.0)
     runs = [lab.store.run(resolve("linear", "ssa", "deep"), seed) for seed in range(2)]
@@ -349,7 +349,7 @@ def test_runs_of_more_than_eight_hours_are_asked_for_with_a_preset_of_minutes(la
 
 
 @pytest.mark.parametrize("how", [{"jobs": 2}, {"shard": (0, 1)}])
-def test_what_is_shorter_together_or_of_a_job_array_is_not_asked_for(lab, monkeypatch, how):
+def test_wrong_combinations_of_stack_are_refused(lab, monkeypatch, how):
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (5 * 3600.0, 1))
     monkeypatch.setattr(estimate, "test_seconds", lambda *_: 0.0)
     runs = [lab.store.run(resolve("linear", "ssa", "deep"), seed) for seed in range(2)]

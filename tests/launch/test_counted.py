@@ -10,7 +10,7 @@ def test_every_item_is_told_before_it_is_done_and_the_end_after():
     assert told[-1] == ("reading", 3, 3, "")
 
 
-def test_nothing_is_said_of_what_is_quick_where_there_is_no_terminal(capsys):
+def test_without_a_terminal_quick_work_is_silent(capsys):
     assert list(counted([1, 2], "reading")) == [1, 2]
     assert capsys.readouterr() == ("", "")
 

@@ -91,7 +91,7 @@ def test_what_comes_back_is_the_run_of_this_machine(far, tiny, lab, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stopped_task_brings_its_checkpoint_and_goes_on_from_it(far, tiny, lab, tmp_path):
+def test_a_stopped_task_brings_its_checkpoint(far, tiny, lab, tmp_path):
     here = lab.store.run(tiny(), 0)
     whole_pass(here.spec, 0, lab)
     there = Store(tmp_path / "there").run(tiny(), 0)
@@ -121,7 +121,7 @@ def test_models_of_the_evidence_are_only_tested(far, tiny, lab, tmp_path):
     assert [finding.state for finding in everything(there.folder)] == ["whole"]
 
 
-def test_files_travel_in_the_order_in_which_they_say_that_a_run_is_whole(tmp_path):
+def test_files_travel_so_that_the_manifest_comes_last(tmp_path):
     for name in ("grid.csv", "model.safetensors", "spec.json", "errors.safetensors", ".lock", "heat-map.png", "a.svg"):
         (tmp_path / name).touch()
     (tmp_path / ".staged").mkdir()
@@ -193,7 +193,7 @@ def test_options_of_a_cluster_need_one(words):
         Where(**words)
 
 
-def test_a_cluster_is_remote_and_several_runs_at_once_are_parallel():
+def test_a_cluster_is_remote_and_runs_are_parallel():
     where = Where(engine="ray", jobs=2)
     assert (where.remote, where.parallel) == (True, True)
     assert (Where(jobs=2).remote, Where(jobs=2).parallel, Where().parallel) == (False, True, False)

@@ -18,7 +18,7 @@ def test_progress_is_a_reporter_or_none_or_the_callers():
     assert icl.Where(progress=mine).reporter is mine
 
 
-def test_the_reporter_is_told_of_each_run_and_of_what_a_dry_run_would_do(tmp_path):
+def test_the_reporter_is_told_of_runs_and_dry_runs(tmp_path):
     class Notes(Silent):
         def __init__(self):
             super().__init__()

@@ -152,7 +152,7 @@ def test_a_normalizer_without_scores_is_refused_before_training():
         resolve("linear", "cosformer", "smoke", ["model.positions=none", "test.positions=alibi"])
 
 
-def test_an_outside_normalizer_that_knows_no_bias_works_as_before():
+def test_an_outside_normalizer_without_bias_works():
     class Plain(normalizers.base.Scored):
         def rows(self, q, k, visible):
             return normalizers.base.softmax(normalizers.base.scores(q, k), visible)

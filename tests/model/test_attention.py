@@ -29,7 +29,7 @@ def test_weights_that_a_watch_returns_are_used():
 
 @torch.no_grad()
 @pytest.mark.parametrize("attn", ["ssa+gated", "ssa+gated:per=channel,phi=softplus", "differential", "forget+gated"])
-def test_weights_that_a_watch_returns_are_finished_as_the_rules_own(attn):
+def test_watched_weights_are_finished_as_their_own(attn):
     model = model_of(attn, layers=2, heads=2, width=8, positions="none").double()
     for p in model.parameters():
         p.mul_(5 if p.ndim == 2 else 1)  # gates far from what they start at
@@ -52,8 +52,8 @@ def test_a_rule_is_handed_what_the_projections_read():
 
 
 @pytest.mark.parametrize("attn", ["softmax+gated", "forget", "qassmax", "differential", "elastic:bias=5"])
-def test_a_rule_with_matrices_leaves_all_other_numbers_at_their_start(attn):
-    """The start of a model hangs on its seed alone, and Muon moves none of a rule's matrices."""
+def test_maps_of_a_normalizer_leave_other_starts_alone(attn):
+    """The start of a model hangs on its seed alone, and Muon moves none of a normalizer's matrices."""
     plain, model = model_of(layers=2, heads=2, width=8), model_of(attn, layers=2, heads=2, width=8)
     others = {name: p for name, p in model.named_parameters() if ".rule." not in name}
     assert others.keys() == dict(plain.named_parameters()).keys()
@@ -84,7 +84,7 @@ def test_mlp_alone_answers_from_one_token():
 
 @torch.no_grad()
 @pytest.mark.parametrize("fields", [{}, {"block": "llama"}, {"norm": False}], ids=str)
-def test_norm_after_the_read_in_bounds_what_enters_the_first_block(fields):
+def test_a_norm_after_the_read_in_bounds_the_first_block(fields):
     """By hand, with a read-in and positions that a test writes down: (x - mean) / sd, or x / rms for llama."""
     tokens = torch.tensor([[[0.5], [-1.0], [1000.0]]])
     entered = {}

@@ -1,4 +1,4 @@
-"""The model: what it computes, what it cannot see, and that the named rule is what it runs."""
+"""The model: what it computes, what it cannot see, and that the named normalizer is what it runs."""
 
 import pytest
 import torch
@@ -91,7 +91,7 @@ def test_sinusoidal_by_hand():
     assert torch.allclose(placed[0], torch.cat((angle.sin(), angle.cos()), 1), atol=1e-6)
 
 
-def test_ntk_stretches_the_slowest_wave_by_the_ratio_and_the_fastest_not_at_all():
+def test_ntk_stretches_the_slowest_wave_and_not_the_fastest():
     plain, scaled = (positions.build(f"rotary{option}", 16, 8, 10) for option in ("", ":ntk=yes"))
     q = torch.randn(1, 1, 40, 8)
     near, far = torch.arange(10), torch.arange(40)
@@ -110,7 +110,7 @@ def test_ntk_stretches_the_slowest_wave_by_the_ratio_and_the_fastest_not_at_all(
 
 
 @pytest.mark.parametrize("code", ["learned:rows=40,random=40", "sinusoidal:random=40", "rotary:random=40"])
-def test_random_places_are_drawn_afresh_in_training_and_once_in_a_test(code):
+def test_random_places_are_fresh_in_training_and_fixed_in_tests(code):
     model = build(positions=code)
     places = [model.positions.where(12, stream(0, "places", step), torch.device("cpu")) for step in (1, 1, 2)]
     for where in places:
@@ -168,18 +168,18 @@ def test_a_llama_block_by_hand():
 @pytest.mark.parametrize("code", ["learned", "rotary"])
 @pytest.mark.parametrize("name", [name for name in normalizers.names() if name != "softmax"])
 def test_the_rule_is_in_the_path(name, code):
-    """Another rule answers otherwise on the same weights, and the rule's own parameters are reached by the loss."""
+    """Another normalizer answers otherwise on the same weights, and the loss reaches its own parameters."""
     baseline, model = build(positions=code), build(name, positions=code)
     with torch.no_grad():
         for p, q in zip(
             baseline.parameters(), (p for n, p in model.named_parameters() if ".rule." not in n), strict=True
         ):
-            assert torch.equal(p, q), "the start must not depend on the rule"
-            p.mul_(3), q.mul_(3)  # away from the start, where every rule is close to a mean
+            assert torch.equal(p, q), "the start must not depend on the normalizer"
+            p.mul_(3), q.mul_(3)  # away from the start, where every normalizer is close to a mean
         for parameter, value in model.named_parameters():
             if ".rule." in parameter:
                 value.mul_(1.5).add_(0.1)  # some start where they equal softmax
-    # Longer than in training, because some rules differ from softmax only there.
+    # Longer than in training, because some normalizers differ from softmax only there.
     assert not torch.allclose(baseline(tokens(t=24)), model(tokens(t=24)), rtol=1e-4)
     model(tokens(t=24)).square().sum().backward()
     for parameter, value in model.named_parameters():
@@ -216,7 +216,7 @@ def test_the_start_is_that_of_gpt2():
     assert all(p.abs().max() == 0 for name, p in model.named_parameters() if name.endswith("qkv.bias"))
 
 
-def test_the_start_is_the_same_for_every_rule_and_keeps_the_rules_own():
+def test_the_start_is_alike_for_every_normalizer():
     ssa = build("ssa:n=2,b=0.5")
     rule = ssa.blocks[1].attention.rule
     assert rule.n.tolist() == pytest.approx([2.0] * 4)

@@ -1,4 +1,4 @@
-"""The contract of a normalizer, over every rule there is: a new file is covered by being there."""
+"""The contract of a normalizer, over every normalizer there is: a new file is covered by being there."""
 
 import pytest
 import torch
@@ -114,7 +114,7 @@ def test_mixtures_refuse_heads_they_cannot_divide(choice: str, heads: int, parts
         normalizers.build(choice, heads=heads, head_dim=WIDTH, train_tokens=TRAINED)
 
 
-def test_layers_share_what_a_rule_declares_shared_and_nothing_else() -> None:
+def test_layers_share_only_what_is_declared_shared() -> None:
     layers = normalizers.build_layers("ssmax-free+reweight:p=3", layers=3, heads=2, head_dim=4, train_tokens=6)
     names = [name for name, _ in layers.named_parameters()]
     assert sum(name.endswith("rule.p") for name in names) == 1

@@ -1,4 +1,4 @@
-"""The contract of a normalizer finds what is wrong: each faulty rule fails the check about its fault."""
+"""The contract of a normalizer finds what is wrong: each faulty normalizer fails the check about its fault."""
 
 import pytest
 import torch
@@ -320,7 +320,7 @@ class FinishesNothing(Square):
 
 
 class Undocumented(Square):
-    """A rule without marks"""
+    """A normalizer without marks"""
 
 
 class Abstract(WarpedScore):
@@ -356,7 +356,7 @@ FAULTS = {
     Detached: "gradients are those of the formula",
     Random: "asked twice it gives the same",
     Overflow: "hard scores stay finite",
-    IsSoftmax: "the rule is in the path",
+    IsSoftmax: "the normalizer is in the path",
     RandomStart: "two builds start alike",
     Nameless: "parameters are named have one entry a head and learn",
     OneForAll: "parameters are named have one entry a head and learn",

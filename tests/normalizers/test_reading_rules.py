@@ -1,4 +1,4 @@
-"""Rules that read more than the scores, against their published formulas written out here, token by token."""
+"""Normalizers that read more than the scores, against their published formulas written out here, token by token."""
 
 import math
 
@@ -102,7 +102,7 @@ def test_a_gate_by_hand(per: str, phi: str) -> None:
                 gates = [function(dot(rule.w[line], x[b, t])) for line in lines]
                 wanted = [g * value for g, value in zip(gates, plain[b, h, t].tolist(), strict=True)]
                 assert got[b, h, t].tolist() == pytest.approx(wanted)
-    # The weights are those of the rule inside, which need no tokens.
+    # The weights are those of the normalizer inside, which need no tokens.
     assert torch.equal(rule.weights(q, k, causal(TOKENS)), inside.weights(q, k, causal(TOKENS)))
     with pytest.raises(BadValue, match="'gated' reads the tokens"):
         rule.attend(q, k, v, causal(TOKENS))
@@ -118,7 +118,7 @@ def test_a_gate_around_a_rule_that_reads_tokens_hands_them_on() -> None:
     assert build("ssa+gated").reads_tokens == "output"
 
 
-def test_a_gate_starts_the_same_for_every_build_and_otherwise_in_each_layer() -> None:
+def test_a_gate_starts_alike_in_builds_and_not_in_layers() -> None:
     layers = normalizers.build_layers("ssa+gated", layers=2, heads=HEADS, head_dim=WIDTH, train_tokens=3)
     assert not torch.equal(layers[0].w, layers[1].w)
     assert torch.equal(layers[1].w, build("ssa+gated", layer=1).w.float())
@@ -180,7 +180,7 @@ def test_qassmax_by_hand(per: str) -> None:
             assert w[0, h, i, : i + 1].tolist() == pytest.approx(wanted)
 
 
-def test_qassmax_starts_without_a_gate_and_within_the_bounds_of_a_linear_layer() -> None:
+def test_qassmax_starts_ungated_within_linear_bounds() -> None:
     rule = normalizers.build("qassmax", heads=4, head_dim=16, train_tokens=3)
     assert (rule.gate_out == 0).all()
     assert (rule.gate_bias == 0).all()

@@ -70,7 +70,7 @@ def test_the_second_derivative_of_the_activation(way):
 
 @pytest.mark.parametrize("choice", ["ssa", "ssa:per=layer", "entmax", "entmax:alpha=3", "sparsemax", "asentmax"])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_second_derivatives_of_functions_with_slopes_of_their_own(way, choice):
+def test_second_derivatives_of_functions_with_own_slopes(way, choice):
     rule = stirred(choice)
     q, k, v = qkv(4, b=1)
 
@@ -90,7 +90,7 @@ def test_the_second_derivatives_of_ssa_where_a_score_is_zero():
 
 
 @pytest.mark.parametrize("choice", ALL)
-def test_the_second_derivatives_of_every_rule_are_those_of_its_formula(choice):
+def test_second_derivatives_are_those_of_the_formula(choice):
     """In q, k, v and every parameter; under torch's plain kernel, for it knows none of a fused one."""
     rule = stirred(choice)
     tensors = [x.requires_grad_() for x in qkv(3, b=1)]

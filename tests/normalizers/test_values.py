@@ -1,4 +1,4 @@
-"""Every rule against arithmetic written out here, by plain numbers or by the packages of its authors."""
+"""Every normalizer against arithmetic written out here, by plain numbers or by the packages of its authors."""
 
 import math
 from collections.abc import Callable
@@ -178,7 +178,8 @@ BY_HAND: dict[str, Callable[[Row], Row]] = {
     # beta of the first of four heads is 0.1 + 0.9 / 8, and gamma is 0.
     "asentmax": lambda z: root([(1 + 0.1 + 0.9 / 8) * x for x in z], 1.5),
 }
-# Rules that read more of q and k than their product, or more than q and k: the last three in test_reading_rules.py.
+# Normalizers that read more of q and k than their product, or more than q and k: the last three in
+# test_reading_rules.py.
 BY_VECTORS = {"cosformer", "sima", "lssa", "qassmax", "differential", "forget"}
 
 
@@ -189,7 +190,7 @@ def test_no_rule_is_without_values_of_its_own() -> None:
     assert not missing, (
         f"write into BY_HAND, with the weights of the last row from its scores z by plain numbers:{lines}"
     )
-    assert not gone, f"no rule is called {', '.join(gone)} any more: take the rows out of BY_HAND or BY_VECTORS"
+    assert not gone, f"no normalizer is called {', '.join(gone)} any more: take the rows out of BY_HAND or BY_VECTORS"
 
 
 @pytest.mark.parametrize("z", [Z, FALLING], ids=["mixed", "negative"])

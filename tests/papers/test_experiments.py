@@ -72,7 +72,7 @@ is = "above"
 right = { of = "softmax", cells = { sigma_f = [1] } }
 
 [[claims]]
-statement = "An exact rule is better"
+statement = "An exact normalizer is better"
 where = "here"
 left = { of = "reference:least-squares", cells = { sigma_f = [2, 10] } }
 is = "above"
@@ -117,7 +117,7 @@ def test_every_file_resolves_at_lite_and_at_the_papers_size(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_printed_row_exists_and_every_published_number_was_printed(name):
+def test_every_printed_row_and_number_was_printed(name):
     made = experiment.load(name, FOLDER)
     rows = printed.rows(made, overlay=False)
     for variant in made.variants:
@@ -207,7 +207,7 @@ def test_a_claim_about_a_printed_row_goes_with_its_variant(tmp_path):
     assert len(reasons) == 1
     assert [claim.statement for claim in made.claims] == [
         "Errors rise",
-        "An exact rule is better",
+        "An exact normalizer is better",
         "Of cells that nobody measured",
     ]
 
@@ -225,7 +225,7 @@ def test_table_6_is_compared_with_what_is_printed():
 
 
 @pytest.mark.parametrize("name", ["ssmax-figure4", "ssmax-figure6"])
-def test_the_rule_is_exchanged_after_seven_eighths_of_any_training(name):
+def test_the_switch_comes_after_seven_eighths(name):
     """At lite it is step 5,250 of 6,000, as in the stored runs."""
     made = experiment.load(name, FOLDER)
     variant = made.variant("swapped in training")
@@ -402,7 +402,7 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
         shutil.rmtree(usual)
 
 
-def test_options_that_came_later_or_hang_on_the_runs_are_compared_as_they_were_asked():
+def test_options_of_older_studies_are_compared_as_asked():
     def kept(kind, **options):
         return StudyRecord(kind, options, [])
 
@@ -428,7 +428,7 @@ def test_a_wider_training_law_is_another_run_and_one_is_none(tiny):
         tiny("linear", "softmax", "train.shift.sigma_y=2")
 
 
-def test_the_repositorys_experiments_come_first_then_the_packaged(tmp_path, monkeypatch):
+def test_the_repositorys_experiments_come_first(tmp_path, monkeypatch):
     packaged = tmp_path / "icl_lab" / "experiments"
     packaged.mkdir(parents=True)
     monkeypatch.setattr(experiment, "SHIPPED", [packaged, tmp_path / "beside"])
@@ -445,13 +445,13 @@ def test_the_repositorys_experiments_come_first_then_the_packaged(tmp_path, monk
     assert experiment.place(usual) == tmp_path / "beside"
 
 
-def test_an_editable_installation_finds_the_repositorys_experiments(tmp_path, monkeypatch):
+def test_an_editable_install_finds_the_experiments(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert experiment.names(experiment.place(Path("experiments"))) == NAMES
 
 
 @pytest.mark.slow
-def test_variants_that_do_not_fit_a_preset_are_left_out_with_their_reason():
+def test_variants_that_do_not_fit_are_left_out_with_reason():
     made = experiment.load("ssa-table1", FOLDER)
     fitted, reasons = experiment.fitting(made, "smoke")
     gone = {variant.name for variant in made.variants} - {variant.name for variant in fitted.variants}
@@ -508,7 +508,7 @@ def test_a_study_names_the_version_of_its_experiment_file(tmp_path):
     assert said == f"{place} was made from another version of mine.toml (sha256 {made.sha256[:8]})."
 
 
-def test_what_trains_nothing_is_judged_where_it_was_asked_and_once(tmp_path, lab):
+def test_training_free_claims_are_judged_once(tmp_path, lab):
     """So that no other preset calls its claims not run, settle does not ask it again, and no table shows it twice."""
     files, store = tmp_path / "files", lab.store
     text = (FOLDER / "theory.toml").read_text().replace("[[variants]]", "[options]\nrows = 20\n\n[[variants]]", 1)
@@ -528,7 +528,7 @@ def claims_said(files, store):
     return claims.remarks("mine", experiment.load("mine", files), store, "lite")
 
 
-def test_printed_rows_are_found_by_further_labels_and_axes_are_rescaled():
+def test_printed_rows_by_further_labels_on_rescaled_axes():
     """Table 4 of LSSA: lengths 1,024 to 8,192, once without and twice with re-weighting; trained here at an eighth."""
     rows = printed.rows(experiment.load("text-lssa-table4", FOLDER), overlay=False)
     assert rows["softmax"] == {128: "3.1911", 256: "4.1662", 512: "5.4513", 1024: "6.2823"}
@@ -549,7 +549,7 @@ def test_a_table_without_an_axis_stands_at_one_value():
         printed.Printed(table="t", row="r", axis="length", value="v", column="c", at=1)
 
 
-def test_what_has_no_value_is_nothing_to_judge_and_what_is_not_there_is_not_run(monkeypatch, tmp_path):
+def test_undefined_values_differ_from_values_not_there(monkeypatch, tmp_path):
     """A growing number that changes no answer leaves nothing to heal; another cell was never measured."""
     made = experiment.load("saturation-every", FOLDER)
     said = {"recovered": Undefined("it changed no answer"), "largest": KeyError("no such cell")}
@@ -578,7 +578,7 @@ def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("most", "stands"), [(0.01, True), (1.0, False), (math.nan, False)])
-def test_a_verdict_that_stands_the_most_prompt_variance_is_told_with_it(tmp_path, monkeypatch, most, stands):
+def test_a_verdict_within_prompt_variance_is_told_with_it(tmp_path, monkeypatch, most, stands):
     """Three seeds recover 0.50 to 0.52: that stands noise of 0.01 and not of 1; prompts are named where it does not."""
     made = experiment.load("saturation-every", FOLDER)
     values = {"softmax": (0.50, 0.51, 0.52)}
@@ -595,8 +595,8 @@ def test_a_verdict_that_stands_the_most_prompt_variance_is_told_with_it(tmp_path
     assert told.effect.high - told.effect.effect == pytest.approx(half, rel=1e-2)
 
 
-def test_trials_that_end_alike_in_every_seed_are_known_to_one_of_them(tmp_path, monkeypatch):
-    """All of 400 are found, by both rules, in three seeds: that is no proof of no difference at all."""
+def test_trials_alike_in_every_seed_are_known_to_one(tmp_path, monkeypatch):
+    """All of 400 are found, by both normalizers, in three seeds: that is no proof of no difference at all."""
     made = experiment.load("ssmax-figure8", FOLDER)
     monkeypatch.setattr(NeedleScores, "seeds", lambda self, found: [0, 1, 2])
     monkeypatch.setattr(NeedleScores, "value", lambda self, found, of, cells, metric, seed: 1.0)
@@ -631,7 +631,7 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
     assert (elsewhere.seeds, elsewhere.exploratory_seeds) == ((0, 1, 2, 3, 4), ())
 
 
-def test_seeds_in_which_nothing_occurred_are_passed_over_where_they_are_few(monkeypatch, tmp_path):
+def test_seeds_without_the_event_are_passed_over_if_few(monkeypatch, tmp_path):
     """Seed 1 has nothing to heal: the first look is that of seeds 0, 2 and 3."""
     made = experiment.load("saturation-every", FOLDER)
     healed = {0: 0.50, 2: 0.51, 3: 0.52}

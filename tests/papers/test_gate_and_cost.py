@@ -38,7 +38,7 @@ def claim(left, right, sigma, **fields):
     return Claim(statement="s", where="w", left=next(sides), is_="below", right=next(sides), **fields)
 
 
-def test_models_that_err_a_quarter_as_much_as_a_trivial_answer_are_not_judged_far_out(finished):
+def test_models_near_a_trivial_answer_are_not_judged_far_out(finished):
     told = unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2])
     assert told.startswith("wide has not learned its task: in training conditions it errs 0.3 times as much")
     assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""  # the median seed has learned
@@ -46,7 +46,7 @@ def test_models_that_err_a_quarter_as_much_as_a_trivial_answer_are_not_judged_fa
     assert unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
 
 
-def test_seeds_that_have_not_learned_are_counted_beside_any_verdict(finished):
+def test_unlearned_seeds_are_counted_with_the_verdict(finished):
     told = "tested models that have not learned: "
     both = unlearned_counts(finished, claim("softmax", "wide", 1.0), [0, 1, 2])
     assert both == told + "1 of 3 of softmax, 2 of 3 of wide"
@@ -85,7 +85,7 @@ def grid_of(cells):
 
 
 @pytest.mark.parametrize(("wide", "reason"), [(60.0, "neither side does better than the reference zero"), (50.0, "")])
-def test_what_is_no_better_than_a_trivial_reference_is_not_judged(finished, monkeypatch, wide, reason):
+def test_no_better_than_trivial_is_not_judged(finished, monkeypatch, wide, reason):
     """The answer 0 errs 60 in the cells of the claim; a side that errs as much does no better."""
     values = {"softmax": 90.0, "wide": wide}
     finished.errors["wide"] = [0.1] * 3
@@ -103,7 +103,7 @@ def test_what_is_no_better_than_a_trivial_reference_is_not_judged(finished, monk
 @pytest.mark.parametrize(
     ("unigram", "reason"), [(5.0, "neither side does better than the reference unigram"), (9.0, "")]
 )
-def test_losses_of_an_analysis_are_held_against_trivial_references_too(tmp_path, monkeypatch, unigram, reason):
+def test_losses_are_held_against_trivial_references(tmp_path, monkeypatch, unigram, reason):
     made = experiment.load("text-rules", Path(__file__).parents[2] / "experiments")
     finished = Finished(made, Store(tmp_path), "lite")
     values = {"lssa": 5.5, "softmax": 6.0, "reference:unigram": unigram}
@@ -127,12 +127,12 @@ def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkey
     assert unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
 
 
-def test_training_conditions_are_judged_always_and_a_claim_may_say_why_it_is(finished):
+def test_training_conditions_are_judged_always(finished):
     assert unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
     assert unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
 
 
-def test_heads_on_needles_are_judged_of_models_that_find_them_in_training(monkeypatch, tmp_path):
+def test_needle_heads_are_judged_only_of_models_that_find(monkeypatch, tmp_path):
     """Prompts are eight training lengths long though no cell says so; at the length of training all are judged."""
     files = Path(__file__).parents[2] / "experiments"
     made = Finished(experiment.load("ssmax-figure7", files), Store(tmp_path), "nano")
@@ -162,7 +162,7 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     assert unlearned_counts(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
 
 
-def test_of_a_task_without_trivial_answers_it_is_not_asked_what_was_learned(finished, monkeypatch):
+def test_without_trivial_answers_learning_is_not_asked(finished, monkeypatch):
     """No test would tell."""
     monkeypatch.undo()
     far = claim("softmax", "wide", 10.0)
@@ -171,13 +171,13 @@ def test_of_a_task_without_trivial_answers_it_is_not_asked_what_was_learned(fini
     assert unlearned_counts(finished, far, [0]) == ""
 
 
-def test_rules_that_are_asked_without_a_model_have_nothing_to_learn(tmp_path):
+def test_normalizers_without_a_model_have_nothing_to_learn(tmp_path):
     files = Path(__file__).parents[2] / "experiments"
     made = Finished(experiment.load("theory", files), Store(tmp_path), "lite")
     assert unlearned_counts(made, made.experiment.claims[0], [0, 1, 2]) == ""
 
 
-def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(finished, monkeypatch, tiny, lab):
+def test_without_training_conditions_nothing_is_learned(finished, monkeypatch, tiny, lab):
     monkeypatch.undo()
     finished.specs["softmax"] = shifted = tiny("linear", "softmax", "train.shift.sigma_x=3", "test.axes.sigma_x=1,10")
     finished.store = lab.store
@@ -189,7 +189,7 @@ def test_a_grid_without_training_conditions_says_nothing_of_what_was_learned(fin
     assert unlearned_counts(finished, far, [0]) == told
 
 
-def test_what_was_learned_is_asked_with_the_position_code_of_training(finished, monkeypatch, tiny, lab):
+def test_learning_is_asked_with_the_trained_positions(finished, monkeypatch, tiny, lab):
     monkeypatch.undo()
     rotary = ("model.positions=rotary", "test.axes.sigma_f=1,10")
     plain = tiny("linear", "softmax", *rotary)
@@ -229,7 +229,7 @@ def test_a_training_that_two_sides_test_differently_counts_once(finished, monkey
     assert of_a_seed(finished, "wide", "softmax") == 10
 
 
-def test_what_was_never_trained_takes_its_operations_at_the_pace_of_the_scale(finished, monkeypatch, free):
+def test_untrained_work_is_estimated_at_the_pace_of_its_scale(finished, monkeypatch, free):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": math.nan}[spec.attn])
     monkeypatch.setattr(estimate, "training_operations", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
     assert math.isnan(of_a_seed(finished, "softmax", "wide"))
@@ -275,7 +275,7 @@ def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
     assert cost.of_run(store, spec) == 60  # the median of 60, 100 and 40
 
 
-def test_a_test_takes_its_operations_and_one_of_two_swaps_is_another(finished, monkeypatch):
+def test_the_operations_of_a_test_and_of_two_swaps(finished, monkeypatch):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
     monkeypatch.setattr(cost, "pace", lambda store, preset: 0.5)
     monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
@@ -287,7 +287,7 @@ def test_a_test_takes_its_operations_and_one_of_two_swaps_is_another(finished, m
     assert of_a_seed(finished, "softmax", "wide") == 10 + 2 + 2  # one training, tested twice
 
 
-def test_the_models_of_an_analysis_are_tested_once_with_their_own_rule(finished, monkeypatch):
+def test_models_of_an_analysis_are_tested_once(finished, monkeypatch):
     """It reads no grid: whether they have learned is known from there alone."""
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
     monkeypatch.setattr(cost, "pace", lambda store, preset: 0.5)
@@ -330,7 +330,7 @@ class Told:
         ([1.0, 1.0, 1.0], "log-ratio", 0.0),
     ],
 )
-def test_rates_that_are_the_same_in_every_seed_are_known_to_a_prompt(left, scale, step):
+def test_rates_alike_in_every_seed_are_known_to_a_prompt(left, scale, step):
     claim = Claim(statement="s", where="w", left=Quantity("a"), is_="above", right=Quantity("b"))
     told = Told({"a": left, "b": [0.0, 0.0, 0.0]})
     assert quantities.from_analysis(told, object(), claim, scale, 512).resolution == step
@@ -339,7 +339,7 @@ def test_rates_that_are_the_same_in_every_seed_are_known_to_a_prompt(left, scale
 
 
 @pytest.mark.parametrize("scale", ["difference", "log-ratio"])
-def test_what_analyses_find_hangs_on_their_prompts_as_errors_of_grids_do(scale):
+def test_analyses_depend_on_their_prompts_as_grids_do(scale):
     """Where they can be resampled, the noise is that of a paired bootstrap over the prompts."""
     claim = Claim(statement="s", where="w", left=Quantity("a"), is_="below", right=Quantity("b"))
     parts = np.random.default_rng(0).exponential(size=(2, 3, 40))

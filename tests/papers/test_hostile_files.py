@@ -81,7 +81,7 @@ def test_the_axes_are_those_of_the_analysis(load):
 
 def test_a_rule_is_not_swapped_into_a_model_without_attention(load):
     made = load(VARIANT + 'swap = "ssa"\nset = ["model.attention=no"]\n' + CLAIM.format(cells="sigma_f = [1]"))
-    with pytest.raises(BadValue, match="no rule to swap for ssa"):
+    with pytest.raises(BadValue, match="no normalizer to swap for ssa"):
         made.spec(made.variants[0], "smoke")
 
 

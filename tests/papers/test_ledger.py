@@ -43,7 +43,7 @@ def never(statement="s"):
     return Finding(claim=claim(statement), verdict=Verdict(state=State.NOT_RUN))
 
 
-def test_false_discovery_rates_are_over_all_that_is_judged_and_no_theory():
+def test_false_discovery_counts_all_but_theory():
     first, second, third, fourth, theory = ledger.rated(
         [
             entry(found(*CLEAR)),

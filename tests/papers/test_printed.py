@@ -23,7 +23,7 @@ def table1():
     return experiment.load("ssa-table1", FILES)
 
 
-def test_the_printed_effect_is_that_of_both_rows_on_the_claims_cells(table1):
+def test_the_printed_effect_uses_both_printed_rows(table1):
     """The mean over sigma 4 to 10 of log(SSA / softmax), by the table itself; a ratio of 0.064."""
     rows = {name: published.load("ssa_table1").where(method=name) for name in ("SSA", "Softmax")}
     logs = {
@@ -35,7 +35,7 @@ def test_the_printed_effect_is_that_of_both_rows_on_the_claims_cells(table1):
     assert math.exp(found.value) == pytest.approx(0.064, abs=0.001)
 
 
-def test_what_is_not_printed_on_the_claims_cells_has_no_printed_effect(table1):
+def test_no_printed_effect_off_the_claims_cells(table1):
     first = table1.claims[0]
     far = replace(first.left, cells={"sigma_f": [100.0]})
     for other in (

@@ -24,7 +24,7 @@ def repository(tmp_path):
     return Store(tmp_path / "results", Archive(ROOT / "results" / "evidence"))
 
 
-def test_a_record_is_used_only_for_the_very_runs_that_it_is_about(repository, monkeypatch):
+def test_a_record_is_used_only_for_its_own_runs(repository, monkeypatch):
     rows = record.stored(repository)[("ssa-table1", "lite2")]
     made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
     assert record.current("ssa-table1", made, repository, "lite2", rows)
@@ -157,7 +157,7 @@ def test_rows_that_are_no_longer_current_are_judged_anew(repository, monkeypatch
         assert judged == wanted
 
 
-def test_runs_of_the_users_own_are_never_passed_over_for_the_record(repository, monkeypatch):
+def test_own_runs_are_never_passed_over_for_the_record(repository, monkeypatch):
     asked = []
     monkeypatch.setattr(record, "rows", lambda name, *given: asked.append(name) or (None, [], []))
     whole, _ = record.everything(EXPERIMENTS, repository, ["lite2"])

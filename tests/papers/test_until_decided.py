@@ -56,7 +56,7 @@ def test_claims_with_the_fewest_seeds_come_first(finished):
     assert (step.seeds, step.claims) == (3, (better.statement,))
 
 
-def test_what_is_decided_or_hopeless_or_not_in_the_grid_takes_no_seed(finished):
+def test_decided_and_hopeless_claims_take_no_seed(finished):
     rise, _, missing = finished.experiment.claims
     decided = found(rise, 1.0, 1.01, 0.99)
     assert decided.agrees is True
@@ -87,7 +87,7 @@ def test_three_seeds_that_would_never_decide_leave_a_chance(finished):
     assert next_step(finished, [unsure]).seeds == 5
 
 
-def test_seeds_that_led_to_a_claim_or_were_passed_over_do_not_count_for_its_looks(finished, monkeypatch):
+def test_seeds_that_suggested_a_claim_do_not_count_for_it(finished, monkeypatch):
     """Five seeds of which two led to it are a first look; the next, at five, needs seven."""
     rise = finished.experiment.claims[0]
     unsure = dataclasses.replace(found(rise, 0.11, 5.0, -4.7), exploratory_seeds=(0, 3))
@@ -179,7 +179,7 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
 
 
 @pytest.mark.slow
-def test_when_the_time_is_up_it_says_so_and_the_same_command_goes_on(ask, tmp_path):
+def test_out_of_time_the_same_command_goes_on(ask, tmp_path):
     long = SMALL.replace("train.steps=60", "train.steps=4000")
     code, out, err = ask("--budget", "3s", text=long)
     assert code == 0

@@ -42,7 +42,7 @@ def test_a_direction_needs_an_interval_on_one_side():
     assert judged("below", *CLEAR).verdict_words == "below; more than a quarter"
 
 
-def test_size_is_held_against_the_printed_effect_where_there_is_one():
+def test_size_is_held_against_the_printed_effect():
     for ratio, size in (
         (0.498, EffectSize.AS_PRINTED),
         (0.064, EffectSize.SMALLER),
@@ -94,7 +94,7 @@ def test_what_has_not_learned_is_not_judged_and_says_why():
     assert found.words.endswith("; a has not learned")
 
 
-def test_the_seeds_of_the_last_look_are_those_that_must_have_learned():
+def test_the_last_looks_seeds_must_have_learned():
     left = [1.0, 1.01, 0.99, 1.0, 1.02]
     late = judged("below", left, [2.0] * 5, unlearned=lambda seeds: "a has not learned" if seeds == 3 else "")
     assert (told(late)[0], late.seeds, late.note) == (Direction.BELOW, (0, 1, 2, 3, 4), "")

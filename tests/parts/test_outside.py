@@ -16,8 +16,8 @@ from icl_lab.normalizers.base import WarpedScore
 
 
 @registry.add("{name}")
-class Rule(WarpedScore):
-    """A rule."""
+class Normalizer(WarpedScore):
+    """A normalizer."""
 
     def __init__(self, site, *, c: float = {c}):
         super().__init__()
@@ -36,7 +36,7 @@ def write(path, name="mine", c=2.0, more=""):
 
 def package(folder, name="mypackage", part="mine", **files):
     write(folder / name / "rules.py", part)
-    (folder / name / "__init__.py").write_text("from mypackage import rules\n")
+    (folder / name / "__init__.py").write_text("from mypackage import normalizers\n")
     return folder / name
 
 
@@ -193,7 +193,7 @@ def test_what_is_not_there_is_answered_with_the_nearest(tmp_path, monkeypatch):
     assert "neither" in said("a b")
 
 
-def test_built_in_parts_stay_built_in_when_an_outside_file_imports_them(tmp_path):
+def test_built_in_parts_stay_built_in_when_imported(tmp_path):
     path = write(tmp_path / "mine.py", more="from icl_lab.normalizers.ssa import SSA\n")
     assert normalizers.registry.brought(outside.load(str(path))) == ["mine"]
 
@@ -227,7 +227,7 @@ def test_a_broken_entry_point_breaks_nothing_else(tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_two_installed_packages_bring_is_refused_when_asked_for(tmp_path, monkeypatch):
+def test_a_name_of_two_installed_packages_is_refused(tmp_path, monkeypatch):
     for name in ("mypackage_a", "mypackage_b"):
         write(tmp_path / f"{name}.py", "mine")
         distribution(tmp_path, name, "1.0", [f"mine = {name}"])
@@ -259,7 +259,7 @@ def test_a_class_of_another_kind_is_refused_in_one_line(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
         "from icl_lab import normalizers, tasks\n\n\n"
-        "@normalizers.registry.add('mine')\nclass Rule:\n    def __init__(self, site):\n        pass\n\n\n"
+        "@normalizers.registry.add('mine')\nclass Normalizer:\n    def __init__(self, site):\n        pass\n\n\n"
         "@tasks.registry.add('mine')\nclass Task:\n    pass\n"
     )
     outside.load(str(path))

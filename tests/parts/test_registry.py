@@ -84,7 +84,7 @@ def test_only_a_class_is_a_part(registry):
         registry.add("other")(lambda: None)
 
 
-def test_an_option_without_a_readable_type_is_refused_in_one_line(registry):
+def test_an_option_without_a_type_is_refused(registry):
     @registry.add("wheel")
     class Wheel:
         def __init__(self, *, spokes=3, radii: tuple[float, ...] = ()):

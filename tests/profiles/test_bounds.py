@@ -51,7 +51,7 @@ def test_drawn_rows_keep_their_promise():
     assert -1 <= gap[:, :-1].min() < gap[:, :-1].max() <= 0
 
 
-def test_the_entropy_bound_is_met_by_a_row_with_an_even_rest_and_missed_by_others():
+def test_the_entropy_bound_is_attained_by_an_even_rest():
     even, uneven = rows([0.4, 0.2, 0.2, 0.2]), rows([0.4, 0.3, 0.2, 0.1])
     entropy, bound = bounds.entropy_and_bound(even)
     assert entropy.item() == pytest.approx(bound.item())

@@ -1,4 +1,4 @@
-"""What rules do to scores and what they cost: values by hand, nothing left out, pictures from CSV alone."""
+"""What normalizers do to scores and what they cost: values by hand, nothing left out, pictures from CSV alone."""
 
 import json
 import math
@@ -90,7 +90,7 @@ def test_share_and_mass_by_hand(rule, gap, share, mass):
     assert grid.at(metric="mass") == pytest.approx(mass, rel=1e-5)
 
 
-def test_a_rule_that_reads_tokens_is_left_out_or_refused_and_a_gate_changes_no_weight():
+def test_normalizers_that_read_tokens_are_left_out_or_refused():
     assert functions.left_out() == ["forget"]
     with pytest.raises(LabError, match="'forget' reads the tokens of a model"):
         functions.against_gap([0], ["forget"])
@@ -193,7 +193,7 @@ REDRAW = """
 import sys
 from pathlib import Path
 from icl_lab.figures.base import encode
-from icl_lab.figures.rules import functions
+from icl_lab.figures.normalizers import functions
 from icl_lab.profiles.families import FAMILIES
 from icl_lab.grid import Grid
 grids = {path.stem: Grid.read(path) for path in Path(sys.argv[1]).glob("*.csv")}
@@ -206,7 +206,7 @@ print("torch" in sys.modules)
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_functions_writes_grids_and_figures_that_need_no_torch_to_redraw(monkeypatch, capsys, tmp_path):
+def test_functions_writes_figures_that_redraw_without_torch(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(functions, "SQUARE", 256)  # the rest is the real thing
     monkeypatch.setattr(sys, "argv", ["icl-lab", "functions", "--results", str(tmp_path)])
     main()

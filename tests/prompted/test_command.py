@@ -51,7 +51,7 @@ def test_a_study_is_asked_measured_and_written(ask, stub, folder):
     assert json.loads((folder() / "record.jsonl").read_text().splitlines()[0])["question"]["model"] == "stub"
 
 
-def test_a_study_that_is_answered_asks_nothing_needs_no_key_and_gives_the_same(ask, stub, folder, monkeypatch):
+def test_an_answered_study_asks_nothing_and_needs_no_key(ask, stub, folder, monkeypatch):
     ask()
     before = (folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()
     asked = len(stub.requests)
@@ -241,7 +241,7 @@ def test_ctrl_c_keeps_what_was_answered(ask, stub):
     assert (code, len(stub.requests)) == (0, 8)
 
 
-def test_sigterm_does_not_wait_for_a_server_that_sends_a_byte_now_and_then(ask, stub, tmp_path, monkeypatch):
+def test_sigterm_does_not_wait_for_a_slow_server(ask, stub, tmp_path, monkeypatch):
     monkeypatch.setattr(asking, "GRACE", 0.1)
 
     def slow(handler):
@@ -263,7 +263,7 @@ def test_sigterm_does_not_wait_for_a_server_that_sends_a_byte_now_and_then(ask, 
 
 
 @pytest.mark.parametrize("usage", [(-(10**9), -(10**9)), (0, 0), (1, -5), (10**30, 1)])
-def test_a_server_that_counts_wrongly_does_not_open_the_budget_of_tokens(ask, stub, usage):
+def test_a_miscounting_server_does_not_open_the_budget(ask, stub, usage):
     stub.usual = lambda body: stub.say("True", usage=usage)
     code, _, complaint = ask("--max-tokens", "1000", "--parallel", "1")
     assert code == 1
@@ -279,7 +279,7 @@ def test_an_unknown_model_stops_at_once(ask, stub):
     assert line.startswith("icl-lab: the server answered 404: 'The model `stub` does not exist.': 0 of 8")
 
 
-def test_what_a_server_says_is_published_without_key_escapes_and_formulas(ask, stub, folder, tmp_path):
+def test_server_text_is_published_without_keys_or_formulas(ask, stub, folder, tmp_path):
     bad = f"=cmd|' /C calc'!A1 {KEY} \x1b[31m\x9b2J\u202e"
     stub.usual = lambda body: stub.say(bad, model=bad, finish=bad)
     code, said, complaint = ask()

@@ -54,7 +54,7 @@ def test_labels_that_are_hidden_are_not_said():
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("task", spoken())
-def test_every_task_is_written_in_every_format_without_its_answer(task, form):
+def test_tasks_are_written_without_their_answers(task, form):
     """The question is there, and what comes after it in the prompt changes nothing of what is sent."""
     built = tasks.build(task)
     prompt, other = built.sample(stream(0, "x"), 1, LENGTH), built.sample(stream(1, "x"), 1, LENGTH)
@@ -88,7 +88,7 @@ def test_every_choice_is_heard_as_itself(task):
             assert last == (0 if right else 1)
 
 
-def test_a_task_of_ones_own_is_put_into_words_by_registering_them(own_parts):
+def test_an_own_task_is_put_into_words(own_parts):
     Own = type("Own", (tasks.registry.part("mean-value"),), {})
     tasks.registry.add("own-mean")(Own)
     assert "own-mean" in spoken()  # a subclass has the words of its base
@@ -100,7 +100,7 @@ def test_a_task_of_ones_own_is_put_into_words_by_registering_them(own_parts):
     assert sent(made, "plain", prompt, 2, instruct=False)["prompt"].startswith("Input: ?")
 
 
-def test_a_task_without_words_is_refused_with_those_that_have_them():
+def test_a_task_without_words_is_refused_by_name():
     with pytest.raises(BadValue, match="markov has not been put into words; these have: every, flip-flop, linear"):
         speech(tasks.build("markov"))
 

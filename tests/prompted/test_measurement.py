@@ -234,7 +234,7 @@ def test_rounded_numbers_are_what_references_read_a_second_time(tmp_path):
     ]
 
 
-def test_tasks_without_words_are_refused_with_those_that_have_them():
+def test_tasks_without_words_are_refused_by_name():
     for name in tasks.names():
         if name in spoken():
             continue

@@ -60,7 +60,7 @@ def test_an_estimate_shrinks_with_what_is_done(monkeypatch):
     assert left == estimate.examples(spec.train, 200) / spec.train.longest
 
 
-def test_a_test_is_estimated_by_its_prompts_its_cells_and_its_passes(monkeypatch):
+def test_the_estimate_of_a_test_counts_prompts_and_passes(monkeypatch):
     now = iter(range(1000))
     monkeypatch.setattr(estimate.time, "monotonic", lambda: float(next(now)))  # every measured pass takes 1 s
     cells = ["test.prompts=64", "test.axes.sigma_x=1,2", "test.axes.sigma_f=1,2,4", "test.axes.length=10,30,40"]

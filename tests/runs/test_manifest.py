@@ -69,7 +69,7 @@ def restored(finished):
         path.write_bytes(data)
 
 
-def test_every_file_that_was_measured_is_named_with_size_and_checksum(finished):
+def test_measured_files_are_named_with_size_and_checksum(finished):
     _, run = finished
     for place in (run.folder, run.swapped("ssa").place):
         named = manifest.read(place)
@@ -100,7 +100,7 @@ def test_no_damage_to_the_test_with_another_rule_is_read(restored, how):
     path.write_bytes(DAMAGES[how](path.read_bytes()))
     with pytest.raises(RunFailed, match=r"grid\.csv is damaged or edited"):
         run.swapped("ssa").measured()
-    run.measured()  # the test with the rule of the training is none the worse
+    run.measured()  # the test with the normalizer of the training is none the worse
 
 
 def test_errors_that_were_removed_are_missed(restored):
@@ -127,7 +127,7 @@ def test_a_damaged_manifest_is_named(restored, how):
         run.grid()
 
 
-def test_a_folder_from_before_there_were_manifests_is_read_and_gets_one_with_its_next_test(restored):
+def test_a_folder_without_a_manifest_gets_one_with_its_next_test(restored):
     lab, run = restored
     before = run.grid().csv()
     (run.folder / manifest.NAME).unlink()
@@ -141,7 +141,7 @@ def test_a_folder_from_before_there_were_manifests_is_read_and_gets_one_with_its
     assert run.grid().csv() == before
 
 
-def test_what_is_damaged_before_there_is_a_manifest_is_not_sealed_by_one(restored):
+def test_damage_before_the_manifest_is_not_sealed(restored):
     _, run = restored
     (run.folder / manifest.NAME).unlink()
     weights = run.folder / "model.safetensors"
@@ -151,7 +151,7 @@ def test_what_is_damaged_before_there_is_a_manifest_is_not_sealed_by_one(restore
     assert not (run.folder / manifest.NAME).exists()
 
 
-def test_weights_of_another_training_are_refused_though_a_manifest_names_them(restored):
+def test_weights_of_another_training_are_refused(restored):
     _, run = restored
     weights = run.folder / "model.safetensors"
     other = flipped(weights.read_bytes())

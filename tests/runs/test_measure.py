@@ -65,7 +65,7 @@ def test_cutting_batches_changes_nothing():
     assert whole == {key: pytest.approx(value, rel=1e-5) for key, value in small.items()}
 
 
-def test_more_prompts_keep_the_first_ones_and_every_cell_shares_them():
+def test_more_prompts_keep_the_first_ones():
     task = tasks.build("every:balance=half")
     sizes = [Spec(prompts=prompts, axes={"sigma": [1.0], "length": [10.0]}) for prompts in (BLOCK, 3 * BLOCK)]
     few, many = (draw(task, 10, spec, {"sigma": 1.0}) for spec in sizes)
@@ -176,7 +176,7 @@ def test_summary_by_hand():
     assert middle["stderr"] == pytest.approx(5, abs=1)  # sqrt(101) / 2 places to either side
 
 
-def test_the_standard_error_of_a_median_is_that_of_repeated_draws():
+def test_the_standard_error_of_a_median_by_repeated_draws():
     draws = torch.randn(400, 256, generator=stream(0, "median"))
     medians = torch.tensor([summary(row, median=True)["value"] for row in draws])
     errors = torch.tensor([summary(row, median=True)["stderr"] for row in draws])
@@ -199,7 +199,7 @@ def test_bad_axes(axes, words):
 
 
 @pytest.mark.slow
-def test_the_published_set_gives_the_references_their_published_scores():
+def test_the_published_set_gives_its_published_scores():
     """Zero and 3-nearest-neighbours on the redrawn set, against figures computed apart from this code."""
     task = tasks.build("linear")
     spec = Spec(prompts=1, axes={"sigma_x": [1.0], "sigma_f": [1.0, 4.0, 10.0], "length": [40.0]}, draws="paper")
@@ -254,7 +254,7 @@ def test_the_published_set_has_no_balanced_suite():
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("choice", ["linear", "every", "needle", "needle-vectors"])
 def test_answers_that_are_no_numbers_count_as_wrong(choice, bad):
-    """The first 16 of 64 prompts have one bad answer, the last; the others are answered by the exact rule."""
+    """The first 16 of 64 prompts have one bad answer, the last; the others are answered by the exact normalizer."""
     task = tasks.build(choice)
     exact = {"linear": "bayes", "needle-vectors": "nearest-key"}.get(choice, "exact-rule")
     length = float(min(task.axes["tiny"]["length"]))

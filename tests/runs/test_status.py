@@ -50,7 +50,7 @@ def test_one_that_is_stopped_leaves_no_word_and_goes_on(tiny, lab, words):
     assert words[0].done >= 50
 
 
-def test_words_come_no_closer_than_they_should_but_each_stage_begins_with_one(tmp_path, monkeypatch):
+def test_minimum_gaps_between_words_hold(tmp_path, monkeypatch):
     now = iter(range(100))
     monkeypatch.setattr(status.time, "monotonic", lambda: next(now) / 4)
     with report_status(tmp_path) as report:
@@ -77,7 +77,7 @@ def test_the_word_goes_however_the_work_ends(tmp_path, error):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_process_left_goes_when_the_run_is_taken_up(tiny, lab):
+def test_leftovers_of_a_kill_go_when_the_run_goes_on(tiny, lab):
     run = lab.store.run(tiny(), 0)
     run.begin()
     (run.folder / status.NAME).write_text("{}")
@@ -93,7 +93,7 @@ def test_a_word_of_another_version_is_none(tmp_path):
 
 
 @pytest.mark.slow
-def test_seeds_that_are_trained_as_one_stack_each_say_where_they_stand(tiny, lab, words):
+def test_stacked_seeds_each_say_where_they_stand(tiny, lab, words):
     from icl_lab.runs.ensembles import train_together
 
     runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]

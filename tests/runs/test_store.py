@@ -159,7 +159,7 @@ def test_a_field_that_is_new_renames_nothing(tiny):
     assert spec.whole()["train"]["curriculum"]["start"] == 11
 
 
-def test_equal_specifications_have_one_hash_however_they_were_made(tiny):
+def test_equal_specifications_have_one_hash(tiny):
     spec = tiny()
     read = msgspec.json.decode(json.dumps(spec.whole()), type=RunSpec)
     assert read == spec
@@ -243,7 +243,7 @@ def hostile(kind, state, mark):
         "half a model": {**state, "model": dict(list(state["model"].items())[:3])},
         "another shape": {**state, "model": {key: value[..., :1] for key, value in state["model"].items()}},
         "another optimizer": {**state, "optimizer": {"adam": {"state": {}, "param_groups": []}}},
-        "unknown rule": {**state, "attn": "nosuch"},
+        "unknown normalizer": {**state, "attn": "nosuch"},
         "a list": [1, 2],
     }
     with io.BytesIO() as buffer:
@@ -262,9 +262,9 @@ def hostile(kind, state, mark):
 @pytest.mark.parametrize(
     "kind",
     ["negative step", "step beyond the end", "unknown key", "no model", "half a model", "another shape",
-     "another optimizer", "unknown rule", "a list", "garbage", "code"],
+     "another optimizer", "unknown normalizer", "a list", "garbage", "code"],
 )  # fmt: skip
-def test_a_checkpoint_with_a_right_checksum_and_a_wrong_content_is_left_aside(stopped, lab, tiny, tmp_path, kind):
+def test_a_checkpoint_of_wrong_content_is_left_aside(stopped, lab, tiny, tmp_path, kind):
     """And no code of it runs; the training starts afresh, with the same bits."""
     path, mark = stopped.folder / "checkpoint.pt", tmp_path / "ran"
     state = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
@@ -278,7 +278,7 @@ def test_a_checkpoint_with_a_right_checksum_and_a_wrong_content_is_left_aside(st
     assert sweeping.sweep(tiny(), 0, other).frame.equals(grid.frame)
 
 
-def test_what_killed_writes_left_is_removed_when_the_run_is_next_held(tiny, lab):
+def test_leftovers_of_killed_writes_go_when_a_run_is_locked(tiny, lab):
     run = lab.store.run(tiny(), 0)
     run.folder.mkdir(parents=True)
     left = [run.folder / name for name in (".grid.csv-abc", ".checkpoint.pt-x1", ".manifest.json-q")]
@@ -289,7 +289,7 @@ def test_what_killed_writes_left_is_removed_when_the_run_is_next_held(tiny, lab)
         assert {path.name for path in run.folder.iterdir()} == {".lock", ".heat-map.png-abc"}
 
 
-def test_a_checkpoint_of_a_training_that_is_over_goes_when_the_run_is_next_held(tiny, lab):
+def test_old_checkpoints_go_when_a_run_is_locked(tiny, lab):
     run = lab.store.run(tiny(), 0)
     run.folder.mkdir(parents=True)
     for name in ("checkpoint-before.pt", "checkpoint.pt"):
@@ -301,7 +301,7 @@ def test_a_checkpoint_of_a_training_that_is_over_goes_when_the_run_is_next_held(
         assert not list(run.folder.glob("checkpoint*"))
 
 
-def test_a_trained_run_in_a_folder_that_cannot_be_written_is_read(tiny, lab, monkeypatch):
+def test_a_read_only_run_is_read(tiny, lab, monkeypatch):
     grid = sweeping.sweep(tiny(), 0, lab)
 
     def refused(lock, timeout):
@@ -314,7 +314,7 @@ def test_a_trained_run_in_a_folder_that_cannot_be_written_is_read(tiny, lab, mon
         sweeping.sweep(tiny(), 1, lab)
 
 
-def test_a_results_folder_that_vanishes_meanwhile_is_whole_again_at_the_end(tiny, lab):
+def test_a_results_folder_that_vanishes_is_whole_again(tiny, lab):
     vanishing = dataclasses.replace(
         lab, tick=lambda stage, done, total, note: shutil.rmtree(lab.store.root) if done == 50 else None
     )
@@ -468,7 +468,7 @@ def test_a_place_that_cannot_be_a_folder(tiny, lab):
 
 
 @pytest.mark.slow
-def test_a_switched_run_resumes_after_the_switch_and_is_loaded_again(tiny, lab, monkeypatch):
+def test_a_switched_run_resumes_and_loads(tiny, lab, monkeypatch):
     spec = tiny("linear", "softmax", "train.switch_step=10", "train.switch_to=ssmax")
     with monkeypatch.context() as patch:
         patch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
@@ -504,7 +504,7 @@ def test_a_swap_is_an_evaluation_of_its_own_beside_the_run(tiny, lab):
     assert not run.swapped("ssmax:s=swap").finished
 
 
-def test_another_test_grid_takes_the_trained_model_and_does_not_train(tiny, lab, monkeypatch):
+def test_another_test_grid_reuses_the_trained_model(tiny, lab, monkeypatch):
     sweeping.sweep(tiny(), 0, lab)
     wide = tiny("linear", "softmax", "test.axes.sigma_f=1,5")
     with monkeypatch.context() as patch:
@@ -547,7 +547,7 @@ def test_a_stop_while_waiting_for_another_process(tiny, lab):
 
 
 @pytest.mark.slow
-def test_another_base_of_the_angles_at_test_takes_the_model_and_reads_it_otherwise(tiny, lab):
+def test_another_rotary_base_at_test_reuses_the_weights(tiny, lab):
     trained_alike = "model.positions=rotary"
     plain = sweeping.sweep(tiny("linear", "softmax", trained_alike), 0, lab)
     spec = tiny("linear", "softmax", trained_alike, "model.rope_theta=500000")
@@ -576,7 +576,7 @@ def test_a_switch_step_may_be_a_share_of_the_steps_in_any_order(tiny):
         tiny("linear", "softmax", "train.warmup=1/8")
 
 
-def test_a_parameter_that_layers_share_comes_back_into_every_layer(tiny, lab):
+def test_a_shared_parameter_returns_to_every_layer(tiny, lab):
     """It is stored once: a model of another process must find it under each of its names."""
     spec = tiny("needle", "ssmax-free", "model.layers=2", "train.steps=2", "test.axes.length=64")
     run = lab.store.run(spec, 0)

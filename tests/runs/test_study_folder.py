@@ -129,7 +129,7 @@ def test_an_edited_file_is_told_from_the_one_that_was_written(record, tmp_path):
         study_folder.verify(folder, pictures=False)
 
 
-def test_who_reads_numbers_is_not_stopped_by_a_picture_of_an_older_study(record, tmp_path):
+def test_numbers_are_read_though_a_picture_is_old(record, tmp_path):
     folder = tmp_path / "a"
     study_folder.publish(record(), folder, {"deviant.csv": "1,2\n", "report.html": "<p>"}, {})
     (folder / "report.html").write_text("<p>older")
@@ -162,7 +162,7 @@ def contents(folder):
     return {path.name: path.read_text() for path in folder.iterdir() if path.name != RECORD}
 
 
-def test_a_study_takes_the_place_of_the_one_before_and_of_nothing_else(record, tmp_path):
+def test_a_study_replaces_the_one_before_and_nothing_else(record, tmp_path):
     folder = tmp_path / "a"
     study_folder.publish(record(), folder, {"old.csv": "1", "both.csv": "1"}, {})
     (folder / "notes.txt").write_text("mine")
@@ -197,7 +197,7 @@ for _ in range(60):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_two_that_write_one_folder_at_once_leave_the_files_of_one(tmp_path):
+def test_two_writers_leave_the_files_of_one(tmp_path):
     """Wherever somebody looks in the meantime, a folder that is there is whole and of one of the two."""
     folder = tmp_path / "a"
     writers = [
@@ -215,7 +215,7 @@ def test_two_that_write_one_folder_at_once_leave_the_files_of_one(tmp_path):
     assert set(contents(folder).values()) == {study_folder.read(folder).options["who"]}
 
 
-def test_a_replacement_that_was_cut_short_between_its_moves_is_undone(record, tmp_path):
+def test_an_interrupted_replacement_is_undone(record, tmp_path):
     folder = tmp_path / "a"
     study_folder.publish(record(), folder, {"x.csv": "old"}, {})
     folder.rename(tmp_path / ".a-replaced")  # as a killed process leaves it
@@ -268,7 +268,7 @@ def test_a_full_disk_leaves_the_folder_as_it_was(tmp_path, monkeypatch):
 
 @pytest.fixture
 def groups(tiny, tmp_path):
-    """Two rules with two finished seeds each, as far as a store can tell."""
+    """Two normalizers with two finished seeds each, as far as a store can tell."""
     store, found = Store(tmp_path), {}
     for attn in ("softmax", "ssa"):
         found[attn] = [store.run(tiny(attn=attn), seed) for seed in (0, 1)]

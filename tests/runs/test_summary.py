@@ -36,7 +36,7 @@ def grid(seed, ours, zero=2.0):
 @pytest.mark.parametrize(
     ("ours", "learned"), [(0.1, True), (0.49, True), (0.51, False), (1.1, False), (5.0, False), (math.nan, False)]
 )
-def test_what_errs_a_quarter_as_much_as_a_trivial_answer_is_not_learned(ours, learned):
+def test_a_quarter_of_a_trivial_error_is_not_learned(ours, learned):
     assert (summary.unlearned([grid(0, ours)], TASK, SPEC) == "") == learned
 
 
@@ -53,7 +53,7 @@ def test_the_median_seed_tells_what_was_learned():
     assert summary.unlearned([grid(0, 0.1), grid(1, 0.9), grid(2, math.nan)], TASK, SPEC) != ""
 
 
-def test_a_grid_without_training_conditions_does_not_tell_what_was_learned():
+def test_without_training_conditions_learning_is_not_told():
     """Trained on inputs of standard deviation 3, tested at 1: an error of 5 there is one under a shift."""
     spec = resolve("linear", "ssa", "smoke", ["train.shift.sigma_x=3"])
     lacking = "trained at sigma_x=3, tested at 1"
@@ -66,7 +66,7 @@ def test_a_grid_without_training_conditions_does_not_tell_what_was_learned():
     assert "in training conditions (sigma_x=1, sigma_f=1, length=40):" in summary.brief(grid(0, 5.0), TASK, SPEC)
 
 
-def test_an_axis_of_which_training_has_met_every_value_leaves_nothing_out():
+def test_an_axis_fully_met_in_training_leaves_nothing_out():
     spec = resolve("needle", "ssa", "smoke")
     task = tasks.build("needle")
     rows = [
@@ -94,7 +94,7 @@ def test_training_conditions_are_the_mean_over_seeds():
     assert here == {"ssa": 2.0, "reference:zero": 2.0, "reference:least-squares": 0.0}
 
 
-def test_cells_with_answers_that_are_no_numbers_are_marked_in_the_picture():
+def test_cells_with_non_numeric_answers_are_marked():
     """In one cell of training conditions, and in another length, which the picture does not show."""
     frame = grid(0, 0.1).frame
     marks = frame[frame["attn"] == "ssa"].assign(metric="not-finite", value=0.25)

@@ -17,7 +17,7 @@ def damaged(folder):
 def test_what_was_written_is_whole(restored):  # noqa: F811
     lab, _ = restored
     states = [(finding.kind, finding.state) for finding in everything(lab.store.root)]
-    assert states == [("run", "whole"), ("test with another rule", "whole")]
+    assert states == [("run", "whole"), ("test with another normalizer", "whole")]
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -51,7 +51,7 @@ def test_weights_that_were_removed_for_room_are_no_damage(restored):  # noqa: F8
     assert "positions.csv is missing" in damaged(lab.store.root)[0].why
 
 
-def test_a_run_from_before_there_were_manifests_is_counted_as_such(restored):  # noqa: F811
+def test_a_run_without_manifest_is_counted_as_such(restored):  # noqa: F811
     _, run = restored
     (run.folder / "manifest.json").unlink()
     assert next(everything(run.folder)).state == "no manifest"

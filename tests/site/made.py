@@ -72,7 +72,7 @@ def finished(store, attn="softmax", seed=0, factor=1.0, task="linear", settings=
 
 
 def called(store, attn, seed=0):
-    """A finished run of a rule that is not here, under any name."""
+    """A finished run of a normalizer that is not here, under any name."""
     spec = msgspec.structs.replace(spec_of(), attn=attn)
     return measured(trained(store.run(spec, seed)))
 

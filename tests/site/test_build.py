@@ -64,7 +64,7 @@ def test_every_page_has_the_policy_and_asks_nobody_outside(site):
         assert not [found for _, found in page.tags if "style" in found or any(key.startswith("on") for key in found)]
 
 
-def test_the_policy_allows_nothing_but_what_lies_beside_the_pages():
+def test_the_policy_allows_only_what_lies_beside():
     parts = dict(part.split(" ", 1) for part in pages.POLICY.split("; "))
     assert parts["default-src"] == "'none'"
     assert {word for value in parts.values() for word in value.split()} == {"'none'", "'self'", "file:"}
@@ -92,7 +92,7 @@ def test_every_link_leads_to_something(site):
             assert "/".join(parts) in site, (name, link)
 
 
-def test_every_specification_has_a_page_with_its_data_and_its_command(site, store):
+def test_every_specification_has_a_page_with_its_command(site, store):
     specs = Stock.of(store, store.root, judge=made.none).specifications
     assert {spec.name: len(spec.seeds) for spec in specs} == {"softmax": 2, "ssa": 2, "softmax->ssmax:s=swap": 1}
     for spec in specs:
@@ -105,7 +105,7 @@ def test_every_specification_has_a_page_with_its_data_and_its_command(site, stor
         assert ("--swap ssmax:s=swap" in text) == bool(spec.swap)
 
 
-def test_a_study_names_its_runs_and_copies_its_files_under_other_names(site, store):
+def test_a_study_names_its_runs_and_copied_files(site, store):
     (name,) = [name for name in site if name.startswith("studies/")]
     page = Page(site[name])
     assert {link.removeprefix("../") for link in page.links() if link.startswith("../runs/")} <= set(site)
@@ -181,7 +181,7 @@ def test_a_claim_leads_to_its_own_place_with_both_sides_a_seed(store):
     assert f"../{other.page}" not in Page(site[study]).links()
 
 
-def test_a_side_that_is_compared_with_itself_is_told_by_its_cells():
+def test_a_side_compared_with_itself_is_told_by_cells():
     entry = made.claim("A is less", "below")
     same = replace(
         entry, claim=msgspec.structs.replace(entry.claim, left=msgspec.structs.replace(entry.claim.left, of="softmax"))
@@ -199,7 +199,7 @@ def test_the_boundary_is_a_page_with_its_picture(site):
     assert len([tag for tag, _ in page.tags if tag == "table"]) >= 2
 
 
-def test_a_study_that_is_no_experiments_has_none_beside_it_and_the_list_counts_its_seeds(store):
+def test_the_list_counts_seeds_of_studies_without_experiment(store):
     runs = [store.run(made.spec_of(), seed) for seed in (0, 1)]
     for name, members in (("compare-x", runs), ("compare-y", runs[:1]), ("notes", [])):
         made.study(store.root, name, "Found.", members=members)
@@ -216,7 +216,7 @@ def test_a_study_that_is_no_experiments_has_none_beside_it_and_the_list_counts_i
 
 
 def test_a_league_is_shown_on_the_first_page(store):
-    table = "# League\n\nTwo rules.\n\n### Mean rank far\n\n| rule | mean rank |\n| --- | --- |\n| `ssa` | 1.25 |\n"
+    table = "# League\n\nTwo.\n\n### Mean rank far\n\n| normalizer | mean rank |\n| --- | --- |\n| `ssa` | 1.25 |\n"
     made.study(store.root, "league-smoke", table, kind="league")
     text = " ".join(Page(made.site(store)["index.html"]).text)
     assert "Mean rank far" in text

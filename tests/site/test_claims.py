@@ -60,7 +60,7 @@ def stock(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_every_claim_leads_to_the_cells_and_numbers_that_it_names(stock):
+def test_every_claim_leads_to_its_cells_and_numbers(stock):
     site = build(stock)
     rows = [
         row
@@ -124,7 +124,7 @@ right = {of = "softmax"}
 """
 
 
-def test_runs_of_ones_own_are_judged_and_compared_with_intervals_of_python(tmp_path):
+def test_own_runs_are_judged_with_intervals_of_python(tmp_path):
     store = made.store(tmp_path)
     for seed, luck in enumerate((1.0, 1.5, 1.2)):
         made.finished(store, "softmax", seed)

@@ -73,7 +73,7 @@ PAGES = ["index.html", "findings.html", "boundary.html", "run", "hostile", "dama
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 420])
-def test_every_page_opens_from_disk_without_requests_complaints_or_sideways_scrolling(opened, place, width, scheme):
+def test_pages_open_from_disk_without_requests_or_complaints(opened, place, width, scheme):
     paths = {
         "run": page_of(place, "linear-ssa"),
         "hostile": page_of(place, "linear-script"),

@@ -56,7 +56,7 @@ def test_what_was_put_into_a_site_later_is_somebody_elses(out, results):
         place.check(out, results, force=False)
 
 
-def test_the_folder_of_results_and_those_above_it_are_never_replaced(results, monkeypatch, tmp_path):
+def test_results_and_folders_above_are_never_replaced(results, monkeypatch, tmp_path):
     for folder in (results, tmp_path, Path("/"), results / "runs" / "x", results / "evidence"):
         with pytest.raises(BadValue, match="--out"):
             place.check(folder, results, force=True)

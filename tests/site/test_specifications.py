@@ -86,7 +86,7 @@ def test_a_grid_without_training_conditions_has_no_error_of_them(tmp_path):
     assert "trained at sigma_x=100, tested at 1, 3, 10" in spec.notes
 
 
-def test_a_test_with_another_normalizer_is_a_specification_of_its_own(tmp_path):
+def test_a_swapped_test_is_a_specification_of_its_own(tmp_path):
     store = made.store(tmp_path)
     run = made.finished(store, "softmax")
     made.measured(run.swapped("ssmax:s=swap"), 0.5)

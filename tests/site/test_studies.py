@@ -30,7 +30,7 @@ def test_what_is_no_study_is_left_out(tmp_path):
     assert list(read(tmp_path)) == ["compare-x"]
 
 
-def test_ones_own_study_stands_before_the_repositorys_of_that_name(tmp_path):
+def test_an_own_study_stands_before_the_repositorys(tmp_path):
     made.study(tmp_path / "mine", "compare-x", "Mine.")
     made.study(tmp_path / "theirs", "compare-x", "Theirs.")
     made.study(tmp_path / "theirs", "compare-y", "Theirs too.")
@@ -51,7 +51,7 @@ def test_an_experiment_has_the_title_of_its_file(tmp_path):
     assert (study.kind, study.title, study.paper) == ("experiment", "What it asks", "Somebody, 2025")
 
 
-def test_an_experiment_is_known_by_its_folder_with_a_hash_behind_it_too(tmp_path):
+def test_an_experiment_is_known_by_a_folder_with_a_hash(tmp_path):
     files = tmp_path / "files"
     files.mkdir()
     (files / "made-up.toml").write_text(ASKS)
@@ -65,7 +65,7 @@ def test_an_experiment_is_known_by_its_folder_with_a_hash_behind_it_too(tmp_path
     }
 
 
-def test_the_finding_of_an_analysis_is_what_it_found_and_not_what_was_asked(tmp_path):
+def test_a_finding_is_about_what_was_found(tmp_path):
     above = "Task linear, preset lite, 3 training seeds."
     made.study(tmp_path, "a", f"{above}\n\nAnswers stop at 8.\n\nB: where they stay.\n", kind="boundary")
     made.study(tmp_path, "b", f"{above}\n\n### Over seeds\n\nMeans.\n\n| a |\n| --- |\n| 1 |\n", kind="boundary")
@@ -100,7 +100,7 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"{", b"[]"])
-def test_of_a_damaged_record_nothing_is_shown_as_if_it_were_right(tmp_path, data):
+def test_nothing_of_a_damaged_record_is_shown(tmp_path, data):
     folder = made.study(tmp_path, "compare-x", "Found.")
     (folder / "study.json").write_bytes(data)
     study = read(tmp_path)["compare-x"]

@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_said():
         tasks.build("needle").published(64)
 
 
-def test_its_usual_training_is_its_own_and_a_user_stands_above_it():
+def test_own_usual_training_and_the_user_above_it():
     spec = resolve("needle", "ssmax", "smoke")
     assert (spec.train.curriculum.start, spec.train.curriculum.stop) == (16, 64)
     assert spec.train.curriculum.mixed

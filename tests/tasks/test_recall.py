@@ -60,7 +60,7 @@ def test_gaps_follow_the_power_law():
         assert (shares - expected).abs().max() < 4 * math.sqrt(0.25 / len(gaps))
 
 
-def test_the_pair_that_stands_first_is_asked_soonest_under_the_law_of_zoology():
+def test_the_first_pair_is_asked_soonest_under_zoologys_law():
     """Mean gap of each pair by its place, against the turns of draws without repetition, counted out."""
     weights = [gap**-0.99 for gap in range(1, 11)]
     turns = turn_means(weights, 4)

@@ -62,7 +62,7 @@ def test_sparse_functions_have_so_many_weights_anywhere():
     assert zero.mean().item() == pytest.approx(1, rel=0.06)
 
 
-def test_fixed_functions_are_the_same_in_every_run_and_new_ones_are_not():
+def test_fixed_functions_stay_and_new_ones_do_not():
     task, prompt = draw(RAVENTOS.replace("noise=0.5", "noise=0"), prompts=200, length=12)
     x, y = parts(prompt)
     fits = ((x @ task.known.double().T - y.unsqueeze(2)).abs().amax(1) < 1e-4).sum(1)
@@ -77,7 +77,7 @@ def test_fixed_functions_are_the_same_in_every_run_and_new_ones_are_not():
     assert set(task.suites()["new-"].views(errors, new)) == {f"new-{name}" for name in task.views(errors, prompt)}
 
 
-def test_least_squares_falls_by_a_line_and_is_exact_after_dim_examples():
+def test_least_squares_is_exact_after_dim_examples():
     """E (w - w_hat)^2 = 1 - n / d: what n examples have not touched (the reference curve of Garg et al., Figure 2)."""
     errors = curve(GARG, "ridge", prompts=300)
     line = 1 - torch.arange(20) / 20

@@ -217,7 +217,7 @@ def test_with_hidden_labels_just_one_number_decides(name, sign):
     assert set(decisive.tolist()) == {0, 1}
 
 
-def test_natural_draws_get_a_balanced_suite_and_balanced_ones_do_not():
+def test_natural_draws_get_a_balanced_suite():
     assert list(tasks.build("every").suites()) == ["", "balanced-"]
     assert list(tasks.build("every:balance=half").suites()) == [""]
 
@@ -238,7 +238,7 @@ def test_balanced_metrics_are_means_over_the_two_classes_by_hand():
     assert means["balanced-position"] == pytest.approx(((0.5 + 0) / 2 + (1 + 0) / 2) / 2)
 
 
-def test_the_sign_of_the_largest_number_is_the_failure_of_figure_2():
+def test_figure_2_fails_by_the_sign_of_the_largest():
     task = tasks.build("every")
     numbers = torch.tensor([[1.0, -2, 3, 70]])
     tokens = torch.stack((numbers, torch.tensor([[1.0, -1, -1, -1]])), 2).flatten(1).unsqueeze(-1)
@@ -258,7 +258,7 @@ def test_unknown_tasks_and_options(choice):
 
 
 @pytest.mark.parametrize(("name", "first"), [("every", True), ("some", False)])
-def test_before_any_label_the_copied_one_is_the_truth_about_nothing(name, first):
+def test_the_copied_label_before_any_label(name, first):
     task, prompt = draw(name)
     answers = task.references()["copy-previous"](prompt)[:, ::2, 0] > 0
     assert (answers[:, 0] == first).all()
@@ -324,7 +324,7 @@ def test_prompts_on_a_line_follow_it_exactly():
         ("linear", SingleNumbers, "linear has no answer to a single number; tasks that have: every, some."),
     ],
 )
-def test_a_capability_that_a_task_lacks_is_refused_with_those_that_have_it(task, capability, words):
+def test_a_missing_capability_is_refused_with_those_that_have_it(task, capability, words):
     with pytest.raises(BadValue) as refused:
         tasks.require(tasks.build(task), capability)
     assert str(refused.value) == words

@@ -19,7 +19,7 @@ def numbered(tmp_path):
     return str(path), letters
 
 
-def test_every_eighth_part_is_held_out_and_the_others_are_training(numbered):
+def test_every_eighth_part_is_held_out(numbered):
     path, letters = numbered
     found = corpus(path)
     assert [bytes(span.tolist()).decode() for span in found.held_out] == [100 * x for x in letters[EACH - 1 :: EACH]]

@@ -31,7 +31,7 @@ OFTEN = 0.005  # seconds between checkpoints, so that faults meet them
 
 @dataclass(frozen=True)
 class Arena:
-    """A results folder with a finished study of two rules, and the checksums of what is in it."""
+    """A results folder with a finished study of two normalizers, and the checksums of what is in it."""
 
     root: Path
 
@@ -42,7 +42,7 @@ class Arena:
 
     @classmethod
     def build(cls, root: Path) -> "Arena":
-        """Trains, tests and compares two rules, one of them also with the other swapped in."""
+        """Trains, tests and compares two normalizers, one of them also with the other swapped in."""
         arena = cls(root)
         lab = arena.lab(arena.whole)
         runs = arena.runs(arena.whole)

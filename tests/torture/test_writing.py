@@ -144,7 +144,7 @@ def chosen(total: int) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("name", "count"), chosen(200), ids=lambda value: str(value))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_command_that_was_cut_short_is_done_again_with_the_same_bytes(ground, tally, name, count, kind):
+def test_a_killed_command_done_again_gives_the_same_bytes(ground, tally, name, count, kind):
     before = tally.faults
     count = count if kind == "killed" else min(count, 3)  # a third way to fill a disk is below
     done_to(ground, name, kind, count, tally, random.Random(f"{kind} {name}"), kill if kind == "killed" else fill)

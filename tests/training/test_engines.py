@@ -152,7 +152,7 @@ def test_a_thousand_steps_follow_the_plain_definition(attn, monkeypatch):
     rows = [fmean(plain[at : at + 50]) for at in range(0, 1000, 50)]
     assert rows[-1] < 0.7 * rows[0], "nothing was learned, so nothing could drift"
     assert furthest(losses(fast), rows) < DRIFT
-    learned = model.learned()  # by the rule itself, on which little of the loss hangs
+    learned = model.learned()  # by the normalizer itself, on which little of the loss hangs
     assert {name: fast[-1][name] for name in learned} == pytest.approx(learned, rel=1e-3)
 
 
@@ -176,9 +176,10 @@ def test_a_compiled_training_resumes_bit_for_bit(compiler):
     assert not same(whole, trained(small("ssa", "train.steps=60"))[0]), "nothing was compiled"
 
 
-# One rule for each road and for each trap: a function with slopes of its own, a parameter of all layers, a mask that is
-# not the causal one, running sums, weights of weights, heads that divide the work, powers of a length, rules that read
-# tokens, a network inside a rule, scores of another head, two softmaxes and a norm, a table of distances.
+# One normalizer for each road and for each trap: a function with slopes of its own, a parameter of all layers, a mask
+# that is not the causal one, running sums, weights of weights, heads that divide the work, powers of a length,
+# normalizers that read tokens, a network inside a normalizer, scores of another head, two softmaxes and a norm, a table
+# of distances.
 TRACED = ["ssa", "ssmax-free", "sink", "stick-breaking", "lssa+reweight:p=3", "four-functions", "recentred"]
 TRACED += ["forget+gated", "ssmax+gated:per=channel", "qassmax", "selective", "differential", "elastic:bias=3"]
 
@@ -217,7 +218,7 @@ def follows(spec):
 
 
 def test_what_cannot_be_compiled_is_said_before_the_first_step():
-    """A rule that looks at its numbers to know when to stop."""
+    """A normalizer that looks at its numbers to know when to stop."""
     spec = small("entmax", "train.engine=compiled")
     model, task = setup(spec)
     with pytest.raises(BadValue) as refused:
@@ -333,7 +334,7 @@ def test_half_precision_is_that_of_the_blocks_and_no_more():
     assert all(p.grad.dtype == whole for p in model.parameters() if p.grad is not None)
 
 
-def test_an_engine_is_part_of_what_a_run_is_and_the_default_renames_none():
+def test_engines_enter_the_hash_and_the_default_does_not():
     plain = small()
     assert (plain.train.engine, plain.train.precision) == ("eager", "float32")
     assert small("softmax", "train.engine=eager", "train.precision=float32").hash == plain.hash

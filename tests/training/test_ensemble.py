@@ -295,7 +295,7 @@ def test_a_stopped_stack_goes_on_stacked_with_the_same_bits(tiny, lab):
 
 
 @pytest.mark.slow
-def test_a_stopped_stack_goes_on_alone_and_a_stopped_seed_in_a_stack(tiny, lab):
+def test_a_stopped_stack_resumes_singly_and_back(tiny, lab):
     spec, single = tiny("linear", "ssa"), beside(lab, "single")
     with pytest.raises(Stopped):
         sweeping.load_or_train(lab.store.run(spec, 2), stopping_at(lab, 20))
@@ -363,7 +363,7 @@ def test_if_all_fail_the_stack_ends(tiny, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_stacked_is_what_is_missing_in_the_order_of_the_seeds(tiny, lab):
+def test_stacks_take_the_missing_seeds_in_order(tiny, lab):
     spec, other, lone = tiny(), tiny("linear", "ssa"), tiny("linear", "ssmax")
     wanted = [lab.store.run(each, seed) for seed in (2, 1, 0) for each in (spec, other)] + [lab.store.run(lone, 0)]
     swapped = [run.swapped("log-n") for run in runs(lab, spec)]

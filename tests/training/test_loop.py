@@ -96,7 +96,7 @@ def test_a_share_of_the_steps_is_rounded_to_the_nearest():
     assert [climb.at(step, steps=100) for step in (28, 29)] == [1, 2]
 
 
-def test_a_mixture_has_all_lengths_alike_and_none_above_its_height():
+def test_a_mixture_has_all_lengths_alike():
     climb = Staircase(start=16, stop=64, rise=16, run=0.1, mixed=True)
     lengths = [climb.at(step, 1000) for step in range(1000)]
     assert max(lengths[:100]) == 16
@@ -133,7 +133,7 @@ def test_random_places_belong_to_the_step(tiny):
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite_stops_with_its_step_and_keeps_only_what_is_good(tiny):
+def test_a_non_finite_loss_stops_and_keeps_what_is_good(tiny):
     spec = tiny("linear", "softmax", "train.steps=400")
     model, task = setup(spec)
 
@@ -211,7 +211,7 @@ SWITCH = ["train.switch_step=20", "train.switch_to=ssmax:s=swap"]
 
 
 @pytest.mark.slow
-def test_a_switched_training_goes_on_with_the_new_rule_from_the_same_weights(tiny):
+def test_a_switched_training_continues_from_its_weights(tiny):
     spec = tiny("linear", "softmax", *SWITCH)
     model, task = setup(spec)
     rules = []
@@ -232,7 +232,7 @@ def test_a_switched_training_goes_on_with_the_new_rule_from_the_same_weights(tin
 
 @pytest.mark.slow
 def test_a_switched_training_takes_the_moments_of_adam_along(tiny):
-    """Switching to the rule that is there already, without a warm-up, changes nothing."""
+    """Switching to the normalizer that is there already, without a warm-up, changes nothing."""
     plain, switched = tiny(), tiny("linear", "softmax", "train.switch_step=30", "train.switch_to=softmax")
     one, task = setup(plain)
     other, _ = setup(switched)

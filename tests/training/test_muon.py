@@ -24,7 +24,7 @@ def both(shapes, decay=0.1, rate=0.5):
     return ours, theirs, mine, torchs
 
 
-def test_every_step_moves_as_torch_does_but_for_the_edge_of_a_rounding():
+def test_steps_equal_torch_up_to_rounding_edges():
     ours, theirs, mine, torchs = both(SHAPES)
     apart = []
     for _ in range(5):
@@ -50,7 +50,7 @@ def test_nearly_every_entry_is_the_same_digits():
     assert (ours == theirs).double().mean() > 0.995
 
 
-def test_the_iteration_is_the_polynomial_by_hand_on_singular_values():
+def test_newton_schulz_on_singular_values_by_hand():
     given = torch.diag(torch.tensor([3.0, 4.0])).unsqueeze(0)  # divided by its norm of 5: 0.6 and 0.8
     a, b, c = JORDAN
     by_hand = torch.tensor([a * s + b * s**3 + c * s**5 for s in (0.6, 0.8)])
@@ -65,7 +65,7 @@ def test_singular_values_come_near_one_whichever_side_is_longer(shape):
     assert values.max() < 1.3
 
 
-def test_a_matrix_without_gradient_stays_where_it_is_and_keeps_no_state():
+def test_a_matrix_without_gradient_stays_where_it_is():
     ours, _, mine, _ = both([(4, 6), (4, 6)])
     still = ours[1].detach().clone()
     ours[0].grad = torch.randn(4, 6)

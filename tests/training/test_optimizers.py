@@ -16,7 +16,7 @@ from tests.training.test_loop import numbers, one_step, setup
 STILL = ["train.steps=1", "train.schedule=constant", "train.warmup=0", "train.clip=0"]
 
 
-def test_the_matrices_of_the_blocks_are_named_and_no_number_of_a_rule(tiny):
+def test_matrices_are_named_without_normalizer_parameters(tiny):
     model, _ = setup(tiny("linear", "ssa", "model.layers=2"))
     parts = ("attention.qkv", "attention.project", "mlp.widen", "mlp.project")
     assert model.matrices() == [f"blocks.{layer}.{part}.weight" for layer in (0, 1) for part in parts]
@@ -24,7 +24,7 @@ def test_the_matrices_of_the_blocks_are_named_and_no_number_of_a_rule(tiny):
     assert all(dict(gated.named_parameters())[name].ndim == 2 for name in gated.matrices())
 
 
-def test_muon_moves_matrices_to_the_nearest_orthogonal_one_and_adam_the_rest(tiny):
+def test_muon_orthogonalises_matrices_and_adam_the_rest(tiny):
     """Singular values of a move are 0.2 sqrt(max(m, n)) rate times 0.7 to 1.2, which five Newton-Schulz steps leave."""
     spec = tiny("linear", "softmax", *STILL, "train.optimizer=muon", "train.muon_rate=0.01", "train.rate=0.001")
     before, after, gradients = one_step(spec)

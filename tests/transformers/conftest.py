@@ -80,7 +80,7 @@ def ids():
 
 @pytest.fixture
 def stirred():
-    """Moves every learned number of the rules in a model away from its start."""
+    """Moves every learned number of the normalizers in a model away from its start."""
 
     def stir(model, seed=0):
         generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Token by token with a cache of keys, a rule gives what it gives in one pass: n and places come from the mask."""
+"""Token by token with a cache of keys, a normalizer gives the same as in one pass: n and places come from the mask."""
 
 import pytest
 import torch

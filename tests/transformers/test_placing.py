@@ -1,4 +1,4 @@
-"""Where rules are put, what is refused, and that a model is what it was once they are taken out."""
+"""Where normalizers are put, what is refused, and that a model is what it was once they are taken out."""
 
 import copy
 import math
@@ -76,7 +76,7 @@ def test_a_rule_that_weighs_by_tokens_is_refused_in_a_line(tiny_model):
     assert "\n" not in str(refused.value)
 
 
-def test_a_rule_knows_the_number_of_its_layer_whatever_others_run(tiny_model):
+def test_a_normalizer_knows_the_number_of_its_layer(tiny_model):
     model = tiny_model("llama")
     install(model, "differential", only=lambda name, layer: layer.layer_idx == 1)
     assert model.model.layers[1].self_attn.attention_rule.start == pytest.approx(0.8 - 0.6 * math.exp(-0.3))
@@ -106,7 +106,7 @@ def test_a_gate_reads_what_the_projections_read(tiny_model, ids, stirred, kind, 
     assert not torch.allclose(sums[-1], sums[0], rtol=0.1)
 
 
-def test_nothing_of_a_gate_is_left_after_a_pass_and_after_it_was_taken_out(tiny_model, ids):
+def test_a_removed_gate_leaves_nothing_behind(tiny_model, ids):
     model = tiny_model("llama")
     hooks = lambda: sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules())  # noqa: E731
     before, attributes = hooks(), [set(vars(module)) for module in model.modules()]
@@ -141,14 +141,14 @@ def test_uninstalled_a_model_is_what_it_was(tiny_model, ids, kind, implementatio
     assert model.config._attn_implementation == implementation
     assert [module.training for module in model.modules()] == modes
     assert not {"save_pretrained", "set_attn_implementation"} & set(vars(model))
-    with pytest.raises(LabError, match="no attention rule installed"):
+    with pytest.raises(LabError, match="no attention normalizer installed"):
         uninstall(model)
 
 
 def test_a_refused_model_is_what_it_was(tiny_model, ids):
     model = tiny_model("Gemma2", "Gemma2ForCausalLM", num_key_value_heads=2, head_dim=8)
     plain, config = model(ids).logits, model.config.to_dict()
-    with pytest.raises(LabError, match="Gemma2Attention passes softcap, which no rule knows"):
+    with pytest.raises(LabError, match="Gemma2Attention passes softcap, which no normalizer knows"):
         install(model, "ssa")
     assert torch.equal(model(ids).logits, plain)
     assert model.config.to_dict() == config
@@ -233,7 +233,7 @@ def test_masks_that_say_more_than_what_is_visible_are_refused(tiny_model, ids, m
         model(ids, attention_mask=mask)
 
 
-def test_the_length_of_training_is_that_of_the_positions_or_given(tiny_model):
+def test_the_training_length_is_of_positions_or_given(tiny_model):
     model = tiny_model("gpt2")
     install(model, "ssmax:s=swap")
     assert model.transformer.h[0].attn.attention_rule.s[0].item() == pytest.approx(swap_start(64))
@@ -269,7 +269,7 @@ def test_a_copy_of_a_model_has_rules_of_its_own(tiny_model, ids, tmp_path):
 def test_a_layer_without_rule_says_how_models_are_loaded(tiny_model, ids):
     model = tiny_model("gpt2")
     model.set_attn_implementation("icl_lab")
-    with pytest.raises(LabError, match=r"GPT2Attention has no attention rule: .*icl_lab\.transformers\.load"):
+    with pytest.raises(LabError, match=r"GPT2Attention has no attention normalizer: .*icl_lab\.transformers\.load"):
         model(ids)
 
 

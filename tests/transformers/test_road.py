@@ -1,4 +1,4 @@
-"""Rules that scale the query stay on the fused kernel: no matrix of scores is made for them."""
+"""Normalizers that scale the query stay on the fused kernel: no matrix of scores is made for them."""
 
 import pytest
 from torch.nn import functional as F

@@ -50,7 +50,7 @@ def test_packed_texts_get_what_each_gets_alone(tiny_model, ids, stirred, logits)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_a_text_padded_behind_gets_what_it_gets_alone_in_an_encoder(tiny_model, ids, stirred, logits, kind):
+def test_padding_behind_a_text_changes_nothing(tiny_model, ids, stirred, logits, kind):
     model, mask = tiny_model(kind), torch.ones_like(ids)
     mask[0, 6:] = 0
     for rule in RULES:

@@ -1,4 +1,4 @@
-"""Softmax by the road of the rules is what each model computes by its own eager attention."""
+"""Softmax by the road of the normalizers is what each model computes by its own eager attention."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ KINDS = ["gpt2", "llama", "qwen3", "olmo2", "mistral", "granite", "gemma3", "ber
 
 
 def both(model, **given):
-    """Logits by eager attention, and by softmax as a rule."""
+    """Logits by eager attention, and by softmax as a normalizer."""
     model.set_attn_implementation("eager")
     with torch.no_grad():
         eager = model(**given).logits

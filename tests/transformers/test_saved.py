@@ -1,4 +1,4 @@
-"""A saved model comes back with its rule, number by number, and by no other way than ``load``."""
+"""A saved model comes back with its normalizer, number by number, and by no other way than ``load``."""
 
 import json
 
@@ -105,9 +105,9 @@ def test_other_heads_start_anew_on_the_same_body(tiny_model, ids, stirred, tmp_p
 @pytest.mark.parametrize("auto", [AutoModelForCausalLM, AutoModel, GPT2LMHeadModel, AutoModelForSequenceClassification])
 def test_plain_from_pretrained_fails_and_says_how(tiny_model, tmp_path, auto):
     model = tiny_model("gpt2")
-    install(model, "softmax")  # even where softmax itself is the rule
+    install(model, "softmax")  # even where softmax itself is the normalizer
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"has an attention rule, load it with icl_lab\.transformers\.load"):
+    with pytest.raises(ValueError, match=r"has an attention normalizer, load it with icl_lab\.transformers\.load"):
         auto.from_pretrained(tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_uninstalled_it_is_saved_as_any_model(tiny_model, ids, tmp_path):
     assert "icl_lab" not in (tmp_path / "without" / "config.json").read_text()
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "without")
     torch.testing.assert_close(plain(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-5)
-    with pytest.raises(LabError, match="holds no attention rule; from_pretrained of transformers reads it"):
+    with pytest.raises(LabError, match="holds no attention normalizer; from_pretrained of transformers reads it"):
         load(AutoModelForCausalLM, tmp_path / "without")
 
 
@@ -138,7 +138,7 @@ def test_the_card_says_it_once_and_keeps_what_else_is_there(tiny_model, tmp_path
     card.write_text(card.read_text().replace("library_name", "license: mit\nlibrary_name") + "\nMine.\n")
     install(model, "sink")
     model.save_pretrained(tmp_path)
-    assert card.read_text().count("## Attention rule") == 1
+    assert card.read_text().count("## Attention normalizer") == 1
     assert "`sink` in 2 of" in card.read_text()
     assert "`ssa`" not in card.read_text()
     assert "license: mit" in card.read_text()
@@ -155,7 +155,7 @@ def test_half_a_folder_is_refused(tiny_model, tmp_path):
     whole, told = load_file(file), json.loads(config.read_text())
     key = "transformer.h.1.attn.attention_rule.s"
     save_file({name: tensor for name, tensor in whole.items() if name != key}, file, metadata={"format": "pt"})
-    with pytest.raises(LabError, match=r"does not hold the rule's h\.1\.attn\.attention_rule\.s once"):
+    with pytest.raises(LabError, match=r"does not hold the normalizer's h\.1\.attn\.attention_rule\.s once"):
         load(AutoModelForCausalLM, tmp_path)
     save_file({**whole, key: torch.ones(3)}, file, metadata={"format": "pt"})
     with pytest.raises(LabError, match="once and whole"):

@@ -1,4 +1,4 @@
-"""Rules learn inside models: gradients reach every learned number, also through checkpoints and compiled code."""
+"""Normalizers learn inside models: gradients reach every learned number, also through checkpoints and compiled code."""
 
 import pytest
 import torch

@@ -207,7 +207,7 @@ def card(run: Run) -> list[tuple[str, str]]:
     return [
         ("run", f"{spec.task} / {spec.attn} / {spec.preset}-{spec.hash} / seed {run.seed}"),
         ("weights (sha256)", str(run.env()["model_sha256"])),
-        ("rule", run.name),
+        ("normalizer", run.name),
         ("positions", spec.test.positions or spec.model.positions),
         ("trained", f"{spec.train.steps:,} steps, prompts of up to {spec.train.longest} examples"),
     ]

@@ -138,7 +138,7 @@ class Reading:
     maps: Maps
     answers: list[ScoredAnswer]
     means: list[tuple[list[Mark], Maps]]
-    learned: dict[tuple[str, int], list[float]]  # the numbers of a layer's rule, by name and layer
+    learned: dict[tuple[str, int], list[float]]  # the numbers of a layer's normalizer, by name and layer
     live: Exported | str = ""  # the model, for a page that computes; or why there is none
 
 
@@ -154,7 +154,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class ShownModel:
-    """A model: its name on the page, its rule and seed, what the page's foot says of it, what its rule learned.
+    """A model: its name on the page, its normalizer and seed, what the foot of the page says, what it learned.
 
     And its answers to the prompt.
     """
@@ -189,7 +189,7 @@ class Seen:
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """Returns the rules; where two runs share one, with what tells them apart."""
+    """Returns the normalizers; where two runs share one, with what tells them apart."""
     found = [run.name for run in runs]
     if len(set(found)) < len(runs):
         found = [f"{run.name} seed {run.seed}" for run in runs]

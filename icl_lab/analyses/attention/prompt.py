@@ -52,9 +52,10 @@ class Asked:
 def read(text: str, spec: RunSpec, function: str = "") -> Asked:
     """Reads ``1,-2,3,70`` or ``random:sigma=10,length=20,seed=1`` as a prompt of the task of ``spec``.
 
-    Typed numbers are the inputs; labels follow by the task's rule, and where a function is needed and none is given it
-    is drawn by address from N(0, 1). Raises ``BadValue`` on what is no such text, on a prompt that does not fit, on
-    numbers that single precision does not hold, and where the task cannot put its tokens and answers into words.
+    Typed numbers are the inputs; labels follow by the task's normalizer, and where a function is needed and none is
+    given it is drawn by address from N(0, 1). Raises ``BadValue`` on what is no such text, on a prompt that does not
+    fit, on numbers that single precision does not hold, and where the task cannot put its tokens and answers into
+    words.
     """
     task = tasks.build(spec.task)
     if text.strip().partition(":")[0] == "random":
@@ -77,7 +78,7 @@ def fits(spec: RunSpec, task: Task, length: int) -> None:
     limit = positions.build(name, model.width, head_dim, spec.reading(task).train_tokens).limit
     if limit is not None and t > limit:
         raise BadValue(f"the prompt is too long: {length} examples are {t} tokens, and '{name}' has {limit} places.")
-    needs = 20.0 * t * t * model.heads  # weights, scores and what a rule makes on the way, in single precision
+    needs = 20.0 * t * t * model.heads  # weights, scores and what a normalizer makes on the way, in single precision
     if needs > BYTES:
         raise BadValue(
             f"the prompt is too long: maps of {t} tokens need about {needs / 2**30:.0f} GB a layer; take a shorter one."

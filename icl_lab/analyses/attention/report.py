@@ -77,7 +77,7 @@ def finding(found: Seen) -> str:
 def weights_csv(found: Seen) -> str:
     """Returns every visible cell of the prompt's maps, one a row; layers, heads and tokens counted from 0.
 
-    What a run is beyond its rule and seed stands in the page and in its folder: here it would double a long file.
+    What a run is beyond its normalizer and seed stands in the page and in its folder: here it would double a long file.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -136,7 +136,7 @@ class Boundary(GridAnalysis[Bounds]):
         return dataclasses.replace(plain, sweeps=sweeps)
 
     def table(self, found: Bounds) -> list[str]:
-        """Over seeds, in each run, against the first rule, over slopes and contexts, and the clip sweeps."""
+        """Over seeds, in each run, against the first normalizer, over slopes and contexts, and the clip sweeps."""
         return report.table(found)
 
     def figures(self, found: Bounds, title: str) -> Mapping[str, Figure]:
@@ -144,7 +144,7 @@ class Boundary(GridAnalysis[Bounds]):
         return figures.figures(found, title)
 
     def finding(self, found: Bounds) -> str:
-        """The bound of each rule, and whether it grows with the slope."""
+        """The bound of each normalizer, and whether it grows with the slope."""
         return report.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:

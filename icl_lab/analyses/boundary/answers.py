@@ -102,7 +102,7 @@ def table(found: Findings, seeds: Mapping[str, Sequence[int]]) -> list[str]:
     return [
         said,
         "",
-        *md.head(["rule", "seed", "C", "B", "B/C", f"error at {axis} {times}", "floor", "share", "rescaled"]),
+        *md.head(["normalizer", "seed", "C", "B", "B/C", f"error at {axis} {times}", "floor", "share", "rescaled"]),
         *rows,
     ]
 

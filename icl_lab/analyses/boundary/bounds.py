@@ -58,7 +58,7 @@ class Bounds(Findings):
 
     @property
     def seeds_by_rule(self) -> dict[str, list[int]]:
-        """The training seeds of each rule."""
+        """The training seeds of each normalizer."""
         return {rule: self.seeds_of(rule) for rule in self.rules}
 
     def values(self, rule: str, line: Line, side: int, metric: str) -> list[float]:

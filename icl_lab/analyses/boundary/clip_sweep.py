@@ -56,7 +56,7 @@ def measured(run: Run) -> list[Row]:
 
 
 def sweep_of(rule: str, seed: int, spec: RunSpec, found: Grid, bounds: Sequence[float]) -> Sweep | None:
-    """Sets what bounds predict beside what ``measured`` found of a seed of a rule; None where that is nothing.
+    """Sets what bounds predict beside what ``measured`` found of a seed of a normalizer; None where that is nothing.
 
     Formula: mean (max(|y| - B, 0))^2 over the true y of each cell
     """
@@ -89,7 +89,7 @@ def _line(spec: RunSpec, grid: Grid, axis: str) -> list[Labels]:
 
 def table(sweeps: Sequence[tuple[Sweep, float, float]]) -> list[str]:
     """Returns a table: each run's B and clip B from its curves, and the B that fits its sweep, with residuals."""
-    head = ["rule", "seed", "B of the curves", "residual", "clip B of the curves", "residual", "B of the sweep"]
+    head = ["normalizer", "seed", "B of the curves", "residual", "clip B of the curves", "residual", "B of the sweep"]
     rows = md.head([*head, "residual"])
     for sweep, bound, clip in sweeps:
         best = sweep.best

@@ -1,4 +1,4 @@
-"""Boundary values for reading: tables over training seeds, in each run, against the first rule, and one sentence."""
+"""Boundary values for reading: tables over seeds, in each run, against the first normalizer, and one sentence."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def table(found: Bounds) -> list[str]:
         "",
         "Means over seeds with Student's 95 % interval, where every seed has the number.",
         "",
-        *md.head(["rule", "f(x)", "side", "class (seeds)", "onset", "B", "clip B"]),
+        *md.head(["normalizer", "f(x)", "side", "class (seeds)", "onset", "B", "clip B"]),
     ]
     for rule in found.rules:
         for line in found.plain:
@@ -54,7 +54,7 @@ def _runs(found: Bounds) -> list[str]:
         "B with the 95 % interval over contexts, and the share of resampled contexts of the same class where it is not "
         "all of them; the answer at the farthest query.",
         "",
-        *md.head(["rule", "seed", "f(x)", "B-", "B+", "far -", "far +"]),
+        *md.head(["normalizer", "seed", "f(x)", "B-", "B+", "far -", "far +"]),
     ]
     for rule in found.rules:
         for place, seed in enumerate(found.seeds_of(rule)):
@@ -82,12 +82,12 @@ def _claims(found: Bounds, rule: str, line: Line, side: int) -> list[str]:
 
 
 def _against(found: Bounds) -> list[str]:
-    """Each rule's bounds over those of the first, paired over the seeds that both have."""
+    """Each normalizer's bounds over those of the first, paired over the seeds that both have."""
     first, *others = found.rules
     rows = [
         "Ratio of the medians over slopes and sides, paired over training seeds, with Student's 95 % interval.",
         "",
-        *md.head(["rule", "B", "clip B", "seeds"]),
+        *md.head(["normalizer", "B", "clip B", "seeds"]),
     ]
     for rule in others:
         shared = [seed for seed in found.seeds_of(first) if seed in found.seeds_of(rule)]
@@ -125,7 +125,7 @@ def _control(found: Bounds) -> list[str]:
     """The bound at every slope and scale, and its exponents in them."""
     slopes = sorted({line.slope for line in found.lines}, key=abs)
     scales = list(dict.fromkeys(line.scale for line in found.lines))
-    head = ["rule", *(f"a {slope:g}, inputs {scale:g}" for scale in scales for slope in slopes)]
+    head = ["normalizer", *(f"a {slope:g}, inputs {scale:g}" for scale in scales for slope in slopes)]
     head += ["exponent in a", "in the inputs", "reading"]
     rows = [
         "B (mean of both sides and of the seeds that have one), and how it goes with the slope and with the inputs of "
@@ -164,7 +164,7 @@ VERDICTS = {OUTPUT: "hardly grows with the slope", INPUT: "grows with the slope"
 
 
 def finding(found: Bounds) -> str:
-    """Returns the bound of each rule over seeds, the median over slopes and sides, and whether the slope moves it."""
+    """Bound of each normalizer over seeds, the median over slopes and sides, and whether the slope moves it."""
     typical = {rule: _typical(found, rule) for rule in found.rules}
     bounds = {rule: known for rule, known in typical.items() if known is not None and known.effect > SLACK}
     flat = [f"`{rule}`" for rule, known in typical.items() if known is not None and rule not in bounds]

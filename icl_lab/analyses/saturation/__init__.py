@@ -37,8 +37,8 @@ class Saturation(Analysis):
 
     Per layer and head, at the token that is asked last: its largest weight, how many keys it effectively attends to,
     how far its weights are from those of the undisturbed prompt, and its weight on the deviant example, beside the
-    weight that the rule's formula gives to one key so far above n - 1 equal ones. ``position=-1`` lets the query itself
-    grow, as in Figure 2 of arXiv 2508.14685, which shows heads of the last layer.
+    weight that the normalizer's formula gives to one key so far above n - 1 equal ones. ``position=-1`` lets the query
+    itself grow, as in Figure 2 of arXiv 2508.14685, which shows heads of the last layer.
 
     Activation patching then puts the attention of the undisturbed prompt back, head by head, and measures the share of
     the added error that this recovers. Where the truth of the last answer does not hang on the number, the same is done

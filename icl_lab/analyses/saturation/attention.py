@@ -33,10 +33,10 @@ def disturb(
     Metrics of a head, at the token that is asked last: its ``largest`` weight; ``effective`` keys exp(entropy); the
     total variation ``distance`` to its weights p0 in the undisturbed prompt, sum |p - p0| / 2; the weight on the
     ``deviant`` example (number and answer), and ``deviant-against``, the same over the prompts in which the number says
-    the opposite of the truth (``Stretchable.misleads``), if it can; and by ``theory`` the weight that the rule gives to
-    one key whose score stands as far above n - 1 equal scores as the deviant's stands above the mean of the others.
-    Errors are those of ``Stretchable.disturbed``, and ``last``, of the last answer, (b) or (b g); beside them what
-    ``Stretchable.agreement`` tells.
+    the opposite of the truth (``Stretchable.misleads``), if it can; and by ``theory`` the weight that the normalizer
+    gives to one key whose score stands as far above n - 1 equal scores as the deviant's stands above the mean of the
+    others. Errors are those of ``Stretchable.disturbed``, and ``last``, of the last answer, (b) or (b g); beside them
+    what ``Stretchable.agreement`` tells.
     """
     length = undisturbed.tokens.shape[1] // task.roles
     row, first_token = task.asking(length), task.roles * at
@@ -89,7 +89,7 @@ def _others(scores: Tensor, own: slice) -> Tensor:
 def _theory(rule: Normalizer, gap: Tensor, n: int) -> Tensor:
     """Gaps (b h) -> the share of the first of n keys whose score is the gap, where all others are 0, (b h).
 
-    NaN where the rule reads the tokens: made-up scores have none.
+    NaN where the normalizer reads the tokens: made-up scores have none.
     """
     if rule.reads_tokens == "weights":
         return torch.full_like(gap, torch.nan)

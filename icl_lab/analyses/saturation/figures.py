@@ -17,7 +17,7 @@ RECOVERED = "recovered by undisturbed attention"
 LIMITS = (-2.0, 1.1)
 ACROSS = "factor of the growing number"
 SEEDS = 5  # whose heads are drawn one by one; those of all stand in heads.csv
-ABREAST = 5  # maps of heads in a row: the rules of one seed, so that each has a column
+ABREAST = 5  # maps of heads in a row: the normalizers of one seed, so that each has a column
 
 
 def figures(found: Findings, title: str) -> Mapping[str, Figure]:

@@ -37,12 +37,12 @@ def squared(found: StoredGrids, metric: str) -> bool:
 
 
 def curves(found: StoredGrids, rule: str, metric: str) -> list[list[tuple[float, float]]]:
-    """For each head of each seed of a rule: (factor, value)."""
+    """For each head of each seed of a normalizer: (factor, value)."""
     return found["heads"].where(attn=rule, metric=metric).lines("factor", "seed", "layer", "head")
 
 
 def saturating(found: StoredGrids, rule: str) -> tuple[list[float], int]:
-    """The factors at which heads of a rule saturate, over all seeds, and the number of heads."""
+    """The factors at which heads of a normalizer saturate, over all seeds, and the number of heads."""
     largest = [[point for point in line if point[0] >= 1] for line in curves(found, rule, "largest")]
     points = [saturation_point(*zip(*line, strict=True)) for line in largest]
     return [point for point in points if not math.isnan(point)], len(points)

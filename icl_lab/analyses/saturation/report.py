@@ -24,7 +24,7 @@ WORDS = {
     "effective": "effective keys",
     "distance": "distance to the undisturbed weights",
     "deviant": "weight on the deviant",
-    "theory": "weight by the rule's formula",
+    "theory": "weight by the normalizer's formula",
 }
 HEADS = {"last": "last layer, mean", "last-best": "last layer, best head", "best": "any layer, best head"}
 WEIGHED = {"deviant": "weight on the deviant", AGAINST: "weight on the deviant, against the truth"}
@@ -47,7 +47,7 @@ def table(found: Findings) -> list[str]:
     text: list[str] = []
 
     def add(head: str, cells: Mapping[tuple[object, ...], str]) -> None:
-        """A table of a line for each rule and a column for each factor."""
+        """A table of a line for each normalizer and a column for each factor."""
         text.extend(["", *md.head([head, *across])])
         text.extend(md.row([f"`{rule}`", *(cells[rule, factor] for factor in factors)]) for rule in found.rules)
 
@@ -70,7 +70,7 @@ def table(found: Findings) -> list[str]:
     if "stream" in found.grids:
         text += ["", *_stream(found, factors, across)]
     head = "heads that saturate (largest weight from below 0.5 to above 0.9)"
-    text += ["", *md.head(["rule", head, "first at"])]
+    text += ["", *md.head(["normalizer", head, "first at"])]
     for rule in found.rules:
         known, count = saturating(found, rule)
         first = f"x{min(known):g}" if known else "none in range"
@@ -78,8 +78,8 @@ def table(found: Findings) -> list[str]:
     return [
         *text[1:],
         "",
-        "The weight by the rule's formula is that of one key whose score is as far above n - 1 equal scores as the "
-        "deviant's is above the mean of the others; none where a rule weighs keys by the tokens themselves.",
+        "The weight by the formula is that of one key whose score is as far above n - 1 equal scores as the "
+        "deviant's is above the mean of the others; none where a normalizer weighs keys by the tokens themselves.",
     ]
 
 
@@ -117,7 +117,10 @@ def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> l
                 ]
                 text.append(md.row([f"`{rule}`", words, *cells]))
     top, weight = max(factors), known[-1]
-    text += ["", *md.head(["rule", "seed", f"{WEIGHED[weight]}, x{top:g}: best head of the last layer", "of all"])]
+    text += [
+        "",
+        *md.head(["normalizer", "seed", f"{WEIGHED[weight]}, x{top:g}: best head of the last layer", "of all"]),
+    ]
     for rule in found.rules:
         for seed in found.seeds_of(rule):
             named = [best_head(found, rule, seed, top, last, weight) for last in (True, False)]

@@ -146,7 +146,7 @@ def cite(names: tuple[str, ...]) -> None:
     chosen = [Choice.parse(part).name for name in names for part in name.split("+")]
     for name in chosen:
         if name not in known:
-            raise UnknownName("rule or task", name, known)
+            raise UnknownName("normalizer or task", name, known)
     if not chosen:
         out(citations.ITSELF % __version__)
         return

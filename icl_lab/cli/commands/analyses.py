@@ -57,7 +57,7 @@ def draws_option(ask: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rule_options(ask: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a command that asks rules without a model."""
+    """Adds the options of a command that asks normalizers without a model."""
     draws = click.option(
         "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Independent draws, 0 to N-1."
     )

@@ -63,4 +63,4 @@ def bench(only: tuple[str, ...], as_json: bool, pairs: int, minutes: float, wher
         out(rows.as_json(found))
     done = say if as_json else out
     done(f"wrote {folder}: bench.csv, env.json")
-    done(f"next: {then('costs')}   (what each rule costs at other lengths)")
+    done(f"next: {then('costs')}   (what each normalizer costs at other lengths)")

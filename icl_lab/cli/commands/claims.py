@@ -93,7 +93,7 @@ def paper_report(paper: str, target: Path | None, where: Where) -> None:
 @style_option
 @gathered
 def tradeoff(preset: str, task: str, where: Where) -> None:
-    """Set retrieval far out against robustness to a deviant, for all rules of which both are stored; trains nothing."""
+    """Set retrieval far out against robustness to a deviant, for all normalizers with both stored; trains nothing."""
     task = tasks.canonical(task)
     points = tradeoffs.gather(where.store(), preset, task, say)
     folder = own_studies(where.root) / f"tradeoff-{preset}"

@@ -31,7 +31,7 @@ def evidence() -> None:
 @evidence.command("list")
 @click.argument("which", default="")
 def list_(which: str) -> None:
-    """Name the runs of a task, rule or specification (all without WHICH)."""
+    """Name the runs of a task, normalizer or specification (all without WHICH)."""
     archive = _archive()
     for archived in _chosen(archive, which):
         weights = ", weights" if "model.safetensors" in archived else ""
@@ -53,7 +53,7 @@ def verify() -> None:
 @click.option("--to", "root", default="results", show_default=True, type=Folder(), help="Folder.")
 @click.option("--force", is_flag=True, help="Write over files that are there with other bytes.")
 def unpack(which: str, root: Path, force: bool) -> None:
-    """Write runs of a task, rule or specification (all without WHICH) as ordinary folders, byte for byte."""
+    """Write runs of a task, normalizer or specification (all without WHICH) as ordinary folders, byte for byte."""
     chosen = _chosen(_archive(), which)
     new = dict[Path, bytes]()
     for archived in counted(chosen, "reading runs"):
@@ -173,5 +173,5 @@ def _chosen(archive: Archive, which: str) -> list[ArchivedRun]:
     chosen = choose(runs, filename(which))
     if which and not chosen:
         tasks = {archived.key.split("/")[0] for archived in runs}
-        raise UnknownName("task, rule or specification in the evidence", which, tasks)
+        raise UnknownName("task, normalizer or specification in the evidence", which, tasks)
     return chosen

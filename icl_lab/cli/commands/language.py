@@ -20,23 +20,34 @@ LONG = 1_000_000  # tokens
 @click.command()
 @click.argument("model")
 @click.option(
-    "--attn", "attns", multiple=True, required=True, callback=several_rules, help="Rules; the first is the baseline."
+    "--attn",
+    "attns",
+    multiple=True,
+    required=True,
+    callback=several_rules,
+    help="Normalizers; the first is the baseline.",
 )
 @click.option("--text", default="", help="A file of text.  [default: the help texts that come with Python]")
 @click.option("--length", type=click.IntRange(2, LONG), help="Tokens of a window.  [default: up to 1,024]")
 @click.option("--windows", default=16, show_default=True, type=click.IntRange(2, 100_000), help="How many.")
 @click.option(
-    "--train-tokens", type=click.IntRange(1, LONG), help="What rules take for the training length.  [the model's own]"
+    "--train-tokens",
+    type=click.IntRange(1, LONG),
+    help="What normalizers take for the training length.  [the model's own]",
 )
 @click.option("--needle", is_flag=True, help="Also hide numbers in texts and ask for them.")
 @click.option("--contexts", default="256,512", show_default=True, type=Numbers(int, 1, LONG), help="Tokens.")
 @click.option("--depths", default="10,30,50,70,90", show_default=True, type=Numbers(float, 0, 100), help="In percent.")
 @click.option("--samples", default=10, show_default=True, type=click.IntRange(2, 100_000), help="Needles in a cell.")
 @click.option("--follow", is_flag=True, help="Also what every head attends to as the text grows, and hidden states.")
-@click.option("--prompt", default="", help="A text whose attention maps are shown, of the first two rules, as a page.")
+@click.option(
+    "--prompt", default="", help="A text whose attention maps are shown, of the first two normalizers, as a page."
+)
 @click.option("--layers", default="", help="Layers of that page, from 0, e.g. 0,1.  [default: all]")
 @click.option("--heads", default="", help="Heads of that page, from 0.  [default: all]")
-@click.option("--finetune", default=0, type=click.IntRange(0, 10**7), help="Steps of training with each rule first.")
+@click.option(
+    "--finetune", default=0, type=click.IntRange(0, 10**7), help="Steps of training with each normalizer first."
+)
 @click.option("--learn", type=click.Choice(["all", "rule"]), default="all", help="What fine-tuning moves.")
 @click.option("--rate", default=1e-4, show_default=True, type=Finite(0, 1, least_open=True), help="Of Adam.")
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1, 10_000), help="Windows of a step.")
@@ -86,7 +97,14 @@ def lm(model: str, attns: tuple[str, ...], text: str, where: Where, **more: Any)
         )
     grids = report.grids(asked, answers, corpus)
     told = report.table(asked, answers, grids, corpus)
-    lines = [f"{asked.short} with other rules in its attention.", "", *told, "", f"Made by {md.code(made_by)}.", ""]
+    lines = [
+        f"{asked.short} with other normalizers in its attention.",
+        "",
+        *told,
+        "",
+        f"Made by {md.code(made_by)}.",
+        "",
+    ]
     files = {f"{key}.csv": grid.csv() for key, grid in grids.items()}
     files |= report.files(asked, language, answers, made_by, environment.origin())
     figures = report.figures(asked, answers, grids, corpus)

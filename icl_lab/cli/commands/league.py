@@ -1,4 +1,4 @@
-"""The command that sets many rules side by side over many tasks."""
+"""The command that sets many normalizers side by side over many tasks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,8 +28,10 @@ RULES = (
 
 @click.command()
 @click.option("--task", "choices", multiple=True, help="Only this task; may be given again.  [default: all]")
-@click.option("--attn", "attns", multiple=True, help=f"Only this rule; may be given again.  [default: {len(RULES)}]")
-@click.option("--add", "added", multiple=True, help="A rule beside these; one of your own after --import.")
+@click.option(
+    "--attn", "attns", multiple=True, help=f"Only this normalizer; may be given again.  [default: {len(RULES)}]"
+)
+@click.option("--add", "added", multiple=True, help="A normalizer beside these; one of your own after --import.")
 @click.option("--train", is_flag=True, help="Train what is missing: hours to days. Without it, what is there counts.")
 @click.option("--baseline", default="softmax", show_default=True, help="What cells are told from.")
 @click.option("--force", is_flag=True, help="Write over another study in the folder.")

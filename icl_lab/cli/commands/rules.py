@@ -37,7 +37,7 @@ def functions(where: Where) -> None:
     for choice in functions_of.left_out():
         out(f"left out: {choice}, which reads the tokens of a model and has no weights without one")
     out(f"wrote {folder}: {', '.join(grids)} as CSV, and the figures as PNG and SVG")
-    out(f"next: {then('costs')}   (what each rule costs in time and memory)")
+    out(f"next: {then('costs')}   (what each normalizer costs in time and memory)")
 
 
 @click.command()
@@ -70,4 +70,4 @@ def costs(lengths: tuple[int, ...], attns: tuple[str, ...], pairs: int, where: W
     files["env.json"] = json.dumps(environment.environment(here, typed()), indent=1, sort_keys=True) + "\n"
     publish_folder(folder, files, {"measured": rules.costs(measured)})
     out(f"wrote {folder}: operations.csv, poster-times.csv, measured.csv, measured.png, measured.svg, env.json")
-    out(f"next: {then('functions')}   (what each rule does to scores)")
+    out(f"next: {then('functions')}   (what each normalizer does to scores)")

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 @click.command()
 @run_options
 @crowd_options
-@click.option("--swap", default="", metavar="RULE", help="Test the trained model with another rule, e.g. ssmax:s=swap.")
+@click.option(
+    "--swap", default="", metavar="RULE", help="Test the trained model with another normalizer, e.g. ssmax:s=swap."
+)
 @gathered
 def sweep(plan: "RunPlan", where: "Where") -> None:
     """Train a model for each normalizer and seed, and test it over every shift."""

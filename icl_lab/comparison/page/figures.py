@@ -18,7 +18,7 @@ from icl_lab.figures.axes import NARROW, WIDE
 from icl_lab.figures.base import encode
 from icl_lab.figures.ranking import Dot
 
-CROWD = 8  # more rules than this are ranked, because their curves would lie on one another
+CROWD = 8  # more normalizers than this are ranked, because their curves would lie on one another
 # Effects below these stay pale.
 RATIO_FLOOR, DIFFERENCE_FLOOR = MARGIN["log-ratio"] / math.log(2), MARGIN["difference"]
 NOT_KEPT = "No interval is drawn: the errors of single prompts were not kept for all runs"
@@ -76,7 +76,7 @@ def _forest(study: Study) -> Picture:
         )
     return Picture(
         "Against the baseline",
-        f"Each rule against {study.baseline} by {words.measure(study)}, as a {kind}; "
+        f"Each normalizer against {study.baseline} by {words.measure(study)}, as a {kind}; "
         f"{interval}. Hollow: p, corrected, is not below 0.05, or there is none.",
         lambda width: ranking.forest(
             rows,
@@ -143,8 +143,8 @@ def _ranking(study: Study) -> Picture:
     else:
         bars = f"Dots are one training each. {NOT_KEPT}"
     return Picture(
-        "Every rule in order",
-        f"{bars}. Rules stand in the order of their summary, as in the table; references are grey.",
+        "Every normalizer in order",
+        f"{bars}. Normalizers stand in the order of their summary, as in the table; references are grey.",
         lambda width: ranking.ranking(
             panels,
             order,
@@ -157,14 +157,14 @@ def _ranking(study: Study) -> Picture:
 
 
 def _dot(study: Study, rule: str, cell: Labels) -> Dot:
-    """The mean of a rule in a cell with its interval: over seeds, or of one seed over its prompts."""
+    """The mean of a normalizer in a cell with its interval: over seeds, or of one seed over its prompts."""
     values = study.values(rule, cell)
     middle = words.mean(values)
     if len(values) > 1:
         log = study.scale == "log-ratio" and min(values) > 0
         effect = paired([1.0 if log else 0.0] * len(values), values, "log-ratio" if log else "difference")
         low, high = effect.ratio[1:] if log else (effect.low, effect.high)
-        # A rate outside 0 to 1 is none, and a wild interval of two seeds would squeeze every other rule.
+        # A rate outside 0 to 1 is none, and a wild interval of two seeds would squeeze every other normalizer.
         most = 1.0 if study.task.rates else math.inf
         span = (max(low, min(values) / 10), min(high, 10 * max(values))) if log else (max(low, 0.0), min(high, most))
         return Dot(middle, *span, values)

@@ -95,4 +95,4 @@ def _link(name: str, content: str) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:3])} and {len(names) - 3} more rules"
+    return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:3])} and {len(names) - 3} more normalizers"

@@ -19,16 +19,16 @@ from icl_lab.runs.spec import RunSpec
 
 BOLD = "Bold: clearly the least of its column."
 READING = (
-    "p values: every rule in every cell is a comparison. Summaries, one a rule, are a family of their own because they "
-    "were declared before anything was trained.",
-    "Bold: the smallest mean of the column, and its p against every other rule, corrected for as many comparisons, is "
-    "below 0.05.",
+    "p values: every normalizer in every cell is a comparison. Summaries, one a normalizer, are a family of their own, "
+    "since they were declared before anything was trained.",
+    "Bold: the smallest mean of the column, and its p against each other normalizer, corrected for as many, "
+    "is below 0.05.",
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """A rule or a reference: its cells as text, and which of them are clearly the best of their column."""
+    """A normalizer or a reference: its cells as text, and which of them are clearly the best of their column."""
 
     cells: list[str]
     best: frozenset[int] = frozenset()
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rules by their declared summary, then the references. ``note`` says how to read it, and stands above it."""
+    """Normalizers by their declared summary, then the references. ``note`` says how to read it, and stands above it."""
 
     head: list[str]
     rows: list[Row] = field(default_factory=list)
@@ -61,15 +61,17 @@ def divergences(groups: Mapping[str, Sequence[Run]]) -> list[Section]:
     rows = [Row([label, str(run.seed), run.diverged]) for label, runs in groups.items() for run in runs if run.diverged]
     note = "They have no model. In every cell their answers count as no finite numbers, and so as wrong."
     return (
-        [Section("Trainings that diverged", Table(["rule", "seed", "why"], rows, words=True), [note])] if rows else []
+        [Section("Trainings that diverged", Table(["normalizer", "seed", "why"], rows, words=True), [note])]
+        if rows
+        else []
     )
 
 
 def table(study: Study, spec: RunSpec) -> Table:
-    """Returns the means over seeds along the shift; the best of a column only where it beats every other rule.
+    """Returns the means over seeds along the shift; the best of a column only where it beats every other normalizer.
 
-    Rules whose rows span decades carry the clip model that explains them best, so that a rule which is barely better
-    than clipping looks it.
+    Normalizers whose rows span decades carry the clip model that explains them best, so that a normalizer which is
+    barely better than clipping looks it.
     """
     axis = words.along(study)
     line = study.line(axis)
@@ -96,7 +98,7 @@ def table(study: Study, spec: RunSpec) -> Table:
         values = ["" if math.isnan(value) else f"{written(value)} ± {short(error)}" for value, error in found]
         rows.append(Row([other.name, *values, *empty], reference=True))
     head = [
-        "rule",
+        "normalizer",
         *(words.cell_words(study, cell[axis]) for cell in line),
         *["summary"] * sums,
         *["clip B (residual)"] * clips,
@@ -119,12 +121,12 @@ def table(study: Study, spec: RunSpec) -> Table:
 
 
 def has_floors(study: Study) -> bool:
-    """True where the grids of some rule know the floor that the bound on its answers sets."""
+    """True where the grids of some normalizer know the floor that the bound on its answers sets."""
     return any(FLOOR in grid.values("metric") for grids in study.grids.values() for grid in grids)
 
 
 def above_floor(study: Study, rule: str, cell: Labels) -> str:
-    """Share of a rule's error in a cell that lies above its floor, over seeds; empty where no floor is known.
+    """Share of a normalizer's error in a cell that lies above its floor, over seeds; empty where no floor is known.
 
     Formula: 1 - mean floor / mean error
     """
@@ -137,13 +139,13 @@ def above_floor(study: Study, rule: str, cell: Labels) -> str:
 
 
 def summaries(study: Study) -> dict[str, float]:
-    """The mean summary of each rule, best first, rules without one last."""
+    """The mean summary of each normalizer, best first, normalizers without one last."""
     found = {rule: words.mean(study.summary(rule)) for rule in study.grids}
     return dict(sorted(found.items(), key=lambda item: (math.isnan(item[1]), item[1])))
 
 
 def seeds_table(study: Study) -> Table:
-    """Returns one row a rule and seed along the shift, in the order of ``table``, the summary (if any) last."""
+    """Returns one row a normalizer and seed along the shift, in the order of ``table``, the summary (if any) last."""
     axis, sums = words.along(study), study.summarised
     line = study.line(axis)
     names = [int(grid.values("seed")[0]) for grid in study.grids[study.baseline]]
@@ -153,16 +155,16 @@ def seeds_table(study: Study) -> Table:
                       strict=True)  # fmt: skip
         for seed, values, summary in columns:
             rows.append(Row([f"{rule}, seed {seed}", *map(written, values), *[words.number(summary)] * sums]))
-    head = ["rule and seed", *(words.cell_words(study, cell[axis]) for cell in line), *["summary"] * sums]
+    head = ["normalizer and seed", *(words.cell_words(study, cell[axis]) for cell in line), *["summary"] * sums]
     return Table(head, rows, "One row a training run: look here before you trust a mean.", axis)
 
 
 def clear_best(study: Study, cell: Labels) -> str:
-    """The rule with the smallest mean in a cell, if it is clearly the best of all in it; else ``""``.
+    """The normalizer with the smallest mean in a cell, if it is clearly the best of all in it; else ``""``.
 
-    Formula: p against every other rule, times the comparisons of the page, below 0.05 (Bonferroni)
-    Bonferroni's correction is at least that of Holm, by which the map hatches: a rule is never bold where the map
-    hatches it, and another rule is never bold where the map shows it clearly behind the baseline.
+    Formula: p against every other normalizer, times the comparisons of the page, below 0.05 (Bonferroni)
+    Bonferroni's correction is at least that of Holm, by which the map hatches: a normalizer is never bold where the map
+    hatches it, and another normalizer is never bold where the map shows it clearly behind the baseline.
     """
     values = {rule: study.values(rule, cell) for rule in study.grids}
     first, *others = sorted(values, key=lambda rule: sum(values[rule]))

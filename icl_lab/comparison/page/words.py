@@ -20,7 +20,7 @@ PROMPTS = {
 
 @dataclass(frozen=True)
 class Contrast:
-    """A rule against the baseline by one number: ratio or difference, with its interval and its corrected p."""
+    """A normalizer against the baseline by one number: ratio or difference, with its interval and its corrected p."""
 
     rule: str
     middle: float
@@ -59,9 +59,9 @@ def to_ratio(effect: float) -> float:
 
 
 def contrasts(study: Study) -> list[Contrast]:
-    """Every rule against the baseline by the declared summary, or in the last cell of the line where there is none.
+    """Every normalizer against the baseline by the declared summary, or in the last cell where there is none.
 
-    p is corrected over the summaries of all rules (``Study.overalls``), that of a cell over all cells too.
+    p is corrected over the summaries of all normalizers (``Study.overalls``), that of a cell over all cells too.
     """
     ratio, last = study.scale == "log-ratio", study.line(along(study))[-1]
     margin = MARGIN[study.scale]
@@ -88,7 +88,7 @@ def contrasts(study: Study) -> list[Contrast]:
 
 
 def finding(study: Study) -> str:
-    """Says in one or two sentences which rules differ from the baseline by the declared summary, and which way."""
+    """Say in a sentence or two which normalizers differ from the baseline by the declared summary, and which way."""
     every = contrasts(study)
     what, none = measure(study), 1.0 if study.scale == "log-ratio" else 0.0
     if study.seeds == 1:
@@ -96,8 +96,9 @@ def finding(study: Study) -> str:
         less = best.middle < (1 if best.ratio else 0)
         kind = "ratio" if best.ratio else "difference"
         outcome = f"{best.rule} errs least ({kind} to {study.baseline}: {best.words}, below {none:g} is better)."
-        outcome = outcome if less else f"no rule errs less than {study.baseline}."
-        return f"One training seed decides nothing about a rule. In this one, by {what}, {outcome}{_not_learned(study)}"
+        outcome = outcome if less else f"no normalizer errs less than {study.baseline}."
+        told = f"In this one, by {what}, {outcome}{_not_learned(study)}"
+        return f"One training seed decides nothing about a normalizer. {told}"
     sure = [each for each in every if each.marked]
     alike = [each for each in every if each.alike and not each.marked]
     unsure = [each for each in every if each.clear and each not in sure and each not in alike]
@@ -111,7 +112,7 @@ def finding(study: Study) -> str:
     seeds = f"over {study.seeds} seeds, by {what}"
     number = "ratio of errors" if study.scale == "log-ratio" else "difference in error"
     said = f"Against {study.baseline} ({number}, below {none:g} is better), {seeds}: "
-    said += "; ".join(text) if text else "no rule differs clearly"
+    said += "; ".join(text) if text else "no normalizer differs clearly"
     if unsure:
         named = [f"{c.rule} errs {'less' if c.middle < none else 'more'} ({c.words})" for c in unsure]
         said += f". Only by its interval, not once p is corrected for {compared(study)} comparisons: {listed(named)}"
@@ -151,7 +152,7 @@ def probability(p: float) -> str:
 
 
 def measure(study: Study) -> str:
-    """The number that rules are compared by: the declared summary, or the last cell of the line."""
+    """The number that normalizers are compared by: the declared summary, or the last cell of the line."""
     if not study.summarised:
         axis = along(study)
         return f"the error at {axis} {study.line(axis)[-1][axis]:g}"
@@ -165,7 +166,7 @@ def conditions(study: Study, spec: RunSpec) -> str:
 
 
 def along(study: Study) -> str:
-    """The axis along which rules are set beside each other."""
+    """The axis along which normalizers are set beside each other."""
     return study.task.line_axis
 
 

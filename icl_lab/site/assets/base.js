@@ -58,7 +58,7 @@ const site = (() => {
   }
 
   const scheme = matchMedia("(prefers-color-scheme: dark)");
-  /** A rule's colour as it can be seen on this paper. */
+  /** A normalizer's colour as it can be seen on this paper. */
   function seen(hex) {
     if (!scheme.matches) return hex;
     const rgb = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));

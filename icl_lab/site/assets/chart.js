@@ -93,7 +93,7 @@
 
   /** Whether values of an axis span so much that a logarithmic one shows them better. */
   const wide = (values) => values.length > 3 && values[0] > 0 && values[values.length - 1] / values[0] > 20;
-  /** The colours of lines that no rule has given one. */
+  /** The colours of lines that no normalizer has given one. */
   const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a51a3", "#882255"];
   /** How the i-th reference is drawn: grey, told apart by its dashes. */
   const DASHES = [[2, 3], [6, 3], [10, 4], [1, 4], [8, 2, 2, 2], [12, 2]];

@@ -14,7 +14,7 @@ SMALL = ["train.steps=5", "train.batch=8", "model.width=16", "model.heads=2", "m
 
 @pytest.fixture
 def runs_of(tiny, lab):
-    """Returns runs of some rules that train in a moment."""
+    """Returns runs of some normalizers that train in a moment."""
 
     def build(*rules, task="every", settings=()):
         return [lab.store.run(tiny(task, rule, "train.steps=4", *settings), 0) for rule in rules]
@@ -24,7 +24,7 @@ def runs_of(tiny, lab):
 
 @pytest.fixture
 def see(runs_of, lab):
-    """Returns what the analysis sees of some rules on a prompt."""
+    """Returns what the analysis sees of some normalizers on a prompt."""
 
     def build(*rules, text="1,-2,3,70", task="every", settings=(), means=0, live=0, **options):
         runs = runs_of(*rules, task=task, settings=settings)
@@ -35,7 +35,7 @@ def see(runs_of, lab):
 
 @pytest.fixture
 def sharpen(monkeypatch):
-    """Makes scores large enough that sparse rules give zeros."""
+    """Makes scores large enough that sparse normalizers give zeros."""
 
     def call():
         load_or_train = runner.load_or_train
@@ -61,7 +61,7 @@ def laboratory(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def look(laboratory):
-    """Returns what is seen of some rules, with two layers and two heads, in the laboratory of the pages."""
+    """Returns what is seen of some normalizers, with two layers and two heads, in the laboratory of the pages."""
 
     def build(*rules, text="1,-2,3,70", task="every", means=2, settings=(), live=0, **options):
         runs = [laboratory.store.run(resolve(task, rule, "smoke", [*SMALL, *settings]), 0) for rule in rules]
@@ -92,7 +92,7 @@ def pair(look, write, laboratory):
 
 @pytest.fixture(scope="session")
 def long(look, write, laboratory):
-    """The same rules on a prompt of 200 tokens."""
+    """The same normalizers on a prompt of 200 tokens."""
     found = look("softmax", "ssa", text="random:length=100", means=0)
     return found, write(found, laboratory.store.root / "long.html")
 

@@ -30,7 +30,7 @@ VALUES = [1.0, -1.0, 5.0, -5.0, 9.0, -9.0, 5.5, -5.5]  # of x4 the nearest is x2
     ("name", "place"),
     [("first", lambda i: 0), ("itself", lambda i: i), ("previous", lambda i: i - 1)],
 )
-def test_a_head_that_looks_at_one_place_has_its_whole_weight_there(name, place):
+def test_a_head_at_one_place_has_its_whole_weight_there(name, place):
     ((found,),) = patterns.measured(maps(place), patterns.compared(marks(VALUES)), 2)
     assert found[NAMES.index(name)] == 1.0
     assert max(found) == 1.0
@@ -44,7 +44,7 @@ def test_places_are_those_of_the_analysis_heads():
         assert torch.equal(ours[:, at], theirs[name])
 
 
-def test_by_value_and_induction_follow_the_nearest_earlier_token_of_the_role():
+def test_by_value_and_induction_follow_the_nearest_token():
     weights = torch.tensor([[0.0, 0.0, 0.6, 0.3, 0.0, 0.0, 0.1]])  # the query is x4 = 5.5
     (found,) = patterns.Pattern(2)(weights, torch.tensor(VALUES[:7]), torch.full((7,), torch.inf)).tolist()
     shares = dict(zip(NAMES, found, strict=True))
@@ -75,7 +75,7 @@ def test_the_period_is_that_of_roles():
 
 
 @pytest.mark.slow
-def test_each_head_has_its_words_below_it_and_the_chosen_one_a_sentence(visit, pair):
+def test_each_head_has_words_and_the_chosen_one_a_sentence(visit, pair):
     found, path = pair
     tab = visit(path)
     shares = [patterns.measured(each, patterns.compared(found.frames[0].marks), 2) for each in found.frames[0].maps]

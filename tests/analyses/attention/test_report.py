@@ -26,7 +26,7 @@ def test_answers_stand_beside_the_truth(see):
         assert [row[column + 1] for row in rows] == wrong
 
 
-def test_finding_names_answers_truth_and_the_key_with_most_weight(see):
+def test_a_finding_names_answers_truth_and_key(see):
     found = see("softmax", "ssa")
     for shown, maps in zip(found.runs, found.frames[0].maps, strict=True):
         object.__setattr__(shown, "answers", [*shown.answers[:-1], ScoredAnswer(6, f"{shown.name}'s", "False", 1.0)])

@@ -25,7 +25,7 @@ def rows_of(bounds, kind, rule, slopes, scales):
 
 @pytest.fixture
 def planted():
-    """Returns bounds of given rules, one number (or a function of slope and scale) a seed, on both sides of a line."""
+    """Bounds of given normalizers, one number (or a function of slope and scale) a seed, on both sides of a line."""
 
     def build(bounds, kind=1, rule="softmax", slopes=(1.0,), scales=(1.0,), **others):
         rows = list(rows_of(bounds, kind, rule, slopes, scales))

@@ -32,7 +32,7 @@ def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
     assert trained.model.rescaling is None  # as it was
 
 
-def test_claims_read_the_logarithm_of_c_and_the_share_that_is_reached(untrained):
+def test_claims_read_log_c_and_the_share_reached(untrained):
     trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
     found, asked = found_of(trained, answers.measured(trained)), Boundary()
     known = answers.of(found, "softmax", 0)
@@ -58,7 +58,7 @@ def test_the_table_says_how_much_of_the_error_is_floor(untrained):
 
 
 @pytest.mark.parametrize("setting", ["model.final_norm=none", "model.read_in=scaled"])
-def test_without_a_bound_or_with_rescaled_prompts_there_are_no_rows(untrained, setting):
+def test_no_floor_rows_without_bound_or_with_rescaling(untrained, setting):
     trained = untrained(resolve("linear", "softmax", "smoke", [*SMALL, setting]))
     assert answers.measured(trained) == []
     found = Findings({}, trained.spec)

@@ -79,7 +79,7 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_through_the_test_of_the_model_that_was_asked(finished, lab, thin):
+def test_a_sweep_tests_the_model_that_was_asked(finished, lab, thin):
     """Of answers that are known from earlier the test is known from then, or not: the run's may be another model's."""
     asked, runs = Boundary(**SMALL), [finished(seed=seed) for seed in (0, 1)]
     before, rows = runner.ask(asked, {"softmax": runs}, lab), {}
@@ -177,6 +177,6 @@ def test_tasks_without_lines_are_refused(tiny, lab):
 
 def test_one_run_given_twice_is_refused(tiny, lab):
     shallow, deep = lab.store.run(tiny("linear"), 0), lab.store.run(tiny("linear", "softmax", "model.layers=2"), 0)
-    runner.checked(Boundary(), {"softmax": [shallow], "softmax, deep": [deep]})  # one rule, two labels
+    runner.checked(Boundary(), {"softmax": [shallow], "softmax, deep": [deep]})  # one normalizer, two labels
     with pytest.raises(BadValue, match="softmax, seed 0, is there twice"):
         runner.checked(Boundary(), {"softmax": [shallow, deep]})

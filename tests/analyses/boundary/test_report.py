@@ -1,4 +1,4 @@
-"""The tables: what is said of a rule over seeds, of each run, and of rules against the first one."""
+"""The tables: what is said of a normalizer over seeds, of each run, and of normalizers against the first one."""
 
 import math
 

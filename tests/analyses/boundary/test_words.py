@@ -1,4 +1,4 @@
-"""The finding: the bound of each rule in one sentence."""
+"""The finding: the bound of each normalizer in one sentence."""
 
 import math
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.slow
-def test_a_file_dropped_into_the_package_keeps_the_contract_and_runs_in_the_page(tmp_path):
+def test_a_dropped_in_normalizer_keeps_the_contract(tmp_path):
     name, text = re.search(
         r"Write one file, `icl_lab/(normalizers/\w+\.py)`:\s+```python\n(.*?)```",
         (ROOT / "README.md").read_text(),

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def sharp():
-    """Makes scores of these hardly trained models large, so that rules differ; returns what loads such a model."""
+    """Makes scores of hardly trained models large, so that normalizers differ; returns what loads such a model."""
     kept = {}
 
     def load(run, lab):
@@ -101,7 +101,7 @@ def test_fifty_prompts_and_every_rule_are_as_torch_has_them(visit, look, write, 
         np.testing.assert_allclose(tab.evaluate("outputs(0)"), outputs, atol=1e-5 * abs(outputs).max(), err_msg=rule)
 
 
-def test_a_typed_number_changes_maps_answers_and_mark_and_reset_brings_all_back(numbers, pair):
+def test_typing_a_number_changes_the_page_and_reset_undoes_it(numbers, pair):
     tab, before = numbers, numbers.evaluate("attention(0, 1, 1)")
     picture = "document.querySelectorAll('#maps canvas')[0].toDataURL()"
     thumb = "document.querySelector('#grid canvas').toDataURL()"
@@ -182,7 +182,7 @@ def test_lists_that_are_none_change_nothing(numbers, text, says):
     assert numbers.evaluate("attention(0, 0, 0)") == before
 
 
-def test_numbers_are_dragged_counted_and_pasted_and_each_is_one_undo(numbers):
+def test_dragging_and_pasting_numbers_is_one_undo_each(numbers):
     tab = numbers
     box, name = tab.locator("#live-tokens input").nth(4), tab.locator("#live-tokens span").nth(4)
     place = name.bounding_box()
@@ -330,7 +330,7 @@ def test_the_words_below_each_head_follow_the_prompt(numbers, pair, model):
     assert tab.locator("#grid small").all_inner_texts() == stored
 
 
-def test_a_rule_that_has_learned_is_kept_as_trained_or_started_anew(visit, look, write, laboratory, tmp_path, sharp):
+def test_a_learned_normalizer_is_kept_or_started_anew(visit, look, write, laboratory, tmp_path, sharp):
     found = look("ssa:n=2.5,b=0.7", means=0, offer="ssa")
     tab = visit(write(found, tmp_path / "page.html"))
     trained, started = (sharp(run_of(found, laboratory), laboratory) for _ in range(2))

@@ -52,12 +52,12 @@ def test_normalizers_that_do_not_fit_are_left_out_with_a_line(see):
     assert note in html.unescape(page.page(found, "here").html)
 
 
-def test_a_name_that_is_not_offered_anywhere_is_refused_before_training(see):
+def test_an_unknown_name_is_refused_before_training(see):
     with pytest.raises(UnknownName, match="No normalizer is called 'nonsense'"):
         see("softmax", offer="ssmax nonsense")
 
 
-def test_a_normalizer_without_a_graph_shows_the_stored_maps_and_says_so(see, monkeypatch):
+def test_a_normalizer_without_graph_shows_stored_maps(see, monkeypatch):
     from icl_lab.normalizers.softmax import Softmax
 
     def peeking(self, q, k, visible):
@@ -122,7 +122,7 @@ def laid(name):
 
 
 @pytest.mark.parametrize("name", [name for name in tasks.names() if name != "text"])
-def test_answers_of_every_task_are_written_as_the_task_writes_them(name):
+def test_answers_are_written_as_the_task_writes_them(name):
     task, prompt, found = laid(name)
     kind, words = found["said"]["kind"], found["said"]["words"]
     t, rng = found["asked"][-1], torch.Generator().manual_seed(0)
