@@ -19,8 +19,7 @@ def draw(run: Run, afresh: bool) -> None:
     """
     if run.copied:  # nothing is drawn into the archive
         return
-    for name in ("heat-map", "learning-curve", "learned"):  # left by a process that was killed while it drew
-        remove_stale(run.place, f".{name}.")
+    remove_unfinished(run)
     if paper.wanted():
         figure = heat_map(run.grid(), run.spec)
         write(run.place / f"heat-map{paper.SUFFIX}", encode(paper.styled(figure, "paper"), "pdf"))
@@ -32,6 +31,12 @@ def draw(run: Run, afresh: bool) -> None:
             write(place, encode(figure, place.suffix[1:]))
     if not run.swap and (wanted or not (run.folder / "learning-curve.png").exists()):
         draw_history(run)
+
+
+def remove_unfinished(run: Run) -> None:
+    """Removes what a process that was killed while it drew a run has left."""
+    for name in ("heat-map", "learning-curve", "learned"):
+        remove_stale(run.place, f".{name}.")
 
 
 def draw_history(run: Run) -> None:

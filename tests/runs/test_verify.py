@@ -131,6 +131,9 @@ def test_a_repair_that_was_killed_is_known_and_goes_on(restored, run, name):  # 
     assert not damaged(lab.store.root)
     assert bits(made.folder) == before
     assert not list(made.folder.rglob(".repairing"))
+    (made.folder / ".learned.png-left").write_text("killed while it drew")
+    assert run("repair", str(lab.store.root))[0] == 0
+    assert not (made.folder / ".learned.png-left").exists()
 
 
 def test_what_nobody_can_know_is_left_and_named(restored, run):  # noqa: F811

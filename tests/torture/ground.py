@@ -5,12 +5,14 @@ import os
 import pkgutil
 import shutil
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 
 import icl_lab
+from tests.prompted.conftest import Stub
 from tests.torture.process import Answer, ask, command
 
 SMALL = {
@@ -29,7 +31,7 @@ EVERY = ["--preset", "smoke", *SET, "--set", "test.axes.length=5,12"]
 BOTH = ["--attn", "softmax", "--attn", "ssa"]
 LM = ["--text", "book.txt", "--windows", "2", "--length", "24", "--finetune", "4", "--batch", "2"]
 LM += ["--tune-length", "16"]
-ASKED = ["--engine", "transformers", "--task", "linear", "--preset", "smoke", "--prompts", "2", "--shots", "5"]
+ASKED = ["--task", "linear", "--preset", "smoke", "--prompts", "2", "--shots", "5"]
 ASKED += ["--parallel", "1", "--set", "test.axes.sigma_f=1,2", "--set", "test.axes.sigma_x=1", "--answer-tokens", "3"]
 TINY = """
 title = "A deviant"
@@ -108,7 +110,7 @@ FROM_NOTHING: dict[str, list[str]] = {
     "context": ["context", *LINEAR, "--attn", "ssa", "--lengths", "5,12", "--prompts", "8"],
     "theory": ["theory", "--rows", "8", "--keys", "2,8", "--attn", "softmax"],
     "lm": ["lm", "model", "--attn", "softmax,ssa", *LM],
-    "prompted": ["prompted", "--model", "gpt2", *ASKED],
+    "prompted": ["prompted", "--model", "stub", *ASKED],
     "functions": ["functions"],
     "sweep-slurm": ["sweep-slurm", *LINEAR, "--attn", "ssa", "--array", "2"],
 }
@@ -144,7 +146,7 @@ READING: dict[str, list[str]] = {
     "evidence list": ["evidence", "list"],
     "evidence verify": ["evidence", "verify"],
     "compare --beside": ["compare", *LINEAR, *BOTH, "--seeds", "2", "--beside", "PROMPTED", "--name", "beside"],
-    "prompted --dry-run": ["prompted", "--model", "gpt2", *ASKED, "--dry-run"],
+    "prompted --dry-run": ["prompted", "--model", "stub", *ASKED, "--dry-run"],
     "sweep-slurm": FROM_NOTHING["sweep-slurm"],
     "report --out": ["report", "--out", "elsewhere"],
 }
@@ -161,6 +163,7 @@ class Ground:
     def build(cls, root: Path) -> "Ground":
         """Writes the user's files and does the commands of ``DONE`` twice over: in results, and for the evidence."""
         _preload()
+        server()
         made = cls(root)
         bare = made.bare
         (bare / "experiments").mkdir(parents=True)
@@ -232,6 +235,14 @@ PLACES = {
 }
 
 
+@cache
+def server() -> Stub:
+    """A server on loopback that answers every question alike."""
+    made = Stub()
+    made.usual = lambda body: made.say("0.5")
+    return made
+
+
 def _preload() -> None:
     """Loads what commands load, so that processes that are forked need not."""
 
@@ -254,13 +265,14 @@ def _quick() -> None:
 
     from icl_lab.analyses.boundary import curves
     from icl_lab.language import finetune
-    from icl_lab.prompted import inprocess
+    from icl_lab.prompted import endpoint
     from icl_lab.runs import environment
     from icl_lab.training import loop
 
     os.environ["ICL_LAB_EVIDENCE"] = "home/evidence"
+    os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"] = server().url, "no-key"
     environment.commit = lambda *_: "0123456789ab"  # whoever edits meanwhile changes it
-    inprocess.time = SimpleNamespace(monotonic=lambda: 0.0)  # a record holds how long an answer took
+    endpoint.time = SimpleNamespace(monotonic=lambda: 0.0)  # a record holds how long an answer took
     loop.CHECKPOINT_SECONDS = 0.0
     finetune.SECONDS = 0.0
     curves.SIDE = 40

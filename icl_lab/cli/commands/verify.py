@@ -16,6 +16,7 @@ from icl_lab.evidence.archive import own_place
 from icl_lab.files import checkout_hint
 from icl_lab.launch.announce import title
 from icl_lab.launch.complete import complete
+from icl_lab.launch.draw import remove_unfinished
 from icl_lab.launch.progress import Bar, say
 from icl_lab.launch.where import Where
 from icl_lab.runs.run import Run
@@ -48,6 +49,10 @@ def repair(folder: Path, where: Where) -> None:
     FOLDER may also be that of one run or study.
     """
     damaged = _told(folder)
+    if not where.dry_run:
+        for finding in everything(folder):
+            if finding.run is not None:
+                remove_unfinished(finding.run)
     if where.dry_run or not damaged:
         return
     left: list[str] = []
