@@ -334,7 +334,7 @@ def export(table: pd.DataFrame, kind: str = "latex", to: Folder | None = None) -
     ``parquet`` is no text and wants a file. Raises ``LabError`` on another kind.
 
     >>> import icl_lab as icl, pandas
-    >>> print(icl.export(pandas.DataFrame({"rule": ["ssa"], "error": [0.5]}), "markdown"), end="")
+    >>> print(icl.export(pandas.DataFrame({"normalizer": ["ssa"], "error": [0.5]}), "markdown"), end="")
     | normalizer | error |
     | --- | --- |
     | ssa | 0.5 |

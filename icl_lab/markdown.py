@@ -48,7 +48,7 @@ def escaped(text: str) -> str:
 
 
 def head(names: Iterable[str]) -> list[str]:
-    """Returns the line of names and the normalizer under it.
+    """Returns the line of names and the line under it.
 
     >>> head(["normalizer", "error"])
     ['| normalizer | error |', '| --- | --- |']
@@ -72,9 +72,9 @@ def plain(text: str, strong: Callable[[str], str] = str) -> str:
 
     ``strong`` is put on the cells that are bold.
 
-    >>> print(plain("Errors:\n| normalizer | error |\n| --- | --- |\n| `ssa` | **0.17** |\n| `softmax` | 12 |"))
+    >>> print(plain("Errors:\n| rule | error |\n| --- | --- |\n| `ssa` | **0.17** |\n| `softmax` | 12 |"))
     Errors:
-    normalizer     error
+    rule     error
     -------  -----
     ssa       0.17
     softmax     12

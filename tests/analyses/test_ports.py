@@ -62,8 +62,8 @@ CASES = {
         {
             "heads": (
                 ["sigma_x", "sigma_f", "length", "layer", "head", "index"],
-                ROW_METRICS | {"numbers", "answers"},
-                10 * 2 * (6 + 6 + 5),
+                ROW_METRICS | {"negative", "numbers", "answers"},
+                11 * 2 * (6 + 6 + 5),
             )
         },
     ),

@@ -20,7 +20,7 @@ CELL = '''
 import icl_lab as icl
 from icl_lab.normalizers.base import WarpedScore
 
-@icl.normalizer("square")
+@icl.rule("square")
 class Square(WarpedScore):
     """Softmax of twice the scores."""
 

@@ -168,7 +168,7 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "commit", lambda *_: "unknown")
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # they would stay, for all tests after this
     monkeypatch.setattr(bench, "measure", lambda *_: iter(()))
-    monkeypatch.setattr(functions, "everything", lambda *_: iter(()))
+    monkeypatch.setattr(functions, "GRIDS", {})
     monkeypatch.setattr(rules, "functions", lambda *_: {})
     monkeypatch.setattr(costs, "measure", lambda *_, **__: costs.printed_times())
     monkeypatch.setattr(costs, "table", lambda *_: [])

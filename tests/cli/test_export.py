@@ -17,12 +17,12 @@ from icl_lab.runs.study_folder import StudyRecord
 ROOT = Path(__file__).parents[2]
 TABLE = """Means.
 
-| normalizer | sigma_f 1 | sigma_f 2 | note |
+| rule | sigma_f 1 | sigma_f 2 | note |
 | --- | --- | --- | --- |
 | `ssa:n=2` | **5.5e−3** | 0.18 | 50 % & more |
 | reference:zero | 2.1 | −8.5 |  |
 
-| normalizer | seed |
+| rule | seed |
 | --- | --- |
 | `a_b` | 0 |
 """
@@ -47,7 +47,7 @@ def test_latex_has_the_rules_of_booktabs(run, study):
         r"\bottomrule",
     ]
     assert r"\begin{tabular}{lrrl}" in out
-    assert r"normalizer & sigma\_f 1 & sigma\_f 2 & note \\" in out
+    assert r"rule & sigma\_f 1 & sigma\_f 2 & note \\" in out
     assert r"\texttt{ssa:n=2} & \textbf{$5.5\times10^{-3}$} & 0.18 & 50 \% \& more \\" in out
     assert r"reference:zero & 2.1 & $-$8.5 &  \\" in out
 

@@ -38,7 +38,7 @@ class Spread(Analysis):
         return {"spread": [{"metric": "sd", "value": value, "stderr": 0.0, "count": self.prompts}]}
 
     def table(self, found):
-        return [f"{name} {found['spread'].where(attn=name).frame['value'].mean():.3g}" for name in found.normalizers]
+        return [f"{name} {found['spread'].where(attn=name).frame['value'].mean():.3g}" for name in found.rules]
 
     def figures(self, found, title):
         return {"spread": Figure()}

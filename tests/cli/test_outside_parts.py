@@ -26,7 +26,7 @@ SMALL = [
     *("--set", "model.width=16", "--set", "model.heads=2", "--set", "test.axes.length=5,12"),
 ]
 EXPERIMENT = """
-title = "A normalizer of one's own"
+title = "A rule of one's own"
 paper = "none"
 task = "linear"
 baseline = "softmax"
@@ -45,7 +45,7 @@ attn = "square:c=3"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, own_parts):
-    """A folder of one's own, outside of the repository, with a normalizer in it."""
+    """A folder of one's own, outside of the repository, with a rule in it."""
     place = tmp_path / "own"
     place.mkdir()
     (place / "square.py").write_text(SQUARE)

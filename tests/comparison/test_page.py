@@ -194,7 +194,7 @@ def test_the_rule_of_bold_stands_above_the_table(better, text):
 
 def test_terms_are_explained_above_the_table(better, text):
     written = page.markdown(better, SPEC, "typed")
-    for made, mark in ((text, "<table"), (written, "| rule |")):
+    for made, mark in ((text, "<table"), (written, "| normalizer |")):
         line = made[made.index("Words: sigma: a standard deviation") : made.index(mark)]
         assert "zero: answers 0" in line
         assert "below 1 is better" in made

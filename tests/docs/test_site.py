@@ -97,5 +97,5 @@ def test_search_from_disk_finds_ssmax(browser, site):
     assert complaints == []
     tab.click("#search-results li a[href^='normalizers.html']")
     tab.wait_for_selector("h1")
-    assert "Rules" in tab.inner_text("h1")
+    assert "Normalizers" in tab.inner_text("h1")
     tab.close()

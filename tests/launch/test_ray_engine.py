@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.test_parallel import contents, until
 
 from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import Archive
@@ -23,6 +22,7 @@ from icl_lab.pipeline import sweep as whole_pass
 from icl_lab.runs import manifest
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
+from tests.launch.test_parallel import contents, until
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence", "--threads", "1"]

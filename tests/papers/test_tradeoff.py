@@ -57,7 +57,7 @@ def test_a_panel_for_every_two_scores():
 
 
 def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
-    with pytest.raises(BadValue, match=r"no normalizer has both: 0 have needle runs .* 0 have met a deviant"):
+    with pytest.raises(BadValue, match=r"none has both: 0 have needle runs .* 0 have met a deviant"):
         tradeoff.gather(lab.store, "lite")
     for name, rule, value in (("deviant-a", "softmax", 2.0), ("deviant-b", "ssa", 8.0)):
         rows = [

@@ -16,8 +16,8 @@ from icl_lab.normalizers.base import WarpedScore
 
 
 @registry.add("{name}")
-class Normalizer(WarpedScore):
-    """A normalizer."""
+class Rule(WarpedScore):
+    """A rule."""
 
     def __init__(self, site, *, c: float = {c}):
         super().__init__()
@@ -36,7 +36,7 @@ def write(path, name="mine", c=2.0, more=""):
 
 def package(folder, name="mypackage", part="mine", **files):
     write(folder / name / "rules.py", part)
-    (folder / name / "__init__.py").write_text("from mypackage import normalizers\n")
+    (folder / name / "__init__.py").write_text("from mypackage import rules\n")
     return folder / name
 
 
@@ -259,7 +259,7 @@ def test_a_class_of_another_kind_is_refused_in_one_line(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
         "from icl_lab import normalizers, tasks\n\n\n"
-        "@normalizers.registry.add('mine')\nclass Normalizer:\n    def __init__(self, site):\n        pass\n\n\n"
+        "@normalizers.registry.add('mine')\nclass Rule:\n    def __init__(self, site):\n        pass\n\n\n"
         "@tasks.registry.add('mine')\nclass Task:\n    pass\n"
     )
     outside.load(str(path))

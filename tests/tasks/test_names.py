@@ -31,6 +31,8 @@ ELSEWHERE = {
     *(("evidence/tables.py", axis) for axis in ("pairs", "concentration")),
     ("papers/headlines.py", "flip-flop"),  # an experiment, flip-flop-glitches
     ("training/recipe.py", "linear"),  # a schedule
+    # words that are explained wherever they stand
+    *(("terms.py", name) for name in ("sigma", "sigma_x", "sigma_f", "depth", "mean-value")),
     *((file, "text") for file in ("analyses/attention/page.py", "parts/option_values.py")),
     *((f"language/{file}.py", name) for file in ("finetune", "study", "needle") for name in ("needle", "text")),
     *(("cli/commands/language.py", name) for name in ("needle", "text")),

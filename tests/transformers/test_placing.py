@@ -269,7 +269,7 @@ def test_a_copy_of_a_model_has_rules_of_its_own(tiny_model, ids, tmp_path):
 def test_a_layer_without_rule_says_how_models_are_loaded(tiny_model, ids):
     model = tiny_model("gpt2")
     model.set_attn_implementation("icl_lab")
-    with pytest.raises(LabError, match=r"GPT2Attention has no attention normalizer: .*icl_lab\.transformers\.load"):
+    with pytest.raises(LabError, match=r"GPT2Attention has no normalizer: .*icl_lab\.transformers\.load"):
         model(ids)
 
 
