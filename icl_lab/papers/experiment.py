@@ -87,7 +87,7 @@ def load(name: str, folder: Path) -> Experiment:
         require(path.stat().st_size <= BYTES, f"{path}: an experiment has at most {BYTES:,} bytes", path.stat().st_size)
         data = path.read_bytes()
         made = msgspec.toml.decode(data, type=Experiment)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError) as error:  # the latter: the encoding, or a number of thousands of digits
         raise BadValue(f"{path}: {error}.") from None
     except RecursionError:
         raise BadValue(f"{path}: brackets are nested too deeply to be read.") from None

@@ -169,6 +169,8 @@ class Registry:
             return self.part(choice.name)(*context, **values)
         except BadValue as error:
             raise BadValue(f"{self.kind} '{text}': {error}") from None
+        except TypeError as error:  # a constructor that takes something else than its kind is given
+            raise BadValue(f"{self.kind} '{text}' cannot be built: {error}.") from error
 
     def entries(self, *, outside: bool = True) -> Iterator[Entry]:
         """Yields what each part says of itself; those that came from outside only where ``outside``."""

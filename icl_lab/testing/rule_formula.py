@@ -183,7 +183,7 @@ def asked_twice_it_gives_the_same(choice: str) -> None:
     )
 
 
-def the_rule_is_in_the_path(choice: str) -> None:
+def the_normalizer_is_in_the_path(choice: str) -> None:
     """Weights and output both differ from softmax's, but for the normalizers that are softmax by definition."""
     rule, softmax, (q, k, v) = stirred(choice), build("softmax"), qkv(9, gain=0.7)
     same_weights = torch.allclose(rule.weights(q, k, causal(9)), softmax.weights(q, k, causal(9)))
@@ -206,5 +206,5 @@ FORMULA = (
     asked_twice_it_gives_the_same,
     gradients_are_those_of_the_formula,
     hard_scores_stay_finite,
-    the_rule_is_in_the_path,
+    the_normalizer_is_in_the_path,
 )

@@ -257,7 +257,7 @@ def test_three_seeds_end_in_one_table(run):
 def test_what_learned_nothing_is_said(run):
     code, _, err = run("sweep", "--task", "needle", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=2")
     assert code == 0
-    assert re.search(r"softmax: not learned: error in training conditions 0\.\d+, the best trivial reference", err)
+    assert re.search(r"softmax: not learned: er.*below 25%", err)
     code, _, err = run("compare", "--attn", "softmax", "--attn", "ssa", *RUN)
     assert code == 0
     assert "softmax: not learned: " in err

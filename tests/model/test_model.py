@@ -167,7 +167,7 @@ def test_a_llama_block_by_hand():
 
 @pytest.mark.parametrize("code", ["learned", "rotary"])
 @pytest.mark.parametrize("name", [name for name in normalizers.names() if name != "softmax"])
-def test_the_rule_is_in_the_path(name, code):
+def test_the_normalizer_is_in_the_path(name, code):
     """Another normalizer answers otherwise on the same weights, and the loss reaches its own parameters."""
     baseline, model = build(positions=code), build(name, positions=code)
     with torch.no_grad():

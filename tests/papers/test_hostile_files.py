@@ -53,6 +53,7 @@ def test_an_ordinary_file_is_read(load):
         (claim("sigma_f = [2, 10, 2.0]"), r"each value of sigma_f is named once, got \[2.0, 10.0, 2.0\]"),
         (claim(f"sigma_f = [{THOUSANDS}], sigma_x = [{THOUSANDS}]"), "1,000,000 cells are more than the 10,000"),
         (VARIANT + 'set = ["train.steps=9", "x=1"]\n' + "claims = [" + "[" * 90_000, "nested too deeply|Expected"),
+        (VARIANT + "[options]\nprompts = " + "9" * 5_000, "4300 digits"),
         ("claims = " + "[" * 100_000 + "]" * 100_000 + VARIANT, "nested too deeply"),
         ("".join(f'\n[[variants]]\nname = "v{n}"\nattn = "softmax"\n' for n in range(10_000)), "length <= 200"),
         (VARIANT + f"set = [{SETTINGS}]\n", "length <= 100"),
@@ -64,7 +65,7 @@ def test_an_ordinary_file_is_read(load):
         (b"\xff\xfe", "can't decode byte"),
         (b"\0", "mine.toml: "),
     ],
-    ids=range(16),
+    ids=range(17),
 )
 def test_a_hostile_file_is_one_line(load, text, said):
     with pytest.raises(LabError, match=said) as error:

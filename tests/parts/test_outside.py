@@ -70,6 +70,15 @@ def test_a_file_brings_a_rule_that_is_chosen_like_any_other(tmp_path, monkeypatc
     assert normalizers.registry.source("softmax") is None
 
 
+def test_a_normalizer_without_a_constructor_is_refused_in_a_line(tmp_path):
+    text = write(tmp_path / "mine.py").read_text()
+    start, end = text.index("    def __init__"), text.index("    def warp")
+    (tmp_path / "bare.py").write_text((text[:start] + text[end:]).replace('"mine"', '"bare"').replace("self.c * ", ""))
+    outside.load(str(tmp_path / "bare.py"))
+    with pytest.raises(BadValue, match=r"normalizer 'bare' cannot be built: .*takes 1 positional argument"):
+        build("bare")
+
+
 def test_a_wrapper_and_a_task_come_from_outside_too(tmp_path):
     (tmp_path / "more.py").write_text(
         """
