@@ -72,25 +72,42 @@ def written(
     rows = of_paper(paper, files, record.everything(files, store, PRESETS, told)[0])
     if not rows:
         raise RunFailed(f"no run of an experiment of '{paper}' is stored: there is nothing to report.")
+    prose = paragraphs(paper, files)
     parts = [rows[at : at + FIGURE] for at in range(0, len(rows), FIGURE)]
     drawn = {f"claims-{number}": _forest(part, FIGURE * (number - 1)) for number, part in enumerate(parts, 1)}
     found = {f"{name}.{kind}": encode(figure, kind) for name, figure in drawn.items() for kind in ("png", "pdf")}
     return found | {
-        "report.md": markdown(paper, rows, list(drawn)).encode(),
-        "report.tex": latex(paper, rows, list(drawn)).encode(),
+        "report.md": markdown(paper, rows, list(drawn), prose).encode(),
+        "report.tex": latex(paper, rows, list(drawn), prose).encode(),
     }
 
 
-def markdown(paper: str, rows: Sequence[Row], figures: Sequence[str]) -> str:
+def paragraphs(paper: str, files: Path) -> list[str]:
+    """Returns the text of the paper's page, a paragraph each, with links as plain words; none without a checkout.
+
+    It ends where the page's table begins.
+    """
+    page = files.parent / "docs" / "papers" / f"{paper}.md"
+    if not page.exists():
+        return []
+    text = page.read_text(encoding="utf-8").partition("\nEach claim once")[0]
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    found = (" ".join(part.split()) for part in text.split("\n\n"))
+    return [part for part in found if part and not part.startswith("#")]
+
+
+def markdown(paper: str, rows: Sequence[Row], figures: Sequence[str], prose: Sequence[str] = ()) -> str:
     """Returns the report as Markdown, with its figures as PNG."""
     head, *lines = _table(rows)
-    text = [f"# {NAMES[paper]}", "", f"{ledger.tally_of(rows)}.", ""]
+    text = [f"# {NAMES[paper]}", ""]
+    text += [line for part in (*prose, f"{ledger.tally_of(rows)}.") for line in (part, "")]
     text += [f"![Claims, ours and printed, {number}]({name}.png)\n" for number, name in enumerate(figures, 1)]
     text += [*md.head(head), *map(md.row, lines), "", READING, "", f"Made by {md.code(_command(paper))}, {_version()}."]
     return "\n".join([*text, ""])
 
 
-def latex(paper: str, rows: Sequence[Row], figures: Sequence[str]) -> str:
+def latex(paper: str, rows: Sequence[Row], figures: Sequence[str], prose: Sequence[str] = ()) -> str:
     """Returns the report as a whole article in LaTeX, with its figures as PDF."""
     head, *lines = _table(rows)
     frame = frame_of([dict(zip(head, line, strict=True)) for line in lines], columns=head)
@@ -102,12 +119,19 @@ def latex(paper: str, rows: Sequence[Row], figures: Sequence[str]) -> str:
              for name in figures]  # fmt: skip
     text = [
         PREAMBLE + rf"\section*{{{tables.in_latex(NAMES[paper])}}}",
+        *(f"{_bold(part)}\n" for part in prose),
         tables.in_latex(f"{ledger.tally_of(rows)}."),
         "",
     ]
     text += [r"{\footnotesize\raggedright", body + "}", tables.in_latex(READING), "", "\n\n".join(shown), ""]
     made = f"Made by {md.code(_command(paper))}, {_version()}."
     return "\n".join([*text, tables.in_latex(made), r"\end{document}", ""])
+
+
+def _bold(part: str) -> str:
+    """A paragraph as LaTeX, with what stands between two pairs of stars in bold."""
+    pieces = enumerate(part.split("**"))
+    return "".join(rf"\textbf{{{tables.in_latex(p)}}}" if n % 2 else tables.in_latex(p) for n, p in pieces)
 
 
 def _table(rows: Sequence[Row]) -> list[list[str]]:

@@ -101,3 +101,12 @@ def test_the_command_writes_where_it_is_told(run, tmp_path, monkeypatch):
     assert sorted(path.name for path in (tmp_path / "x").iterdir()) == [
         *("claims-1.pdf", "claims-1.png", "report.md", "report.tex"),
     ]
+
+
+def test_the_text_of_the_papers_page_comes_along(written):
+    told, typeset = written["report.md"].decode(), written["report.tex"].decode()
+    assert "**Needles.** Far beyond the training length" in told
+    assert r"\textbf{Needles.} Far beyond the training length" in typeset
+    assert "cites" not in told + typeset
+    assert "](" not in typeset
+    assert told.index("**Needles.**") < told.index("| claim |")
