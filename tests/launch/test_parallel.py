@@ -221,7 +221,7 @@ SMALL = ["--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence", 
 SMALL += ["--set", "model.width=16", "--set", "model.heads=2"]
 SMALL += ["--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
 SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "softmax", "--jobs", "2", *SMALL]
-LONG = ["--set", "train.steps=200000", "--seeds", "2"]
+LONG = ["--set", "train.steps=200000", "--seeds", "2", "--allow-large"]
 # Workers keep checkpoints often and train slowly, so that there is a middle to be met.
 OFTEN = """
 import sys, time

@@ -193,7 +193,7 @@ REDRAW = """
 import sys
 from pathlib import Path
 from icl_lab.figures.base import encode
-from icl_lab.figures.normalizers import functions
+from icl_lab.figures.rules import functions
 from icl_lab.profiles.families import FAMILIES
 from icl_lab.grid import Grid
 grids = {path.stem: Grid.read(path) for path in Path(sys.argv[1]).glob("*.csv")}
