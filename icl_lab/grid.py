@@ -69,7 +69,7 @@ class Grid:
     def mean_error(self, *, logarithm: bool = False) -> float:
         """Returns the most that the standard error over prompts of the mean value, or mean logarithm, can be.
 
-        Formula: mean of e_i, or of e_i / v_i; v_i values of cells, e_i their ``stderr``, as if all shared their luck
+        Formula: mean of e_i, or of e_i / v_i; v_i values of cells, e_i their ``stderr``, as if fully correlated
 
         NaN where a cell has none.
         """

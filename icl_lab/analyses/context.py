@@ -1,7 +1,7 @@
 """Benefit of more context, on the same answers: the last ones of a prompt, asked of ever longer ends of it.
 
-Errors at two lengths are means over different tokens, whose luck hides small differences: two sets of 64 windows of a
-text differ by 0.05 nats before any model has read them. Here every length is asked for the same answers.
+Errors at two lengths are means over different tokens, whose variance hides small differences: two sets of 64 windows of
+a text differ by 0.05 nats before any model has read them. Here every length is asked for the same answers.
 """
 
 from collections.abc import Mapping, Sequence

@@ -12,9 +12,9 @@ from icl_lab.runs.spec import RunSpec
 
 LARGEST = 200.0  # of an effect that is a logarithm: pictures hold no greater ratio
 PROMPTS = {
-    True: "Intervals include the luck of the test prompts, which all models share (a paired bootstrap over prompts, "
+    True: "Intervals include the variance over test prompts, which all models share (a paired bootstrap over prompts, "
     "added in quadrature), and so do p values: p is the level at which the interval would just touch no effect.",
-    False: "Intervals and p values are for these test prompts: the luck of their draw is not included.",
+    False: "Intervals and p values are for these test prompts: the variance over prompts is not included.",
 }
 
 
