@@ -59,6 +59,14 @@ def test_numbers_and_tables_are_kept_and_large_ones_compressed(kept, mine, add):
     assert (code, out) == (0, f"1 studies are whole; 0 of them would be new in {kept}\n")
 
 
+def test_own_studies_of_a_checkout_lose_the_folder_own(kept, mine, add):
+    own = mine.parents[1] / "own" / "experiments" / "other-nano"
+    study_folder.publish(study(2), own, FILES, {})
+    assert add(str(own))[0] == 0
+    assert (kept / "experiments" / "other-nano" / "study.json").exists()
+    assert add()[1].startswith("1 of 2 studies are new")
+
+
 def test_more_seeds_replace_fewer_and_no_other_study(kept, mine, add):
     add()
     there = kept / "experiments" / "some-nano"

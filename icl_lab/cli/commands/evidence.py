@@ -12,7 +12,7 @@ from icl_lab.cli.options import experiments_option, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, RunFailed, UnknownName
-from icl_lab.evidence.archive import PLACE, VARIABLE, Archive, ArchivedRun, choose
+from icl_lab.evidence.archive import OWN, PLACE, VARIABLE, Archive, ArchivedRun, choose
 from icl_lab.files import present, write
 from icl_lab.launch.progress import counted, say
 from icl_lab.papers.experiment import place as experiments_folder
@@ -116,12 +116,13 @@ def add_studies(places: tuple[Path, ...], results: Path, replace: bool, dry_run:
     home = _archive().root.parent
     if results.resolve() == home.resolve():
         raise BadValue(f"{results} is where the repository keeps them; name other results with --results.")
-    chosen = places or [path.parent for path in sorted(results.glob(f"experiments/*/{RECORD}"))]
+    records = [path for root in (results, results / OWN) for path in sorted(root.glob(f"experiments/*/{RECORD}"))]
+    chosen = places or [path.parent for path in records]
     outside = [str(place) for place in chosen if not place.is_relative_to(results)]
     if outside:
         raise BadValue(f"{', '.join(outside)}: not inside {results}; name its results folder with --results.")
     # All are read and checked before the first is taken in.
-    found = {home / place.relative_to(results): archiving.study_files(place) for place in chosen}
+    found = {home / _name(place, results): archiving.study_files(place) for place in chosen}
     if dry_run:
         new = archiving.changed_studies(found, replace=replace)
         named = f": {', '.join(map(str, new))}" if new else ""
@@ -131,6 +132,12 @@ def add_studies(places: tuple[Path, ...], results: Path, replace: bool, dry_run:
     out(f"{len(changed)} of {len(found)} studies are new in {home}; the others were there.")
     if changed:
         out(f"next: git add -f {shlex.join(map(str, changed))}")
+
+
+def _name(place: Path, results: Path) -> Path:
+    """The path of a study in results; a user's own of a checkout have there the names of the repository's."""
+    inside = place.relative_to(results)
+    return inside.relative_to(OWN) if inside.parts[:1] == (OWN,) else inside
 
 
 @evidence.command()
