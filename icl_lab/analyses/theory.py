@@ -73,11 +73,11 @@ class Theory(Analysis):
         """Draws the rows of a seed and asks the normalizer of the run for their weights."""
         weigh, seed = bounds.weigher(trained.spec.attn), trained.run.seed
         softmax = bounds.weigher("softmax")
+        halves = {metric: bounds.weigher(trained.spec.attn, dtype) for metric, dtype in HALF.items()}
         rows: list[Row] = []
         for keys in self.keys:
             z = bounds.spread_rows(stream(seed, "theory", keys), self.rows, keys, self.reach)
-            found = self._cells(weigh, softmax, z) + _rounding(trained.spec.attn, weigh, z)
-            rows += [{**NOBODY, "keys": keys, **cell} for cell in found]
+            rows += [{**NOBODY, "keys": keys, **cell} for cell in self._cells(weigh, softmax, halves, z)]
             trained.tick(len(rows), len(rows) + 1)
         fading: list[Row] = []
         with torch.no_grad():
@@ -150,10 +150,13 @@ class Theory(Analysis):
         grid = found["fading" if "gap" in cells else "rows"]
         return _summed(grid.where(metric=metric, **where), metric)
 
-    def _cells(self, weigh: bounds.Weigh, softmax: bounds.Weigh, z: Tensor) -> list[Row]:
-        """Measurements on the rows of one number of keys."""
+    def _cells(
+        self, weigh: bounds.Weigh, softmax: bounds.Weigh, halves: Mapping[str, bounds.Weigh], z: Tensor
+    ) -> list[Row]:
+        """Measurements on the rows of one number of keys; ``halves`` weigh in half precision."""
         with torch.no_grad():
             w, theirs = weigh(z), softmax(z)
+            errors = {metric: bounds.distance(half(z).double(), w) for metric, half in halves.items()}
         entropy, bound = bounds.entropy_and_bound(w)
         low, high = bounds.bracket(weigh, z)
         largest = w.amax(-1)
@@ -172,17 +175,7 @@ class Theory(Analysis):
             slopes = bounds.jacobian(weigh, z)
             found.append(_cell("jacobian-entry", slopes.abs().amax((1, 2)), Tensor.amax))
             found.append(_cell("jacobian-norm", torch.linalg.matrix_norm(slopes, 2), Tensor.amax))
-        return found
-
-
-def _rounding(choice: str, weigh: bounds.Weigh, z: Tensor) -> list[Row]:
-    """Cells of the errors in half precision: distance from the weights in double precision, the greatest of any row."""
-    with torch.no_grad():
-        exact = weigh(z)
-        return [
-            _cell(metric, bounds.distance(bounds.weigher(choice, dtype)(z).double(), exact), Tensor.amax)
-            for metric, dtype in HALF.items()
-        ]
+        return found + [_cell(metric, error, Tensor.amax) for metric, error in errors.items()]
 
 
 def _cell(metric: str, values: Tensor, how: Callable[[Tensor], Tensor] | None = None) -> Row:

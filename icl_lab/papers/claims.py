@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import fmean
 
@@ -185,10 +185,16 @@ def _basis(store: Store) -> dict[str, str]:
     path = None if store.archive is None else store.archive.root.parent / BASIS
     if path is None or not path.exists():
         return {}
+    record = path.with_name(RECORD)
+    return _sealed(path, record, path.stat().st_mtime_ns, record.stat().st_mtime_ns if record.exists() else 0)
+
+
+@lru_cache(maxsize=4)  # it is asked for with each experiment, and the record is large
+def _sealed(path: Path, record: Path, *changed: int) -> dict[str, str]:
     try:
         (row,) = csv.DictReader(io.StringIO(path.read_text()))
         # Records from before there were seals have none.
-        if "seal" in row and row["seal"] != _seal(row, path.with_name(RECORD).read_bytes()):
+        if "seal" in row and row["seal"] != _seal(row, record.read_bytes()):
             raise ValueError(f"it or {RECORD} was damaged or edited")
         return {"basis": row["basis"], "correlation": str(float(row["correlation"]))}
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:

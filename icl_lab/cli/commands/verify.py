@@ -31,7 +31,7 @@ def verify(folder: Path) -> None:
 
     FOLDER may also be that of one run or study.
     """
-    if damaged := _told(folder):
+    if damaged := _report_damage(list(everything(folder, Bar())), folder):
         raise RunFailed(f"{len(damaged)} {'is' if len(damaged) == 1 else 'are'} damaged; {program()} repair {folder}")
 
 
@@ -48,9 +48,10 @@ def repair(folder: Path, where: Where) -> None:
 
     FOLDER may also be that of one run or study.
     """
-    damaged = _told(folder)
+    found = list(everything(folder, Bar()))
+    damaged = _report_damage(found, folder)
     if not where.dry_run:
-        for finding in everything(folder):
+        for finding in found:
             if finding.run is not None:
                 remove_unfinished(finding.run)
     if where.dry_run or not damaged:
@@ -73,9 +74,8 @@ def repair(folder: Path, where: Where) -> None:
         raise RunFailed(f"{len(left)} of {len(damaged)} could not be made again from here, see above.")
 
 
-def _told(folder: Path) -> list[Verification]:
-    """Says what is in a folder and what of it is damaged, and returns that."""
-    found = list(everything(folder, Bar()))
+def _report_damage(found: list[Verification], folder: Path) -> list[Verification]:
+    """Prints what is in a folder and what of it is damaged, and returns that."""
     if not found:
         raise BadValue(f"{folder} holds no run, no study and no evidence.")
     for line in table(found):
