@@ -84,9 +84,7 @@ class AnalysisOf(Claimable[S], ABC, Generic[M, S, F]):
     most: ClassVar[int | None] = None  # runs that it takes at most
     reads_grids: ClassVar[bool] = False  # whether the runs have to be tested as well as trained
     reads_models: ClassVar[bool] = True  # False: a model is loaded, or trained, only where it is asked for
-    trains: ClassVar[bool] = (
-        True  # False: normalizers are asked without a model; of a run only normalizer and seed mean something
-    )
+    trains: ClassVar[bool] = True  # False: normalizers are asked without a model; a run is a normalizer and a seed
     kinds: ClassVar[Sequence[str]] = ("png", "svg")  # what its figures are published as
     error_metrics: ClassVar[Sequence[str]] = ()  # metrics of claims that are errors of models and references alike
     version: ClassVar[int] = 1  # raised when it finds other numbers than before in the same model: they are not mixed

@@ -88,7 +88,7 @@ class Heads(Analysis):
     def table(self, found: Findings) -> list[str]:
         """The median head of each normalizer in training conditions, and at the ends of every axis."""
         grid = found["heads"]
-        metrics = [metric for metric in WORDS if metric in grid.values("metric") and _told(grid, metric)]
+        metrics = [metric for metric in WORDS if metric in grid.values("metric") and _has_values(grid, metric)]
         text = ["Medians over the heads of all seeds, at the last answer of a prompt.", ""]
         text += md.head(["normalizer", "where", *(WORDS[metric] for metric in metrics)])
         for rule in found.rules:
@@ -212,7 +212,7 @@ def lines(grid: Grid) -> Curves:
     return grid.where(**training(grid)).lines("index", "seed", "layer", "head")
 
 
-def _told(grid: Grid, metric: str) -> bool:
+def _has_values(grid: Grid, metric: str) -> bool:
     """Every metric, but for ``negative`` where no normalizer gives a negative weight."""
     return metric != "negative" or bool((grid.where(metric=metric).frame["value"] > 0).any())
 

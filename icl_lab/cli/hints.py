@@ -60,9 +60,9 @@ def by_make() -> bool:
 
 def program() -> str:
     """Returns what starts this program: ``icl-lab`` as it was typed or beside Python, or ``python -m icl_lab``."""
-    beside = Path(sys.executable).with_name("icl-lab")
-    if by_make() and beside.exists():
-        return _short(str(beside))
+    script = Path(sys.executable).with_name("icl-lab")
+    if by_make() and script.exists():
+        return _short(str(script))
     if by_make() or Path(sys.argv[0]).name == "__main__.py":
         return f"{_python()} -m icl_lab"
     return sys.argv[0] if os.sep not in sys.argv[0] else _short(sys.argv[0])

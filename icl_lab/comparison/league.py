@@ -112,9 +112,8 @@ class League:
         rng = np.random.default_rng(int(stream(0, "league").initial_seed()))
         chosen = rng.integers(len(values), size=(DRAWS, len(values)))
         drawn = np.array([[_resampled(seeds, chosen.shape, rng) for seeds in rules] for rules in values])
-        drawn = np.take_along_axis(drawn, chosen[None, None], axis=0)[
-            0
-        ]  # normalizer, draw, place among the chosen tasks
+        # Normalizer, draw, place among the chosen tasks.
+        drawn = np.take_along_axis(drawn, chosen[None, None], axis=0)[0]
         low, high = np.quantile(scipy.stats.rankdata(-drawn, axis=0).mean(axis=-1), [0.025, 0.975], axis=-1)
         mean = scipy.stats.rankdata([[-fmean(seeds) for seeds in rules] for rules in values], axis=1).mean(axis=0)
         found = zip(self.whole, mean.tolist(), low.tolist(), high.tolist(), strict=True)

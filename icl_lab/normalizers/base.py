@@ -76,9 +76,7 @@ class Normalizer(nn.Module, ABC):
     ordered: bool = False  # the weights depend on where a key stands, not only on what it is
     learned: tuple[str, ...] = ()  # attributes that hold the parameters under the names of the formula
     shared: tuple[str, ...] = ()  # parameters that all layers hold in common
-    maps: tuple[
-        str, ...
-    ] = ()  # parameters that are matrices or vectors of a layer: no number of a head, not shown as one
+    maps: tuple[str, ...] = ()  # parameters that are matrices or vectors of a layer, and no number of a head
     finishes: bool = False  # ``output`` changes the sum of values
     reads_tokens: Literal["no", "output", "weights"] = "no"  # which of its methods need ``x``
 

@@ -97,8 +97,8 @@ def finding(study: Study) -> str:
         kind = "ratio" if best.ratio else "difference"
         outcome = f"{best.rule} errs least ({kind} to {study.baseline}: {best.words}, below {none:g} is better)."
         outcome = outcome if less else f"no normalizer errs less than {study.baseline}."
-        told = f"In this one, by {what}, {outcome}{_not_learned(study)}"
-        return f"One training seed decides nothing about a normalizer. {told}"
+        this_one = f"In this one, by {what}, {outcome}{_not_learned(study)}"
+        return f"One training seed decides nothing about a normalizer. {this_one}"
     sure = [each for each in every if each.marked]
     alike = [each for each in every if each.alike and not each.marked]
     unsure = [each for each in every if each.clear and each not in sure and each not in alike]
