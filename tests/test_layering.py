@@ -9,7 +9,7 @@ ROOT = Path(icl_lab.__file__).parent
 
 # Lowest floor first: a folder, or a file beside them. Code may import from lower floors and from its own folder.
 FLOORS = (
-    ("errors", "version", "rescale"),
+    ("errors", "version", "rescale", "progress"),
     ("parts",),
     ("rng", "published", "markdown", "grid", "texts", "terms"),
     ("tables", "learned"),
@@ -64,7 +64,7 @@ DOORS = {
 }
 WITHOUT_TORCH = {
     *("errors", "parts", "grid", "figures", "published", "markdown"),
-    *("tables", "learned"),
+    *("tables", "learned", "progress"),
     *("files", "evidence"),
 }
 STATISTICS = ROOT / "comparison" / "statistics.py"

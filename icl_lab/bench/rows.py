@@ -17,6 +17,7 @@ import torch
 
 import icl_lab
 from icl_lab.errors import RunFailed
+from icl_lab.progress import Tick, silent
 from icl_lab.runs.environment import seconds
 
 HOME = Path(icl_lab.__file__).parent.parent  # the folder that holds the package
@@ -56,7 +57,7 @@ class Bench:
     pairs: int = 3
     minutes: float = 0.5  # of training, for each recipe and task
     say: Callable[[str], object] = lambda text: None
-    tick: Callable[[str, int, int, str], object] = lambda part, done, total, note: None
+    tick: Tick = silent
 
     def row(
         self, part: str, case: str, against: str, ratio: float, unit: str, **more: float | int | str

@@ -4,16 +4,15 @@ from collections.abc import Callable, Iterator
 
 from icl_lab import tasks
 from icl_lab.errors import RunFailed
-from icl_lab.launch.progress import Tick, counted
+from icl_lab.launch.progress import counted
+from icl_lab.progress import Tick, silent
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
 from icl_lab.runs.summary import bound_words, unlearned
 
 
-def listing(
-    store: Store, say: Callable[[str], object], long: bool = False, tick: Tick = lambda *_: None
-) -> Iterator[str]:
+def listing(store: Store, say: Callable[[str], object], long: bool = False, tick: Tick = silent) -> Iterator[str]:
     """Yields the lines for ``list runs``: two specifications of one preset differ in what stands at the end.
 
     ``say`` is told of folders that cannot be read. With ``long`` a line a seed follows: the bound of its answers,

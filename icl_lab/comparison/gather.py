@@ -1,8 +1,10 @@
 """Finished runs side by side: a study, and the folder that it is published in."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from icl_lab.progress import Tick, silent
 
 if TYPE_CHECKING:
     from icl_lab.comparison.outside import Outside
@@ -10,8 +12,6 @@ if TYPE_CHECKING:
     from icl_lab.comparison.study import Study
     from icl_lab.runs.run import Run
     from icl_lab.runs.study_folder import StudyRecord
-
-Told = Callable[[str, int, int, str], object]  # stage, done, of how many, what is done now
 
 
 def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequence["Outside"] = ()) -> "Study":
@@ -59,11 +59,11 @@ def publish(
     folder: Path,
     made: "StudyRecord",
     sections: Sequence["Section"] = (),
-    told: Told = lambda *_: None,
+    tick: Tick = silent,
 ) -> tuple[str, list[str]]:
     """Writes table, tidy comparison, figures and page, and then the record of the study, which seals them.
 
-    ``told`` is told of the progress. Returns the table as text and the names of the files.
+    ``tick`` is told of the progress. Returns the table as text and the names of the files.
     """
     from icl_lab.comparison import page
     from icl_lab.comparison.study import compare, tidy
@@ -75,19 +75,19 @@ def publish(
     facts = page.facts_of(groups)
     drawn = page.pictures(study, facts)
     steps, stage = len(drawn) + 2, "writing the comparison"
-    told(stage, 0, steps, "table")
+    tick(stage, 0, steps, "table")
     text = page.markdown(study, spec, command, sections, title)
     origin = f"{environment.origin()} {trained_on([run.env() for run in runs])}"
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
     pngs = dict[str, bytes]()
     for done, (name, picture) in enumerate(drawn.items(), 1):
-        told(stage, done, steps, name)
+        tick(stage, done, steps, name)
         pngs[f"{name}.png"] = picture.wide_png
-    told(stage, steps - 1, steps, "page")
+    tick(stage, steps - 1, steps, "page")
     report = page.html(study, spec, drawn, command, origin, sections, title, facts=facts, files=tables)
     figures = {name: picture.wide for name, picture in drawn.items()}
     written = study_folder.publish(made, folder, {**tables, "report.html": report, **pngs}, figures, ["svg"])
-    told(stage, steps, steps, "")
+    tick(stage, steps, steps, "")
     return text, written
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from filelock import FileLock
 import icl_lab
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import checkout_hint, publish, sha256, write, writing
+from icl_lab.progress import Tick, counted, silent
 
 if TYPE_CHECKING:
     from icl_lab.evidence.tables import Tables
@@ -154,7 +155,7 @@ class Archive:
         """Yields every run, ordered ``by_number``."""
         yield from (ArchivedRun(self, key) for key in sorted(_index(self.root).holders, key=by_number))
 
-    def verify(self, told: Callable[[str, int, int, str], object] = lambda *_: None) -> tuple[int, int, list[str]]:
+    def verify(self, tick: Tick = silent) -> tuple[int, int, list[str]]:
         """Reads everything; returns the number of runs and files that are whole, and a line for each damage."""
         try:
             index = _index(self.root)
@@ -163,8 +164,7 @@ class Archive:
         damages = [f"{path} is no part of the evidence: {INDEX} does not name it." for path in self._foreign()]
         runs = files = 0
         _read_tables.cache_clear()  # from the disk, not from memory
-        for done, part in enumerate(index.parts):
-            told("checking evidence", done, len(index.parts), "")
+        for part in counted(index.parts, "checking evidence", tick):
             try:
                 for name, file in part.files.items():
                     _checked(self.root / part.name / name, file)
@@ -179,7 +179,6 @@ class Archive:
                     runs, files = runs + held, files + (len(stamps) + (_weights(key) in part.files)) * held
             except RunFailed as damage:
                 damages.append(str(damage))
-        told("checking evidence", len(index.parts), len(index.parts), "")
         return runs, files, damages
 
     def add(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:

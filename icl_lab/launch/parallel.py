@@ -24,6 +24,7 @@ import torch
 from icl_lab.errors import LabError
 from icl_lab.evidence.archive import Archive
 from icl_lab.parts import outside
+from icl_lab.progress import Tick, silent
 from icl_lab.runs import environment, status
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -66,7 +67,7 @@ class Orders:
     def execute(
         self,
         stopping: Callable[[], bool],
-        tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None,
+        tick: Tick = silent,
     ) -> None:
         """Do the run in this process; raises what the run raises."""
         outside.obey(self.imports)

@@ -2,14 +2,15 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tqdm import tqdm
 
+from icl_lab import progress
+from icl_lab.progress import Item, Tick
+
 REDRAWN = 0.25  # seconds between two looks of a bar
-Item = TypeVar("Item")
-Tick = Callable[[str, int, int, str], object]  # stage, done, of how many, what is done now
 SAID = 60.0  # seconds between two lines where there is no terminal
 
 
@@ -28,11 +29,7 @@ def say(text: str) -> None:
 
 def counted(items: Sequence[Item], stage: str, tick: Tick | None = None) -> Iterator[Item]:
     """Yields each item and shows how many are done; ``tick`` is told instead of a bar of its own."""
-    tick = tick or Bar()
-    for done, item in enumerate(items):
-        tick(stage, done, len(items), "")
-        yield item
-    tick(stage, len(items), len(items), "")
+    return progress.counted(items, stage, tick or Bar())
 
 
 class Bar:

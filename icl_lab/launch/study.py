@@ -61,7 +61,7 @@ def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
         raise Unfinished(folder)
     test_rescaled(groups[chosen], lab)
     study = gather(groups, chosen, others)
-    text, files = publish(study, groups, folder, made, told=lab.tick)
+    text, files = publish(study, groups, folder, made, tick=lab.tick)
     return Made(study, text, folder, files)
 
 
@@ -128,5 +128,5 @@ def ablate(plan: RunPlan, lab: Lab, where: Where) -> Made:
     if not complete([run for runs in groups.values() for run in runs], lab, where):
         raise Unfinished(folder)
     study = gather(groups, ablations.WHOLE)
-    text, files = publish(study, groups, folder, made, told=lab.tick)
+    text, files = publish(study, groups, folder, made, tick=lab.tick)
     return Made(study, text, folder, files)

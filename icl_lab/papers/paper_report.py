@@ -6,7 +6,7 @@ that decides it.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -21,6 +21,7 @@ from icl_lab.grid import frame_of
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import ledger, record
 from icl_lab.papers.ledger import Row
+from icl_lab.progress import Tick, silent
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
@@ -53,23 +54,26 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 
 def of_paper(paper: str, files: Path, rows: Sequence[Row]) -> list[Row]:
     """Returns the claims of one paper among the rows of a record, each once; raises ``UnknownName`` with the papers."""
-    if paper not in ledger.PAPERS:
-        raise UnknownName("paper", paper, ledger.PAPERS)
+    check_paper(paper)
     chosen = {
         name for name in experiments.names(files) if ledger.paper_of(experiments.load(name, files).paper) == paper
     }
     return [row for row in ledger.strongest(rows) if row["experiment"] in chosen]
 
 
-def written(
-    paper: str, files: Path, store: Store, told: Callable[[str, int, int, str], object] = lambda *_: None
-) -> Mapping[str, bytes]:
+def check_paper(paper: str) -> None:
+    """Raises ``UnknownName`` with the papers where none has this name."""
+    if paper not in ledger.PAPERS:
+        raise UnknownName("paper", paper, ledger.PAPERS)
+
+
+def written(paper: str, files: Path, store: Store, tick: Tick = silent) -> Mapping[str, bytes]:
     """Returns the files of a report by name: ``report.md``, ``report.tex`` and the figures that they show.
 
     Trains nothing. Raises ``UnknownName`` for what is no paper, and ``RunFailed`` where no claim of it has a run.
     """
-    of_paper(paper, files, [])  # a wrong name is said before what takes long
-    rows = of_paper(paper, files, record.everything(files, store, PRESETS, told)[0])
+    check_paper(paper)  # before what takes long
+    rows = of_paper(paper, files, record.everything(files, store, PRESETS, tick)[0])
     if not rows:
         raise RunFailed(f"no run of an experiment of '{paper}' is stored: there is nothing to report.")
     prose = paragraphs(paper, files)

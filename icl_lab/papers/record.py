@@ -7,7 +7,7 @@ models, and the checksum of what it was judged from.
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from icl_lab.comparison import blocks
@@ -19,6 +19,7 @@ from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.ledger import JudgedClaim, Row
 from icl_lab.papers.schema import Experiment
+from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import RECORD
@@ -28,7 +29,6 @@ RUNS = "runs"  # of a results folder
 VERSION = 2  # raised when claims are judged otherwise than before from the same numbers
 JUDGED_FROM = "judged_from"
 
-Told = Callable[[str, int, int, str], object]  # stage, done, of how many, what is done now
 Recorded = Mapping[tuple[str, str], Sequence[Row]]  # by experiment and preset
 
 
@@ -91,7 +91,7 @@ def current(name: str, experiment: Experiment, store: Store, preset: str, rows: 
 
 
 def everything(
-    files: Path, store: Store, presets: Iterable[str], told: Told = lambda *_: None
+    files: Path, store: Store, presets: Iterable[str], tick: Tick = silent
 ) -> tuple[list[Row], dict[str, list[str]]]:
     """Returns the verdicts on all claims at the presets at which there are runs, and remarks by experiment.
 
@@ -102,13 +102,11 @@ def everything(
     if known and known == basis(files, store):
         return [row for (_, preset), rows in recorded.items() if preset in there for row in rows], {}
     costs = {preset: cost.Costs(store, preset) for preset in there}
-    for done, name in enumerate(names := experiments.names(files)):
-        told("judging claims", done, len(names), name)
+    for name in counted(experiments.names(files), "judging claims", tick, str):
         for preset in there:
             _, notes, judged_rows = rows(name, files, store, preset, recorded, costs[preset])
             found += judged_rows
             remarks.setdefault(name, []).extend(f"  {preset}: {note}" for note in notes)
-    told("judging claims", len(names), len(names), "")
     return found, remarks
 
 
@@ -134,21 +132,19 @@ def judged(entries: Iterable[JudgedClaim]) -> list[dict[str, str]]:
     return rows
 
 
-def written(
-    files: Path, store: Store, presets: Iterable[str] = PRESETS, told: Told = lambda *_: None
-) -> dict[str, str]:
+def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: Tick = silent) -> dict[str, str]:
     """Judges all claims at all scales at which there are runs, and returns the record's files; trains nothing.
 
     The correlation of seeds within a block is measured on the same claims, and enters their intervals.
     """
     here = [preset for preset in presets if store.has(preset)]
-    entries = _judged_at(here, files, store, 0.0, told)
+    entries = _judged_at(here, files, store, 0.0, tick)
     if not entries:
         raise RunFailed(f"no run of an experiment is stored in {store.root} or in the evidence: nothing to record.")
     samples = [(each.finding.gaps, each.finding.blocks) for each in entries if each.finding.blocks]
     found = blocks.correlation(samples)
     if found > 0:  # NaN where no claim has several blocks
-        entries = _judged_at(here, files, store, found, told)
+        entries = _judged_at(here, files, store, found, tick)
     entries = ledger.rated(entries)
     sums = _checksums(entries, files, store)
     table = judged(entries)
@@ -163,12 +159,10 @@ def written(
     return {NAME: text.getvalue(), claims.BASIS: made}
 
 
-def _judged_at(presets: Sequence[str], files: Path, store: Store, correlation: float, told: Told) -> list[JudgedClaim]:
+def _judged_at(presets: Sequence[str], files: Path, store: Store, correlation: float, tick: Tick) -> list[JudgedClaim]:
     entries = list[JudgedClaim]()
-    for done, preset in enumerate(presets):
-        told("judging claims", done, len(presets), preset)
+    for preset in counted(presets, "judging claims", tick, str):
         entries += ledger.at(files, store, preset, correlation)
-    told("judging claims", len(presets), len(presets), "")
     return entries
 
 

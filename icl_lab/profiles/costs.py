@@ -20,6 +20,7 @@ from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.normalizers.base import Normalizer, causal, extra
 from icl_lab.profiles.families import rules
+from icl_lab.progress import Tick, silent
 from icl_lab.runs.environment import seconds as elapsed
 from icl_lab.runs.estimate import room
 
@@ -38,8 +39,6 @@ OPERATIONS: dict[str, Callable[[int], int]] = {
     "Sigmoid": lambda n: n * (n + 1),
     "SimA": lambda n: n * (n + 1) // 2 - n,
 }
-
-Tick = Callable[[str, int, int, str], object]
 
 
 def check(lengths: Sequence[int]) -> None:
@@ -97,7 +96,7 @@ def measure(
     *,
     pairs: int = 5,
     device: torch.device | str = "cpu",
-    tick: Tick = lambda *_: None,
+    tick: Tick = silent,
 ) -> Grid:
     """Time and memory of ``attend``, as ratios to softmax in the same run. Axis: tokens.
 

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from icl_lab.progress import Tick, silent
 from icl_lab.prompted.endpoint import Endpoint, Failure
 from icl_lab.prompted.question import PromptQuestion
 from icl_lab.prompted.record import Record, Reply
@@ -34,7 +35,7 @@ class Round:
     retries: int = 4
     fail_fast: bool = False
     say: Callable[[str], object] = lambda line: None
-    tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None
+    tick: Tick = silent
     stopping: Callable[[], bool] = lambda: False
     stopped: str = ""
     answered: int = 0

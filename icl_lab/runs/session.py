@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from icl_lab.errors import Stopped
+from icl_lab.progress import Tick, silent
 from icl_lab.runs.store import Store
 
 LONGEST = 8 * 3600.0  # seconds: longer runs are begun only when that is said
@@ -18,7 +19,7 @@ class Lab:
     store: Store
     device: torch.device
     say: Callable[[str], object] = print
-    tick: Callable[[str, int, int, str], object] = lambda stage, done, total, note: None
+    tick: Tick = silent
     stopping: Callable[[], bool] = lambda: False
     command: str = ""  # what the user typed, kept beside the results
     allow_large: bool = False  # whether to begin what memory and time, as estimated, do not suffice for

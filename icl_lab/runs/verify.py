@@ -1,7 +1,7 @@
 """Everything in a results folder held against what was written, and repair: damaged files of a run are removed."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +10,13 @@ from typing import Literal
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import Archive
 from icl_lab.files import CHECKSUM, line_fields
+from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import archiving, checks, manifest, study_folder
 from icl_lab.runs.manifest import WEIGHTS
 from icl_lab.runs.run import MEASURED, REPAIRING, SPEC, TRAINED, Run, read_spec
 from icl_lab.runs.run_files import RunFolder, unreadable
 from icl_lab.runs.store import seed_of
 
-Told = Callable[[str, int, int, str], object]  # stage, done, of how many, what is done now
 State = Literal["whole", "damaged", "unfinished", "no manifest"]
 STATES: tuple[State, ...] = ("whole", "damaged", "unfinished", "no manifest")
 
@@ -32,7 +32,7 @@ class Verification:
     run: Run | None = None  # what would have to be done again
 
 
-def everything(folder: Path, told: Told = lambda *_: None) -> Iterator[Verification]:
+def everything(folder: Path, tick: Tick = silent) -> Iterator[Verification]:
     """Yields what is known of every run, study and archive in a results folder, or of the one run or study in it.
 
     ``no manifest``: a run that was written before there were manifests; of it, rows are held against its specification
@@ -41,19 +41,16 @@ def everything(folder: Path, told: Told = lambda *_: None) -> Iterator[Verificat
     if seed_of(folder) is not None:
         yield from _run(folder)
         return
-    runs = sorted(folder.glob("runs/*/*/*/seed-*"))
-    for done, place in enumerate(runs, 1):
+    for place in counted(sorted(folder.glob("runs/*/*/*/seed-*")), "checking runs", tick):
         yield from _run(place)
-        told("checking runs", done, len(runs), "")
     tables = {path.parent for path in folder.glob("**/table.md")}
     studies = sorted(tables | {path.parent for path in folder.glob(f"**/{study_folder.RECORD}")})
-    for done, place in enumerate(studies, 1):
+    for place in counted(studies, "checking studies", tick):
         yield _study(place)
-        told("checking studies", done, len(studies), "")
     for path in sorted(folder.glob("prompted/*.jsonl")):
         yield _answers(path)
     if (folder / "evidence").is_dir():
-        yield from _archive(folder / "evidence", told)
+        yield from _archive(folder / "evidence", tick)
 
 
 def check_file(path: Path) -> None:
@@ -199,8 +196,8 @@ def _answers(path: Path) -> Verification:
     return Verification(kind, path, "whole" if all(signed) else "no manifest")
 
 
-def _archive(folder: Path, told: Told) -> Iterator[Verification]:
-    count, _, damages = Archive(folder).verify(told)
+def _archive(folder: Path, tick: Tick) -> Iterator[Verification]:
+    count, _, damages = Archive(folder).verify(tick)
     kind = "run of the evidence"
     yield from (Verification(kind, folder, "damaged", why) for why in damages)
     yield from (Verification(kind, folder, "whole") for _ in range(max(0, count - len(damages))))

@@ -11,12 +11,13 @@ from typing import Any
 import icl_lab
 from icl_lab import tasks
 from icl_lab.parts.option_values import in_words
+from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 from icl_lab.site import claims, document, overview, pages, specifications, studies
 from icl_lab.site.claims import Claims, Judged
 from icl_lab.site.names import address, script
-from icl_lab.site.specifications import Grids, Specification, Told
+from icl_lab.site.specifications import Grids, Specification
 from icl_lab.site.studies import MOST_ROWS, Study
 
 Site = dict[str, bytes | Path]  # path in the site -> what is there, or the file that it is a copy of
@@ -42,17 +43,17 @@ class Stock:
         cls,
         store: Store,
         files: Path,
-        told: Told = lambda *_: None,
-        judge: Callable[[Store, Path, Told, Grids], Claims] | None = None,
+        tick: Tick = silent,
+        judge: Callable[[Store, Path, Tick, Grids], Claims] | None = None,
     ) -> "Stock":
         """Reads a results folder and the evidence; ``files`` holds the experiments, ``judge`` reads their claims."""
         roots = {"own": store.root}
         if store.archive is not None:
             roots["evidence"] = store.archive.root.parent
         grids: Grids = {}
-        specs, damages = specifications.every(store, told, grids)
+        specs, damages = specifications.every(store, tick, grids)
         found = list(studies.every(roots, files))
-        return cls(store.root, specs, damages, found, (judge or claims.judged)(store, files, told, grids))
+        return cls(store.root, specs, damages, found, (judge or claims.judged)(store, files, tick, grids))
 
     @property
     def damaged(self) -> int:
@@ -92,7 +93,7 @@ class Stock:
         return {key: list(pages) for key, pages in found.items()}
 
 
-def build(stock: Stock, told: Told = lambda *_: None) -> Site:
+def build(stock: Stock, tick: Tick = silent) -> Site:
     """Returns the site."""
     boundary = BOUNDARY.read_text() if BOUNDARY.exists() else ""
     shown = [*PAGES, *([("boundary.html", "The boundary")] if boundary else [])]
@@ -131,9 +132,8 @@ def build(stock: Stock, told: Told = lambda *_: None) -> Site:
         site |= _experiment(name, entries, stock, common)
     for study in stock.studies:
         site |= _study(study, stock, common)
-    for number, spec in enumerate(stock.specifications, 1):
+    for spec in counted(stock.specifications, "drawing pages", tick):
         site |= _specification(spec, stock, common)
-        told("drawing pages", number, len(stock.specifications), "")
     return site
 
 

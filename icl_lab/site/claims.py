@@ -17,12 +17,13 @@ from icl_lab.papers import folders, headlines, ledger, quantities, record, verdi
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.ledger import Row
 from icl_lab.papers.schema import Claim, Experiment, Quantity
+from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.site import comparisons
 from icl_lab.site.comparisons import Comparison
 from icl_lab.site.names import address
-from icl_lab.site.specifications import Grids, Told
+from icl_lab.site.specifications import Grids
 
 FEW = 12  # claims that the first page shows where none of the headline ones was tested
 
@@ -221,7 +222,7 @@ class _Read(Finished):
         return self.grids[run.key, run.swap], None
 
 
-def judged(store: Store, files: Path, told: Told = lambda *_: None, grids: Grids | None = None) -> Claims:
+def judged(store: Store, files: Path, tick: Tick = silent, grids: Grids | None = None) -> Claims:
     """Reads or judges all claims on what is stored; where that cannot be done, says why.
 
     Grids that are in ``grids`` are not read again.
@@ -231,15 +232,13 @@ def judged(store: Store, files: Path, told: Told = lambda *_: None, grids: Grids
         known, beside, found = dict[str, dict[str, list[Row]]](), list[Comparison](), list[Judged]()
         for row in record.everything(files, store, PRESETS)[0]:
             known.setdefault(row["experiment"], {}).setdefault(row["preset"], []).append(row)
-        names = experiments.names(files)
-        for number, name in enumerate(names, 1):
+        for name in counted(experiments.names(files), "reading claims", tick, str):
             made = experiments.load(name, files)
             for preset, rows in known.get(name, {}).items():
                 if any(row["state"] != State.NOT_RUN for row in rows):
                     fitting, _ = experiments.fitting(made, preset)
                     here, compared = _with_values(name, fitting, store, preset, rows, grids)
                     found, beside = found + here, beside + compared
-            told("reading claims", number, len(names), name)
     except LabError as reason:
         return Claims(why_none=f"The claims cannot be judged: {reason}")
     if not found:

@@ -5,7 +5,7 @@ A test with another normalizer in a trained model is a specification of its own.
 
 import csv
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from icl_lab.figures.base import short
 from icl_lab.figures.styles import styles
 from icl_lab.grid import Grid
 from icl_lab.parts.option_values import in_words
+from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs.command import differences, repeats
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
@@ -24,7 +25,6 @@ from icl_lab.site.shown_task import ShownTask
 
 DASHES = {"-": [], "--": [7, 4], ":": [2, 3], "-.": [8, 3, 2, 3]}
 
-Told = Callable[[str, int, int, str], None]  # a stage, how many of how many are done, a note
 Grids = dict[tuple[str, str], Grid]  # of runs, by key and the normalizer put in: read once for pages and claims
 Numbers = dict[str, Any]  # what is handed to a page's scripts, as JSON
 
@@ -97,9 +97,7 @@ class Specification:
         return " to ".join(dict.fromkeys(each.told for each in (known[0], known[-1]))) if known else ""
 
 
-def every(
-    store: Store, told: Told = lambda *_: None, grids: Grids | None = None
-) -> tuple[list[Specification], list[str]]:
+def every(store: Store, tick: Tick = silent, grids: Grids | None = None) -> tuple[list[Specification], list[str]]:
     """Returns the specifications of a store, and what is said of folders that cannot be read at all.
 
     The grids that are read on the way are added to ``grids``.
@@ -111,10 +109,7 @@ def every(
         groups.setdefault((run.key.rpartition("/")[0], ""), []).append(run)
         for normalizer in _swaps(run):
             groups.setdefault((run.key.rpartition("/")[0], normalizer), []).append(run.swapped(normalizer))
-    made = []
-    for number, runs in enumerate(groups.values(), 1):
-        made.append(_read(runs, grids))
-        told("reading runs", number, len(groups), "")
+    made = [_read(runs, grids) for runs in counted(list(groups.values()), "reading runs", tick)]
     return made, damages
 
 

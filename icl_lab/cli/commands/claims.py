@@ -50,7 +50,7 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
         raise UnknownName("preset", preset, PRESETS)
     store, place = where.store(), experiments.place(Path(where.experiments))
     if record:
-        for name, text in records.written(place, store, told=where.reporter.tick).items():
+        for name, text in records.written(place, store, tick=where.reporter.tick).items():
             write(where.root / name, text.encode())
             out(f"wrote {where.root / name}")
         return

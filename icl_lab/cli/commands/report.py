@@ -72,4 +72,4 @@ def rebuild(folder: Path, place: Path, lab: Lab, files: Path) -> list[str]:
     if known.kind == "experiment":
         return list(study.rebuild(known, groups, lab, place, files))
     others = outside.again(known.options, known.runs[0].task)
-    return publish(gather(groups, str(known.options["baseline"]), others), groups, place, known, told=lab.tick)[1]
+    return publish(gather(groups, str(known.options["baseline"]), others), groups, place, known, tick=lab.tick)[1]
