@@ -194,14 +194,15 @@ def test_a_league_is_no_comparison_though_it_has_a_baseline(run, tmp_path):
     )
 
 
-ANALYSED = """
+QUICK = '["train.steps=30", "train.batch=8", "model.width=16"]'  # its settings
+ANALYSED = f"""
 title = "A deviant"
 paper = "A paper"
 task = "linear"
 analysis = "deviant"
 baseline = "softmax"
 conditions = "Tiny."
-set = ["train.steps=30", "train.batch=8", "model.width=16"]
+set = {QUICK}
 
 [options]
 prompts = 16
@@ -214,9 +215,9 @@ attn = "softmax"
 [[claims]]
 statement = "A deviant raises the error"
 where = "nowhere"
-left = { of = "softmax", cells = { factor = [10] } }
+left = {{ of = "softmax", cells = {{ factor = [10] }} }}
 is = "above"
-right = { of = "softmax", cells = { factor = [1] } }
+right = {{ of = "softmax", cells = {{ factor = [1] }} }}
 ungated = "the model was trained for thirty steps"
 """
 # With a second normalizer, and a claim about it.

@@ -3,23 +3,11 @@
 import pytest
 import torch
 
+from tests.byte_tokens import write_tokenizer
+
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 TEXT = "The quick brown fox jumps over the lazy dog. It does not come back before night falls, 1234567890 times.\n"
-
-
-def tokenizer(path):
-    """Bytes as words, and a few pairs of them: every text can be read."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
-        [TEXT], trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
-    )
-    made.save(str(path / "tokenizer.json"))
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +32,7 @@ def folders(tmp_path_factory):
     for name, model in (("llama", llama), ("gpt2", gpt2)):
         found[name] = tmp_path_factory.mktemp(name)
         model.save_pretrained(found[name])
-        tokenizer(found[name])
+        write_tokenizer(found[name], TEXT)
     return found
 
 

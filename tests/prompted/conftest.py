@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from icl_lab.prompted import asking
+from tests.byte_tokens import write_tokenizer
 
 KEY = "sk-secret-0123456789abcdef"
 
@@ -131,19 +132,11 @@ def ask(run, stub, monkeypatch, tmp_path, quick_pictures):
 def gpt2(tmp_path_factory):
     """A folder with a random GPT-2 of 400 places whose tokens are bytes, and a few pairs of them."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("tiny-gpt2")
     config = transformers.GPT2Config(
         vocab_size=288, n_embd=32, n_layer=2, n_head=4, n_positions=700, eos_token_id=287, bos_token_id=287
     )
     transformers.GPT2LMHeadModel(config).save_pretrained(folder)
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
-    made.train_from_iterator(["Input: 0.12 Output: True Output: False\n"], trainer)
-    made.save(str(folder / "tokenizer.json"))
+    write_tokenizer(folder, "Input: 0.12 Output: True Output: False\n")
     return folder

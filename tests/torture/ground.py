@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import torch
 
 import icl_lab
+from tests.byte_tokens import write_tokenizer
+from tests.cli.test_report import ANALYSED, QUICK
 from tests.prompted.conftest import Stub
 from tests.torture.process import Answer, ask, command
 
@@ -33,31 +35,7 @@ LM = ["--text", "book.txt", "--windows", "2", "--length", "24", "--finetune", "4
 LM += ["--tune-length", "16"]
 ASKED = ["--task", "linear", "--preset", "smoke", "--prompts", "2", "--shots", "5"]
 ASKED += ["--parallel", "1", "--set", "test.axes.sigma_f=1,2", "--set", "test.axes.sigma_x=1", "--answer-tokens", "3"]
-TINY = """
-title = "A deviant"
-paper = "A paper"
-task = "linear"
-analysis = "deviant"
-baseline = "softmax"
-conditions = "Tiny."
-set = [SETTINGS]
-
-[options]
-prompts = 16
-factors = [1, 10]
-
-[[variants]]
-name = "softmax"
-attn = "softmax"
-
-[[claims]]
-statement = "A deviant raises the error"
-where = "nowhere"
-left = { of = "softmax", cells = { factor = [10] } }
-is = "above"
-right = { of = "softmax", cells = { factor = [1] } }
-ungated = "the model was trained for a few steps"
-"""
+TINY = ANALYSED.replace(QUICK, "[SETTINGS]")
 TABLE = """
 title = "Errors"
 paper = "A paper"
@@ -288,7 +266,6 @@ def _quick() -> None:
 
 def language_models(place: Path) -> None:
     """Writes a tiny Llama and a tiny GPT-2 with a tokenizer of bytes."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -306,13 +283,7 @@ def language_models(place: Path) -> None:
     )
     for name, model in (("model", LlamaForCausalLM(llama)), ("gpt2", GPT2LMHeadModel(gpt2))):
         model.save_pretrained(place / name)
-        made = Tokenizer(models.BPE())
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        made.decoder = decoders.ByteLevel()
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
-        made.train_from_iterator(["Input: 0.12 Output: 0.5\nThe quick brown fox jumps.\n"], trainer)
-        made.save(str(place / name / "tokenizer.json"))
+        write_tokenizer(place / name, "Input: 0.12 Output: 0.5\nThe quick brown fox jumps.\n")
 
 
 def tree(place: Path) -> dict[str, bytes]:
