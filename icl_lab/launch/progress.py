@@ -16,7 +16,10 @@ SAID = 60.0  # seconds between two lines where there is no terminal
 
 def drawn() -> bool:
     """True where a bar can be drawn over itself: in a terminal and in Jupyter, and not in a log."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    if sys.stderr.isatty():
+        return True
+    shell = sys.modules.get("IPython")  # imported is not enough: its kernel is one for the process that it runs in
+    return shell is not None and "IPKernelApp" in getattr(shell.get_ipython(), "config", {})
 
 
 def say(text: str) -> None:

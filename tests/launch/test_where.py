@@ -1,5 +1,8 @@
 """Results folder, device and workers of a call, and the runs that a plan names."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 import icl_lab as icl
@@ -107,10 +110,15 @@ def test_options_by_keyword_are_checked_too():
         draw(sigma=3)
 
 
-def test_in_jupyter_bars_are_drawn(monkeypatch):
-    import sys
-
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-    assert not progress.drawn()
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    assert progress.drawn()
+def test_bars_are_drawn_in_a_kernel_and_not_where_one_was_only_imported(monkeypatch):
+    kernel = SimpleNamespace(config={"IPKernelApp": {}})
+    shells = [
+        (None, False),
+        (SimpleNamespace(get_ipython=lambda: None), False),
+        (SimpleNamespace(get_ipython=lambda: SimpleNamespace(config={})), False),
+        (SimpleNamespace(get_ipython=lambda: kernel), True),
+    ]
+    for shell, drawn in shells:
+        monkeypatch.setitem(sys.modules, "IPython", shell)
+        monkeypatch.setitem(sys.modules, "ipykernel", sys)
+        assert progress.drawn() is drawn
