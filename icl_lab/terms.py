@@ -41,6 +41,9 @@ TERMS = {
     r"\bsigma_[xf]\b": "sigma: a standard deviation (sigma_x of inputs, sigma_f of functions)",
     r"\bdepth\b": "depth: place of the needle, in percent of the prompt",
     r"\bclip B\b": "clip B: right answers cut at this B are nearest to the row, with this residual",
+    r"\bdeviant\b|\bx10+\b": "deviant: the one number of a prompt that is multiplied by a factor (x10: by ten)",
+    r"\bpatch": "patching: an activation is replaced by the one without the deviant",
+    r"\bresidual stream\b": "residual stream: the sum that layers add to",
     r"\babove the floor\b": "floor: the error that the model's bound on answers forces",
 }
 

@@ -14,3 +14,8 @@ def test_a_text_without_terms_needs_no_explanation():
 
 def test_a_reference_from_outside_is_called_one():
     assert terms.explained("reference:mine").startswith("Words: reference: needs no training. More")
+
+
+def test_a_table_of_factors_says_what_grows():
+    assert terms.explained("| normalizer | x1 | x10 |").startswith("Words: deviant: the one number of a prompt")
+    assert terms.explained("| normalizer | x1 |") == ""

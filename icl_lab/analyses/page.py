@@ -102,7 +102,7 @@ def _setup(study: StudyRecord, analysis: AnyAnalysis, groups: Groups) -> Iterabl
     spec, seeds = first[0].spec, ", ".join(str(run.seed) for run in first)
     if analysis.trains:
         yield "Task", spec.task
-    yield "Rules", ", ".join(groups)
+    yield "Normalizers", ", ".join(groups)
     if analysis.trains:
         yield "Training seeds", seeds
         yield "Model", f"{spec.model.layers} layers, {spec.model.heads} heads, width {spec.model.width}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from icl_lab import markdown as md
+from icl_lab import terms
 from icl_lab.analyses.base import AnalysisOf, AnyAnalysis, F, M, S
 from icl_lab.analyses.page import page, titled
 from icl_lab.analyses.runner import Groups
@@ -58,6 +59,8 @@ def publish(
     """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text."""
     spec = next(iter(groups.values()))[0].spec
     finding, table = analysis.finding(found), analysis.table(found)
+    if said := terms.explained("\n".join([finding, *table])):
+        table = [said, "", *table]
     before = f"{len(study.asked)} of its models were asked by earlier commands; `study.json` names the commits."
     more = f"\n{before}\n{more}" if study.asked else more
     told = text(head(analysis, spec, groups), finding, table, study.command, more)

@@ -402,6 +402,23 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
         shutil.rmtree(usual)
 
 
+def test_a_claim_is_read_from_the_latest_version_of_an_analysis(tmp_path):
+    made, store = experiment.load("ssa-table5", FOLDER), Store(tmp_path)
+    finished = Finished(made, store, "lite")
+    usual = folders.usual("ssa-table5", store, "lite")
+    newer, other = usual.with_name(f"{usual.name}-0123ab"), usual.with_name(f"{usual.name}-4567cd")
+    for place, version, seeds in ((usual, 1, 3), (newer, 2, 2), (other, 2, 1)):
+        runs = [
+            Member(name, spec.task, spec.attn, spec.preset, spec.hash, seed)
+            for name, spec in finished.specs.items()
+            for seed in range(seeds)
+        ]
+        study_folder.publish(StudyRecord("deviant", {"version": version}, runs), place, {"deviant.csv": "x"}, {})
+    assert folders.fullest("ssa-table5", store, "lite") == newer
+    read = folders.Studies(finished, made.question(), [usual, newer, other])
+    assert {read.place(claim) for claim in made.claims} == {newer}
+
+
 def test_options_of_older_studies_are_compared_as_asked():
     def kept(kind, **options):
         return StudyRecord(kind, options, [])

@@ -90,6 +90,8 @@ FROM_NOTHING: dict[str, list[str]] = {
     "lm": ["lm", "model", "--attn", "softmax,ssa", *LM],
     "prompted": ["prompted", "--model", "stub", *ASKED],
     "functions": ["functions"],
+    "costs": ["costs", "--lengths", "8", "--attn", "ssa", "--pairs", "1"],
+    "bench": ["bench", "--only", "start", "--pairs", "1"],
     "sweep-slurm": ["sweep-slurm", *LINEAR, "--attn", "ssa", "--array", "2"],
 }
 # Commands from a folder in which these have been done.
@@ -128,7 +130,8 @@ READING: dict[str, list[str]] = {
     "sweep-slurm": FROM_NOTHING["sweep-slurm"],
     "report --out": ["report", "--out", "elsewhere"],
 }
-ANEW = ("env.json", "manifest.json", ".icl-lab-site.json")  # hold times, or the checksums of what does
+# Hold times, or the checksums of what does.
+ANEW = ("env.json", "manifest.json", ".icl-lab-site.json", "bench.csv", "measured.csv")
 
 
 @dataclass(frozen=True)

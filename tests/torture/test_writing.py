@@ -18,7 +18,7 @@ from tests.torture.process import LATE, TRACEBACK, Answer, file_limit, full_at, 
 from tests.torture.tally import FULL, PART, PARTS, Tally
 
 COMMANDS = {**FROM_NOTHING, **FROM_STORED}
-SLOW = ("attention",)  # twenty seconds
+SLOW = ("attention", "bench")  # ten seconds and more
 STORED = frozenset(FROM_STORED)
 FEW = ("sweep", "experiment (analysis)", "evidence add", "lm", "site")  # done by default
 TOGETHER = 4  # faults before a command may end
