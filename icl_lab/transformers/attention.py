@@ -24,6 +24,7 @@ except ImportError:  # another version: whether weights are asked for is not kno
 NAME = "icl_lab"  # of the attention function and of its mask function
 RULE = "attention_rule"  # the submodule of an attention layer that holds the normalizer
 READ = "attention_rule_tokens"  # attribute of a layer during a pass: the tokens, where its normalizer reads them
+CALLED = "attention_rule_called"  # attribute of a layer: its normalizer was called in this pass of the model
 
 # What other attention functions understand and a normalizer would drop: a cap on scores, a learned sink, an added bias,
 # a choice of keys beside the mask, a paged cache.
@@ -64,8 +65,10 @@ def attention(
     if rule is None:
         raise LabError(
             f"{type(module).__name__} has no normalizer: read saved models by icl_lab.transformers.load, or put one"
-            " in by icl_lab.transformers.install."
+            " in by icl_lab.transformers.install. Who makes a second model from this one's name (DPO does, without"
+            " ref_model) is given a copy: ref_model=copy.deepcopy(model)."
         )
+    setattr(module, CALLED, True)
     return serve(rule, module, query, key, value, attention_mask, scaling, dropout, **said)
 
 

@@ -1,7 +1,8 @@
 """Normalizers put into the attention layers of a model, and taken out again."""
 
 from collections.abc import Callable, Mapping
-from types import MethodType
+from functools import partial
+from pathlib import Path
 from typing import Any, Never
 
 from torch import nn
@@ -12,14 +13,14 @@ from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.parts.registry import require
-from icl_lab.transformers import card, probe
-from icl_lab.transformers.attention import NAME, RULE, listen
+from icl_lab.transformers import card, probe, remote
+from icl_lab.transformers.adapters import name_normalizer
+from icl_lab.transformers.attention import CALLED, NAME, RULE, listen
+from icl_lab.transformers.calls import WATCHED, watch
+from icl_lab.transformers.remote import KEY, ONLY
 
-KEY = "icl_lab"  # of the config, where what is installed is written
-HOOKS = "attention_rule_hooks"  # attribute of a layer whose normalizer reads its tokens
+HOOKS = "attention_rule_hooks"  # attribute of the base model: those of its layers and its own
 BEFORE = "attention_before_rule"  # attribute of the model: the implementation that uninstall goes back to
-# Written as the implementation into the config, so that every other way to load the model fails with these words.
-ONLY = "icl_lab: this model has an attention normalizer, load it with icl_lab.transformers.load"
 
 
 def install(
@@ -67,11 +68,11 @@ def uninstall(model: PreTrainedModel) -> None:
     """Take the normalizer out: the model is as it was before ``install``. Raises ``LabError`` where there is none."""
     if not installed(model):
         raise BadValue(f"{type(model).__name__} has no attention normalizer installed.")
-    for name in getattr(model.config, KEY)["layers"]:
-        layer = model.base_model.get_submodule(name)
+    for layer in model.base_model.__dict__.pop(WATCHED).values():
         delattr(layer, RULE)
-        for hook in layer.__dict__.pop(HOOKS, ()):
-            hook.remove()
+        layer.__dict__.pop(CALLED, None)
+    for hook in model.base_model.__dict__.pop(HOOKS):
+        hook.remove()
     probe.use(model, getattr(model, BEFORE))
     for name in (BEFORE, "save_pretrained", "set_attn_implementation"):
         delattr(model, name)
@@ -90,17 +91,21 @@ def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
     if installed(model):
         uninstall(model)
     setattr(model, BEFORE, model.config._attn_implementation)
+    layers = {name: model.base_model.get_submodule(name) for name in rules}
+    hooks = [model.base_model.register_forward_pre_hook(partial(name_normalizer, model))]
+    hooks += watch(model.base_model, layers)
     for name, rule in rules.items():
-        layer = model.base_model.get_submodule(name)
+        layer = layers[name]
         where = next((p.device for p in layer.parameters() if p.device.type != "meta"), None)
         setattr(layer, RULE, rule.to(where).train(layer.training))
         if rule.reads_tokens != "no":
-            setattr(layer, HOOKS, listen(layer))
+            hooks += listen(layer)
+    model.base_model.__dict__[HOOKS] = hooks
     probe.use(model, NAME)
     setattr(model.config, KEY, dict(told))
-    model.config.attn_implementation = ONLY
+    model.config.attn_implementation = ONLY  # saved, every other way to load the model fails with these words
     for name, method in (("save_pretrained", _save), ("set_attn_implementation", _refuse_another)):
-        setattr(model, name, MethodType(method, model))
+        setattr(model, name, partial(method, model))  # a bound method of no name of the model could not be pickled
 
 
 def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
@@ -131,9 +136,10 @@ def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
 
 
 def _save(model: PreTrainedModel, save_directory: Any, *args: Any, **said: Any) -> None:
-    """Run ``save_pretrained`` of the model, and say in the folder's README how to load it."""
+    """Run ``save_pretrained`` of the model, and make the folder one that is read with its normalizers or not at all."""
     type(model).save_pretrained(model, save_directory, *args, **said)
     if said.get("is_main_process", True):
+        remote.mark(Path(save_directory))
         card.write(save_directory, type(model).__name__, getattr(model.config, KEY))
 
 

@@ -15,6 +15,7 @@ from transformers.utils import logging
 from icl_lab import normalizers
 from icl_lab.errors import BadValue, LabError
 from icl_lab.transformers.attention import serve, visible_mask
+from icl_lab.transformers.calls import unwatched
 
 NAME = "icl_lab_probe"
 TOKENS = 5
@@ -45,7 +46,7 @@ def layers(model: PreTrainedModel, before: str) -> list[Layer]:
     found: dict[nn.Module, tuple[int, int]] = {}
     mark = _met.set(found)
     try:
-        with _at_rest(model), implementation(model, model.config._attn_implementation):
+        with _at_rest(model), unwatched(model.base_model), implementation(model, model.config._attn_implementation):
             use(model, before)
             own = _outputs(model)
             use(model, NAME)

@@ -1,20 +1,22 @@
-"""A saved model with its normalizer: read back exactly, or not at all."""
+"""A saved model, or an adapter, with its normalizer: read back exactly, or not at all."""
 
-import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import CONFIG_MAPPING, PreTrainedModel
 from transformers.utils import logging
 
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, LabError
 from icl_lab.normalizers.base import Normalizer
+from icl_lab.transformers import adapters
 from icl_lab.transformers.attention import RULE
-from icl_lab.transformers.placing import KEY, build, place
+from icl_lab.transformers.placing import build, installed, place
 from icl_lab.transformers.probe import quiet
+from icl_lab.transformers.remote import KEY, description
 
 
 def load(auto: Any, folder: str | Path, *, attn_implementation: str | None = None, **said: Any) -> Any:
@@ -26,10 +28,16 @@ def load(auto: Any, folder: str | Path, *, attn_implementation: str | None = Non
     Raises ``LabError`` where the folder holds no normalizer, or not all of it.
     """
     folder = Path(folder)
-    told = _description(folder)
+    config = description(folder)
+    told = config[KEY]
     rules = build(told)
     learned = _learned(folder, rules)
     with quiet():  # transformers would report the normalizer's numbers as unexpected
+        if config["model_type"] in CONFIG_MAPPING:
+            kind = CONFIG_MAPPING[config["model_type"]]
+            precision: dict[str, Any] = {name: said.pop(name) for name in ("dtype", "torch_dtype") if name in said}
+            made, unused = kind.from_dict(config, return_unused_kwargs=True, **said)
+            said = {**unused, **precision, "config": made}
         model, found = auto.from_pretrained(
             folder, attn_implementation=attn_implementation, output_loading_info=True, **said
         )
@@ -50,15 +58,37 @@ def load(auto: Any, folder: str | Path, *, attn_implementation: str | None = Non
     return model
 
 
-def _description(folder: Path) -> dict[str, Any]:
+def load_adapter(model: PreTrainedModel, folder: str | Path, **said: Any) -> Any:
+    """Returns ``peft.PeftModel.from_pretrained(model, folder, **said)`` on the normalizer that it was trained with.
+
+    The normalizer is installed where the model has none yet. Raises ``LabError`` where the adapter names none, where
+    the model has another, or where its normalizer had learned what neither the model nor the adapter holds.
+    """
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadValue(f"{folder} is no folder that a model was saved in: {error}") from None
-    told = config.get(KEY)
-    if not isinstance(told, dict) or not {"attn", "train_tokens", "layers", "version"} <= set(told):
-        raise BadValue(f"{folder} holds no attention normalizer; from_pretrained of transformers reads it.")
-    return told
+        from peft import PeftModel
+    except ImportError:
+        raise LabError("adapters need peft: pip install peft.") from None
+    told = adapters.description(Path(folder))
+    trained, numbers = (
+        {name: value for name, value in told[KEY].items() if name != adapters.NUMBERS},
+        told[KEY].get(adapters.NUMBERS),
+    )
+    before = installed(model)
+    if before and adapters.asked(getattr(model.config, KEY)) != adapters.asked(trained):
+        here = getattr(model.config, KEY)["attn"]
+        raise BadValue(
+            f"{folder} was trained with '{trained['attn']}', and this model has '{here}' installed otherwise."
+        )
+    if not before:
+        place(model, trained)
+    if RULE not in (told.get("modules_to_save") or ()) and numbers != adapters.parameters_sha256(model):
+        raise BadValue(
+            f"{folder} was trained with a '{trained['attn']}' that had learned, and the adapter does not hold what:"
+            " read its model by icl_lab.transformers.load first."
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", rf"Unexpected keyword arguments \['{KEY}'\]")
+        return PeftModel.from_pretrained(model, folder, **said)
 
 
 def _learned(folder: Path, rules: dict[str, Normalizer]) -> dict[str, Tensor]:

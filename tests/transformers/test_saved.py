@@ -10,7 +10,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
-    GPT2LMHeadModel,
 )
 
 import icl_lab
@@ -100,15 +99,6 @@ def test_other_heads_start_anew_on_the_same_body(tiny_model, ids, stirred, tmp_p
     third = load(auto, tmp_path / "second")
     assert all(torch.equal(third.state_dict()[name], tensor) for name, tensor in again.state_dict().items())
     torch.testing.assert_close(third(ids[:1], **given)[0], again(ids[:1], **given)[0], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("auto", [AutoModelForCausalLM, AutoModel, GPT2LMHeadModel, AutoModelForSequenceClassification])
-def test_plain_from_pretrained_fails_and_says_how(tiny_model, tmp_path, auto):
-    model = tiny_model("gpt2")
-    install(model, "softmax")  # even where softmax itself is the normalizer
-    model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"has an attention normalizer, load it with icl_lab\.transformers\.load"):
-        auto.from_pretrained(tmp_path)
 
 
 def test_uninstalled_it_is_saved_as_any_model(tiny_model, ids, tmp_path):
