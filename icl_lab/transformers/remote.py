@@ -33,23 +33,8 @@ HEADS = (
     "AutoModelForQuestionAnswering",
 )
 # Keywords that say where a folder comes from.
-HUB = frozenset(
-    [
-        "cache_dir",
-        "force_download",
-        "local_files_only",
-        "proxies",
-        "revision",
-        "subfolder",
-        "token",
-        "code_revision",
-        "trust_remote_code",
-        "_from_auto",
-        "_commit_hash",
-        "adapter_kwargs",
-        "name_or_path",
-    ]
-)
+HUB = {"cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token", "code_revision"}
+HUB |= {"trust_remote_code", "_from_auto", "_commit_hash", "adapter_kwargs", "name_or_path"}
 CODE = f'''"""Read this folder with its attention normalizers. Run by transformers, given trust_remote_code=True."""
 
 from icl_lab.transformers.remote import AutoConfig, reader
@@ -150,7 +135,7 @@ def _class_name(head: str, config: type[PreTrainedConfig]) -> str | None:
 
 
 def _changed(config: PreTrainedConfig, folder: Path) -> dict[str, Any]:
-    """What was set in a config after it was read: settings of another head, as num_labels."""
+    """Settings of a config that were changed after it was read, as num_labels."""
     usual = AutoConfig.from_pretrained(folder).to_dict()
     return {
         name: value

@@ -110,7 +110,7 @@ def test_options_by_keyword_are_checked_too():
         draw(sigma=3)
 
 
-def test_bars_are_drawn_in_a_kernel_and_not_where_one_was_only_imported(monkeypatch):
+def test_bars_are_drawn_in_a_kernel_of_jupyter(monkeypatch):
     kernel = SimpleNamespace(config={"IPKernelApp": {}})
     shells = [
         (None, False),

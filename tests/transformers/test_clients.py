@@ -104,7 +104,7 @@ def test_a_folder_is_read_with_its_normalizer_or_not_at_all(saved, ids, named):
     assert again.config._attn_implementation == named.get("attn_implementation", "sdpa")
 
 
-def test_trusted_folders_take_other_heads_precisions_and_settings(saved, ids):
+def test_trusted_folders_take_heads_precisions_settings(saved, ids):
     model, folder = saved
     asked = {"trust_remote_code": True}
     labels = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3, **asked)
