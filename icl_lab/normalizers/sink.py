@@ -60,7 +60,7 @@ class Sink(Normalizer):
     def _with_sink(self, q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (b h t d+1), keys (b h t+1 d+1) and mask (t t+1): one more channel, in which the sink's key is s."""
         queries = F.pad(upcast(q) * q.shape[-1] ** -0.5, (0, 1), value=1.0)
-        sink = F.pad(self.s.view(1, -1, 1, 1), (q.shape[-1], 0)).expand(len(q), -1, -1, -1)
+        sink = F.pad(self.s.view(1, -1, 1, 1), (q.shape[-1], 0)).expand(q.shape[0], -1, -1, -1)
         return (
             queries,
             torch.cat([sink.to(queries.dtype), F.pad(upcast(k), (0, 1))], -2),

@@ -12,6 +12,8 @@ from icl_lab.normalizers.base import Site, WarpedScore, softplus_inverse
 from icl_lab.normalizers.second_order import differentiated_again, refuse_forward_twice
 from icl_lab.parts.registry import require
 
+EXPORTING = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 has no such question
+
 
 @registry.add("ssa")
 class SSA(WarpedScore):
@@ -71,6 +73,8 @@ class SSA(WarpedScore):
         return self.raw_b.exp() if self.exponential else F.softplus(self.raw_b)
 
     def warp(self, z: Tensor, n: Tensor) -> Tensor:
+        if EXPORTING():  # ONNX has no copysign
+            return self.n.view(-1, 1, 1) * z.sign() * torch.log1p(self.b.view(-1, 1, 1) * z.abs())
         power = CompiledPower if torch.compiler.is_compiling() else Power
         warped: Tensor = power.apply(z, self.n.view(-1, 1, 1), self.b.view(-1, 1, 1))[0]  # type: ignore[no-untyped-call]
         return warped

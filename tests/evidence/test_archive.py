@@ -2,15 +2,18 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from icl_lab import pipeline as sweeping
 from icl_lab.errors import BadValue, RunFailed
+from icl_lab.evidence import archive as archiving
 from icl_lab.evidence.archive import Archive, choose
 from icl_lab.grid import Grid
 from icl_lab.runs.store import Store
@@ -399,6 +402,22 @@ def test_a_damaged_part_is_named_and_refused(own, held, run, spoil, tmp_path):
     assert "Traceback" not in err
     with pytest.raises(RunFailed, match=re.escape(named.name)):
         Store(tmp_path / "none", held).run(own.spec, 0).files.files()
+
+
+@pytest.mark.parametrize("said", [{"content": "0" * 64}, {"runs": {"linear/ssa/smoke-01234567": "0"}}])
+def test_an_index_that_says_other_runs_is_named(held, said):
+    (part,) = held.parts
+    archiving._write_index(held.root, [msgspec.structs.replace(part, **said)])
+    _, _, damages = Archive(held.root).verify()
+    assert damages == [f"{held.root / part.name} is damaged: it holds other runs than index.json says."]
+
+
+def test_evidence_that_may_not_be_written_is_said(own, held, run, monkeypatch):
+    before = everything(held.root)
+    monkeypatch.setattr("os.access", lambda path, how, **_: how != os.W_OK)
+    code, out, err = run("evidence", "add", "--results", str(own.folder.parents[4]), "--replace")
+    assert (code, out, err) == (1, "", f"icl-lab: {held.root} cannot be written.\n")
+    assert everything(held.root) == before
 
 
 def test_a_foreign_part_is_named_and_not_read(own, held, run):

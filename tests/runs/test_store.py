@@ -113,6 +113,17 @@ def test_a_finished_run_is_read_and_not_repeated(tiny, lab, monkeypatch):
     assert sweeping.sweep(tiny(), 0, lab).frame.equals(grid.frame)
 
 
+def test_a_folder_that_names_no_seed_is_passed_over_and_said(tiny, lab):
+    folder = lab.store.run(tiny(), 0).folder
+    sweeping.sweep(tiny(), 0, lab)
+    folder.rename(folder.with_name("seed-first"))
+    said = []
+    assert list(lab.store.runs(said.append)) == []
+    assert said == [f"{folder.with_name('seed-first')} is not called seed-K as the folder of a run is; move it away."]
+    with pytest.raises(RunFailed, match="is not called seed-K"):
+        list(lab.store.runs())
+
+
 @pytest.mark.slow
 def test_the_layout(tiny, lab):
     spec = tiny("every:balance=half", "ssa:n=2,learn=no")
