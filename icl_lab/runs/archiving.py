@@ -21,6 +21,7 @@ Cells = Sequence[Mapping[str, float]]
 
 ALWAYS = ("spec.json", "env.json", "history.csv", "grid.csv")
 LARGE = 60_000  # bytes from which a table of a study is kept compressed
+READ_OUT_NUMBERS = 4096  # at most, in the last norm and the read-out of a run: those of a vocabulary bound no answer
 
 
 def run_files(
@@ -29,7 +30,7 @@ def run_files(
     """Returns the files of a finished run, by their names below its folder; ``weights`` adds the trained model.
 
     Of the errors of single prompts those of ``cells`` are kept: labels, for a run or its test with another normalizer.
-    The parameters of the last norm and the read-out are kept of every run that has its weights.
+    The parameters of the last norm and the read-out are kept of every run that has its weights, where they are few.
 
     ``held`` is the run as the archive holds it: where its very model was trained again to be tested with another
     normalizer, the tests are added to what is held. Raises ``RunFailed`` where the run is not finished, a file is
@@ -123,7 +124,8 @@ def _own_files(run: Run, cells: Callable[[Run], Cells]) -> dict[str, bytes]:
     run.history()
     found = {name: run.read(name) for name in ALWAYS}
     last = run.last_parameters()
-    return found | _errors(run, cells) | ({} if last is None else {READ_OUT: save(last)})
+    few = last is not None and sum(values.numel() for values in last.values()) <= READ_OUT_NUMBERS
+    return found | _errors(run, cells) | ({READ_OUT: save(last)} if last is not None and few else {})
 
 
 def _errors(run: Run, cells: Callable[[Run], Cells]) -> dict[str, bytes]:

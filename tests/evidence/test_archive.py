@@ -517,6 +517,14 @@ def test_the_bound_of_a_run_is_kept_without_its_weights(own, evidence, run, tmp_
     assert [float(value) for value in there.answer_bound()] == [float(value) for value in own.answer_bound()]
 
 
+def test_a_large_read_out_is_not_kept(own, evidence, run, tmp_path, monkeypatch):
+    count = sum(values.numel() for values in own.last_parameters().values())
+    for most, kept in ((count - 1, False), (count, True)):
+        monkeypatch.setattr("icl_lab.runs.archiving.READ_OUT_NUMBERS", most)
+        assert run("evidence", "add", str(own.folder))[0] == 0
+        assert (Store(tmp_path / "none", evidence).run(own.spec, 0).answer_bound() is not None) is kept
+
+
 def test_a_file_that_the_tables_cannot_say_is_kept_as_it_is(evidence):
     files = {"spec.json": b"{}", "grid.csv": b"task,attn\nlinear,ssa\n", "note.txt": b"\xff\x00"}
     evidence.add({"linear/ssa/smoke-00000000/seed-0": files})
