@@ -412,6 +412,16 @@ def test_an_index_that_says_other_runs_is_named(held, said):
     assert damages == [f"{held.root / part.name} is damaged: it holds other runs than index.json says."]
 
 
+def test_a_part_that_no_index_names_is_not_written_over(own, held, run):
+    (part,), before = held.parts, everything(held.root)
+    archiving._write_index(held.root, [])
+    code, _, err = run("evidence", "add", "--results", str(own.folder.parents[4]), "--weights")
+    assert (code, err.count("\n")) == (1, 1)
+    assert f"{held.root / part.name} is there already, and index.json does not name it" in err
+    archiving._write_index(held.root, [part])
+    assert everything(held.root) == before
+
+
 def test_evidence_that_may_not_be_written_is_said(own, held, run, monkeypatch):
     before = everything(held.root)
     monkeypatch.setattr("os.access", lambda path, how, **_: how != os.W_OK)
