@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Finite, Folder, seconds
+from icl_lab.cli.values import Finite, Folder, RunsAtOnce, seconds
 from icl_lab.errors import BadValue
 from icl_lab.launch.bounds import ENGINES, JOBS, SEEDS
 
@@ -102,8 +102,9 @@ def crowd_options(command: Command) -> Command:
     """Adds the options of commands that may do many runs: at once here, as one, or one part of them here."""
     jobs = click.option(
         "--jobs",
-        type=click.IntRange(1, JOBS),
-        help="Runs at once; threads are divided.  [default: 1; on a Ray cluster: as many as there is room for]",
+        type=RunsAtOnce(),
+        help="Runs at once; threads are divided. auto: as many as finish most steps a second here, on a Ray cluster as "
+        "there is room for.  [default: auto]",
     )
     stack = click.option(
         "--stack", is_flag=True, help="Train the seeds of a normalizer as one stack: for a GPU; a CPU gains nothing."

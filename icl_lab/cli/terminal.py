@@ -55,6 +55,8 @@ def hand_over(command: Callable[..., None], words: dict[str, Any]) -> None:
 
 
 def _where(own: dict[str, Any]) -> Where:
+    if own.get("jobs") == "auto":
+        own["jobs"] = None
     try:
         return Where(**own, progress=Terminal())
     except BadValue as error:

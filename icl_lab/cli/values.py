@@ -14,6 +14,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from icl_lab.launch.bounds import JOBS
+
 LONGEST_WORD = 20_000  # characters
 LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes: what file systems take of one folder's name, and of a whole path
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}  # seconds
@@ -121,6 +123,19 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # no generic type bef
         if not self.least <= number <= self.most:  # NaN lies nowhere
             raise ValueError(word)
         return number
+
+
+class RunsAtOnce(click.IntRange):
+    """Number of runs at once, or ``auto``."""
+
+    name = "auto|number"
+
+    def __init__(self) -> None:
+        super().__init__(1, JOBS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take the word as it is; refuse other numbers."""
+        return value if value == "auto" else super().convert(value, param, ctx)
 
 
 def several_rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from icl_lab import pipeline
 from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.errors import BadValue, Diverged, RunFailed, Stopped
-from icl_lab.launch import parallel
+from icl_lab.launch import allocation, parallel
 from icl_lab.launch.announce import (
     Clock,
     Say,
@@ -88,6 +90,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     if not where.remote:  # what it takes elsewhere nobody knows here
         together = max(seeds.values(), default=1) if where.stack else min(where.jobs or 1, len(left))
         check_sizes(left, lab, together, tested)
+    asked, where = where, allocated(where, left, lab, clock)
     if where.dry_run:
         rehearse(mine, lab, clock, where.stack, where.reporter.out)
         if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
@@ -98,30 +101,32 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     if where.force:
         for run in mine:
             restart(run, lab)
+        where = allocated(asked, mine, lab, clock)
     before = {run.place for run in mine if clock.done(run)}
     workers = where.workers() if where.parallel and not all(clock.done(run) for run in mine) else None
     together = workers.jobs if workers is not None else 1
-    with parallel.shared_threads(together):
+    with allocation.threads(allocation.share(together)):
         announce_all(mine, clock, lab.say, together)
     left = [run for run in mine if not clock.done(run)]
     failed = by_workers(left, lab, where, workers, tested) if workers is not None else {}
     if where.stack:
         stack(mine, lab)
-    for run in mine:
-        if run.folder in failed:
-            continue
-        if not clock.done(run) or len(mine) == 1:
-            announce(run, lab, clock)
-        try:
-            finish(run, lab, tested)
-        except Diverged:
-            settled(run)
-        except RunFailed as error:  # the runs after it are none the worse
-            lab.say(f"failed: {title(run)} ({error})")
-            failed[run.folder] = str(error)
-        else:
-            settled(run)
-            where.reporter.finished(run, run.place in before)
+    with allocation.threads(threads_alone(left, asked, lab, clock)):
+        for run in mine:
+            if run.folder in failed:
+                continue
+            if not clock.done(run) or len(mine) == 1:
+                announce(run, lab, clock)
+            try:
+                finish(run, lab, tested)
+            except Diverged:
+                settled(run)
+            except RunFailed as error:  # the runs after it are none the worse
+                lab.say(f"failed: {title(run)} ({error})")
+                failed[run.folder] = str(error)
+            else:
+                settled(run)
+                where.reporter.finished(run, run.place in before)
     tell_divergence(mine, lab.say)
     if len(mine) == 1 and failed:
         raise RunFailed(*failed.values())
@@ -138,6 +143,25 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
             f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard."
         )
     return not left
+
+
+def allocated(where: Where, left: Sequence[Run], lab: Lab, clock: Clock) -> Where:
+    """Return the same with the number of runs at once that this machine does best, where none was asked for."""
+    if where.jobs is not None or where.remote or where.stack:
+        return where
+    try:
+        check_importable(left)
+    except BadValue:
+        return where  # one after another, in this process
+    number = allocation.runs_at_once(left, lab.device, clock)
+    return replace(where, jobs=number, progress=where.reporter)
+
+
+def threads_alone(left: Sequence[Run], where: Where, lab: Lab, clock: Clock) -> int:
+    """Return the threads for runs in this process: all, or the fastest of one that is alone and takes long."""
+    if len(left) != 1 or where.threads is not None or clock.training(left[0]) <= allocation.QUICK:
+        return torch.get_num_threads()
+    return allocation.fastest_threads(left[0].spec, lab.device)
 
 
 def check_importable(runs: Sequence[Run]) -> None:
@@ -210,8 +234,7 @@ def by_workers(
 ) -> dict[Path, str]:
     """Do unfinished runs in parallel; returns why runs failed, by folder. Raises ``Stopped`` when asked to stop."""
     left = parallel.trainings_first(list({run.place: run for run in runs}.values()))
-    with parallel.shared_threads(workers.jobs) as threads:
-        each = (where.threads or 1) if where.remote else threads
+    each = (where.threads or 1) if where.remote else allocation.share(workers.jobs)
     jobs = [
         Job(
             f"{title(run)} ({run.spec.hash})",

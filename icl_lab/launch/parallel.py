@@ -13,8 +13,8 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -317,17 +317,6 @@ def trainings_first(runs: Sequence[Run]) -> list[Run]:
         return met[run.training]
 
     return sorted(runs, key=turn)
-
-
-@contextmanager
-def shared_threads(jobs: int) -> Iterator[int]:
-    """Leave this process, for a while, the threads that each of ``jobs`` will have; yields how many."""
-    whole = torch.get_num_threads()
-    torch.set_num_threads(max(1, whole // jobs))
-    try:
-        yield torch.get_num_threads()
-    finally:
-        torch.set_num_threads(whole)
 
 
 def _gpu(slot: int) -> str:

@@ -161,10 +161,19 @@ def check_prompts(spec: RunSpec, sets: Iterable[tuple[int, int]]) -> None:
 def training_seconds(spec: RunSpec, device: torch.device, since: int = 0) -> tuple[float, int]:
     """Returns the seconds that training will take here from step ``since`` on, and the working parameters.
 
-    A few steps at full length are measured. They are eager ones in single precision, whatever the engine: to compile
-    would take longer than to estimate. Raises ``BadValue`` where the device is not one for the engine.
+    Raises ``BadValue`` where the device is not one for the engine.
     """
     engines.check(spec.train.engine, device, spec.train.optimizer)
+    model = spec.untrained(tasks.build(spec.task), 0)
+    count = model.parameter_count()
+    return step_seconds(spec, device) * examples(spec.train, since) / spec.train.longest, count
+
+
+def step_seconds(spec: RunSpec, device: torch.device) -> float:
+    """Returns the seconds of a step at full length, with the threads of now: the fastest of three.
+
+    An eager one in single precision, whatever the engine: to compile would take longer than to estimate.
+    """
     task = tasks.build(spec.task)
     model = spec.untrained(task, 0).to(device)
     prompt = task.sample(stream(0, "estimate"), spec.train.batch, spec.train.longest).to(device)
@@ -176,7 +185,7 @@ def training_seconds(spec: RunSpec, device: torch.device, since: int = 0) -> tup
 
     step()  # the first one pays for what is built once
     # The fastest of three: a machine that others use is slow now and then.
-    return min(step() for _ in range(3)) * examples(spec.train, since) / spec.train.longest, model.parameter_count()
+    return min(step() for _ in range(3))
 
 
 @torch.no_grad()

@@ -412,6 +412,22 @@ def test_an_index_that_says_other_runs_is_named(held, said):
     assert damages == [f"{held.root / part.name} is damaged: it holds other runs than index.json says."]
 
 
+def test_a_number_that_was_changed_with_all_its_seals_is_named(own, held, tmp_path):
+    from pyarrow import parquet
+
+    (part,) = held.parts
+    path = held.root / part.name / "cells.parquet"
+    cells = parquet.read_table(path)
+    values = [1.0, *cells["value"].to_pylist()[1:]]
+    at = cells.column_names.index("value")
+    parquet.write_table(cells.set_column(at, cells.field(at), [values]), path)
+    file = msgspec.structs.replace(part.files[path.name], sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    archiving._write_index(held.root, [msgspec.structs.replace(part, files={**part.files, path.name: file})])
+    with pytest.raises(RunFailed, match="grid.csv has another checksum"):
+        Store(tmp_path / "none", held).run(own.spec, 0).files.files()
+    assert "grid.csv has another checksum" in Archive(held.root).verify()[2][0]
+
+
 def test_a_part_that_no_index_names_is_not_written_over(own, held, run):
     (part,), before = held.parts, everything(held.root)
     archiving._write_index(held.root, [])

@@ -1,0 +1,91 @@
+"""Division of this machine's cores among runs: how many at once, by the steps that were measured at each share."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from icl_lab.launch.announce import Clock
+from icl_lab.runs import estimate
+from icl_lab.runs.run import Run
+from icl_lab.runs.spec import RunSpec
+
+QUICK = 30.0  # seconds of work up to which starting further processes does not pay
+GAIN = 1.05  # times the throughput from which another share is worth it: measured times vary by a few percent
+SPARED = 0.8  # of the free memory, for all runs together
+MEMINFO = Path("/proc/meminfo")
+
+
+def runs_at_once(runs: Sequence[Run], device: torch.device, clock: Clock) -> int:
+    """Returns the number of unfinished runs to train at once with cores / number threads each.
+
+    Formula: the k in 1, 2, 4, ... cores that maximises k / (seconds of a step with cores // k threads)
+    The step is that of the run that takes longest. 1 where all that is left takes seconds, on a GPU, and where more do
+    not fit into the free memory.
+    """
+    left = {run.training: run for run in runs if clock.training(run) > 0}
+    cores = torch.get_num_threads()
+    if device.type != "cpu" or cores == 1 or len(left) < 2:
+        return 1
+    seconds = {training: clock.training(run) for training, run in left.items()}
+    if sum(seconds.values()) <= QUICK:
+        return 1
+    spec = left[max(seconds, key=seconds.__getitem__)].spec
+    room = SPARED * free_memory() // max(estimate.size_of(run.spec).training for run in left.values())
+    numbers = [number for number in _shares(cores) if number <= min(len(left), max(1, room))]
+    steps = {number: number / _step_seconds(spec, device, share(number)) for number in numbers}
+    return _fastest(steps)
+
+
+def fastest_threads(spec: RunSpec, device: torch.device) -> int:
+    """Returns the threads with which one run takes the shortest steps: a small model has no use for all cores."""
+    cores = torch.get_num_threads()
+    if device.type != "cpu" or cores == 1:
+        return cores
+    shares = map(share, _shares(cores))
+    return _fastest({number: 1 / _step_seconds(spec, device, number) for number in shares})
+
+
+def free_memory() -> float:
+    """Returns the bytes of memory that are free, or can be freed; half of all where the system does not say."""
+    with suppress(OSError, ValueError, KeyError):
+        rows = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        return 1024.0 * int(rows["MemAvailable"].split()[0])
+    return 0.5 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def share(runs: int) -> int:
+    """Returns the threads of each of so many runs at once."""
+    return max(1, torch.get_num_threads() // runs)
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Have this process use so many threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _step_seconds(spec: RunSpec, device: torch.device, number: int) -> float:
+    with threads(number):
+        return estimate.step_seconds(spec, device)
+
+
+def _shares(cores: int) -> list[int]:
+    """1, 2, 4, ... and all cores."""
+    return sorted({*(2**power for power in range(cores.bit_length()) if 2**power <= cores), cores})
+
+
+def _fastest(speed: Mapping[int, float]) -> int:
+    """The key of the greatest speed; of those within ``GAIN`` of each other the first."""
+    found = next(iter(speed))
+    for key, value in speed.items():
+        if value >= GAIN * speed[found]:
+            found = key
+    return found

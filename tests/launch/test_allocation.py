@@ -1,0 +1,143 @@
+"""Cores are divided among runs by measured steps; whoever says how many runs at once gets that many."""
+
+import time
+
+import pytest
+import torch
+
+import icl_lab as icl
+from icl_lab.launch import allocation
+from icl_lab.launch.announce import Clock
+from icl_lab.launch.complete import allocated
+from icl_lab.runs import estimate
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
+
+CPU = torch.device("cpu")
+# Seconds of a step by its threads: of a small model, which gains little from more of them, and of a large one.
+SMALL = {1: 1.0, 2: 0.7, 4: 0.6, 8: 0.9}
+LARGE = {1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Sets cores, seconds of a step, seconds of a training, and the bytes that are free."""
+    now = {"threads": 8}
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now["threads"])
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: now.update(threads=number))
+
+    def settle(steps=SMALL, cores=8, training=1000.0, free=1e12):
+        now["threads"] = cores
+        monkeypatch.setattr(estimate, "step_seconds", lambda spec, device: steps[now["threads"]])
+        monkeypatch.setattr(estimate, "training_seconds", lambda spec, device, since=0: (training, 1))
+        monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
+        monkeypatch.setattr(allocation, "free_memory", lambda: free)
+
+    return settle
+
+
+def runs(tmp_path, count, attn="ssa"):
+    spec = resolve("linear", attn, "smoke")
+    return [Store(tmp_path).run(spec, seed) for seed in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "cores", "count", "wanted"),
+    [
+        (SMALL, 8, 20, 8),  # 8 runs of one thread: 8 steps a second; 4 of two: 5.7
+        (SMALL, 8, 5, 4),  # never more than there are runs to train
+        (SMALL, 8, 1, 1),
+        (LARGE, 8, 20, 1),  # all the same: fewer at once
+        (SMALL, 2, 20, 2),
+        (SMALL, 1, 20, 1),
+        ({1: 1.0, 2: 0.51}, 2, 20, 1),  # a gain of 2 percent is none
+    ],
+)
+def test_the_share_with_most_steps_a_second_is_taken(machine, tmp_path, steps, cores, count, wanted):
+    machine(steps, cores)
+    assert allocation.runs_at_once(runs(tmp_path, count), CPU, Clock(CPU)) == wanted
+    assert torch.get_num_threads() == cores
+
+
+def test_memory_seconds_and_other_devices_bound_it(machine, tmp_path):
+    asked = runs(tmp_path, 20)
+    one = estimate.size_of(asked[0].spec).training
+    machine(free=one * 4 / allocation.SPARED)
+    assert allocation.runs_at_once(asked, CPU, Clock(CPU)) == 4
+    machine(free=0.0)
+    assert allocation.runs_at_once(asked, CPU, Clock(CPU)) == 1
+    machine(training=allocation.QUICK / 20)
+    assert allocation.runs_at_once(asked, CPU, Clock(CPU)) == 1
+    machine()
+    assert allocation.runs_at_once(asked, torch.device("cuda"), Clock(CPU)) == 1
+
+
+def test_one_run_has_the_threads_that_are_fastest_for_it(machine, tmp_path):
+    (run,) = runs(tmp_path, 1)
+    machine(SMALL)
+    assert allocation.fastest_threads(run.spec, CPU) == 4
+    machine(LARGE)
+    assert allocation.fastest_threads(run.spec, CPU) == 8
+    machine(SMALL, cores=1)
+    assert allocation.fastest_threads(run.spec, CPU) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [({}, 8), ({"jobs": 3}, 3), ({"jobs": 1}, 1), ({"stack": True}, None), ({"engine": "ray"}, None)],
+)
+def test_what_is_asked_for_is_done(machine, tmp_path, asked, wanted):
+    machine()
+    lab, where = Lab(Store(tmp_path), CPU, print), icl.Where(results=tmp_path, **asked)
+    found = allocated(where, runs(tmp_path, 20), lab, Clock(CPU))
+    assert found.jobs == wanted
+    assert found.reporter is where.reporter
+
+
+def test_parts_of_this_program_alone_stay_in_it(machine, tmp_path, own_parts):
+    from icl_lab import normalizers
+    from icl_lab.normalizers.softmax import Softmax
+
+    machine()
+    lab, where = Lab(Store(tmp_path), CPU, print), icl.Where(results=tmp_path)
+
+    @normalizers.registry.add("mine-alone")
+    class Mine(Softmax):
+        """Softmax, defined here."""
+
+    assert allocated(where, runs(tmp_path, 20, "mine-alone"), lab, Clock(CPU)).jobs is None
+
+
+def test_a_sweep_of_minutes_is_done_by_processes(machine, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(allocation, "QUICK", 0.0)
+    machine({1: 1.0, 2: 0.9}, cores=2)
+    here = icl.Where(results=tmp_path)
+    few = {"train.steps": 5, "test.prompts": 16, "test.axes.length": "5", "test.axes.sigma_f": "1"}
+    found = icl.sweep("linear", "ssa", "smoke", few, seeds=3, where=here)
+    assert [run.seed for run in found] == [0, 1, 2]
+    assert "3 to do, 2 at once with 1 thread each" in capsys.readouterr().err
+
+
+def test_free_memory_is_read_where_the_system_says_it(monkeypatch, tmp_path):
+    said = tmp_path / "meminfo"
+    said.write_text("MemTotal:       100 kB\nMemAvailable:    70 kB\n")
+    monkeypatch.setattr(allocation, "MEMINFO", said)
+    assert allocation.free_memory() == 70 * 1024
+    monkeypatch.setattr(allocation, "MEMINFO", tmp_path / "none")
+    assert allocation.free_memory() > 0
+
+
+def test_a_step_is_timed_with_the_threads_of_its_share(monkeypatch, tmp_path):
+    met = []
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, device: met.append(torch.get_num_threads()) or 1.0)
+    before = torch.get_num_threads()
+    with allocation.threads(2):
+        allocation.fastest_threads(runs(tmp_path, 1)[0].spec, CPU)
+    assert met == [2, 1]
+    assert torch.get_num_threads() == before
+
+
+def test_a_step_takes_time():
+    began = time.monotonic()
+    assert 0 < estimate.step_seconds(resolve("linear", "ssa", "smoke"), CPU) < time.monotonic() - began
