@@ -92,7 +92,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         check_sizes(left, lab, together, tested)
     asked, where = where, allocated(where, left, lab, clock)
     if where.dry_run:
-        rehearse(mine, lab, clock, where.stack, where.reporter.out)
+        rehearse(mine, lab, clock, where)
         if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
             lab.say(sentence)
         return False
@@ -175,16 +175,18 @@ def check_importable(runs: Sequence[Run]) -> None:
             )
 
 
-def rehearse(runs: Sequence[Run], lab: Lab, clock: Clock, stacked: bool, out: Say) -> None:
+def rehearse(runs: Sequence[Run], lab: Lab, clock: Clock, where: Where) -> None:
     """Says what would be done, run by run, and how long it would take."""
     for run in runs:
-        announce(run, lab, clock, out)
-    seconds = remaining(runs, clock)
+        announce(run, lab, clock, where.reporter.out)
+    number = where.jobs or 1
+    seconds = remaining(runs, clock) / number
+    order = f"with {number} at once" if number > 1 else "one after another"
     done = sum(clock.done(run) for run in runs)
     what = "runs" if clock.tested else "models"
-    rest = f"; the rest would take about {duration(seconds)} one after another" if done < len(runs) else ""
+    rest = f"; the rest would take about {duration(seconds)} {order}" if done < len(runs) else ""
     lab.say(f"{done} of {len(runs)} {what} are there{rest}.")
-    if stacked:
+    if where.stack:
         stack(runs, lab, dry_run=True)
 
 

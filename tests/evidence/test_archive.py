@@ -423,7 +423,7 @@ def test_a_number_that_was_changed_with_all_its_seals_is_named(own, held, tmp_pa
     parquet.write_table(cells.set_column(at, cells.field(at), [values]), path)
     file = msgspec.structs.replace(part.files[path.name], sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     archiving._write_index(held.root, [msgspec.structs.replace(part, files={**part.files, path.name: file})])
-    with pytest.raises(RunFailed, match="grid.csv has another checksum"):
+    with pytest.raises(RunFailed, match=r"grid\.csv has another checksum"):
         Store(tmp_path / "none", held).run(own.spec, 0).files.files()
     assert "grid.csv has another checksum" in Archive(held.root).verify()[2][0]
 

@@ -118,8 +118,10 @@ def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each)
     runs = [lab.store.run(tiny(), 0), lab.store.run(tiny(), 0, "ssmax")]
     announce_all(runs, Clock(lab.device), lab.say)
     assert "about 60 s in total" in lab.said[-1]
-    launching.rehearse(runs, lab, Clock(lab.device), stacked=False, out=lab.said.append)
+    launching.rehearse(runs, lab, Clock(lab.device), Where(progress=False))
     assert lab.said[-1] == "0 of 2 runs are there; the rest would take about 60 s one after another."
+    launching.rehearse(runs, lab, Clock(lab.device), Where(progress=False, jobs=2))
+    assert lab.said[-1] == "0 of 2 runs are there; the rest would take about 30 s with 2 at once."
 
 
 def test_a_training_that_is_tested_in_two_ways_is_one_training(tiny, lab, second_each):
