@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from icl_lab.api import analyse as analyse
     from icl_lab.api import analysis as analysis
     from icl_lab.api import attention as attention
+    from icl_lab.api import cells as cells
     from icl_lab.api import compare as compare
     from icl_lab.api import experiment as experiment
     from icl_lab.api import export as export
@@ -65,7 +66,7 @@ _PLACES = {
     **dict.fromkeys(
         (
             *("sweep", "compare", "analyse", "attention", "experiment", "paper_report", "find", "load"),
-            *("list_tasks", "list_rules", "list_analyses", "list_presets", "list_runs"),
+            *("list_tasks", "list_rules", "list_analyses", "list_presets", "list_runs", "cells"),
             *("rule", "task", "analysis", "import_parts", "export"),
         ),
         "api",

@@ -14,7 +14,7 @@ from icl_lab.comparison.outside import read as prompted_models
 from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import own_studies
 from icl_lab.files import write
-from icl_lab.grid import frame_of
+from icl_lab.grid import frame_of, stacked
 from icl_lab.launch import study
 from icl_lab.launch.arguments import Folder, Settings, checked, settings_of, several, whole
 from icl_lab.launch.bounds import SEEDS
@@ -33,6 +33,7 @@ from icl_lab.papers import study as experiment_study
 from icl_lab.parts import outside
 from icl_lab.parts.registry import Registry
 from icl_lab.runs import command, presets
+from icl_lab.runs.cells import grids
 from icl_lab.runs.session import Lab
 
 Part = TypeVar("Part", bound=type)
@@ -307,6 +308,17 @@ def list_runs(*, where: Where = HERE) -> pd.DataFrame:
         for run in where.store().runs(where.reporter.say)
     ]
     return frame_of(rows, columns=("name", "seed", "finished", "weights", "evidence"))
+
+
+@checked
+def cells(*, where: Where = HERE) -> pd.DataFrame:
+    """Return every cell of every finished run, one's own and the repository's, in one table: ``icl-lab export --all``.
+
+    Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, all axes (NaN where a
+    task has none of the name), metric, value, stderr, count, evidence.
+    """
+    told = where.reporter
+    return stacked(grids(where.store(), told.say, told.tick))
 
 
 @checked

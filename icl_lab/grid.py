@@ -162,6 +162,14 @@ class Grid:
         order = {axis: self.values(axis) for axis in kept}  # as in the table, not as letters sort
         return dataset.reindex(order).assign_attrs({name: self.values(name)[0] for name in same if len(self.frame)})
 
+    def to_polars(self) -> Any:
+        """Returns the cells as a ``DataFrame`` of polars; raises ``LabError`` where that is not installed."""
+        try:
+            import polars
+        except ImportError:
+            raise LabError("to_polars needs polars, which is not installed: pip install polars") from None
+        return polars.from_pandas(self.frame)
+
     def _repr_html_(self) -> str:
         return f"<div>{len(self.frame):,} cells over {', '.join(self.axes)}</div>{frame_html(self.frame)}"
 
@@ -187,6 +195,21 @@ class Grid:
         if len({tuple(frame.columns) for frame in frames}) != 1:
             raise ValueError("grids with different axes cannot be joined")
         return cls(pd.concat(frames, ignore_index=True))
+
+
+def stacked(grids: Iterable[tuple[Grid, bool]]) -> pd.DataFrame:
+    """Returns the cells of grids, of whatever axes, under one another: ``WHO``, all axes, ``WHAT``, and ``evidence``.
+
+    An axis that a task does not have is NaN; ``evidence`` says whether a run is the repository's.
+    """
+    frames, axes = list[pd.DataFrame](), dict[str, None]()
+    for grid, copied in grids:
+        axes |= dict.fromkeys(grid.axes)
+        frames.append(grid.frame.assign(evidence=copied))
+    columns = [*WHO, *axes, *WHAT, "evidence"]
+    if not frames:
+        return pd.DataFrame(columns=columns)
+    return pd.concat(frames, ignore_index=True).reindex(columns=columns)
 
 
 def mean_error(values: Iterable[float], errors: Iterable[float], *, logarithm: bool) -> float:

@@ -55,6 +55,8 @@ def encode(frame: pd.DataFrame, kind: str) -> bytes:
     """
     if kind not in KINDS:
         raise UnknownName("kind of table", kind, KINDS)
+    if not isinstance(frame.index, pd.RangeIndex):  # names of rows
+        frame = frame.rename_axis(index=lambda name: name or "").reset_index()
     if kind == "latex":
         made = frame.map(_latex).rename(columns=_latex)
         numeric = [all(map(_numeric, column)) for _, column in frame.items()]
@@ -63,14 +65,24 @@ def encode(frame: pd.DataFrame, kind: str) -> bytes:
     if kind == "markdown":
         return ("\n".join([*md.head(map(str, frame.columns)), *map(md.row, _texts(frame))]) + "\n").encode()
     numbers = _numbers(frame)
-    if kind == "parquet":  # in which no two columns have one name
-        numbers.columns = pd.Index(_distinct(map(str, numbers.columns)))
     if kind == "csv":
-        safe = numbers.map(csv_cell).rename(columns=csv_cell)
-        return str(safe.to_csv(index=False, lineterminator="\n")).encode()
+        return typed(numbers.map(csv_cell).rename(columns=csv_cell), kind)
+    numbers.columns = pd.Index(_distinct(map(str, numbers.columns)))  # of which Parquet has no two alike
+    return typed(numbers, kind)
+
+
+def typed(frame: pd.DataFrame, kind: str) -> bytes:
+    """Returns a table whose numbers are numbers as ``csv`` or ``parquet``.
+
+    Raises ``UnknownName`` on another kind, and ``LabError`` where pyarrow is missing for Parquet.
+    """
+    if kind == "csv":
+        return str(frame.to_csv(index=False, lineterminator="\n")).encode()
+    if kind != "parquet":
+        raise UnknownName("kind of table", kind, ("csv", "parquet"))
     with io.BytesIO() as file:
         try:
-            numbers.to_parquet(file, index=False)
+            frame.to_parquet(file, index=False)
         except ImportError:
             reason = "Parquet needs pyarrow, which is not installed: pip install 'icl_lab[notebook]'"
             raise LabError(reason) from None

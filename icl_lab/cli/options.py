@@ -27,6 +27,11 @@ read_option = click.option("--results", default="results", show_default=True, ty
 experiments_option = click.option(
     "--experiments", default="experiments", type=Folder(there=True), help="Folder of files."
 )
+evidence_option = click.option(
+    "--evidence/--no-evidence",
+    default=None,
+    help="Whether the repository's runs stand in for runs that the folder lacks.",
+)
 threads_option = click.option("--threads", type=click.IntRange(1, JOBS), help="CPU threads.  [default: all cores]")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
 large_option = click.option(
@@ -84,11 +89,7 @@ def where_options(command: Command) -> Command:
                 "--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."
             ),
             results_option,
-            click.option(
-                "--evidence/--no-evidence",
-                default=None,
-                help="Whether the repository's runs stand in for runs that the folder lacks.",
-            ),
+            evidence_option,
             device_option,
             threads_option,
             large_option,

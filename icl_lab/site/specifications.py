@@ -3,7 +3,6 @@
 A test with another normalizer in a trained model is a specification of its own. Damage is a sentence and hides nothing.
 """
 
-import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from icl_lab.figures.styles import styles
 from icl_lab.grid import Grid
 from icl_lab.parts.option_values import in_words
 from icl_lab.progress import Tick, counted, silent
+from icl_lab.runs.cells import swaps
 from icl_lab.runs.command import differences, repeats
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
@@ -107,31 +107,10 @@ def every(store: Store, tick: Tick = silent, grids: Grids | None = None) -> tupl
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in store.runs(damages.append):
         groups.setdefault((run.key.rpartition("/")[0], ""), []).append(run)
-        for normalizer in _swaps(run):
+        for normalizer in swaps(run):
             groups.setdefault((run.key.rpartition("/")[0], normalizer), []).append(run.swapped(normalizer))
     made = [_read(runs, grids) for runs in counted(list(groups.values()), "reading runs", tick)]
     return made, damages
-
-
-def _swaps(run: Run) -> list[str]:
-    """The normalizers that were put in the place of a run's own when it was tested again."""
-    if run.copied:
-        names = [name for name in run.files.names if name.startswith("swap-") and name.endswith("/grid.csv")]
-        return sorted({_tested(run.read(name)) for name in names} - {""})
-    found = set()
-    for path in run.folder.glob("swap-*/grid.csv"):
-        try:
-            found.add(_tested(path.read_bytes()))
-        except OSError:
-            found.add("")
-    return sorted(found - {""})
-
-
-def _tested(grid: bytes) -> str:
-    """The normalizer that stands in the second column of a grid after ``->``; empty where there is none."""
-    rows = csv.reader(grid[:4096].decode(errors="replace").splitlines()[1:2])
-    name = next((row[1] for row in rows if len(row) > 1), "")
-    return name.partition("->")[2]
 
 
 def _read(runs: Sequence[Run], grids: Grids) -> Specification:

@@ -207,3 +207,14 @@ def test_without_pyarrow_it_is_said(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(LabError, match=r"pip install 'icl_lab\[notebook\]'"):
         tables.encode(pd.DataFrame({"a": [1]}), "parquet")
+
+
+def test_names_of_rows_are_kept():
+    import icl_lab as icl
+
+    frame = pd.DataFrame({"error": [0.5, 0.25]}, index=pd.Index(["softmax", "ssa"], name="normalizer"))
+    assert icl.export(frame, "csv") == "normalizer,error\nsoftmax,0.5\nssa,0.25\n"
+    assert r"ssa & 0.25 \\" in icl.export(frame, "latex")
+    assert icl.export(frame.rename_axis(None), "markdown").splitlines()[0] == "|  | error |"
+    levels = frame.set_index(pd.Index([1, 2], name="seed"), append=True)
+    assert icl.export(levels, "csv").splitlines()[1] == "softmax,1,0.5"

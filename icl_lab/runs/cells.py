@@ -1,0 +1,48 @@
+"""All cells of all stored runs under one another, for tools that work on data frames."""
+
+import csv
+from collections.abc import Callable, Iterator
+
+from icl_lab.errors import RunFailed
+from icl_lab.grid import Grid
+from icl_lab.progress import Tick, counted, silent
+from icl_lab.runs.run import Run
+from icl_lab.runs.store import Store
+
+Say = Callable[[str], object]
+
+
+def grids(store: Store, say: Say, tick: Tick = silent) -> Iterator[tuple[Grid, bool]]:
+    """Yields the grid of every finished run and of its tests with other normalizers, and whether it is the evidence's.
+
+    ``say`` is told of what cannot be read.
+    """
+    for run in counted(list(store.runs(say)), "reading runs", tick, lambda run: run.name):
+        if not run.finished:
+            continue
+        for each in (run, *map(run.swapped, swaps(run))):
+            try:
+                yield each.grid(), each.copied
+            except RunFailed as reason:
+                say(str(reason))
+
+
+def swaps(run: Run) -> list[str]:
+    """Returns the normalizers that were put in the place of a run's own when it was tested again."""
+    if run.copied:
+        names = [name for name in run.files.names if name.startswith("swap-") and name.endswith("/grid.csv")]
+        return sorted({_tested(run.read(name)) for name in names} - {""})
+    found = set()
+    for path in run.folder.glob("swap-*/grid.csv"):
+        try:
+            found.add(_tested(path.read_bytes()))
+        except OSError:
+            found.add("")
+    return sorted(found - {""})
+
+
+def _tested(grid: bytes) -> str:
+    """The normalizer that stands in the second column of a grid after ``->``; empty where there is none."""
+    rows = csv.reader(grid[:4096].decode(errors="replace").splitlines()[1:2])
+    name = next((row[1] for row in rows if len(row) > 1), "")
+    return name.partition("->")[2]

@@ -1,0 +1,84 @@
+"""All cells of all runs in one table: every grid once, with its tests with other normalizers, and whose it is."""
+
+import pandas as pd
+import pytest
+
+import icl_lab as icl
+from icl_lab.grid import WHAT, WHO, stacked
+from icl_lab.pipeline import sweep
+from icl_lab.runs.cells import grids
+
+
+@pytest.fixture
+def two(tiny, lab):
+    """Finishes runs of two tasks with other axes, and a test of the first with another normalizer."""
+    asked = [(tiny(), ""), (tiny(), "ssmax"), (tiny("every:balance=half", "ssa"), "")]
+    return [sweep(spec, 0, lab, swap) for spec, swap in asked]
+
+
+def test_every_cell_stands_there_once(two, lab):
+    frame = stacked(grids(lab.store, lab.say))
+    assert len(frame) == sum(len(grid.frame) for grid in two)
+    axes = [name for name in frame.columns if name not in (*WHO, *WHAT, "evidence")]
+    assert {*axes} == {axis for grid in two for axis in grid.axes}
+    for grid in two:
+        task, attn = grid.frame["task"].iloc[0], grid.frame["attn"].iloc[0]
+        found = frame[(frame["task"] == task) & (frame["attn"] == attn)]
+        own = grid.frame[grid.frame["attn"] == attn]
+        assert list(found["value"]) == list(own["value"])
+        missing = [axis for axis in axes if axis not in grid.axes]
+        assert found[missing].isna().all(axis=None)
+        assert not found[grid.axes].isna().any(axis=None)
+    assert not frame["evidence"].any()
+    assert any("->ssmax" in name for name in frame["attn"])
+
+
+def test_a_damaged_run_is_said_and_left_out(two, lab):
+    (path,) = lab.store.root.glob("runs/every*/*/*/seed-0/grid.csv")
+    path.write_bytes(path.read_bytes()[:-20])
+    said = []
+    frame = stacked(grids(lab.store, said.append))
+    assert set(frame["task"]) == {two[0].frame["task"].iloc[0]}
+    assert len(said) == 1
+    assert "is damaged" in said[0]
+
+
+def test_the_command_writes_what_python_returns(two, lab, run, tmp_path):
+    words = ("--all", "--results", str(lab.store.root), "--no-evidence")
+    code, out, err = run("export", *words, "--out", str(tmp_path / "all.parquet"))
+    assert (code, err) == (0, "")
+    written = pd.read_parquet(tmp_path / "all.parquet")
+    here = icl.cells(where=icl.Where(results=lab.store.root, evidence=False, progress=False))
+    pd.testing.assert_frame_equal(written, here, check_dtype=False)
+    code, out, _ = run("export", *words, "--to", "csv")
+    assert code == 0
+    assert len(out.splitlines()) == len(here) + 1
+
+
+def test_an_empty_folder_has_a_table_without_rows(lab):
+    assert list(stacked(grids(lab.store, lab.say)).columns) == [*WHO, *WHAT, "evidence"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "Name one PLACE, or give --all"),
+        (("--all", "."), "Name one PLACE, or give --all"),
+        (("--all", "--table", "grid"), "Name one PLACE, or give --all"),
+        (("--all",), "Parquet is no text: name a file with --out"),
+        (("--all", "--to", "latex"), "No kind of table of all cells is called 'latex'. There are: csv, parquet."),
+    ],
+)
+def test_what_makes_no_table_is_said_before_anything_is_read(run, monkeypatch, words, says):
+    monkeypatch.setattr("icl_lab.api.cells", None)
+    code, out, err = run("export", *words)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_a_grid_becomes_a_frame_of_polars(two):
+    polars = pytest.importorskip("polars", reason="pip install polars")
+    frame = two[0].to_polars()
+    assert frame.columns == list(two[0].frame.columns)
+    assert frame["value"].to_list() == list(two[0].frame["value"])
+    assert isinstance(frame, polars.DataFrame)
