@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -103,6 +104,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
             restart(run, lab)
         where = allocated(asked, mine, lab, clock)
     before = {run.place for run in mine if clock.done(run)}
+    copied = {run.place for run in mine if run.place in before and run.copied}
     workers = where.workers() if where.parallel and not all(clock.done(run) for run in mine) else None
     together = workers.jobs if workers is not None else 1
     with allocation.threads(allocation.share(together)):
@@ -111,8 +113,10 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     failed = by_workers(left, lab, where, workers, tested) if workers is not None else {}
     if where.stack:
         stack(mine, lab)
+    # A run that the evidence has without its weights is finished until another test trains its model anew: then it is
+    # one's own, and to be tested too.
     with allocation.threads(threads_alone(left, asked, lab, clock)):
-        for run in mine:
+        for run in chain(mine, (run for run in mine if run.place in copied and not clock.done(run))):
             if run.folder in failed:
                 continue
             if not clock.done(run) or len(mine) == 1:

@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -363,3 +364,20 @@ def test_who_allows_it_is_asked_nothing(tmp_path):
     for allowed, longest in ((True, math.inf), (False, 8 * 3600)):
         with Where(results=tmp_path, allow_large=allowed, progress=Silent()).session() as lab:
             assert lab.longest == longest
+
+
+def test_a_run_of_the_evidence_is_tested_once_its_model_is_trained(tiny, lab, tmp_path):
+    """The evidence has its grid alone; a test with another normalizer, asked after it, needs its weights."""
+    from icl_lab.evidence.archive import Archive
+    from icl_lab.runs import archiving
+    from icl_lab.runs.store import Store
+
+    sweep(tiny(), 0, lab)
+    archive, run = Archive(tmp_path / "evidence"), lab.store.run(tiny(), 0)
+    archive.add({run.key: archiving.run_files(run, weights=False)})
+    own = replace(lab, store=Store(tmp_path / "own", archive))
+    asked = [own.store.run(tiny(), 0), own.store.run(tiny(), 0, "ssmax")]
+    assert [each.finished for each in asked] == [True, False]
+    assert complete(asked, own, Where(results=tmp_path / "own", progress=False))
+    assert all(each.finished and not each.copied for each in asked)
+    assert asked[0].grid().csv() == run.grid().csv()
