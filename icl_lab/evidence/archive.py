@@ -102,6 +102,17 @@ class ArchivedRun:
         """Returns every file of the run."""
         return {name: data for name in sorted(self.names) if (data := self.find(name)) is not None}
 
+    def versions(self, name: str) -> Iterator[bytes]:
+        """Yields a file of the run as each part holds it, in the order of the parts: the last counts."""
+        for part in _index(self.archive.root).parts:
+            tables = _tables(self.archive.root, part) if self._within(part) else None
+            if tables is not None and name in tables.stamps(self.key):
+                yield tables.read(self.key, name)
+
+    def _within(self, part: ArchivePart) -> bool:
+        spec, _, seed = self.key.rpartition("/seed-")
+        return int(seed) in _expanded(part.runs.get(spec, ""))
+
     def siblings(self) -> "list[ArchivedRun]":
         """Returns the runs of the same task, normalizer and seed."""
         task, normalizer, _, seed = self.key.split("/")

@@ -1,10 +1,10 @@
 """The finished runs of an experiment at one scale: which there are, what they measured, what models have learned."""
 
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from statistics import median
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,8 @@ from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
+
+ENVIRONMENT = "env.json"  # of a run
 
 
 class Finished:
@@ -83,12 +85,15 @@ class Finished:
         return sorted(self.seeds(claim.left.of) & self.seeds(claim.right.of))
 
     def before_registration(self, claim: Claim, seeds: Sequence[int]) -> list[int]:
-        """Returns the seeds of which both sides of a claim were trained before it was registered."""
+        """Returns the seeds of which both sides of a claim were trained before it was registered.
+
+        A training that was repeated since, of the same specification and seed, tells what the first one told.
+        """
         since = self.experiment.registered.get(registration.digest(claim))
         if since is None or not self._trains:
             return []
-        ends = {seed: [env.get("finished", "") for env in self._environments(claim, seed)] for seed in seeds}
-        return [seed for seed, times in ends.items() if times and all(times) and _latest(times) < since]
+        ends = {seed: [self._first_finished(run) for run in self._trainings(claim, seed)] for seed in seeds}
+        return [seed for seed, times in ends.items() if times and all(times) and max(map(_moment, times)) < since]
 
     def blocks(self, claim: Claim, seeds: Sequence[int]) -> list[Hashable]:
         """Returns the block of each seed: commit and class of machine of the trainings of both sides.
@@ -98,7 +103,10 @@ class Finished:
         if not self._trains:
             return []
         found = [
-            tuple((env.get("commit", ""), env.get("machine", "")) for env in self._environments(claim, seed))
+            tuple(
+                (env.get("commit", ""), env.get("machine", ""))
+                for env in (run.env() for run in self._trainings(claim, seed))
+            )
             for seed in seeds
         ]
         known = all(block and all(all(part) for part in block) for block in found)
@@ -109,11 +117,18 @@ class Finished:
         question = self.experiment.question()
         return question is None or question.trains
 
-    def _environments(self, claim: Claim, seed: int) -> list[Mapping[str, Any]]:
-        """Environments of the trainings of a seed of both sides, as far as they are trained models."""
+    def _trainings(self, claim: Claim, seed: int) -> list[Run]:
+        """Trainings of a seed of both sides, as far as they are trained models."""
         sides = dict.fromkeys(side.of for side in (claim.left, claim.right))
         runs = [self.tested_by(of, seed) for of in sides if self.experiment.variant(of) is not None]
-        return [run.env() for run in runs if run.recorded]
+        return [run for run in runs if run.recorded]
+
+    def _first_finished(self, run: Run) -> str:
+        """Time at which a training of this specification and seed first ended; empty where it is not known."""
+        held = None if self.store.archive is None else self.store.archive.run(run.key)
+        versions = [json.loads(env) for env in held.versions(ENVIRONMENT)] if held is not None else []
+        times = [str(env["finished"]) for env in (*versions, run.env()) if env.get("finished")]
+        return min(times, key=_moment, default="")
 
     def measured(self, of: str, seed: int) -> tuple[Grid, Errors | None]:
         """Returns the grid of a run and what each prompt adds to it, where that is kept."""
@@ -187,9 +202,10 @@ class Finished:
         return self._read[key]
 
 
-def _latest(times: Sequence[str]) -> datetime:
-    """The latest of times as environments hold them; one without a zone is UTC."""
-    return max(time if time.tzinfo else time.replace(tzinfo=UTC) for time in map(datetime.fromisoformat, times))
+def _moment(time: str) -> datetime:
+    """A time as environments hold it; one without a zone is UTC."""
+    read = datetime.fromisoformat(time)
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
 @lru_cache(maxsize=64)  # of experiments at several scales it is often the same

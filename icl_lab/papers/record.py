@@ -26,7 +26,7 @@ from icl_lab.runs.study_folder import RECORD
 
 NAME = claims.RECORD
 RUNS = "runs"  # of a results folder
-VERSION = 2  # raised when claims are judged otherwise than before from the same numbers
+VERSION = 3  # raised when claims are judged otherwise than before from the same numbers
 JUDGED_FROM = "judged_from"
 
 Recorded = Mapping[tuple[str, str], Sequence[Row]]  # by experiment and preset

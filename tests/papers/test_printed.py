@@ -1,15 +1,18 @@
 """The printed effect of a claim, and the seeds that came before its registration."""
 
+import json
 import math
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from icl_lab import published
 from icl_lab.errors import BadValue
+from icl_lab.evidence.archive import Archive
 from icl_lab.papers import experiment, printed, registration
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import PrintedEffect
@@ -57,6 +60,30 @@ def test_a_claim_may_name_its_printed_effect(table1):
             PrintedEffect(source="s", **wrong)
 
 
+def trained(env):
+    """A training that says this of its environment."""
+    return SimpleNamespace(key="a/b/nano-01234567/seed-0", env=lambda: env)
+
+
+def test_a_repeated_training_counts_from_the_first_time(table1, tmp_path, monkeypatch):
+    """The evidence holds the run twice, the second in place of the first."""
+    archive = Archive(tmp_path / "evidence")
+    key, files = "linear/ssa/nano-01234567/seed-0", {"spec.json": b"{}", "history.csv": b"step\n"}
+    for month in (2, 4):
+        env = json.dumps({"finished": f"2026-0{month}-01T00:00:00+00:00"}).encode()
+        archive.add({key: {**files, "env.json": env}}, replace=True)
+    run = archive.run(key)
+    assert [json.loads(env)["finished"][:7] for env in run.versions("env.json")] == ["2026-02", "2026-04"]
+    assert list(run.versions("grid.csv")) == []
+    again = SimpleNamespace(key=key, env=lambda: json.loads(run.find("env.json")))
+    first = table1.claims[0]
+    made = replace(table1, registered={registration.digest(first): datetime(2026, 3, 1, tzinfo=UTC)})
+    for store, early in ((Store(tmp_path, archive), [0]), (Store(tmp_path), [])):
+        finished = Finished(made, store, "nano")
+        monkeypatch.setattr(finished, "_trainings", lambda claim, seed: [again])
+        assert finished.before_registration(first, [0]) == early
+
+
 def test_seeds_finished_before_a_claim_was_registered_are_known(table1, tmp_path, monkeypatch):
     """Both sides must have been there: seed 1 of SSA came after."""
     first = table1.claims[0]
@@ -65,7 +92,7 @@ def test_seeds_finished_before_a_claim_was_registered_are_known(table1, tmp_path
     finished = Finished(made, Store(tmp_path), "nano")
     ends = {0: ("2026-02-01T00:00:00+00:00", "2026-02-02"), 1: ("2026-02-01", "2026-03-02T00:00:00+00:00"), 2: ("", "")}
     monkeypatch.setattr(
-        finished, "_environments", lambda claim, seed: [{"finished": time} if time else {} for time in ends[seed]]
+        finished, "_trainings", lambda claim, seed: [trained({"finished": time} if time else {}) for time in ends[seed]]
     )
     assert finished.before_registration(first, [0, 1, 2]) == [0]
     assert finished.before_registration(made.claims[1], [0, 1, 2]) == []  # not registered
@@ -75,7 +102,9 @@ def test_blocks_are_commit_and_machine_of_both_sides(table1, tmp_path, monkeypat
     finished = Finished(table1, Store(tmp_path), "nano")
     envs = {0: ("a", "x"), 1: ("a", "y"), 2: ("b", "x")}
     monkeypatch.setattr(
-        finished, "_environments", lambda claim, seed: [dict(zip(("commit", "machine"), envs[seed], strict=True))] * 2
+        finished,
+        "_trainings",
+        lambda claim, seed: [trained(dict(zip(("commit", "machine"), envs[seed], strict=True)))] * 2,
     )
     assert len(set(finished.blocks(table1.claims[0], [0, 1, 2, 0]))) == 3
     envs[2] = ("b", "")
