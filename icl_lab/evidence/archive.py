@@ -111,7 +111,7 @@ class ArchivedRun:
 
     def _within(self, part: ArchivePart) -> bool:
         spec, _, seed = self.key.rpartition("/seed-")
-        return int(seed) in _expanded(part.runs.get(spec, ""))
+        return spec in part.runs and int(seed) in _expanded(part.runs[spec])
 
     def siblings(self) -> "list[ArchivedRun]":
         """Returns the runs of the same task, normalizer and seed."""

@@ -72,6 +72,7 @@ def test_a_repeated_training_counts_from_the_first_time(table1, tmp_path, monkey
     for month in (2, 4):
         env = json.dumps({"finished": f"2026-0{month}-01T00:00:00+00:00"}).encode()
         archive.add({key: {**files, "env.json": env}}, replace=True)
+    archive.add({key.replace("ssa", "softmax"): {**files, "env.json": b"{}"}})
     run = archive.run(key)
     assert [json.loads(env)["finished"][:7] for env in run.versions("env.json")] == ["2026-02", "2026-04"]
     assert list(run.versions("grid.csv")) == []
