@@ -21,7 +21,7 @@ Cells = Sequence[Mapping[str, float]]
 
 ALWAYS = ("spec.json", "env.json", "history.csv", "grid.csv")
 LARGE = 60_000  # bytes from which a table of a study is kept compressed
-READ_OUT_NUMBERS = 4096  # at most, in the last norm and the read-out of a run: those of a vocabulary bound no answer
+READ_OUT_NUMBERS = 1024  # at most, in the last norm and the read-out: those of a vocabulary bound no answer
 
 
 def run_files(
