@@ -137,8 +137,4 @@ def _class_name(head: str, config: type[PreTrainedConfig]) -> str | None:
 def _changed(config: PreTrainedConfig, folder: Path) -> dict[str, Any]:
     """Settings of a config that were changed after it was read, as num_labels."""
     usual = AutoConfig.from_pretrained(folder).to_dict()
-    return {
-        name: value
-        for name, value in config.to_dict().items()
-        if name not in (KEY, "auto_map", "architectures") and usual.get(name) != value
-    }
+    return {name: value for name, value in config.to_dict().items() if usual.get(name) != value}
