@@ -8,7 +8,7 @@ import torch
 import icl_lab as icl
 from icl_lab.launch import allocation
 from icl_lab.launch.announce import Clock
-from icl_lab.launch.complete import allocated, threads_alone
+from icl_lab.launch.complete import allocated
 from icl_lab.runs import estimate
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve

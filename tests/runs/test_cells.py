@@ -4,9 +4,12 @@ import pandas as pd
 import pytest
 
 import icl_lab as icl
+from icl_lab.evidence.archive import Archive
 from icl_lab.grid import WHAT, WHO, stacked
 from icl_lab.pipeline import sweep
+from icl_lab.runs import archiving
 from icl_lab.runs.cells import grids
+from icl_lab.runs.store import Store
 
 
 @pytest.fixture
@@ -31,6 +34,16 @@ def test_every_cell_stands_there_once(two, lab):
         assert not found[grid.axes].isna().any(axis=None)
     assert not frame["evidence"].any()
     assert any("->ssmax" in name for name in frame["attn"])
+
+
+def test_runs_of_the_evidence_are_marked(two, lab, tmp_path):
+    archive = Archive(tmp_path / "evidence")
+    archive.add({run.key: archiving.run_files(run, weights=False) for run in lab.store.runs()})
+    here = stacked(grids(lab.store, lab.say))
+    there = stacked(grids(Store(tmp_path / "none", archive), lab.say))
+    assert there["evidence"].all()
+    columns = [name for name in here.columns if name != "evidence"]
+    pd.testing.assert_frame_equal(there[columns], here[columns])
 
 
 def test_a_damaged_run_is_said_and_left_out(two, lab):
