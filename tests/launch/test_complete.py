@@ -366,7 +366,7 @@ def test_who_allows_it_is_asked_nothing(tmp_path):
             assert lab.longest == longest
 
 
-def test_a_run_of_the_evidence_is_tested_once_its_model_is_trained(tiny, lab, tmp_path):
+def test_a_run_of_the_evidence_is_tested_with_its_new_model(tiny, lab, tmp_path):
     """The evidence has its grid alone; a test with another normalizer, asked after it, needs its weights."""
     from icl_lab.evidence.archive import Archive
     from icl_lab.runs import archiving
