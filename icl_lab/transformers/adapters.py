@@ -30,10 +30,9 @@ def name_normalizer(model: PreTrainedModel, *_: Any) -> None:
 
 def parameters_sha256(model: nn.Module) -> str:
     """SHA-256, shortened, of the parameters of all normalizers of a model."""
-    own = {name: p for name, p in model.named_parameters() if f".{RULE}." in name}
-    return sha256(b"".join(own[name].detach().cpu().contiguous().view(-1).double().numpy().tobytes() for name in own))[
-        :16
-    ]
+    own = [p for name, p in model.named_parameters() if f".{RULE}." in name]
+    data = b"".join(p.detach().cpu().double().contiguous().numpy().tobytes() for p in own)
+    return sha256(data)[:16]
 
 
 def _with_normalizer(config: Any, model: PreTrainedModel) -> dict[str, Any]:

@@ -137,6 +137,10 @@ def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
 
 def _save(model: PreTrainedModel, save_directory: Any, *args: Any, **said: Any) -> None:
     """Run ``save_pretrained`` of the model, and make the folder one that is read with its normalizers or not at all."""
+    if said.get("push_to_hub"):
+        raise BadValue(
+            "save_pretrained would send the folder before it names its normalizer: use model.push_to_hub(name)."
+        )
     type(model).save_pretrained(model, save_directory, *args, **said)
     if said.get("is_main_process", True):
         remote.mark(Path(save_directory))

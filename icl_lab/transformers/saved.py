@@ -14,7 +14,7 @@ from icl_lab.errors import BadValue, LabError
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.transformers import adapters
 from icl_lab.transformers.attention import RULE
-from icl_lab.transformers.placing import build, installed, place
+from icl_lab.transformers.placing import build, installed, place, uninstall
 from icl_lab.transformers.probe import quiet
 from icl_lab.transformers.remote import KEY, description
 
@@ -69,10 +69,8 @@ def load_adapter(model: PreTrainedModel, folder: str | Path, **said: Any) -> Any
     except ImportError:
         raise LabError("adapters need peft: pip install peft.") from None
     told = adapters.description(Path(folder))
-    trained, numbers = (
-        {name: value for name, value in told[KEY].items() if name != adapters.NUMBERS},
-        told[KEY].get(adapters.NUMBERS),
-    )
+    trained = dict(told[KEY])
+    numbers = trained.pop(adapters.NUMBERS, None)
     before = installed(model)
     if before and adapters.asked(getattr(model.config, KEY)) != adapters.asked(trained):
         here = getattr(model.config, KEY)["attn"]
@@ -82,6 +80,8 @@ def load_adapter(model: PreTrainedModel, folder: str | Path, **said: Any) -> Any
     if not before:
         place(model, trained)
     if RULE not in (told.get("modules_to_save") or ()) and numbers != adapters.parameters_sha256(model):
+        if not before:
+            uninstall(model)
         raise BadValue(
             f"{folder} was trained with a '{trained['attn']}' that had learned, and the adapter does not hold what:"
             " read its model by icl_lab.transformers.load first."

@@ -128,6 +128,13 @@ def test_trusted_folders_take_heads_precisions_settings(saved, ids):
     assert told[0]["generated_text"].startswith("hello")
 
 
+def test_a_folder_is_not_sent_before_it_names_its_normalizer(saved, tmp_path):
+    model, _ = saved
+    with pytest.raises(LabError, match=r"use model\.push_to_hub\(name\)"):
+        model.save_pretrained(tmp_path / "sent", push_to_hub=True)
+    assert not (tmp_path / "sent").exists()
+
+
 def test_plain_models_of_the_kind_stay_plain(saved, tiny_model, ids, tmp_path):
     model, folder = saved
     AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
@@ -199,7 +206,8 @@ def test_an_adapter_does_not_come_onto_another_model_unsaid(adapted, ids):
     _, plain, folder = adapted(ids, "ssa", learned=0.3)
     with pytest.raises(LabError, match="that had learned, and the adapter does not hold what"):
         load_adapter(plain, folder)
-    uninstall(plain)
+    with pytest.raises(LabError, match="has no attention normalizer installed"):  # it is as it was
+        uninstall(plain)
     peft.get_peft_model(plain, peft.LoraConfig(target_modules=["q_proj"])).save_pretrained(folder)
     with pytest.raises(LabError, match="names no attention normalizer; peft reads it"):
         load_adapter(plain, folder)
