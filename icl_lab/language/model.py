@@ -64,8 +64,8 @@ class LanguageModel:
         """
         from icl_lab.transformers import install, uninstall
         from icl_lab.transformers.attention import RULE
+        from icl_lab.transformers.folder import KEY
         from icl_lab.transformers.placing import place
-        from icl_lab.transformers.remote import KEY
 
         told = getattr(self.model.config, KEY, None)
         if told and attn == self.attn:
@@ -94,7 +94,7 @@ def read(place: str, device: torch.device) -> LanguageModel:
         import transformers
 
         from icl_lab.transformers import load
-        from icl_lab.transformers.remote import KEY
+        from icl_lab.transformers.folder import KEY
     except ImportError:
         raise BadValue("language models are read by transformers: pip install 'icl_lab[hf]'.") from None
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from icl_lab.errors import BadValue
 from icl_lab.files import sha256
 from icl_lab.transformers.attention import RULE
-from icl_lab.transformers.remote import KEY
+from icl_lab.transformers.folder import KEY
 
 FILE = "adapter_config.json"
 NUMBERS = "parameters_sha256"  # of the normalizers, which an adapter's own file holds only if it trains them

@@ -13,11 +13,11 @@ from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.parts.registry import require
-from icl_lab.transformers import card, probe, remote
+from icl_lab.transformers import card, probe
 from icl_lab.transformers.adapters import name_normalizer
 from icl_lab.transformers.attention import CALLED, NAME, RULE, listen
 from icl_lab.transformers.calls import WATCHED, watch
-from icl_lab.transformers.remote import KEY, ONLY
+from icl_lab.transformers.folder import KEY, ONLY, mark
 
 HOOKS = "attention_rule_hooks"  # attribute of the base model: those of its layers and its own
 BEFORE = "attention_before_rule"  # attribute of the model: the implementation that uninstall goes back to
@@ -143,7 +143,7 @@ def _save(model: PreTrainedModel, save_directory: Any, *args: Any, **said: Any) 
         )
     type(model).save_pretrained(model, save_directory, *args, **said)
     if said.get("is_main_process", True):
-        remote.mark(Path(save_directory))
+        mark(Path(save_directory))
         card.write(save_directory, type(model).__name__, getattr(model.config, KEY))
 
 

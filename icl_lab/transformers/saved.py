@@ -14,9 +14,9 @@ from icl_lab.errors import BadValue, LabError
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.transformers import adapters
 from icl_lab.transformers.attention import RULE
+from icl_lab.transformers.folder import KEY, description
 from icl_lab.transformers.placing import build, installed, place, uninstall
 from icl_lab.transformers.probe import quiet
-from icl_lab.transformers.remote import KEY, description
 
 
 def load(auto: Any, folder: str | Path, *, attn_implementation: str | None = None, **said: Any) -> Any:
