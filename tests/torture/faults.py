@@ -132,12 +132,17 @@ def _clock(arena: Arena, rng: random.Random) -> Iterator[Fault]:
     yield from _finished(arena, results, "clock jumps", done)
 
 
+PATIENCE = 10.0  # seconds that a process has to write a checkpoint
+
+
 def _checkpoint(arena: Arena, rng: random.Random) -> Iterator[Fault]:
     """A checkpoint damaged between a kill and the resumption."""
     results, done = arena.empty(), list[str]()
     for _ in range(STOPS):
-        number = apart(_study(arena, results))
-        time.sleep(rng.uniform(0.1, 0.6))
+        number, patience = apart(_study(arena, results)), time.monotonic() + PATIENCE
+        while not any(results.rglob("checkpoint*.pt")) and time.monotonic() < patience:
+            time.sleep(0.002)  # however fast a machine is, one is met
+        time.sleep(rng.uniform(0, 0.1))
         os.kill(number, signal.SIGKILL)
         ended(number)
         for path in sorted(results.rglob("checkpoint*.pt")):
