@@ -8,7 +8,7 @@ import torch
 import icl_lab as icl
 from icl_lab.launch import allocation
 from icl_lab.launch.announce import Clock
-from icl_lab.launch.complete import allocated
+from icl_lab.launch.complete import allocated, threads_alone
 from icl_lab.runs import estimate
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
@@ -81,6 +81,16 @@ def test_one_run_has_the_threads_that_are_fastest_for_it(machine, tmp_path):
     assert allocation.fastest_threads(run.spec, CPU) == 8
     machine(SMALL, cores=1)
     assert allocation.fastest_threads(run.spec, CPU) == 1
+
+
+def test_threads_are_chosen_for_a_long_run_that_is_alone(machine, tmp_path):
+    lab, (run, other) = Lab(Store(tmp_path), CPU, print), runs(tmp_path, 2)
+    machine(SMALL)
+    assert threads_alone([run], icl.Where(), lab, Clock(CPU)) == 4
+    assert threads_alone([run], icl.Where(threads=8), lab, Clock(CPU)) == 8  # as was asked
+    assert threads_alone([run, other], icl.Where(), lab, Clock(CPU)) == 8
+    machine(SMALL, training=allocation.QUICK)
+    assert threads_alone([run], icl.Where(), lab, Clock(CPU)) == 8
 
 
 @pytest.mark.parametrize(

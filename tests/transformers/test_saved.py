@@ -101,6 +101,17 @@ def test_other_heads_start_anew_on_the_same_body(tiny_model, ids, stirred, tmp_p
     torch.testing.assert_close(third(ids[:1], **given)[0], again(ids[:1], **given)[0], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("auto", [AutoModelForCausalLM, AutoModel, AutoModelForSequenceClassification])
+def test_without_trust_no_head_reads_a_folder(tiny_model, tmp_path, auto):
+    model = tiny_model("gpt2")
+    install(model, "softmax")  # even where softmax itself is the normalizer
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        auto.from_pretrained(tmp_path, trust_remote_code=False)
+    with pytest.raises(AttributeError, match=r"has an attention normalizer, load it with icl_lab\.transformers\.load"):
+        type(model).from_pretrained(tmp_path)
+
+
 def test_uninstalled_it_is_saved_as_any_model(tiny_model, ids, tmp_path):
     model = tiny_model("gpt2")
     install(model, "ssa")
