@@ -15,6 +15,7 @@ from icl_lab.errors import LabError
 from icl_lab.transformers.attention import CALLED, NAME
 
 WATCHED = "attention_rule_layers"  # attribute of the base model: its layers with a normalizer, by name
+ADVICE = "this pass is not the model that was asked for. Wrap the model in no library that brings its own attention."
 
 
 def watch(base: nn.Module, layers: Mapping[str, nn.Module]) -> list[RemovableHandle]:
@@ -50,7 +51,7 @@ def _begin(base: nn.Module, given: tuple[Any, ...]) -> None:
 
 def _layer_end(layer: nn.Module, given: tuple[Any, ...], output: Any) -> None:
     if not getattr(layer, CALLED, False):
-        raise LabError(f"{type(layer).__name__} did not call its normalizer, {_reason(layer)}: {_ADVICE}")
+        raise LabError(f"{type(layer).__name__} did not call its normalizer, {_reason(layer)}: {ADVICE}")
 
 
 def _end(base: nn.Module, given: tuple[Any, ...], output: Any) -> None:
@@ -66,12 +67,9 @@ def _end(base: nn.Module, given: tuple[Any, ...], output: Any) -> None:
             if replaced
             else _reason(base)
         )
-        raise LabError(f"the normalizers of {', '.join(replaced or left_out)} were not called, {why}: {_ADVICE}")
+        raise LabError(f"the normalizers of {', '.join(replaced or left_out)} were not called, {why}: {ADVICE}")
 
 
 def _reason(module: nn.Module) -> str:
     name = getattr(getattr(module, "config", None), "_attn_implementation", NAME)
     return "its own code has attention of another kind" if name == NAME else f"the attention implementation is '{name}'"
-
-
-_ADVICE = "this pass is not the model that was asked for. Wrap the model in no library that brings its own attention."

@@ -31,6 +31,7 @@ HEADS = (
     "AutoModelForTokenClassification",
     "AutoModelForQuestionAnswering",
 )
+AUTO_MAP = {name: f"{Path(FILE).stem}.{name}" for name in ("AutoConfig", *HEADS)}
 CODE = f'''"""Read this folder with its attention normalizers. Run by transformers, given trust_remote_code=True."""
 
 from icl_lab.transformers.remote import AutoConfig, reader
@@ -44,28 +45,38 @@ def mark(folder: Path) -> None:
     One whose model needs remote code of its own stays as it is.
     """
     path = folder / "config.json"
-    told = json.loads(path.read_text(encoding="utf-8"))
-    if told["model_type"] not in CONFIG_MAPPING:
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config["model_type"] not in CONFIG_MAPPING:
         return
-    told[PLAIN] = {"model_type": told["model_type"], **REFUSAL}
-    told[KEY][TYPE_KEY], told["model_type"] = told["model_type"], TYPE
-    told["auto_map"] = {name: f"{Path(FILE).stem}.{name}" for name in ("AutoConfig", *HEADS)}
+    config[PLAIN] = {"model_type": config["model_type"], **REFUSAL}
+    config[KEY][TYPE_KEY], config["model_type"] = config["model_type"], TYPE
+    config["auto_map"] = AUTO_MAP
     write(folder / FILE, CODE.encode())
-    write(path, (json.dumps(told, indent=2, sort_keys=True) + "\n").encode())
+    write(path, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
 
 
-def description(folder: Path) -> dict[str, Any]:
-    """Returns the config of a saved folder as the model's own class writes it; raises ``BadValue`` where it is none."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadValue(f"{folder} is no folder that a model was saved in: {error}") from None
-    told = config.get(KEY)
-    if not isinstance(told, dict) or not {"attn", "train_tokens", "layers", "version"} <= set(told):
-        raise BadValue(f"{folder} holds no attention normalizer; from_pretrained of transformers reads it.")
+def model_config(folder: Path) -> dict[str, Any]:
+    """Returns the config of a saved model as its own class writes it; ``BadValue`` where it names no normalizer."""
+    without = "holds no attention normalizer; from_pretrained of transformers reads it"
+    config = read_config(folder / "config.json", "a model", without)
     if config.get("model_type") == TYPE:
-        config["model_type"] = told.pop(TYPE_KEY, "")
+        config["model_type"] = config[KEY].pop(TYPE_KEY, "")
         for name in ("auto_map", PLAIN):
             config.pop(name, None)
     config.pop("attn_implementation", None)
+    return config
+
+
+def read_config(path: Path, saved: str, without: str) -> dict[str, Any]:
+    """Returns the config of what is ``saved`` in a folder, with a normalizer beneath ``KEY``.
+
+    Raises ``BadValue`` where it cannot be read, or names none: the words ``without`` say what the folder is then.
+    """
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadValue(f"{path.parent} is no folder that {saved} was saved in: {error}") from None
+    normalizer = config.get(KEY) if isinstance(config, dict) else None
+    if not isinstance(normalizer, dict) or not {"attn", "train_tokens", "layers", "version"} <= set(normalizer):
+        raise BadValue(f"{path.parent} {without}.")
     return dict(config)

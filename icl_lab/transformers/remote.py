@@ -6,7 +6,7 @@ from typing import Any
 import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
-from icl_lab.transformers.folder import FILE, HEADS, description
+from icl_lab.transformers.folder import AUTO_MAP, HEADS, model_config
 from icl_lab.transformers.saved import load
 
 # Keywords that say where a folder comes from.
@@ -33,14 +33,16 @@ class AutoConfig:
     @staticmethod
     def from_pretrained(folder: str | Path, *, return_unused_kwargs: bool = False, **said: Any) -> Any:
         """Returns the config, of a class of its own: transformers registers what reads it for all of that class."""
-        told = description(local(folder, said.get("revision")))
-        usual = CONFIG_MAPPING[told["model_type"]]
+        saved = model_config(local(folder, said.get("revision")))
+        usual = CONFIG_MAPPING[saved["model_type"]]
         own: type[PreTrainedConfig] = type(usual.__name__, (usual,), {"__module__": __name__})
         said = {name: value for name, value in said.items() if name not in HUB}
-        config, unused = own.from_dict(told, return_unused_kwargs=True, **said)
-        config.auto_map = {head: f"{Path(FILE).stem}.{head}" for head in HEADS}
+        config, unused = own.from_dict(saved, return_unused_kwargs=True, **said)
+        config.auto_map = dict(AUTO_MAP)
         # Who makes a model by the name of its class (transformers serve) gets one that asks this file.
-        config.architectures = [head for head in HEADS if _class_name(head, usual) in (told.get("architectures") or ())]
+        config.architectures = [
+            head for head in HEADS if _class_name(head, usual) in (saved.get("architectures") or ())
+        ]
         return (config, unused) if return_unused_kwargs else config
 
 
@@ -57,11 +59,12 @@ def reader(head: str) -> type:
         @classmethod
         def from_pretrained(cls, folder: str | Path, *given: Any, config: Any = None, **said: Any) -> Any:
             """Return the model with its normalizers; ``attn_implementation`` is what ``uninstall`` goes back to."""
-            changed = {} if config is None else _changed(config, local(folder, said.get("revision")))
+            place = local(folder, said.get("revision"))
+            changed = {} if config is None else _changed(config, place)
             given_on = {name: value for name, value in said.items() if name not in HUB}
             if config is not None:  # which takes it from the keywords
                 given_on["attn_implementation"] = config._attn_implementation
-            return load(getattr(transformers, head), local(folder, said.get("revision")), **(changed | given_on))
+            return load(getattr(transformers, head), place, **(changed | given_on))
 
     return Reader
 

@@ -14,7 +14,7 @@ from icl_lab.errors import BadValue, LabError
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.transformers import adapters
 from icl_lab.transformers.attention import RULE
-from icl_lab.transformers.folder import KEY, description
+from icl_lab.transformers.folder import KEY, model_config, read_config
 from icl_lab.transformers.placing import build, installed, place, uninstall
 from icl_lab.transformers.probe import quiet
 
@@ -28,7 +28,7 @@ def load(auto: Any, folder: str | Path, *, attn_implementation: str | None = Non
     Raises ``LabError`` where the folder holds no normalizer, or not all of it.
     """
     folder = Path(folder)
-    config = description(folder)
+    config = model_config(folder)
     told = config[KEY]
     rules = build(told)
     learned = _learned(folder, rules)
@@ -68,18 +68,19 @@ def load_adapter(model: PreTrainedModel, folder: str | Path, **said: Any) -> Any
         from peft import PeftModel
     except ImportError:
         raise LabError("adapters need peft: pip install peft.") from None
-    told = adapters.description(Path(folder))
-    trained = dict(told[KEY])
-    numbers = trained.pop(adapters.NUMBERS, None)
+    without = "names no attention normalizer; peft reads it"
+    config = read_config(Path(folder) / adapters.FILE, "an adapter", without)
+    trained = dict(config[KEY])
+    parameters = trained.pop(adapters.PARAMETERS, None)
     before = installed(model)
-    if before and adapters.asked(getattr(model.config, KEY)) != adapters.asked(trained):
+    if before and not adapters.same_normalizer(getattr(model.config, KEY), trained):
         here = getattr(model.config, KEY)["attn"]
         raise BadValue(
             f"{folder} was trained with '{trained['attn']}', and this model has '{here}' installed otherwise."
         )
     if not before:
         place(model, trained)
-    if RULE not in (told.get("modules_to_save") or ()) and numbers != adapters.parameters_sha256(model):
+    if RULE not in (config.get("modules_to_save") or ()) and parameters != adapters.parameters_sha256(model):
         if not before:
             uninstall(model)
         raise BadValue(
