@@ -317,8 +317,7 @@ def cells(*, where: Where = HERE) -> pd.DataFrame:
     Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, all axes (NaN where a
     task has none of the name), metric, value, stderr, count, evidence.
     """
-    told = where.reporter
-    return stacked(grids(where.store(), told.say, told.tick))
+    return stacked(grids(where.store(), where.reporter.say, where.reporter.tick))
 
 
 @checked

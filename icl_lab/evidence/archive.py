@@ -104,14 +104,10 @@ class ArchivedRun:
 
     def versions(self, name: str) -> Iterator[bytes]:
         """Yields a file of the run as each part holds it, in the order of the parts: the last counts."""
-        for part in _index(self.archive.root).parts:
-            tables = _tables(self.archive.root, part) if self._within(part) else None
-            if tables is not None and name in tables.stamps(self.key):
+        for part in _index(self.archive.root).holders.get(self.key, ()):
+            tables = _tables(self.archive.root, part)
+            if name in tables.stamps(self.key):
                 yield tables.read(self.key, name)
-
-    def _within(self, part: ArchivePart) -> bool:
-        spec, _, seed = self.key.rpartition("/seed-")
-        return spec in part.runs and int(seed) in _expanded(part.runs[spec])
 
     def siblings(self) -> "list[ArchivedRun]":
         """Returns the runs of the same task, normalizer and seed."""
@@ -122,7 +118,8 @@ class ArchivedRun:
 
     @property
     def _part(self) -> ArchivePart | None:
-        return _index(self.archive.root).holders.get(self.key)
+        held_by = _index(self.archive.root).holders.get(self.key)
+        return held_by[-1] if held_by else None
 
 
 @dataclass(frozen=True)
@@ -186,7 +183,7 @@ class Archive:
                     stamps = tables.stamps(key)
                     for name in stamps:
                         tables.read(key, name)
-                    held = index.holders[key] is part
+                    held = index.holders[key][-1] is part
                     runs, files = runs + held, files + (len(stamps) + (_weights(key) in part.files)) * held
             except RunFailed as damage:
                 damages.append(str(damage))
@@ -281,10 +278,10 @@ class Archive:
 
 @dataclass(frozen=True)
 class _Index:
-    """The index as it was read: parts, the part that holds each run, and the seeds of each specification."""
+    """The index as it was read: parts, those that hold each run (the last counts), the seeds of each specification."""
 
     parts: tuple[ArchivePart, ...]
-    holders: dict[str, ArchivePart]
+    holders: dict[str, list[ArchivePart]]
     specs: dict[str, set[int]]
 
 
@@ -311,12 +308,13 @@ def _read_index(path: Path, *state: int) -> _Index:
         sound, parts = False, ()
     if not sound:
         raise RunFailed(f"{path} is damaged or edited; {checkout_hint(path)}")
-    holders, specs = dict[str, ArchivePart](), dict[str, set[int]]()
+    holders, specs = dict[str, list[ArchivePart]](), dict[str, set[int]]()
     for part in parts:
         for spec, text in part.runs.items():
             seeds = _expanded(text)
             specs.setdefault(spec, set()).update(seeds)
-            holders |= {f"{spec}/seed-{seed}": part for seed in seeds}
+            for seed in seeds:
+                holders.setdefault(f"{spec}/seed-{seed}", []).append(part)
     return _Index(parts, holders, specs)
 
 

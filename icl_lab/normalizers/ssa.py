@@ -73,10 +73,11 @@ class SSA(WarpedScore):
         return self.raw_b.exp() if self.exponential else F.softplus(self.raw_b)
 
     def warp(self, z: Tensor, n: Tensor) -> Tensor:
+        n, b = self.n.view(-1, 1, 1), self.b.view(-1, 1, 1)
         if EXPORTING():  # ONNX has no copysign
-            return self.n.view(-1, 1, 1) * z.sign() * torch.log1p(self.b.view(-1, 1, 1) * z.abs())
+            return n * _parts(z, n, b)[1]
         power = CompiledPower if torch.compiler.is_compiling() else Power
-        warped: Tensor = power.apply(z, self.n.view(-1, 1, 1), self.b.view(-1, 1, 1))[0]  # type: ignore[no-untyped-call]
+        warped: Tensor = power.apply(z, n, b)[0]  # type: ignore[no-untyped-call]
         return warped
 
 

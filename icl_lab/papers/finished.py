@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from statistics import median
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -102,13 +103,7 @@ class Finished:
         """
         if not self._trains:
             return []
-        found = [
-            tuple(
-                (env.get("commit", ""), env.get("machine", ""))
-                for env in (run.env() for run in self._trainings(claim, seed))
-            )
-            for seed in seeds
-        ]
+        found = [tuple(_origin(run.env()) for run in self._trainings(claim, seed)) for seed in seeds]
         known = all(block and all(all(part) for part in block) for block in found)
         return list(found) if known else []
 
@@ -200,6 +195,11 @@ class Finished:
         if key not in self._read:
             self._read[key] = self.store.run(spec, seed, swap).measured()
         return self._read[key]
+
+
+def _origin(env: Mapping[str, Any]) -> tuple[str, str]:
+    """Commit and class of machine of a training."""
+    return env.get("commit", ""), env.get("machine", "")
 
 
 def _moment(time: str) -> datetime:

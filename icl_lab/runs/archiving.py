@@ -124,8 +124,9 @@ def _own_files(run: Run, cells: Callable[[Run], Cells]) -> dict[str, bytes]:
     run.history()
     found = {name: run.read(name) for name in ALWAYS}
     last = run.last_parameters()
-    few = last is not None and sum(values.numel() for values in last.values()) <= READ_OUT_NUMBERS
-    return found | _errors(run, cells) | ({READ_OUT: save(last)} if last is not None and few else {})
+    if last is not None and sum(values.numel() for values in last.values()) <= READ_OUT_NUMBERS:
+        found[READ_OUT] = save(last)
+    return found | _errors(run, cells)
 
 
 def _errors(run: Run, cells: Callable[[Run], Cells]) -> dict[str, bytes]:

@@ -164,15 +164,19 @@ def training_seconds(spec: RunSpec, device: torch.device, since: int = 0) -> tup
     Raises ``BadValue`` where the device is not one for the engine.
     """
     engines.check(spec.train.engine, device, spec.train.optimizer)
-    model = spec.untrained(tasks.build(spec.task), 0)
-    count = model.parameter_count()
-    return step_seconds(spec, device) * examples(spec.train, since) / spec.train.longest, count
+    seconds, count = _timed_step(spec, device)
+    return seconds * examples(spec.train, since) / spec.train.longest, count
 
 
 def step_seconds(spec: RunSpec, device: torch.device) -> float:
-    """Returns the seconds of a step at full length, with the threads of now: the fastest of three.
+    """Returns the seconds of a step at full length, with the threads of now."""
+    return _timed_step(spec, device)[0]
 
-    An eager one in single precision, whatever the engine: to compile would take longer than to estimate.
+
+def _timed_step(spec: RunSpec, device: torch.device) -> tuple[float, int]:
+    """The seconds of a step, the fastest of three, and the working parameters.
+
+    An eager step in single precision, whatever the engine: to compile would take longer than to estimate.
     """
     task = tasks.build(spec.task)
     model = spec.untrained(task, 0).to(device)
@@ -185,7 +189,7 @@ def step_seconds(spec: RunSpec, device: torch.device) -> float:
 
     step()  # the first one pays for what is built once
     # The fastest of three: a machine that others use is slow now and then.
-    return min(step() for _ in range(3))
+    return min(step() for _ in range(3)), model.parameter_count()
 
 
 @torch.no_grad()
