@@ -59,6 +59,7 @@ DOORS = {
     "pyarrow": {"evidence"},
     "transformers": {"bench", "transformers", "language"},
     "tokenizers": {"texts", "language"},
+    "lm_eval": {"language"},
     "ray": {"launch"},
     "openai": {"prompted"},
 }

@@ -135,7 +135,6 @@ def windows_of(tokens: Tensor, start: list[int]) -> Tensor:
 
 def _tokenizer(disk: OnDisk) -> Any:
     from tokenizers import Tokenizer
-    from transformers import AutoTokenizer
 
     folder = disk.folder
     if (folder / "tokenizer.json").is_file() and not disk.packed:
@@ -143,11 +142,23 @@ def _tokenizer(disk: OnDisk) -> Any:
             return Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises Exception itself
             raise BadValue(f"{folder / 'tokenizer.json'} cannot be read: {error}.") from None
+    return pretrained_tokenizer(disk).backend_tokenizer
+
+
+def pretrained_tokenizer(disk: OnDisk) -> Any:
+    """Return the tokenizer of a model as transformers has it; ``BadValue`` where there is none that can be read."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    from icl_lab.transformers.folder import FILE
+
+    # The config of a model with a normalizer names code that only whoever trusts the folder would run.
+    marked = not disk.packed and (disk.folder / FILE).exists()
+    auto: Any = PreTrainedTokenizerFast if marked else AutoTokenizer
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, **disk.more).backend_tokenizer
+        return auto.from_pretrained(disk.folder, local_files_only=True, **disk.more)
     except Exception as error:  # of many kinds, and all mean that there is none
         line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadValue(f"{folder} has no tokenizer that can be read: {line}") from None
+        raise BadValue(f"{disk.folder} has no tokenizer that can be read: {line}") from None
 
 
 def _limit(model: nn.Module) -> int | None:

@@ -10,8 +10,8 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.summary import bound_words
 
 
-def text(run: Run) -> str:
-    """Returns the card as Markdown; raises ``RunFailed`` where no weights are kept."""
+def text(run: Run, library: str = "icl_lab") -> str:
+    """Returns the card as Markdown, of weights that ``library`` reads; ``RunFailed`` where none are kept."""
     if not run.trained:
         raise RunFailed(f"{run.folder} keeps no weights, of which there could be a card.")
     spec, env, task = run.spec, run.env(), tasks.build(run.spec.task)
@@ -28,7 +28,7 @@ def text(run: Run) -> str:
                       f"torch {env.get('versions', {}).get('torch', '')}, {env.get('device', '')}"),
         ("weights (sha256)", md.code(str(env.get("model_sha256", "")))),
     ]  # fmt: skip
-    lines = ["---", "license: mit", "library_name: icl_lab", "tags: [in-context-learning, attention]", "---", ""]
+    lines = ["---", "license: mit", f"library_name: {library}", "tags: [in-context-learning, attention]", "---", ""]
     lines += [f"# {md.escaped(spec.name)}, seed {run.seed}", "", *md.head(["", ""]), *(md.row(row) for row in rows), ""]
     if run.finished:
         grid = run.grid()

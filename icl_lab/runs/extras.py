@@ -9,9 +9,10 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 # What needs an extra; a test holds these to the extras that the package declares.
 PURPOSES = {
-    "hf": "normalizers inside Hugging Face models: `icl_lab.transformers`, `icl-lab lm`",
+    "hf": "normalizers inside Hugging Face models: `icl_lab.transformers`, `icl-lab lm`, `export-hf`",
     "ray": "`--engine ray` of every command that takes `--jobs`",
     "llm": "`icl-lab prompted`",
+    "eval": "`icl-lab lm-eval`",
     "notebook": "the notebooks of `docs/notebooks/`, `grid.to_xarray()`, and tables as Parquet (`icl-lab export`)",
     "docs": "`make docs`",
     "dev": "`make test` and `make check`",

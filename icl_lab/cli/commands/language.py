@@ -1,18 +1,23 @@
-"""The command that asks pretrained language models."""
+"""Commands that ask language models, and export those trained here."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
+import icl_lab as icl
 from icl_lab import markdown as md
-from icl_lab.cli.options import device_option, gathered, results_option, threads_option
+from icl_lab import tasks
+from icl_lab.cli.options import device_option, gathered, read_option, results_option, threads_option
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Finite, Numbers, several_rules
+from icl_lab.cli.values import Finite, Folder, Numbers, several_rules
+from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import own_studies
-from icl_lab.language import report, study
+from icl_lab.language import benchmark_report, benchmarks, convert, report, study
 from icl_lab.language.finetune import Recipe
 from icl_lab.launch.where import Where
-from icl_lab.runs import environment, study_folder
+from icl_lab.runs import card, environment, study_folder
+from icl_lab.tasks.text import Text
 
 LONG = 1_000_000  # tokens
 
@@ -111,3 +116,86 @@ def lm(model: str, attns: tuple[str, ...], text: str, where: Where, **more: Any)
     names = study_folder.publish(record, folder, {**files, "table.md": "\n".join(lines)}, figures)
     out("\n".join(lines))
     out(f"wrote {folder}: {', '.join(names)}")
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True)
+@click.option(
+    "--attn",
+    "attns",
+    multiple=True,
+    callback=several_rules,
+    help="Normalizers; the first is the baseline.  [default: what each model was saved with]",
+)
+@click.option("--tasks", "names", required=True, help="Benchmarks of lm_eval: arc_easy,lambada_openai.")
+@click.option(
+    "--shots", type=click.IntRange(0, 1000), help="Examples before each item.  [default: the benchmark's own]"
+)
+@click.option("--limit", default=0, type=click.IntRange(0, 10**9), help="Only the first N items.  [default: all]")
+@click.option("--include", type=Folder(there=True), help="Folder of benchmarks of one's own, as YAML files.")
+@click.option("--batch", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Items in one pass.")
+@click.option("--length", default=0, type=click.IntRange(0, LONG), help="Most tokens of an item.  [the model's own]")
+@click.option(
+    "--train-tokens",
+    default=0,
+    type=click.IntRange(0, LONG),
+    help="What normalizers take for the training length.  [the model's own]",
+)
+@results_option
+@device_option
+@threads_option
+@click.option("--name", default="", help="Folder below --results.")
+@click.option("--force", is_flag=True, help="Write over another study in that folder.")
+@gathered
+def lm_eval(
+    models: tuple[str, ...], attns: tuple[str, ...], names: str, include: Path | None, where: Where, **more: Any
+) -> None:
+    """Ask language models the benchmarks of lm-evaluation-harness, with other normalizers.
+
+    MODELS are folders that save_pretrained has written, or .gguf files. A benchmark that is finished is kept; the same
+    command goes on after the last one. What a benchmark reads is fetched by lm_eval unless HF_HUB_OFFLINE=1 is set.
+    """
+    asked = benchmarks.BenchmarkQuestion(
+        tuple(dict.fromkeys(models)),
+        attns,
+        tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())),
+        shots=more["shots"],
+        limit=more["limit"],
+        length=more["length"],
+        near=more["train_tokens"],
+        include=str(include or ""),
+    )
+    if not asked.tasks:
+        raise BadValue(f"--tasks names benchmarks, such as arc_easy,lambada_openai; got '{names}'.")
+    device, reporter = where.torch_device(), where.reporter
+    kept = where.root / benchmarks.KEPT
+    found = benchmarks.measure(asked, kept, device, more["batch"], reporter.tick)
+    record = study_folder.StudyRecord.of("lm-eval", asked.options(), {}, reporter.command)
+    name = where.name or f"{benchmark_report.name(asked.models)}-{record.hash}"
+    folder = study_folder.place(record, own_studies(where.root), name, force=where.force)
+    lines = [*benchmark_report.table(found), f"Made by {md.code(reporter.command)}.", ""]
+    files = {"scores.csv": benchmark_report.grid(found).csv(), "table.md": "\n".join(lines)}
+    written = study_folder.publish(record, folder, files, {})
+    out("\n".join(lines))
+    out(f"wrote {folder}: {', '.join(written)}")
+
+
+@click.command()
+@click.argument("run")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 10**9), help="Of the training.")
+@click.option("--to", "target", type=Folder(), required=True, help="A new folder.")
+@read_option
+@gathered
+def export_hf(run: str, seed: int, target: Path, where: Where) -> None:
+    """Write a model of the task text as a folder of Hugging Face transformers, with its normalizer.
+
+    RUN is a name of list runs, such as text/ssa/nano. The folder has weights, tokenizer and card; lm, lm-eval and
+    whoever trusts its code read it.
+    """
+    found = icl.find(run, seed, where=where)
+    task = tasks.build(found.task)
+    if not isinstance(task, Text):
+        raise BadValue(f"{run} is a model of the task {found.task}: only those of the task text are language models.")
+    convert.save(found.model.cpu(), task.corpus, target, card.text(found.stored, "transformers"))
+    out(f"wrote {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
+    out(f"next: icl-lab lm {target} --attn {found.attn}")
