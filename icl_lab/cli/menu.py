@@ -16,8 +16,8 @@ GROUPS = {
     "Look inside": (
         *("attention", "heads", "boundary", "saturation", "probe", "deviant", "per-position", "fading", "functions"),
     ),
-    "Papers": ("experiment", "claims", "paper-report", "site", "cite"),
-    "Language models": ("lm", "lm-eval", "export-hf", "prompted"),
+    "Papers": ("experiment", "claims", "paper-report", "site"),
+    "Language models": ("lm", "lm-eval", "prompted"),
     "Maintenance": ("list", "doctor", "report", "export", "verify"),
 }
 LINE = 100  # characters
