@@ -57,8 +57,8 @@ def analyses() -> Iterator[Command]:
 def grouped(about: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return the commands of each group with the first line of their help, which ``about`` holds by name.
 
-    >>> grouped({"sweep": "Train and test.", "cite": "Print papers.", "costs": "Measure time."})
-    {'Train and compare': {'sweep': 'Train and test.'}, 'Papers': {'cite': 'Print papers.'}}
+    >>> grouped({"sweep": "Train and test.", "site": "Write pages.", "costs": "Measure time."})
+    {'Train and compare': {'sweep': 'Train and test.'}, 'Papers': {'site': 'Write pages.'}}
     """
     first = {name: text.partition("\n")[0] for name, text in about.items()}
     there = {group: {name: first[name] for name in names if name in first} for group, names in GROUPS.items()}
