@@ -60,6 +60,7 @@ DOORS = {
     "transformers": {"bench", "transformers", "language"},
     "tokenizers": {"texts", "language"},
     "lm_eval": {"language"},
+    "huggingface_hub": {"runs", "transformers"},
     "ray": {"launch"},
     "openai": {"prompted"},
 }

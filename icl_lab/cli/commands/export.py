@@ -1,4 +1,4 @@
-"""The command that writes a table for elsewhere."""
+"""Commands that write tables, models and data sets for elsewhere."""
 
 import sys
 from pathlib import Path
@@ -9,11 +9,11 @@ import icl_lab as icl
 from icl_lab import tables
 from icl_lab.cli.options import evidence_option, gathered, read_option
 from icl_lab.cli.output import out
-from icl_lab.cli.values import NewFile
+from icl_lab.cli.values import Folder, NewFile
 from icl_lab.errors import BadValue, RunFailed, UnknownName
 from icl_lab.files import write
 from icl_lab.launch.where import Where
-from icl_lab.runs import study_folder
+from icl_lab.runs import hub, study_folder
 from icl_lab.runs.verify import check_file
 
 CELLS = ("parquet", "csv")  # a million rows are read by no person
@@ -73,3 +73,38 @@ def _written(data: bytes, target: Path | None) -> None:
     else:
         write(target, data)
         out(f"wrote {target}")
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every cell of every finished run, as a data set.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 10**9), help="Of the run.")
+@click.option("--to", "target", type=Folder(), help="Write the repository to this new folder.")
+@click.option("--hub", "name", default="", metavar="OWNER/NAME", help="Send it to this repository of the hub.")
+@click.option("--private", is_flag=True, help="Make that repository private, where it is new.")
+@evidence_option
+@read_option
+@gathered
+def publish(
+    run: str | None, everything: bool, seed: int, target: Path | None, name: str, private: bool, where: Where
+) -> None:
+    """Write a trained model, or the cells of all runs, as a repository of the Hugging Face hub.
+
+    RUN is a name of list runs, such as linear/ssa/lite: weights, numbers and a model card. With --all it is one table
+    and a data set card. Nothing is sent without --hub.
+    """
+    if everything is (run is not None):
+        raise click.UsageError("Name one RUN, or give --all, which is one table.")
+    if (target is None) is not bool(name):
+        raise click.UsageError("Give a new folder (--to), or a repository of the hub (--hub).")
+    if run is None:
+        cells = icl.cells(where=where)
+        counts = {str(column): int(cells[column].nunique()) for column in cells}
+        files = hub.of_cells(tables.typed(cells, "parquet"), counts, len(cells))
+    else:
+        files = hub.of_run(icl.find(run, seed, where=where).stored, name)
+    if target is None:
+        out(f"sent {', '.join(files)}: {hub.push(files, name, 'dataset' if everything else 'model', private)}")
+    else:
+        hub.write(files, target)
+        out(f"wrote {target}: {', '.join(files)}")

@@ -1,0 +1,95 @@
+"""Repositories of the Hugging Face hub: a trained model with its numbers, or the cells of all runs as a data set."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from icl_lab import __version__
+from icl_lab import markdown as md
+from icl_lab.errors import BadValue, RunFailed
+from icl_lab.files import replace_folder
+from icl_lab.runs import card, manifest
+from icl_lab.runs.run import Run
+
+Kind = Literal["model", "dataset"]
+CELLS = "cells.parquet"
+COLUMNS = {  # of the table of all cells, beside the axes of the tasks
+    "task": "task with its options",
+    "attn": "normalizer with its options; `one->other` where another one stood in the model when it was tested, "
+    "`reference:NAME` for a predictor that is no model",
+    "preset": "size of model, training and test grid",
+    "spec": "eight digits of the hash of the whole specification",
+    "seed": "training seed",
+    "metric": "what was measured",
+    "value": "mean over prompts",
+    "stderr": "standard error of the mean over prompts",
+    "count": "number of prompts",
+    "evidence": "true for runs of icl_lab's own repository",
+}
+
+
+def of_run(run: Run, name: str = "") -> dict[str, bytes]:
+    """Files of a run's repository, which is called ``name``: what its manifest names, and the model card.
+
+    Raises ``RunFailed`` where the run is not finished, its weights are not kept, or a file is damaged.
+    """
+    if not run.finished:
+        raise RunFailed(f"{run.folder} is not finished; the same command goes on with it.")
+    text, named = card.text(run), manifest.read(run.folder) or {}
+    place = md.code(f"hf download {name or 'OWNER/NAME'} --local-dir results/runs/{run.key}")
+    how = f"\nThe files are the folder of a run; {place} puts it where the lines above look.\n"
+    return {
+        **{file: run.read(file) for file in named},
+        manifest.NAME: (run.folder / manifest.NAME).read_bytes(),
+        "README.md": (text + how).encode(),
+    }
+
+
+def of_cells(parquet: bytes, columns: Mapping[str, int], rows: int) -> dict[str, bytes]:
+    """Files of a data set: the table of all cells, and its card. ``columns``: number of different values of each."""
+    axes = [name for name in columns if name not in COLUMNS]
+    said = COLUMNS | dict.fromkeys(axes, "axis of the test, empty where the task has none of the name")
+    lines = ["---", "license: mit", "tags: [in-context-learning, attention]", "configs:", "- config_name: default"]
+    lines += [f"  data_files: {CELLS}", "---", "", "# Errors of small in-context learners under distribution shift", ""]
+    lines += [
+        f"{rows:,} cells of {columns['spec']:,} specifications: {columns['task']:,} tasks, {columns['attn']:,} "
+        "normalizers and references. A row is a cell of a test grid, of one training seed. "
+        f"Written by icl_lab {__version__}.",
+        "",
+        *md.head(["column", "meaning", "values"]),
+        *(md.row([md.code(name), said[name], f"{columns[name]:,}"]) for name in columns),
+        "",
+    ]
+    return {CELLS: parquet, "README.md": "\n".join(lines).encode()}
+
+
+def write(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files of a repository to a new folder; raises ``BadValue`` where it holds something."""
+    if folder.exists() and any(folder.iterdir()):
+        raise BadValue(f"{folder} is not empty: name a new folder.")
+    replace_folder(folder, files)
+
+
+def push(files: Mapping[str, bytes], name: str, kind: Kind, private: bool) -> str:
+    """Send the files to the repository ``OWNER/NAME`` of the hub, made if it is not there; return its address.
+
+    Raises ``BadValue`` where huggingface_hub is missing, nobody is logged in, or the hub refuses.
+    """
+    try:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+    except ImportError:
+        raise BadValue("the hub is reached by huggingface_hub: pip install 'icl_lab[hf]'.") from None
+    hub = HfApi()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "repository"
+        write(files, folder)
+        try:
+            hub.whoami()
+            hub.create_repo(name, repo_type=kind, private=private, exist_ok=True)
+            sent = hub.upload_folder(repo_id=name, folder_path=folder, repo_type=kind, commit_message="icl-lab publish")
+        except (HTTPError, ValueError, OSError) as error:  # refused, not logged in, no network
+            line = next(iter(str(error).splitlines()), type(error).__name__)
+            raise BadValue(f"{name} cannot be sent to the hub: {line}") from None
+    return str(sent.commit_url)

@@ -1,0 +1,115 @@
+"""Repositories of the hub: what is written there is read back equal; nothing is sent by accident."""
+
+import io
+import shutil
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+import icl_lab as icl
+from icl_lab.cli.main import cli
+from icl_lab.errors import LabError, RunFailed
+from icl_lab.runs import hub, verify
+
+FEW = {"train.steps": 5, "test.prompts": 64, "test.axes.sigma_f": [1, 2], "test.axes.length": [5, 12]}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
+    return icl.Where(results="results", progress=False)
+
+
+@pytest.fixture
+def run(place):
+    return icl.sweep("linear", "ssa", "smoke", FEW, where=place)
+
+
+def publish(*words):
+    cli.main(["publish", *words], standalone_mode=False)
+
+
+def front_matter(folder):
+    return yaml.safe_load((folder / "README.md").read_text().split("---")[1])
+
+
+def test_a_run_fetched_from_its_repository_is_the_run(run, tmp_path):
+    publish("linear/ssa/smoke", "--to", "repository")
+    assert front_matter(tmp_path / "repository")["library_name"] == "icl_lab"
+    place = (tmp_path / "repository" / "README.md").read_text().partition("--local-dir results/")[2].partition("`")[0]
+    shutil.copytree("repository", tmp_path / "elsewhere" / place)
+    again = icl.find(run.stored.spec.name, where=icl.Where(results="elsewhere", progress=False))
+    pd.testing.assert_frame_equal(again.grid.frame, run.grid.frame)
+    tokens = run.prompts(4).tokens
+    assert torch.equal(again.model(tokens), run.model(tokens))
+    assert [each.state for each in verify.everything(tmp_path / "elsewhere")] == ["whole"]
+
+
+def test_a_damaged_run_is_not_published(run, tmp_path):
+    path = run.stored.folder / "positions.csv"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(RunFailed, match=r"positions.csv is damaged"):
+        publish("linear/ssa/smoke", "--to", "repository")
+    assert not (tmp_path / "repository").exists()
+
+
+def test_a_run_that_is_not_finished_is_not_published(run):
+    (run.stored.folder / "grid.csv").unlink()
+    with pytest.raises(RunFailed, match="is not finished"):
+        hub.of_run(run.stored)
+
+
+def test_all_cells_are_one_data_set(run, place, tmp_path):
+    icl.sweep("every", "softmax", "smoke", {"train.steps": 5}, where=place)
+    publish("--all", "--to", "cells")
+    cells = icl.cells(where=place)
+    found = pd.read_parquet(tmp_path / "cells" / hub.CELLS)
+    assert list(found) == list(cells)
+    assert len(found) == len(cells)
+    assert found["value"].tolist() == cells["value"].tolist()
+    card = (tmp_path / "cells" / "README.md").read_text()
+    assert f"{len(cells):,} cells of 2 specifications: 2 tasks" in card
+    assert all(f"| `{column}` | " in card for column in cells)
+    assert front_matter(tmp_path / "cells")["configs"] == [{"config_name": "default", "data_files": hub.CELLS}]
+
+
+@pytest.mark.slow
+def test_the_data_set_is_read_by_the_package_datasets(run, tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets", reason="pip install 'icl_lab[eval]' brings it")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    publish("--all", "--to", "cells")
+    found = datasets.load_dataset(str(tmp_path / "cells"), split="train")
+    assert found["value"] == pd.read_parquet(tmp_path / "cells" / hub.CELLS)["value"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["linear/ssa/smoke"], "Give a new folder"),
+        (["linear/ssa/smoke", "--to", "a", "--hub", "b/c"], "Give a new folder"),
+        (["--to", "a"], "Name one RUN, or give --all"),
+        (["linear/ssa/smoke", "--all", "--to", "a"], "Name one RUN, or give --all"),
+        (["linear/ssa/smoke", "--to", "results"], "results is not empty: name a new folder"),
+        (["linear/ssa/lite", "--to", "a"], "No stored run is called"),
+        (["linear/ssa/smoke", "--hub", "b/c"], "b/c cannot be sent to the hub: Token is required"),
+    ],
+)
+def test_what_cannot_be_published_is_refused(run, tmp_path, monkeypatch, words, complaint):
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda: None)
+    with pytest.raises(Exception, match=complaint) as refused:
+        publish(*words)
+    assert isinstance(refused.value, LabError) or type(refused.value).__name__ == "UsageError"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
+
+
+def test_a_card_says_how_many_values_each_column_has():
+    table = pd.DataFrame({"task": ["a", "a"], "attn": ["b", "c"], "spec": ["d", "d"], "sigma_x": [1.0, 2.0]})
+    files = hub.of_cells(b"", {name: table[name].nunique() for name in table}, len(table))
+    assert (
+        "| `sigma_x` | axis of the test, empty where the task has none of the name | 2 |" in files["README.md"].decode()
+    )
+    assert "2 cells of 1 specifications: 1 tasks, 2 normalizers" in io.BytesIO(files["README.md"]).read().decode()
