@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, l1, scores, softmax
 
-Phi = Literal["relu", "relu2", "relu6", "gelu", "sigmoid", "softplus", "mish", "exp", "tanh", "square"]
+Phi = Literal["relu", "relu2", "relu6", "gelu", "sigmoid", "softplus", "mish", "exp", "tanh", "square", "expressive"]
 FAR = -30.0  # below this softplus(z) is exp(z) to every digit kept here
 
 
@@ -33,6 +33,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "mish": F.mish,
     "tanh": lambda z: z.tanh(),
     "square": lambda z: z.square(),
+    "expressive": lambda z: z.square() / (1 + z.square()),
 }
 
 
@@ -41,10 +42,13 @@ class L1(Scored):
     """Any function of the score, divided by the row's sum of its absolute values.
 
     Formula: w_j = phi(z_j) / sum_i |phi(z_i)|
-    Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Eq. 3 and Table 3
+    Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Eq. 3 and Table 3; expressive attention,
+        z^2 / (1 + z^2): Gros 2024, arXiv 2407.18601
 
     With exp this is softmax. gelu (the exact one) and mish can be negative: a row of negative scores has weights that
     sum to -1. Where phi can be 0 a row may have no weights at all. tanh and square are the parts of ``four-functions``.
+    Expressive attention gives opposed queries and keys as much as parallel ones; the paper squares q.k without the
+    1/sqrt(d) of the scores here.
     """
 
     def __init__(self, site: Site, *, phi: Phi = "relu") -> None:

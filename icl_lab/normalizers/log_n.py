@@ -10,25 +10,29 @@ from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Scored, Site, scores, softmax
 from icl_lab.parts.registry import require
 
+POWERS = 10.0  # of a logarithm, at most
+
 
 @registry.add("log-n")
 class LogN(ScaledQuery):
     """Softmax with scores that grow by the logarithm of the number of keys, but only beyond the training length.
 
-    Formula: w = softmax(max(1, log n / log T) z), T the tokens of a training prompt
-    Paper: Su 2021; as in the public code of Qwen
+    Formula: w = softmax(max(1, log n / log T)^power z), T the tokens of a training prompt
+    Paper: Su 2021; as in the public code of Qwen; powers 1/2, 1 and 2 of the logarithm: arXiv 2605.12697
 
     Rows within the training length stay exactly softmax, which makes this the honest normalizer to swap in after
-    training.
+    training. Which power keeps attention from fading depends on how many scores lie near the largest: the analysis
+    ``gap-counting`` measures it.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, *, power: float = 1.0) -> None:
         super().__init__()
+        require(0 < power <= POWERS, f"power must be > 0 (at 0 it is softmax) and at most {POWERS:g}", power)
         # A training prompt of one token has log T = 0.
-        self.log_train = math.log(max(site.train_tokens, 2))
+        self.log_train, self.power = math.log(max(site.train_tokens, 2)), power
 
     def scale(self, n: Tensor) -> Tensor:
-        return (n.log() / self.log_train).clamp(min=1)
+        return (n.log() / self.log_train).clamp(min=1) ** self.power
 
 
 @registry.add("llama4")

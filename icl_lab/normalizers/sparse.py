@@ -1,5 +1,6 @@
 """Sparse normalizers: sparsemax, alpha-entmax, and entmax with scores that grow with the number of keys."""
 
+import math
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from icl_lab.parts.registry import require
 STEPS = 100  # of Newton's method, at most; it takes about ten
 HALVINGS = 56  # of an interval of length 1, down to the digits of double precision
 NARROW = (1.5, 2.0)  # values of alpha whose powers single precision bears
+LEARNED = (1.01, 2.0)  # values between which an alpha is learned, as in the package of its authors
 LEAST, MOST = 1 + 1e-6, 10.0  # of alpha: nearer to 1 its digits are lost, farther up slopes overflow
 
 
@@ -42,19 +44,32 @@ class Entmax(Scored):
     Paper: Peters et al. 2019, arXiv 1905.05702
 
     The limit alpha = 1 is softmax, alpha = 2 is sparsemax. Alpha is at least 1.000001 and at most 10. At 1.5 and 2 the
-    threshold is found in the precision of the scores, elsewhere in double precision.
+    threshold is found in the precision of the scores, elsewhere in double precision. With ``learn=yes`` each head
+    learns an alpha between 1.01 and 2, which starts at ``alpha`` (Correia et al. 2019, arXiv 1909.00015).
     """
 
-    def __init__(self, site: Site, *, alpha: float = 1.5) -> None:
+    def __init__(self, site: Site, *, alpha: float = 1.5, learn: bool = False) -> None:
         super().__init__()
         if alpha == 1:
             raise BadValue("alpha = 1 is softmax: choose 'softmax', or an alpha above 1.")
         require(alpha > 1, "alpha must be > 1", alpha)
         require(LEAST <= alpha <= MOST, f"alpha must be at least 1.000001 and at most {MOST:g}", alpha)
-        self.alpha = alpha
+        self.fixed, self.raw, self.learned = alpha, None, ()
+        if learn:
+            low, high = LEARNED
+            require(low < alpha < high, f"a learned alpha must start above {low:g} and below {high:g}", alpha)
+            start = math.log((alpha - low) / (high - alpha))
+            self.raw, self.learned = nn.Parameter(torch.full((site.heads,), start)), ("alpha",)
+
+    @property
+    def alpha(self) -> Tensor | float:
+        """Alpha: of all heads, or (h) where it is learned."""
+        low, high = LEARNED
+        return self.fixed if self.raw is None else low + (high - low) * self.raw.sigmoid()
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
-        return entmax(scores(q, k, bias), visible, self.alpha)
+        z, alpha = scores(q, k, bias), self.alpha
+        return entmax(z, visible, alpha) if isinstance(alpha, float) else entmax_of_heads(z, visible, alpha)
 
 
 @registry.add("asentmax")
@@ -95,6 +110,40 @@ def entmax(z: Tensor, visible: Tensor, alpha: float) -> Tensor:
         return _halved(seen, alpha) * visible
     w: Tensor = Projection.apply(seen, alpha)[0]  # type: ignore[no-untyped-call]
     return w * visible
+
+
+def entmax_of_heads(z: Tensor, visible: Tensor, alpha: Tensor) -> Tensor:
+    """alpha-entmax of scores (b h t_q t_k) with an alpha for each head, (h), that gets a gradient.
+
+    The threshold is halved down to, without gradients. Two steps of Newton's method from the root leave it where it is
+    and have its first and second derivatives, by the scores and by alpha: one step errs in the second.
+    """
+    seen = visible | ~visible.any(-1, keepdim=True)
+    a = (alpha.double() - 1).view(-1, 1, 1)
+    peak = (z.detach() + additive_mask(seen, z.dtype)).amax(-1, keepdim=True)
+    # Hidden scores are finite, and below any threshold: an infinite one would make NaN of the slope of alpha.
+    x = torch.where(seen, (z - peak).double() * a, -2.0)
+    with torch.no_grad():
+        tau, high = torch.full_like(x[..., :1], -1.0), torch.zeros_like(x[..., :1])
+        for _ in range(HALVINGS):
+            middle = (tau + high) / 2
+            tau, high = _halves(tau, middle, high, _lifted(x - middle, 1 / a).sum(-1, keepdim=True) > 1)
+    for _ in range(2):
+        slope = _lifted(x - tau, 1 / a - 1).sum(-1, keepdim=True) / a
+        tau = tau + (_lifted(x - tau, 1 / a).sum(-1, keepdim=True) - 1) / slope
+    w = _lifted(x - tau, 1 / a)
+    return (w / w.sum(-1, keepdim=True)).to(z.dtype) * visible
+
+
+def _lifted(r: Tensor, p: Tensor) -> Tensor:
+    """r^p where r > 0, elsewhere 0 without a slope."""
+    positive = r > 0
+    return torch.where(positive, r, 1.0) ** p * positive
+
+
+def _halves(low: Tensor, middle: Tensor, high: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
+    """Half of each interval: the upper one where the value at its middle is ``above`` what is sought."""
+    return torch.where(above, middle, low), torch.where(above, high, middle)
 
 
 class Projection(torch.autograd.Function):
@@ -184,7 +233,7 @@ def _halved(z: Tensor, alpha: float) -> Tensor:
     for _ in range(HALVINGS):
         u = (low + high) / 2
         above = _power((x + _power(u, alpha - 1)).clamp(min=0), p).sum(-1, keepdim=True) > 1
-        low, high = torch.where(above, low, u), torch.where(above, u, high)
+        low, high = _halves(low, u, high, ~above)
     w = _power((x + _power(high, alpha - 1)).clamp(min=0), p)
     return (w / w.sum(-1, keepdim=True)).to(z.dtype)
 

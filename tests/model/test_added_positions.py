@@ -23,6 +23,7 @@ OTHERWISE = (
     "lssa",
     "qassmax",
     "differential",
+    "threshold",
     "soft-avg",
     "four-functions",
     "forget",
@@ -94,6 +95,10 @@ def test_a_bias_of_normalizers_that_read_more_than_products():
     stretch = math.log(WIDTH) * torch.arange(1, 8).double().log().view(-1, 1)
     y = F.softplus(stretch * (cosine + added)) * visible
     torch.testing.assert_close(stirred("lssa").weights(q, k, visible, added), y / y.sum(-1, keepdim=True))
+    threshold = stirred("threshold:differential=no")
+    chance = (2 * torch.arange(1, 8).double().log() / WIDTH).sqrt().view(-1, 1)
+    passed = (cosine + added - threshold.beta.view(-1, 1, 1) * chance).relu().square() * visible
+    torch.testing.assert_close(threshold.weights(q, k, visible, added), passed)
     split = stirred("soft-avg").weights(q, k, visible, added)
     torch.testing.assert_close(split[:, :2], softmax.weights(q, k, visible, added)[:, :2])
     torch.testing.assert_close(split[:, 2:], stirred("average").weights(q, k, visible)[:, 2:])

@@ -1,6 +1,7 @@
 """Every normalizer against arithmetic written out here, by plain numbers or by the packages of its authors."""
 
 import math
+import statistics
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from icl_lab import normalizers
 from icl_lab.errors import BadValue
+from icl_lab.normalizers import sparse
 from icl_lab.normalizers.base import Normalizer, causal, softplus_inverse
 
 HEADS, WIDTH, TRAINED = 4, 2, 3
@@ -120,6 +122,7 @@ BY_HAND: dict[str, Callable[[Row], Row]] = {
     "sparsemax": lambda z: root(z, 2),
     "entmax": lambda z: root(z, 1.5),
     "entmax:alpha=1.3": lambda z: root(z, 1.3),
+    "entmax:alpha=1.3,learn=yes": lambda z: root(z, 1.3),
     "sa-softmax": lambda z: adjusted(z, min(0, *z), max(0, *z)),
     "sa-softmax:variant=2": lambda z: adjusted(z, min(z), max(z)),
     "sa-softmax:variant=1": lambda z: adjusted(z, min(z), 1 + min(z)),
@@ -144,6 +147,7 @@ BY_HAND: dict[str, Callable[[Row], Row]] = {
     "l1:phi=exp": soft,
     "l1:phi=tanh": lambda z: over_sum([math.tanh(x) for x in z]),
     "l1:phi=square": lambda z: over_sum([x * x for x in z]),
+    "l1:phi=expressive": lambda z: over_sum([x * x / (1 + x * x) for x in z]),
     "raw": lambda z: z,
     "raw:l1=yes": over_sum,
     "exp": lambda z: [math.exp(x) for x in z],
@@ -157,6 +161,14 @@ BY_HAND: dict[str, Callable[[Row], Row]] = {
     "soft-avg": soft,
     "four-functions": lambda z: over_sum([math.tanh(x) for x in z]),
     "log-n": lambda z: soft([x * math.log(len(z)) / math.log(TRAINED) for x in z]),
+    "log-n:power=2": lambda z: soft([x * (math.log(len(z)) / math.log(TRAINED)) ** 2 for x in z]),
+    "log-n:power=0.5": lambda z: soft([x * math.sqrt(math.log(len(z)) / math.log(TRAINED)) for x in z]),
+    "p-softmax": lambda z: [math.exp(x) / math.sqrt(sum(math.exp(x) ** 2 for x in z)) for x in z],
+    "p-softmax:p=0.5": lambda z: [math.exp(x) / sum(math.sqrt(math.exp(x)) for x in z) ** 2 for x in z],
+    "top-k:k=2": lambda z: over_sum([math.exp(x) * (x >= sorted(z)[-2]) for x in z]),
+    "top-k": soft,
+    "standardized": lambda z: soft([x / min(statistics.pstdev(z), 1) for x in z]),
+    "standardized:gamma=100": lambda z: soft([x / statistics.pstdev(z) for x in z]),
     "adaptive-temperature": sharpened,
     "scale-invariant": lambda z: octaves(z, 10),
     "scale-invariant:tau=2": lambda z: octaves(z, 2),
@@ -180,7 +192,7 @@ BY_HAND: dict[str, Callable[[Row], Row]] = {
 }
 # Normalizers that read more of q and k than their product, or more than q and k: the last three in
 # test_reading_rules.py.
-BY_VECTORS = {"cosformer", "sima", "lssa", "qassmax", "differential", "forget"}
+BY_VECTORS = {"cosformer", "sima", "lssa", "qassmax", "differential", "forget", "threshold"}
 
 
 def test_no_rule_is_without_values_of_its_own() -> None:
@@ -405,6 +417,82 @@ def test_lssa_by_hand() -> None:
         assert w[i][: i + 1] == pytest.approx(row)
         o = 0 if i < 3 else 1
         assert y[i][: i + 1] == pytest.approx(over_sum([max((i + 1) * a - o, 0) ** 15 for a in row]), rel=1e-8)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_threshold_differential_attention_by_hand(p: int) -> None:
+    """The channels of q and k are 1 and 2 of one half, 0 and 3 of none: a width of 4, halves of 2."""
+    q, k = torch.randn(2, 1, 1, 6, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    rule = normalizers.build(f"threshold:p={p}", heads=1, head_dim=4, train_tokens=6).double()
+    rule.beta.data.fill_(0.3)
+    rule.lam.data.fill_(0.7)
+    alone = normalizers.build(f"threshold:p={p},differential=no", heads=1, head_dim=4, train_tokens=6).double()
+    w, whole = (each.weights(q, k, causal(6))[0, 0].tolist() for each in (rule, alone))
+
+    def passed(i: int, j: int, channels: slice, beta: float) -> float:
+        x, y = q[0, 0, i, channels].tolist(), k[0, 0, j, channels].tolist()
+        cosine = dot(x, y) / math.hypot(*x) / math.hypot(*y)
+        return float(max(cosine - beta * math.sqrt(2 * math.log(i + 1) / len(x)), 0) ** p)
+
+    for i in range(6):
+        even, odd = ([passed(i, j, slice(half, 4, 2), 0.3) for j in range(i + 1)] for half in (0, 1))
+        assert w[i][: i + 1] == pytest.approx([a - 0.7 * b for a, b in zip(even, odd, strict=True)], abs=1e-9)
+        assert whole[i][: i + 1] == pytest.approx([passed(i, j, slice(0, 4), 0.5) for j in range(i + 1)], abs=1e-9)
+    rule.lam.data.fill_(-3.0)  # clipped
+    assert (rule.weights(q, k, causal(6)) >= 0).all()
+
+
+def test_a_learned_alpha_has_the_slope_of_its_package() -> None:
+    rule = build("entmax:alpha=1.4,learn=yes")
+    z = torch.randn(1, HEADS, 1, 9, generator=torch.Generator().manual_seed(6), dtype=torch.float64) * 2
+    wanted = torch.arange(9, dtype=torch.float64)
+    theirs = torch.full((1, HEADS, 1, 1), 1.4, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad((entmax.entmax_bisect(z, theirs, dim=-1, n_iter=100) * wanted).sum(), theirs)
+    ours = torch.full((HEADS,), 1.4, dtype=torch.float64, requires_grad=True)
+    w = sparse.entmax_of_heads(z, torch.ones(1, 9, dtype=torch.bool), ours)
+    torch.testing.assert_close(
+        torch.autograd.grad((w * wanted).sum(), ours)[0], slope.view(HEADS), rtol=1e-6, atol=1e-9
+    )
+    assert 0.0 in w[0, 0, 0].tolist()
+    rule.raw.data = torch.tensor([-50.0, -1.0, 1.0, 50.0], dtype=torch.float64)
+    assert rule.alpha.tolist() == pytest.approx([1.01, 1.01 + 0.99 * sig(-1), 1.01 + 0.99 * sig(1), 2.0])
+    for head, alpha in enumerate(rule.alpha.tolist()):
+        assert last_row(rule, Z, head) == pytest.approx(root(Z, alpha), rel=1e-6, abs=1e-9)
+
+
+def test_a_learned_alpha_has_second_derivatives() -> None:
+    z = torch.randn(1, 2, 3, 5, generator=torch.Generator().manual_seed(7), dtype=torch.float64).requires_grad_()
+    alpha = torch.tensor([1.2, 1.7], dtype=torch.float64, requires_grad=True)
+    visible = torch.ones(3, 5, dtype=torch.bool)
+    assert torch.autograd.gradcheck(lambda z, a: sparse.entmax_of_heads(z, visible, a), (z, alpha))
+    assert torch.autograd.gradgradcheck(lambda z, a: sparse.entmax_of_heads(z, visible, a), (z, alpha), atol=1e-4)
+
+
+def test_top_k_keeps_what_ties_with_the_last() -> None:
+    assert last_row(build("top-k:k=2"), [1.0, 3.0, 1.0, 0.0]) == pytest.approx(over_sum([math.e, math.e**3, math.e, 0]))
+
+
+def test_weights_of_two_norm_one() -> None:
+    row = last_row(build("p-softmax"), [0.0] * 4)
+    assert row == pytest.approx([0.5] * 4)
+    assert math.hypot(*last_row(build("p-softmax"), Z)) == pytest.approx(1)
+    assert max(last_row(build("p-softmax:p=100"), Z)) == pytest.approx(1, abs=1e-3)
+
+
+def test_even_rows_are_not_blown_up_by_standardizing() -> None:
+    assert last_row(build("standardized"), [3.0, 3.0 + 1e-9, 3.0]) == pytest.approx([1 / 3] * 3, abs=1e-5)
+
+
+def test_heads_talk_by_their_matrix() -> None:
+    rule = build("temperature:tau=2+talking-heads")
+    rule.m.data = torch.tensor([[0.0, 2, 0, 0], [1, 0, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1]], dtype=torch.float64)
+    z = torch.randn(HEADS, N, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    q, k = qk(Z)
+    k[0, :, :, 0] = z
+    w = rule.weights(q, k, causal(N))[0, :, -1]
+    own = [soft([x / 2 for x in row]) for row in z.tolist()]
+    wanted = [[2 * x for x in own[1]], own[0], [a - b for a, b in zip(own[2], own[3], strict=True)], own[3]]
+    torch.testing.assert_close(w, torch.tensor(wanted, dtype=torch.float64))
 
 
 def test_log_softplus_where_softplus_underflows() -> None:

@@ -9,7 +9,7 @@ from icl_lab.transformers import install, load
 
 SERVED = [*(name for name in normalizers.names() if name != "forget"), "softmax+gated"]
 LEARNED = ["ssa", "ssmax:bias=yes", "sink", "elastic", "asentmax", "ssmax-free", "ssa+reweight"]
-LEARNED += ["qassmax", "differential", "softmax+gated"]
+LEARNED += ["qassmax", "differential", "softmax+gated", "threshold"]
 
 
 def slopes(model, **given):

@@ -180,6 +180,12 @@ function cumsum(x, dim) {
   return make(x.shape, data);
 }
 
+function largest(x, k) { // the k largest along the last dimension, without their places
+  const n = x.shape.at(-1), rows = x.data.length / n, out = make([...x.shape.slice(0, -1), k]);
+  for (let r = 0; r < rows; r++) out.data.set(x.data.slice(r * n, (r + 1) * n).sort((a, b) => b - a).slice(0, k), r * k);
+  return out;
+}
+
 function softmax(x, dim) {
   const e = pair((a, top) => Math.exp(a - top), x, fold(Math.max, -Infinity, x, [dim], true));
   return pair((a, b) => a / b, e, fold(add, 0, e, [dim], true));
@@ -261,7 +267,7 @@ const OPERATORS = {
   "aten.where": where, "aten.clamp": clamp, "aten.clamp_min": clamp, "aten.hardtanh": (x, low = -1, high = 1) => clamp(x, low, high), "aten.clamp_max": (x, high) => clamp(x, null, high),
 
   "aten.sum": along(add, 0), "aten.mean": along(add, 0, divide), "aten.prod": along(mul, 1), "aten.amax": along(Math.max, -Infinity), "aten.amin": along(Math.min, Infinity),
-  "aten.any": along((a, b) => +(a || b), 0), "aten.max": (x, dim, keep) => [fold(Math.max, -Infinity, x, [dim], keep)], // without their places
+  "aten.any": along((a, b) => +(a || b), 0), "aten.max": (x, dim, keep) => [fold(Math.max, -Infinity, x, [dim], keep)], "aten.topk": (x, k) => [largest(x, k)], // without their places
   "aten.linalg_vector_norm": (x, p = 2, dims, keep) => fold(add, 0, each(v => Math.abs(v) ** p, x), dims, keep, y => y ** (1 / p)),
   "aten.cumsum": cumsum, "aten._softmax": softmax, "aten._log_softmax": (x, dim) => each(Math.log, softmax(x, dim)),
   "aten.mm": (a, b) => product(a, b), "aten.bmm": (a, b) => product(a, b), "aten.addmm": (bias, a, b) => product(a, b, bias),

@@ -31,7 +31,8 @@ CHOICES = [
     *("scale-invariant:tau=2", "cosformer:horizon=current", "cosformer:horizon=5", "sima:axis=feature"),
     *("selective:first=no", "differential:norm=no", "qassmax:per=head", "ssmax-free:beyond=clamp"),
     *("lssa+reweight", "lssa+reweight:p=15", "softmax+reweight:p=1", "softmax+gated", "forget+gated:per=channel"),
-    *("lssa+reweight:p=3+gated:phi=softplus",),
+    *("lssa+reweight:p=3+gated:phi=softplus", "ssa+talking-heads", "log-n:power=2", "l1:phi=expressive"),
+    *("entmax:learn=yes", "threshold:differential=no", "p-softmax:p=0.5", "top-k:k=2", "standardized:gamma=100"),
 ]
 # As a share of the largest number; looser where rounding to single precision is amplified: by a root beside a
 # threshold, by 1 + erf where it nearly vanishes, by a power that multiplies what a weight was rounded by.

@@ -1,0 +1,36 @@
+"""Softmax over the largest scores alone."""
+
+import math
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from icl_lab.normalizers import registry
+from icl_lab.normalizers.base import Scored, Site, additive_mask, scores, softmax
+from icl_lab.parts.registry import require
+
+MOST = 1_000_000  # keys
+
+
+@registry.add("top-k")
+class TopK(Scored):
+    """Softmax over the k keys of the largest scores; all others get exactly 0.
+
+    Formula: w_j = exp(z_j) / sum_i exp(z_i) over the k largest z
+    Paper: Gupta et al. 2021, arXiv 2106.06899
+
+    Keys that tie with the k-th are kept as well, so that no order among them is needed. Which keys are kept has no
+    gradient. A row that sees k keys or fewer is softmax.
+    """
+
+    def __init__(self, site: Site, *, k: int = 8) -> None:
+        super().__init__()
+        require(1 <= k <= MOST, f"k must be >= 1 and at most {MOST:,}", k)
+        self.k = k
+
+    def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+        z = scores(q, k, bias)
+        seen = z.detach() + additive_mask(visible, z.dtype)
+        # As many hidden keys behind the row as are to be kept: a row shorter than that keeps all of its own.
+        least = F.pad(seen, (0, self.k), value=-math.inf).topk(self.k, dim=-1).values[..., -1:]
+        return softmax(z, visible & (seen >= least))
