@@ -33,7 +33,18 @@ OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, 
 BASES = {
     "tasks": {"base", "capabilities", "declared", "drawing", "estimators", "prompt", "symbols", "wording"},
     "normalizers": {"base", "second_order", "starts"},
-    "analyses": {"attention_rows", "base", "factors", "findings", "frame", "options", "page", "places", "runner"},
+    "analyses": {
+        "along_length",
+        "attention_rows",
+        "base",
+        "factors",
+        "findings",
+        "frame",
+        "options",
+        "page",
+        "places",
+        "runner",
+    },
 }
 DOORS = {
     "pandas": {"grid", "tables", "notebook", "api"},  # these name the type that they return

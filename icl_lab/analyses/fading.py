@@ -6,17 +6,17 @@ this is called attention dispersion).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
-from icl_lab import tasks
 from icl_lab.analyses import registry
+from icl_lab.analyses.along_length import AlongLength, curves, trained_keys
 from icl_lab.analyses.attention_rows import (
     attention_rows,
     entropy,
@@ -25,20 +25,14 @@ from icl_lab.analyses.attention_rows import (
     known_median,
     shares,
 )
-from icl_lab.analyses.frame import Analysis, Cells, Curves, Findings, Row, Rows, StoredGrids, TrainedModel, option
-from icl_lab.errors import BadValue
+from icl_lab.analyses.frame import Cells, Curves, Findings, Row, Rows, StoredGrids, TrainedModel
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import NAMES, short
 from icl_lab.grid import Grid
 from icl_lab.learned import places
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import TestSpec, draw
-from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.tasks.base import Prompt
-from icl_lab.training.curriculum import LONGEST
 
-STRETCHES = (0.5, 1, 2, 4, 8, 16)  # the usual lengths, in training lengths
 METRICS = ("largest", "entropy", "effective", "temperature")
 WORDS = {
     "largest": "largest weight",
@@ -50,7 +44,7 @@ WORDS = {
 
 @registry.add("fading")
 @dataclass(frozen=True, kw_only=True)
-class Fading(Analysis):
+class Fading(AlongLength):
     """Follow the attention of every head as prompts grow: does its largest weight fade?
 
     Metrics of a head, at the token that is asked last: its largest weight; entropy / log n; how many keys it
@@ -63,30 +57,6 @@ class Fading(Analysis):
         "learned": ("layer", "head"),
     }
     title: ClassVar[str] = "attention of the token that is asked last"
-
-    lengths: tuple[int, ...] = option(
-        (), "Examples of a prompt, e.g. 64,128.  [default: 1/2 to 16 training lengths]", least=1, most=LONGEST
-    )
-    prompts: int = option(64, "Prompts at each length.", least=2, most=100_000)
-
-    def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
-        return [(self.prompts, length) for length in self.lengths or (spec.train.longest,)]
-
-    def check(self, spec: RunSpec) -> None:
-        if not spec.model.attention:
-            raise BadValue("a model without attention has no heads to follow.")
-        for length in self.lengths:
-            prompts_of(spec, length, 1)
-        tasks.build(spec.task).asking(spec.train.longest)
-        _two_or_more(self.lengths or usual_lengths(spec))
-
-    def prepared(self, runs: Sequence[Run]) -> Self:
-        if self.lengths:
-            return replace(self, lengths=tuple(sorted(set(self.lengths))))
-        usual = [usual_lengths(run.spec) for run in runs]
-        lengths = tuple(length for length in usual[0] if all(length in others for others in usual))
-        _two_or_more(lengths)
-        return replace(self, lengths=lengths)
 
     def measure(self, trained: TrainedModel) -> Rows:
         """Reads every head at each length, and what its normalizer has learned."""
@@ -124,15 +94,15 @@ class Fading(Analysis):
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Every metric over n, the longest prompt of training dotted."""
-        spec = found.spec
         panels: dict[str, dict[str, Curves]] = {
             WORDS[metric]: {rule: curves(found["fading"].where(attn=rule, metric=metric)) for rule in found.rules}
             for metric in METRICS
         }
-        trained = tasks.build(spec.task).asking(spec.train.longest) + 1
         scales = {WORDS[metric]: "xy" for metric in ("largest", "effective")}
         return {
-            "fading": pictures.curves(panels, title=title, across=NAMES["keys"], scales=scales, mark=trained, base=2)
+            "fading": pictures.curves(
+                panels, title=title, across=NAMES["keys"], scales=scales, mark=trained_keys(found.spec), base=2
+            )
         }
 
     def finding(self, found: Findings) -> str:
@@ -161,19 +131,6 @@ class Fading(Analysis):
         return value
 
 
-def usual_lengths(spec: RunSpec) -> list[int]:
-    """Returns 1/2 to 16 training lengths, as far as prompts can be made and the position code goes."""
-    lengths = dict.fromkeys(max(8, int(stretch * spec.train.longest)) for stretch in STRETCHES)
-    return [length for length in lengths if _can(spec, length)]
-
-
-def prompts_of(spec: RunSpec, length: int, count: int) -> Prompt:
-    """Draws test prompts of a length; raises ``BadValue`` where the task or the position code has none so long."""
-    task = tasks.build(spec.task)
-    check(change(spec, {"test.axes.length": [float(length)]}), task)
-    return draw(task.balanced, length, TestSpec(count, {"length": [float(length)]}, spec.test.draws), {})
-
-
 def row_metrics(model: GPT2, prompt: Prompt, at: int, device: torch.device) -> dict[str, torch.Tensor]:
     """Reads what token ``at`` attends to, in every layer and head: returns each metric as (b l h).
 
@@ -199,11 +156,6 @@ def slopes(grid: Grid) -> list[float]:
     return [slope(*zip(*line, strict=True)) for line in curves(grid.where(metric="largest"))]
 
 
-def curves(grid: Grid) -> Curves:
-    """For each head of each seed of one normalizer: (keys, value) along the length."""
-    return grid.lines("keys", "seed", "layer", "head")
-
-
 def parameters(model: GPT2) -> list[Row]:
     """The learned numbers of each layer's normalizer, by the names of the formula; one that heads share stands once."""
     found = model.learned()
@@ -211,19 +163,6 @@ def parameters(model: GPT2) -> list[Row]:
         {"layer": layer, "head": head, "metric": name, "value": found[key], "stderr": None, "count": 1}
         for key, (name, layer, head) in places(found)
     ]
-
-
-def _can(spec: RunSpec, length: int) -> bool:
-    try:
-        prompts_of(spec, length, 1)
-    except BadValue:
-        return False
-    return True
-
-
-def _two_or_more(lengths: Sequence[int]) -> None:
-    if len(set(lengths)) < 2:
-        raise BadValue(f"a curve needs at least two lengths, got {', '.join(map(str, lengths)) or 'none'}.")
 
 
 def _learned(grid: Grid, rule: str) -> list[str]:

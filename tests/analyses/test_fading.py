@@ -7,7 +7,8 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses import runner
-from icl_lab.analyses.fading import Fading, curves, row_metrics, slope, slopes, usual_lengths
+from icl_lab.analyses.along_length import curves, usual_lengths
+from icl_lab.analyses.fading import Fading, row_metrics, slope, slopes
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
