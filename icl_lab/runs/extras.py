@@ -12,6 +12,7 @@ PURPOSES = {
     "hf": "normalizers inside Hugging Face models: `icl_lab.transformers`, `icl-lab lm`",
     "ray": "`--engine ray` of every command that takes `--jobs`",
     "llm": "`icl-lab prompted`",
+    "track": "`--track trackio` and `--track tensorboard` of every command that trains",
     "notebook": "the notebooks of `docs/notebooks/`, `grid.to_xarray()`, and tables as Parquet (`icl-lab export`)",
     "docs": "`make docs`",
     "dev": "`make test` and `make check`",

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 RECORD = "study.json"
 NUMBERS = (".csv", ".json", ".safetensors")
 # Folders that others write.
-TAKEN = ("runs", "evidence", "experiments", "bench", "costs", "functions", "torture", "finetuned", "prompted")
+TAKEN = (
+    *("runs", "evidence", "experiments", "bench", "costs", "functions"),
+    *("torture", "finetuned", "prompted", "tracked"),
+)
 LONGEST = 200  # bytes of a name: files beside it are named after it
 
 
