@@ -72,6 +72,7 @@ def trained(run: Run, lab: Lab) -> GPT2:
             def tick(step: int, loss: float) -> None:
                 report("train", step, spec.train.steps)
                 lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}")
+                lab.tracked.rows(run, progress.history)
 
             keep = lambda state: run.keep(model, state)  # noqa: E731
             history = train(model, task, spec.train, run.seed, progress, keep=keep, stopping=lab.stopping, tick=tick)

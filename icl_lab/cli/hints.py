@@ -49,8 +49,11 @@ def given(command: click.Command) -> list[str]:
 
 
 def typed() -> str:
-    """Return the command line as it was typed."""
-    return shlex.join(["icl-lab", *sys.argv[1:]])
+    """Return the command line as it was typed, but for ``--track``, which no result depends on."""
+    words = list(sys.argv[1:])
+    while "--track" in words:
+        del words[(at := words.index("--track")) : at + 2]
+    return shlex.join(["icl-lab", *(word for word in words if not word.startswith("--track="))])
 
 
 def by_make() -> bool:

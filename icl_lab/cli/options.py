@@ -37,8 +37,6 @@ device_option = click.option("--device", default="auto", show_default=True, help
 large_option = click.option(
     "--allow-large", is_flag=True, help="Begin even what by estimate exceeds this machine's memory, or eight hours."
 )
-
-
 until_decided_option = click.option(
     "--until-decided", is_flag=True, help="Add seeds until all claims are decided, 64 seeds, or the budget is used."
 )
@@ -93,6 +91,12 @@ def where_options(command: Command) -> Command:
             device_option,
             threads_option,
             large_option,
+            click.option(
+                "--track",
+                default="",
+                metavar="NAME[:PROJECT]",
+                help="Follow trainings in trackio, wandb, tensorboard or mlflow.  [default: ICL_LAB_TRACK, or none]",
+            ),
         ]
     ):
         command = option(command)

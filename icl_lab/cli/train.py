@@ -42,6 +42,7 @@ def train_only(plan: RunPlan, where: Where) -> None:
                 failed += 1
                 continue
             _tell_trained(run, already)
+            lab.tracked.finished(run)
     if failed:
         raise RunFailed(f"{failed} of {len(runs)} trainings did not finish, see above; the others are done.")
 

@@ -221,6 +221,7 @@ def finish(run: Run, lab: Lab, tested: bool = True) -> bool:
     already = undrawn(run, lab, tested)
     if tested:
         draw(run, afresh=not already)
+    lab.tracked.finished(run)
     return already
 
 
@@ -255,6 +256,7 @@ def by_workers(
                 command=lab.command,
                 imports=outside.orders(),
                 gpu_share=where.gpus_per_run or 1.0,
+                track=lab.tracked.asked,
             ),
         )
         for run in left

@@ -61,7 +61,9 @@ def carry_out(
     ]  # each, whatever is left to other shards
     if not all(done):
         raise Unfinished(folder)
-    return WrittenStudy(folder, study.publish(made, order, groups, lab, folder, before))
+    text = study.publish(made, order, groups, lab, folder, before)
+    lab.tracked.study(folder, text)
+    return WrittenStudy(folder, text)
 
 
 @dataclass(frozen=True)

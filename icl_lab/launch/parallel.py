@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +23,7 @@ import torch
 
 from icl_lab.errors import LabError
 from icl_lab.evidence.archive import Archive
+from icl_lab.launch.tracking import Tracking
 from icl_lab.parts import outside
 from icl_lab.progress import Tick, silent
 from icl_lab.runs import environment, status
@@ -56,6 +57,7 @@ class Orders:
     command: str
     imports: Sequence[Mapping[str, object]] = ()  # parts from outside
     gpu_share: float = 1.0  # of the memory of its GPU
+    track: str = ""  # the tracker
 
     def run(self) -> Run:
         """Return the run in the results folder."""
@@ -78,8 +80,8 @@ class Orders:
         device = environment.device(self.device)
         if device.type == "cuda" and 0 < self.gpu_share < 1:
             torch.cuda.set_per_process_memory_fraction(self.gpu_share, device)
-        lab = Lab(store, device, say, tick, stopping, self.command)
-        self.finish(run, lab, self.tested)
+        with closing(Tracking(self.track, self.results, say)) as tracked:
+            self.finish(run, Lab(store, device, say, tick, stopping, self.command, tracked=tracked), self.tested)
 
 
 @dataclass

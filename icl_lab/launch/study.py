@@ -11,6 +11,7 @@ from icl_lab.analyses import runner
 from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.comparison import ablations, outside, rescaled
 from icl_lab.comparison.gather import described, gather, publish
+from icl_lab.comparison.sentences import sentence
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.evidence.archive import own_studies
 from icl_lab.launch.complete import check_asked, complete, tell_evidence
@@ -62,6 +63,7 @@ def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
     test_rescaled(groups[chosen], lab)
     study = gather(groups, chosen, others)
     text, files = publish(study, groups, folder, made, tick=lab.tick)
+    lab.tracked.study(folder, f"{sentence(study)}\n\n{text}")
     return Made(study, text, folder, files)
 
 
@@ -109,6 +111,7 @@ def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab,
         raise Unfinished(place)
     found = runner.ask(analysis, groups, lab)
     text = answers.publish(study, analysis, found, groups, place)
+    lab.tracked.study(place, text)
     return Made(found, text, place, answers.written(place), analysis)
 
 
@@ -129,4 +132,5 @@ def ablate(plan: RunPlan, lab: Lab, where: Where) -> Made:
         raise Unfinished(folder)
     study = gather(groups, ablations.WHOLE)
     text, files = publish(study, groups, folder, made, tick=lab.tick)
+    lab.tracked.study(folder, text)
     return Made(study, text, folder, files)

@@ -1,9 +1,10 @@
 """Results folder, device and workers of a call: everything about it but what is asked."""
 
 import math
+import os
 import typing
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from os import PathLike
@@ -18,6 +19,7 @@ from icl_lab.launch.arguments import Folder, check, whole
 from icl_lab.launch.bounds import JOBS
 from icl_lab.launch.parallel import Processes, WorkerPool
 from icl_lab.launch.reporter import Reporter, Silent
+from icl_lab.launch.tracking import Tracking, check_tracker
 from icl_lab.runs import environment
 from icl_lab.runs.session import LONGEST, Lab
 from icl_lab.runs.store import Store
@@ -40,6 +42,7 @@ class Where:
     stack: train the seeds of a specification in this process as one
     shard: part ``i`` of ``n`` of the runs
     dry_run: say what would be done, and do nothing
+    track: tracker that follows trainings, trackio, wandb, tensorboard or mlflow, and its project (``wandb:mine``)
     progress: lines and bars on standard error; or a ``Reporter``, which is told instead
 
     >>> import icl_lab as icl
@@ -63,6 +66,7 @@ class Where:
     stack: bool = False
     shard: tuple[int, int] = (1, 1)
     dry_run: bool = False
+    track: str = ""
     progress: bool | Reporter = True
 
     def __post_init__(self) -> None:
@@ -72,6 +76,7 @@ class Where:
         for name, value in (("jobs", self.jobs), ("threads", self.threads)):
             if value is not None:
                 whole(value, name, 1, JOBS)
+        check_tracker(self.track)
         if self.stack and self.parallel:
             raise BadValue("--stack trains seeds in one process; --jobs and --engine ray use several: choose one.")
         if not self.remote and (self.address or self.gpus_per_run):
@@ -131,13 +136,16 @@ class Where:
     def session(self, command: str = "") -> Iterator[Lab]:
         """Yield the laboratory of a call, which ends at the next step when it is asked to stop.
 
-        ``command`` is what one would type for the same. Raises ``BadValue`` where the device is not there.
+        ``command`` is what one would type for the same. Raises ``BadValue`` where the device is not there, or the
+        tracker.
         """
         told, device = self.reporter, self.torch_device()
+        check_tracker(asked := self.track or os.environ.get("ICL_LAB_TRACK", ""))
         with told.stoppable() as stopping:
             made = told.command or command
             longest = math.inf if self.allow_large else LONGEST
-            yield Lab(self.store(), device, told.say, told.tick, stopping, made, self.allow_large, longest)
+            with closing(Tracking(asked, self.root, told.say)) as tracked:
+                yield Lab(self.store(), device, told.say, told.tick, stopping, made, self.allow_large, longest, tracked)
 
     def of_runs(self, lab: Lab) -> "Where":
         """Return the same with the folder, device and evidence of runs where these are not said."""

@@ -46,7 +46,7 @@ def differences(spec: RunSpec) -> list[str]:
         usual = resolve(spec.task, spec.attn, spec.preset, draws=spec.test.draws)
     except LabError as reason:  # a normalizer that does not fit the preset as it is
         return [f"({reason})"]
-    return list(_different(spec.whole(), usual.whole()))
+    return list(different(spec.whole(), usual.whole()))
 
 
 def options(values: Mapping[str, Any]) -> list[str]:
@@ -74,9 +74,10 @@ def joined(verb: str, words: Sequence[str], results: Folder = RESULTS) -> str:
     return shlex.join(["icl-lab", verb, *words, *place])
 
 
-def _different(ours: dict[str, Any], usual: dict[str, Any], path: str = "") -> Iterator[str]:
+def different(ours: Mapping[str, Any], usual: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the fields whose values are not the usual ones, as ``--set`` takes them."""
     for name, value in ours.items():
         if isinstance(value, dict) and name != "shift":
-            yield from _different(value, usual.get(name, {}), f"{path}{name}.")
+            yield from different(value, usual.get(name, {}), f"{path}{name}.")
         elif value != usual.get(name):
             yield f"{path}{name}={write(value)}"

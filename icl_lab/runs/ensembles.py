@@ -57,9 +57,10 @@ def train_together(runs: Sequence[Run], lab: Lab) -> None:
             report("train", start, spec.train.steps)
 
         def tick(step: int, loss: float) -> None:
-            for report, (_, member) in zip(reports, members, strict=True):
+            for report, (run, member) in zip(reports, members, strict=True):
                 if member.progress.step == step:  # those that are trained together now
                     report("train", step, spec.train.steps)
+                    lab.tracked.rows(run, member.progress.history)
             lab.tick("train", step, spec.train.steps, f"mean loss {loss:.4g}")
 
         lockstep.train(

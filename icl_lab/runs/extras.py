@@ -13,6 +13,7 @@ PURPOSES = {
     "ray": "`--engine ray` of every command that takes `--jobs`",
     "llm": "`icl-lab prompted`",
     "eval": "`icl-lab lm-eval`",
+    "track": "`--track trackio` and `--track tensorboard` of every command that trains",
     "notebook": "the notebooks of `docs/notebooks/`, `grid.to_xarray()`, and tables as Parquet (`icl-lab export`)",
     "docs": "`make docs`",
     "dev": "`make test` and `make check`",

@@ -1,15 +1,32 @@
 """The session that a command opens: where runs are kept, what they run on, and who is told of progress."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
 from icl_lab.errors import Stopped
 from icl_lab.progress import Tick, silent
+from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
 
 LONGEST = 8 * 3600.0  # seconds: longer runs are begun only when that is said
+
+
+class Untracked:
+    """Follower of trainings that tells nobody; ``icl_lab/launch/tracking.py`` has the one that tells a tracker."""
+
+    asked = ""  # ``--track``, for other processes
+
+    def rows(self, run: Run, history: Sequence[Mapping[str, float]]) -> None:
+        """Note that the history of a training has grown to these rows."""
+
+    def finished(self, run: Run) -> None:
+        """Note that a run is trained, or tested too, and drawn."""
+
+    def study(self, folder: Path, text: str) -> None:
+        """Note what a study found, once it is in its folder."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +41,7 @@ class Lab:
     command: str = ""  # what the user typed, kept beside the results
     allow_large: bool = False  # whether to begin what memory and time, as estimated, do not suffice for
     longest: float = LONGEST  # seconds that the runs of a command may take, as estimated
+    tracked: Untracked = field(default_factory=Untracked)
 
     def tested(self, done: int, total: int) -> None:
         """Shows how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""

@@ -28,8 +28,8 @@ RECORD = "study.json"
 NUMBERS = (".csv", ".json", ".safetensors")
 # Folders that others write.
 TAKEN = (
-    *("runs", "evidence", "experiments", "bench", "costs", "functions", "torture"),
-    *("finetuned", "benchmarks", "prompted"),
+    *("runs", "evidence", "experiments", "bench", "costs", "functions"),
+    *("torture", "finetuned", "benchmarks", "prompted", "tracked"),
 )
 LONGEST = 200  # bytes of a name: files beside it are named after it
 

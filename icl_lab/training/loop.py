@@ -57,7 +57,7 @@ def train(
     if progress.optimizer is not None:
         optim.load_state_dict(progress.optimizer)
     engine = prepare(model, task, optim, spec)
-    history, pending = list(progress.history), [torch.tensor(loss, device=device) for loss in progress.pending]
+    history, pending = progress.history, [torch.tensor(loss, device=device) for loss in progress.pending]
     kept = time.monotonic()
     model.train()
     try:

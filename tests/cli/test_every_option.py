@@ -22,6 +22,7 @@ from icl_lab import normalizers, tasks
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli, main
 from icl_lab.cli.values import Finite, Folder
+from icl_lab.launch.tracking import KINDS
 from icl_lab.model import positions
 from icl_lab.runs.spec import resolve
 
@@ -91,6 +92,7 @@ PARTS = {
     "--swap": list(choices(normalizers.registry)),
     "--baseline": list(choices(normalizers.registry)),
     "--set": SETTINGS,
+    "--track": [f"{name}:" for name in KINDS],
 }
 
 

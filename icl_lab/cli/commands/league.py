@@ -94,5 +94,6 @@ def _publish(runs: Sequence[Run], baseline: str, preset: str, lab: Lab, where: W
     head = [f"# League, preset {preset}", "", *told, "", f"Made by {md.code(lab.command)}.", ""]
     files = {"league.csv": numbers.listed(table), "table.md": "\n".join(head)}
     written = study_folder.publish(made, folder, files, pictures.drawn(table, preset))
+    lab.tracked.study(folder, files["table.md"])
     out("\n".join(told))
     out(f"wrote {folder}: {', '.join(written)}")
