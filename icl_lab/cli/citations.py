@@ -11,7 +11,7 @@ ITSELF = """@misc{icl_lab,
   author = {{the icl_lab authors}},
   note = {version %s}
 }"""
-ALONE = ("Nakanishi",)  # named by a surname; other single words are the name of a method
+ALONE = ("Nakanishi", "Gros")  # named by a surname; other single words are the name of a method
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ class L1(Scored):
     """Any function of the score, divided by the row's sum of its absolute values.
 
     Formula: w_j = phi(z_j) / sum_i |phi(z_i)|
-    Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Eq. 3 and Table 3; expressive attention,
-        z^2 / (1 + z^2): Gros 2024, arXiv 2407.18601
+    Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Eq. 3 and Table 3;
+        Gros 2024, arXiv 2407.18601 (expressive: z^2 / (1 + z^2))
 
     With exp this is softmax. gelu (the exact one) and mish can be negative: a row of negative scores has weights that
     sum to -1. Where phi can be 0 a row may have no weights at all. tanh and square are the parts of ``four-functions``.

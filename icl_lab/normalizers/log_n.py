@@ -18,7 +18,7 @@ class LogN(ScaledQuery):
     """Softmax with scores that grow by the logarithm of the number of keys, but only beyond the training length.
 
     Formula: w = softmax(max(1, log n / log T)^power z), T the tokens of a training prompt
-    Paper: Su 2021; as in the public code of Qwen; powers 1/2, 1 and 2 of the logarithm: arXiv 2605.12697
+    Paper: Su 2021; as in the public code of Qwen; Hayase & Karakida 2026, arXiv 2605.12697 (powers of the logarithm)
 
     Rows within the training length stay exactly softmax, which makes this the honest normalizer to swap in after
     training. Which power keeps attention from fading depends on how many scores lie near the largest: the analysis

@@ -41,11 +41,11 @@ class Entmax(Scored):
     """Between softmax and sparsemax: zeros for distant keys, and a smooth descent towards them.
 
     Formula: w_j = max((alpha - 1) z_j - tau, 0)^(1 / (alpha - 1)), tau such that sum_j w_j = 1
-    Paper: Peters et al. 2019, arXiv 1905.05702
+    Paper: Peters et al. 2019, arXiv 1905.05702; Correia et al. 2019, arXiv 1909.00015 (a learned alpha)
 
     The limit alpha = 1 is softmax, alpha = 2 is sparsemax. Alpha is at least 1.000001 and at most 10. At 1.5 and 2 the
     threshold is found in the precision of the scores, elsewhere in double precision. With ``learn=yes`` each head
-    learns an alpha between 1.01 and 2, which starts at ``alpha`` (Correia et al. 2019, arXiv 1909.00015).
+    learns an alpha between 1.01 and 2, which starts at ``alpha``.
     """
 
     def __init__(self, site: Site, *, alpha: float = 1.5, learn: bool = False) -> None:
