@@ -112,7 +112,7 @@ class Recorder:
 
 def _patched(name: str, own: Tensor, patch: Patch) -> Tensor:
     """Returns what is put in the place of an activation: the very same tensor where nothing changes."""
-    new = patch if isinstance(patch, Tensor) else patch(own.clone())
+    new = patch(own.clone()) if callable(patch) else patch
     if not isinstance(new, Tensor) or new.shape != own.shape:
         found = f"{tuple(new.shape)}" if isinstance(new, Tensor) else f"no tensor but {type(new).__name__}"
         raise BadValue(f"The activation '{name}' is {tuple(own.shape)}, and its patch is {found}.")
