@@ -191,6 +191,8 @@ class GPT2(nn.Module):
 
     def _readable(self, tokens: Tensor) -> Tensor:
         """Returns tokens where the model lies, numbers in its precision; raises ``BadValue`` where they do not fit."""
+        if not isinstance(tokens, Tensor):
+            raise BadValue(f"A model reads a Prompt or a tensor of tokens, not {type(tokens).__name__}.")
         words, width, weight = self.reading.vocabulary, self.reading.width, self.read_in.weight
         if words:
             wanted = f"(b, t) of whole numbers from 0 to {words - 1}"

@@ -89,7 +89,7 @@ class Recorder:
     """Keeps the activations of a pass that match a pattern, and puts others in the place of some: a ``blocks.See``."""
 
     def __init__(self, patch: Mapping[str, Patch], only: Sequence[str]) -> None:
-        self._patch, self._only = patch, only
+        self._patch, self._only = patch, [only] if isinstance(only, str) else only
         self._names: list[str] = []
         self._kept: dict[str, Tensor] = {}
 

@@ -183,6 +183,8 @@ def test_what_does_not_fit_is_refused_in_a_line():
             model.trace(tokens(), **asked)
     with pytest.raises(BadValue, match=r"reads tokens \(b, t, 1\) of numbers, not \(3, 8\) of torch.float32"):
         model.trace(tokens()[..., 0])
+    with pytest.raises(BadValue, match=r"reads a Prompt or a tensor of tokens, not ndarray\."):
+        model.trace(tokens().numpy())
     words = build(reading=TokenSpec(1, 5, 1, 12, vocabulary=5))
     for wrong in (torch.full((2, 4), 5), torch.full((2, 4), -1), torch.zeros(2, 4), torch.zeros(2, 4, 1)):
         with pytest.raises(BadValue, match=r"reads tokens \(b, t\) of whole numbers from 0 to 4, not \(2, 4"):
@@ -208,6 +210,7 @@ def test_the_model_stays_as_it_is_after_an_error():
 def test_a_trace_is_a_read_only_mapping():
     trace = build().trace(tokens(), only=["*.weights", "answers"])
     assert trace.names == ["layers.0.weights", "layers.1.weights", "answers"]
+    assert build().trace(tokens(), only="answers").names == ["answers"]
     assert len(trace) == 3
     assert "answers" in trace
     assert "layers.0.heads" not in trace
