@@ -17,6 +17,7 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
+from icl_lab.analyses.attention_rows import watchable
 from icl_lab.analyses.factors import FACTORS, check_growth, factors_of, with_undisturbed
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
 from icl_lab.errors import BadValue, Undefined
@@ -25,7 +26,7 @@ from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
-from icl_lab.runs.measure import TEST_SEED, Subject, errors_of, fitting, summary
+from icl_lab.runs.measure import TEST_SEED, Subject, errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
@@ -35,29 +36,17 @@ from icl_lab.tasks.capabilities import SingleNumbers
 RIDGE = 1e-3  # in units of the mean variance of a feature
 
 
-@torch.no_grad()
-def states(model: GPT2, task: Task, prompt: Prompt, device: torch.device) -> Iterator[Tensor]:
+def states(model: GPT2, task: Task, prompt: Prompt) -> Iterator[Tensor]:
     """Yields the residual stream at the numbers' tokens before each block and after the last, each (b L d).
 
     Each vector is shifted to mean 0 and scaled to length sqrt(d), as the layer norm of the next block reads it.
     """
-    found: list[list[Tensor]] = [[] for _ in range(len(model.blocks) + 1)]
-
-    def see(block: torch.nn.Module, read: tuple[Tensor, ...], written: Tensor) -> None:
-        layer = next(number for number, other in enumerate(model.blocks) if other is block)
-        if layer == 0:
-            found[0].append(_normed(read[0][:, task.answers]))
-        found[layer + 1].append(_normed(written[:, task.answers]))
-
-    hooks = [block.register_forward_hook(see) for block in model.blocks]
-    try:
-        for piece in fitting(prompt, model.bytes_a_prompt):
-            model(piece.tokens.to(device))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for pieces in found:
-        yield torch.cat(pieces)
+    places = ["layers.0.before", *(f"layers.{layer}.after" for layer in range(len(model.blocks)))]
+    found = [
+        [_normed(trace[name][:, task.answers]) for name in places]
+        for trace in (model.trace(piece, only=places) for piece in watchable(model, prompt))
+    ]
+    yield from map(torch.cat, zip(*found, strict=True))
 
 
 def fit(states: Tensor, classes: Tensor) -> Tensor:
@@ -114,7 +103,7 @@ def readings(
     """
     reader = Subject(lambda prompt: model(prompt.tokens.to(device)), bytes_of=model.bytes_a_prompt)
     taught = _classes(task, lessons)
-    probes = [fit(seen, taught) for seen in states(model, task, lessons, device)]
+    probes = [fit(seen, taught) for seen in states(model, task, lessons)]
     rows: list[Row] = []
 
     def add(metric: str, factor: float, wrong: Tensor, classes: Tensor, layer: float = OUTPUT) -> None:
@@ -130,7 +119,7 @@ def readings(
         add("together", factor, answers, disturbed.targets[:, task.asking(classes.shape[1])] > 0)
         add("alone-deviant", factor, _errors_alone(reader, task, _example(disturbed, at, task.roles)), classes[:, at])
         add("alone-others", factor, alone[:, others], classes[:, others])
-        for layer, (weights, seen) in enumerate(zip(probes, states(model, task, disturbed, device), strict=True)):
+        for layer, (weights, seen) in enumerate(zip(probes, states(model, task, disturbed), strict=True)):
             wrong = (classified(seen, weights) != classes).double()
             add("probe-deviant", factor, wrong[:, at], classes[:, at], layer)
             add("probe-others", factor, wrong[:, others], classes[:, others], layer)

@@ -8,13 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from icl_lab.errors import BadValue
 from icl_lab.model.gelu import gelu_new
 from icl_lab.normalizers.base import Normalizer, extra, scores
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
 Norm = Literal["layer", "rms", "none"]
-# Is handed weights and scores, both (b h t t), and may return other weights, which are then used.
-See = Callable[[Tensor, Tensor], Tensor | None]
+# Is handed each activation with its name, in the order in which they are computed; what it returns is used onwards.
+See = Callable[[str, Tensor], Tensor]
+
+
+def unseen(name: str, x: Tensor) -> Tensor:
+    """Leaves every activation as it is."""
+    return x
 
 
 @dataclass(frozen=True)
@@ -52,15 +58,16 @@ class Block(nn.Module):
         self.before_mlp = norm(shape.norm, shape.width) if shape.mlp else None
 
     def forward(
-        self, x: Tensor, visible: Tensor, turn: Turn, see: See | None, answers: slice, bias: Tensor | None = None
+        self, x: Tensor, visible: Tensor, turn: Turn, see: See, answers: slice, bias: Tensor | None = None
     ) -> Tensor:
         """x (b t d), visible (t t), bias (h t t) or none -> (b t d), of which only the ``answers`` are returned."""
+        x = see("before", x)
         if self.attention is not None and self.before_attention is not None:
-            x = x + self.attention(self.before_attention(x), visible, turn, see, bias)
+            x = x + see("attention", self.attention(self.before_attention(x), visible, turn, see, bias))
         x = x[:, answers]
         if self.mlp is not None and self.before_mlp is not None:
-            x = x + self.mlp(self.before_mlp(x))
-        return x
+            x = x + see("mlp", self.mlp(self.before_mlp(x)))
+        return see("after", x)
 
 
 class Attention(nn.Module):
@@ -75,20 +82,47 @@ class Attention(nn.Module):
         d = shape.width // shape.heads
         self.norm_q, self.norm_k = (nn.RMSNorm(d, eps=1e-5) if shape.qk_norm else nn.Identity() for _ in range(2))
 
-    def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See | None, bias: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See, bias: Tensor | None) -> Tensor:
         """x (b t d), visible (t t), bias of the scores (h t t) or none -> (b t d)."""
         b, t, d = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = turn(self.norm_q(q), self.norm_k(k))
+        q, k, v = see("q", q), see("k", k), see("v", v)
         # A normalizer widens what it must; autocast would narrow the scores again, in the middle of its formula.
         with no_autocast(x):
             more = extra(self.rule, bias, x)
-            other = None if see is None else see(self.rule.weights(q, k, visible, **more), scores(q, k, bias))
+            other = None if see is unseen else self._replaced(see, q, k, visible, bias, x)
             if other is None:
                 o = self.rule.attend(q, k, v, visible, **more)
             else:
                 o = self.rule.output(other @ v, **extra(self.rule, None, x))
+            o = see("heads", o)
         return cast(Tensor, self.project(o.transpose(1, 2).reshape(b, t, d)))
+
+    def _replaced(
+        self, see: See, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None, x: Tensor
+    ) -> Tensor | None:
+        """Weights (b h t t) in the place of the normalizer's own; none where neither they nor the scores change."""
+        own = self.rule.weights(q, k, visible, **extra(self.rule, bias, x))
+        z = scores(q, k, bias)
+        given = see("scores", z)
+        made = own if given is z else self._of_scores(given, q, k, visible, x)
+        used = see("weights", made)
+        return None if used is own else used
+
+    def _of_scores(self, z: Tensor, q: Tensor, k: Tensor, visible: Tensor, x: Tensor) -> Tensor:
+        """Weights that the normalizer gives to scores z (b h t t): those of a query of zeros, z being added.
+
+        Raises ``BadValue`` for a normalizer whose weights are made of more than scores, which a small example tells.
+        """
+        weights = self.rule.weights
+        if self.rule.takes_bias:
+            small_q, small_k, x_1 = F.normalize(q[:1], dim=-1), F.normalize(k[:1], dim=-1), x[:1]
+            own = weights(small_q, small_k, visible, **extra(self.rule, None, x_1))
+            added = extra(self.rule, scores(small_q, small_k), x_1)
+            if torch.allclose(own, weights(0 * small_q, small_k, visible, **added), rtol=1e-3, atol=1e-6):
+                return weights(0 * q, k, visible, **extra(self.rule, z, x))
+        raise BadValue(f"{self.rule.title} makes its weights of more than these scores: patch q, k or weights instead.")
 
 
 class MLP(nn.Module):

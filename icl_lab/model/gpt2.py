@@ -1,7 +1,7 @@
 """A small GPT-2 that reads numbers through a linear map, or whole numbers through an embedding."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, cast
@@ -15,10 +15,12 @@ from icl_lab import normalizers
 from icl_lab.errors import BadValue
 from icl_lab.learned import Place
 from icl_lab.model import positions
-from icl_lab.model.blocks import Attention, Block, Norm, Shape, no_autocast, norm
+from icl_lab.model.blocks import Attention, Block, Norm, See, Shape, no_autocast, norm, unseen
 from icl_lab.model.bound import LAST, answer_bound
+from icl_lab.model.trace import Patch, Recorder, Trace
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.rescale import Rescaling
+from icl_lab.tasks.prompt import Prompt
 
 # Is handed a layer, its weights and its scores q.k / sqrt(d), both (b h t t); what it returns is used as weights.
 Watch = Callable[[int, Tensor, Tensor], Tensor | None]
@@ -147,7 +149,61 @@ class GPT2(nn.Module):
         Raises ``BadValue`` when there are more tokens than the position code can tell apart.
         """
         where = self.places(tokens.shape[1], None, tokens.device) if places is None else places
-        return self.forward_tensors(tokens, causal(tokens.shape[1], tokens.device), where, watch, answers)
+        see = unseen if watch is None else _watching(watch)
+        return self.forward_tensors(tokens, causal(tokens.shape[1], tokens.device), where, see, answers)
+
+    def trace(
+        self,
+        prompt: Tensor | Prompt,
+        patch: Mapping[str, Patch] | None = None,
+        *,
+        only: Sequence[str] = ("*",),
+        gradients: bool = False,
+    ) -> Trace:
+        """Returns the activations of a forward pass by name, with those in ``patch`` replaced.
+
+        ``prompt`` is a ``Prompt`` or its tokens, (b t w) or (b t) whole numbers. ``patch`` maps a name to a tensor of
+        the activation's shape, or to a function that is handed a copy of it and returns such a tensor; all that is
+        computed later is computed from it. What equals the activation changes no answer in any bit. ``only`` takes
+        names or patterns, to save memory: ``["layers.*.weights"]``. With ``gradients=True`` activations keep their
+        graph, for ``torch.autograd.grad``.
+
+        Where prompts are rescaled, the activations are those of the pass over the rescaled tokens, and answers before
+        the scale is known do not hang on them.
+
+        Raises ``BadValue`` for a prompt or a patch that does not fit, and ``UnknownName`` for a name that is none.
+
+        >>> import torch
+        >>> model = GPT2(ModelSpec(), TokenSpec(1, 1, 2, 20), "ssa", torch.Generator())
+        >>> clean = model.trace(torch.randn(4, 20, 1))
+        >>> clean["layers.0.weights"].shape
+        torch.Size([4, 4, 20, 20])
+        >>> patched = model.trace(torch.randn(4, 20, 1), {"layers.1.heads": clean["layers.1.heads"]})
+        >>> torch.equal(patched["layers.1.attention"], clean["layers.1.attention"])
+        True
+        """
+        tokens = self._readable(prompt.tokens if isinstance(prompt, Prompt) else prompt)
+        t, device = tokens.shape[1], tokens.device
+        record = Recorder(patch or {}, only)
+        with torch.set_grad_enabled(gradients):
+            record("answers", self.forward_tensors(tokens, causal(t, device), self.places(t, None, device), record))
+        return record.trace()
+
+    def _readable(self, tokens: Tensor) -> Tensor:
+        """Returns tokens where the model lies, numbers in its precision; raises ``BadValue`` where they do not fit."""
+        if not isinstance(tokens, Tensor):
+            raise BadValue(f"A model reads a Prompt or a tensor of tokens, not {type(tokens).__name__}.")
+        words, width, weight = self.reading.vocabulary, self.reading.width, self.read_in.weight
+        if words:
+            wanted = f"(b, t) of whole numbers from 0 to {words - 1}"
+            fits = (
+                tokens.ndim == 2 and not tokens.is_floating_point() and bool(((tokens >= 0) & (tokens < words)).all())
+            )
+        else:
+            wanted, fits = f"(b, t, {width}) of numbers", tokens.ndim == 3 and tokens.shape[2] == width
+        if not fits:
+            raise BadValue(f"This model reads tokens {wanted}, not {tuple(tokens.shape)} of {tokens.dtype}.")
+        return tokens.to(weight.device if words else weight)
 
     def places(self, t: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
         """Returns the places (t) at which the position code sets the tokens; in training ``rng`` draws random ones.
@@ -163,27 +219,27 @@ class GPT2(nn.Module):
         return self.positions.where(t, rng, device)
 
     def forward_tensors(
-        self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None = None, answers: slice = EVERYWHERE
+        self, tokens: Tensor, visible: Tensor, where: Tensor, see: See = unseen, answers: slice = EVERYWHERE
     ) -> Tensor:
         """``forward`` of tensors alone: tokens as there, the mask ``causal`` of their number, their places (t).
 
         Where a caller has autocast on, numbers are still read in and out as they are: half a precision is enough for
         the blocks, not for the digits of a prompt.
 
-        Where prompts are rescaled, ``watch`` is shown the pass over the rescaled tokens.
+        Where prompts are rescaled, ``see`` is shown the pass over the rescaled tokens.
         """
         if self.rescaling is None:
-            return self._forward(tokens, visible, where, watch, answers)
+            return self._forward(tokens, visible, where, see, answers)
         scaled, factor, start = self.rescaling(tokens)
-        outputs = self._forward(scaled, visible, where, watch, answers) * factor
+        outputs = self._forward(scaled, visible, where, see, answers) * factor
         if not start:
             return outputs
         # Before the scale is known, an answer is that to the first tokens as they are, which no later one can change.
         first = min(start, tokens.shape[1])
-        early = self._forward(tokens[:, :first], visible[:first, :first], where[:first], None, answers)
+        early = self._forward(tokens[:, :first], visible[:first, :first], where[:first], unseen, answers)
         return torch.cat((early, outputs[:, first:]), 1)
 
-    def _forward(self, tokens: Tensor, visible: Tensor, where: Tensor, watch: Watch | None, answers: slice) -> Tensor:
+    def _forward(self, tokens: Tensor, visible: Tensor, where: Tensor, see: See, answers: slice) -> Tensor:
         with no_autocast(tokens):
             x = self.read_in(tokens)
         if self.roles is not None:
@@ -196,10 +252,10 @@ class GPT2(nn.Module):
         turn = lambda q, k: self.positions.turn(q, k, where)  # noqa: E731
         bias = self.positions.bias(where)
         for layer, block in enumerate(self.blocks):
-            seen = None if watch is None else partial(watch, layer)
+            seen = unseen if see is unseen else partial(_see_in_layer, see, layer)
             x = block(x, visible, turn, seen, answers if layer == len(self.blocks) - 1 else EVERYWHERE, bias)
         with no_autocast(tokens):
-            read = self.read_out(self.norm(x))
+            read = self.read_out(see("final_norm", self.norm(x)))
         if answers == EVERYWHERE:
             return cast(Tensor, read)
         outputs = read.new_zeros(*tokens.shape[:2], read.shape[2])
@@ -310,3 +366,22 @@ class GPT2(nn.Module):
                 p.normal_(0, 0.02, generator=rng)
             elif name.endswith("bias"):
                 p.zero_()
+
+
+def _see_in_layer(see: See, layer: int, name: str, x: Tensor) -> Tensor:
+    return see(f"layers.{layer}.{name}", x)
+
+
+def _watching(watch: Watch) -> See:
+    """Shows a watcher the weights and scores of each layer, and nothing else."""
+    kept: list[Tensor] = []
+
+    def see(name: str, x: Tensor) -> Tensor:
+        if name.endswith(".scores"):
+            kept.append(x)
+        if name.endswith(".weights"):
+            other = watch(int(name.split(".")[1]), x, kept.pop())
+            return x if other is None else other
+        return x
+
+    return see

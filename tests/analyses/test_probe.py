@@ -123,7 +123,7 @@ def test_weights_of_a_probe_by_hand():
 def test_states_stand_between_the_blocks_and_are_normed():
     model = model_of()
     prompt = draw(TASK, 12, TEST, {}).take(3)
-    first, *_, last = states(model, TASK, prompt, CPU)
+    first, *_, last = states(model, TASK, prompt)
     read = model.read_in(prompt.tokens)[:, ::2]
     torch.testing.assert_close(first.float(), torch.nn.functional.layer_norm(read, (16,), eps=0.0))
     assert first.shape == last.shape == (3, 12, 16)

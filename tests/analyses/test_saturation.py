@@ -52,7 +52,7 @@ def test_patching_recovers_an_error_that_only_attention_caused():
         model.blocks[0].attention.project.weight[5, 0] = 1.0
         model.read_out.weight[0, 5] = 1.0
     undisturbed = draw(LINEAR, 12, TestSpec(prompts=64, axes={"length": [12.0]}), {})
-    rows, left = patch(model, LINEAR, undisturbed, 0, 100.0, CPU)
+    rows, left = patch(model, LINEAR, undisturbed, 0, 100.0)
     shares = {(row["layer"], row["head"]): row["value"] for row in rows}
     _, errors = disturb(model, LINEAR, undisturbed, 0, [1.0, 100.0], CPU)
     assert errors[100.0]["mse"].mean() > errors[1.0]["mse"].mean()

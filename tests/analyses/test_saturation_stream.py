@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses.saturation.patching import ALL, healing, held, patches
+from icl_lab.analyses.saturation.patching import ALL, healing, patches, rows_at
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 
-CPU = torch.device("cpu")
 EVERY = tasks.build("every:balance=half")
 QUERY = 3
 TOKEN = 6  # of the last of four numbers
@@ -34,82 +33,87 @@ def prompts():
     return calm, EVERY.deviate(calm, [QUERY], 100.0)
 
 
+def patched(model, prompt, *made):
+    """The activations of a pass with patches."""
+    return model.trace(prompt, {name: change for each in made for name, change in each.items()})
+
+
 @torch.no_grad()
 def test_patching_nothing_or_everything_gives_the_ends(prompts):
     model = model_of()
-    calm, wild = (held(model, prompt.tokens, TOKEN) for prompt in prompts)
+    calm, wild = (rows_at(model, prompt.tokens, TOKEN) for prompt in prompts)
     plain = [model(prompt.tokens) for prompt in prompts]
-    assert torch.equal(calm.outputs, plain[0])
-    assert torch.equal(wild.outputs, plain[1])
-    assert torch.equal(held(model, prompts[1].tokens, TOKEN, {}, {}).outputs, plain[1])
+    assert torch.equal(patched(model, prompts[0])["answers"], plain[0])
+    assert torch.equal(patched(model, prompts[1])["answers"], plain[1])
     for layer in range(3):  # the query's label, the one token that sees it, is not asked
-        changes, weights = patches("residual", [layer], calm, wild)
-        patched = held(model, prompts[1].tokens, TOKEN, changes, weights).outputs
-        assert torch.equal(patched[:, : TOKEN + 1], plain[0][:, : TOKEN + 1]), layer
+        found = patched(model, prompts[1], patches("residual", [layer], TOKEN, calm, wild))["answers"]
+        assert torch.equal(found[:, : TOKEN + 1], plain[0][:, : TOKEN + 1]), layer
     assert not torch.allclose(plain[0][:, TOKEN], plain[1][:, TOKEN], atol=1e-3)
 
 
 @torch.no_grad()
-def test_a_hook_is_gone_when_the_model_has_been_read(prompts):
+def test_a_model_that_has_been_read_is_as_it_was(prompts):
     model = model_of()
     before = model(prompts[1].tokens)
-    calm, wild = (held(model, prompt.tokens, TOKEN) for prompt in prompts)
-    held(model, prompts[1].tokens, TOKEN, *patches("outputs", range(3), calm, wild))
+    calm, wild = (rows_at(model, prompt.tokens, TOKEN) for prompt in prompts)
+    patched(model, prompts[1], patches("outputs", range(3), TOKEN, calm, wild))
     assert torch.equal(model(prompts[1].tokens), before)
 
 
-@torch.no_grad()
 def test_the_residual_stream_is_the_sum_of_its_parts(prompts):
-    model = model_of()
-    found = held(model, prompts[1].tokens, TOKEN)
-    total = found.entry
+    found = rows_at(model_of(), prompts[1].tokens, TOKEN)
+    total = found["layers.0.before"]
     for layer in range(3):
-        total = total + found.parts["attention", layer] + found.parts["mlp", layer]
-        assert torch.allclose(total, found.parts["stream", layer], rtol=1e-5, atol=1e-4)
+        total = total + found[f"layers.{layer}.attention"] + found[f"layers.{layer}.mlp"]
+        assert torch.allclose(total, found[f"layers.{layer}.after"], rtol=1e-5, atol=1e-4)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["attention", "mlp", "outputs", "input", "weights"])
 def test_a_patch_puts_back_what_it_says_and_nothing_before_it(prompts, kind):
     model = model_of()
-    calm, wild = (held(model, prompt.tokens, TOKEN) for prompt in prompts)
-    patched = held(model, prompts[1].tokens, TOKEN, *patches(kind, [1], calm, wild))
-    for part in (("attention", 0), ("mlp", 0), ("stream", 0)):
-        assert torch.equal(patched.parts[part], wild.parts[part])
+    calm, wild = (rows_at(model, prompt.tokens, TOKEN) for prompt in prompts)
+    trace = patched(model, prompts[1], patches(kind, [1], TOKEN, calm, wild))
+    found = {name: x[..., TOKEN, :] for name, x in trace.items()}
+    for name in ("layers.0.attention", "layers.0.mlp", "layers.0.after"):
+        assert torch.equal(found[name], wild[name])
     back = {"attention": ["attention"], "mlp": ["mlp"], "outputs": ["attention", "mlp"]}.get(kind, [])
     for name in ("attention", "mlp"):
-        assert torch.equal(patched.parts[name, 1], calm.parts[name, 1]) == (name in back)
+        assert torch.equal(found[f"layers.1.{name}"], calm[f"layers.1.{name}"]) == (name in back)
     if kind == "input":
-        moved = wild.parts["stream", 1] + calm.entry - wild.entry
-        assert torch.allclose(patched.parts["stream", 1], moved, rtol=1e-5, atol=1e-4)
+        moved = wild["layers.1.after"] + calm["layers.0.before"] - wild["layers.0.before"]
+        assert torch.allclose(found["layers.1.after"], moved, rtol=1e-5, atol=1e-4)
     if kind == "weights":
 
         def watch(layer, own, scores):
-            rows = own[:, :, :TOKEN], calm.weights[1].unsqueeze(2), own[:, :, TOKEN + 1 :]
+            rows = own[:, :, :TOKEN], calm["layers.1.weights"].unsqueeze(2), own[:, :, TOKEN + 1 :]
             return torch.cat(rows, 2) if layer == 1 else own
 
         by_hand = model(prompts[1].tokens, watch)
-        assert torch.allclose(patched.outputs, by_hand, rtol=1e-5, atol=1e-5)
-        assert not torch.allclose(patched.parts["attention", 1], wild.parts["attention", 1], atol=1e-3)
-    assert torch.allclose(patched.outputs[:, :TOKEN], wild.outputs[:, :TOKEN], rtol=1e-5, atol=1e-5)
+        assert torch.allclose(trace["answers"], by_hand, rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(found["layers.1.attention"], wild["layers.1.attention"], atol=1e-3)
+    plain = model(prompts[1].tokens)
+    assert torch.allclose(trace["answers"][:, :TOKEN], plain[:, :TOKEN], rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
 def test_all_outputs_and_the_input_together_are_the_calm_prompt(prompts):
     """Each by itself is not: the two halves of the stream at the end."""
     model = model_of()
-    calm, wild = (held(model, prompt.tokens, TOKEN) for prompt in prompts)
-    outputs, entry = (patches(kind, layers, calm, wild)[0] for kind, layers in (("outputs", range(3)), ("input", [2])))
-    both = held(model, prompts[1].tokens, TOKEN, {**outputs, **entry})
-    assert torch.allclose(both.outputs[:, TOKEN], calm.outputs[:, TOKEN], atol=1e-3)
+    calm, wild = (rows_at(model, prompt.tokens, TOKEN) for prompt in prompts)
+    kinds = ("outputs", range(3)), ("input", [2])
+    outputs, entry = (patches(kind, layers, TOKEN, calm, wild) for kind, layers in kinds)
+    aim = model(prompts[0].tokens)[:, TOKEN]
+    both = patched(model, prompts[1], outputs, entry)["answers"]
+    assert torch.allclose(both[:, TOKEN], aim, atol=1e-3)
     for changes in (outputs, entry):
-        one = held(model, prompts[1].tokens, TOKEN, changes)
-        assert not torch.allclose(one.outputs[:, TOKEN], calm.outputs[:, TOKEN], atol=1e-2)
+        one = patched(model, prompts[1], changes)["answers"]
+        assert not torch.allclose(one[:, TOKEN], aim, atol=1e-2)
 
 
 def shares_of(model, factor=100.0):
     calm = draw(EVERY, 4, TestSpec(prompts=256, axes={"length": [4.0]}), {})
-    rows = healing(model, EVERY, calm, QUERY, factor, CPU)
+    rows = healing(model, EVERY, calm, QUERY, factor)
     return {(row["metric"], row["layer"]): row["value"] for row in rows}
 
 
@@ -174,4 +178,4 @@ def test_another_truth_is_refused():
     linear = tasks.build("linear")
     calm = draw(linear, 8, TestSpec(prompts=16, axes={"length": [8.0]}), {})
     with pytest.raises(ValueError, match="the truth of the last answer changes with the number at index 7"):
-        healing(model_of(), linear, calm, 7, 10.0, CPU)
+        healing(model_of(), linear, calm, 7, 10.0)

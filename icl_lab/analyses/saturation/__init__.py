@@ -109,12 +109,12 @@ class Saturation(Analysis):
             single += per_prompt.rows(trained.run.seed, {"factor": factor}, found)
         for done, factor in enumerate(self.factors):
             if factor != 1:
-                rows, left = patch(trained.model, suite, undisturbed, at, factor, device)
+                rows, left = patch(trained.model, suite, undisturbed, at, factor)
                 patches += rows
                 single += per_prompt.rows(trained.run.seed, {"factor": factor}, {numbers.PATCHED: left})
                 truth = suite.deviate(undisturbed, [at], factor).targets[:, token]
                 if equal(truth, undisturbed.targets[:, token]):
-                    stream += healing(trained.model, suite, undisturbed, at, factor, device)
+                    stream += healing(trained.model, suite, undisturbed, at, factor)
             trained.tick(len(self.factors) + done + 1, steps)
         return {"heads": heads, "errors": errors, "patches": patches, "stream": stream, "prompts": single}
 
