@@ -30,7 +30,7 @@ override FOUND := $(strip $(foreach v,TASK ATTN RUN SEEDS PRESET DEVICE RESULTS 
 $(foreach v,$(GIVEN) $(FOUND),$(eval override $v := $$(value $v)))
 export $(GIVEN) $(FOUND) GIVEN FOUND
 
-override OWN := help test test-all test-fast check docs docs-html notebooks execute
+override OWN := help test test-all test-fast test-lowest check lock docs docs-html notebooks execute
 # Tests at once: as many as cores, and one more for those that wait.
 override AT_ONCE := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN || echo 2) + 1 ))) --maxprocesses 5 --dist worksteal
 # every other target is a command of the program, which says so where it has none of that name: a new file in
@@ -55,6 +55,15 @@ test-all: $(READY) ## run all tests: those too that kill processes and build whe
 	@printf '%s\n' "-m pytest $(AT_ONCE) $${ARGS-}" | xargs $(PYTHON)
 test-fast: $(READY) ## run the tests that are not marked slow: under a minute, for the daily loop
 	@printf '%s\n' "-m pytest $(AT_ONCE) -m 'not slow' $${ARGS-}" | xargs $(PYTHON)
+# Old packages warn of one another. The extras have floors of their own, which this leaves out.
+test-lowest: ## run the fast tests with the oldest packages that pyproject.toml admits (needs uv)
+	@uv venv -q --clear --python 3.11 .venv-lowest
+	@uv pip install -q --python .venv-lowest --resolution lowest-direct -e .
+	@uv pip install -q --python .venv-lowest pytest pytest-timeout pytest-xdist hypothesis pyyaml
+	@printf '%s\n' "-m pytest $(AT_ONCE) -W default --disable-warnings -m 'not slow and not exhaustive' tests $${ARGS-}" | xargs .venv-lowest/bin/python
+lock: ## write requirements.lock: constraints.txt with the hash of every file, of what a sweep needs (needs uv)
+	@echo hatchling | UV_FIND_LINKS= uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --custom-compile-command 'make lock' -c $(CONSTRAINTS) pyproject.toml - -o requirements.lock
 check: $(READY) ## formatting, lint, types, layering and README in step
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .

@@ -17,6 +17,8 @@ WHO = ("task", "attn", "preset", "spec", "seed")
 WHAT = ("metric", "value", "stderr", "count")
 # Columns of words, held as Python's own strings: they are compared and looked up far more often than stored.
 WORDS = dict.fromkeys(("task", "attn", "preset", "spec", "metric"), object)
+# pandas before 3.1 reads floats back to the last bit only where it is told to; later ones do, and warn where told.
+EXACT: dict[str, Any] = {"float_precision": "round_trip"} if [*map(int, pd.__version__.split(".")[:2])] < [3, 1] else {}
 
 Row = Mapping[str, Any]
 
@@ -177,7 +179,7 @@ class Grid:
     def read(cls, source: Path | str) -> Self:
         """Reads a CSV file, or CSV text that ``csv`` returned."""
         text = io.StringIO(source) if isinstance(source, str) else source
-        frame = pd.read_csv(text, dtype=WORDS)
+        frame = pd.read_csv(text, dtype=WORDS, **EXACT)
         missing = [name for name in (*WHO, *WHAT) if name not in frame.columns]
         if missing:
             raise ValueError(f"no grid: the columns {', '.join(missing)} are missing")

@@ -12,6 +12,7 @@ import pandas as pd
 
 from icl_lab import markdown as md
 from icl_lab.errors import BadValue, LabError, UnknownName
+from icl_lab.grid import EXACT
 
 KINDS = ("latex", "markdown", "csv", "parquet")
 PRINTED = "table.md"  # in the folder of a study: what its command printed
@@ -108,7 +109,7 @@ def read(path: Path) -> list[pd.DataFrame]:
     try:
         if path.suffix == ".md":
             return of_markdown(path.read_text(encoding="utf-8"))
-        return [pd.read_csv(path, keep_default_na=False, na_values=[""], low_memory=False)]
+        return [pd.read_csv(path, keep_default_na=False, na_values=[""], low_memory=False, **EXACT)]
     except (ValueError, OSError, EOFError, lzma.LZMAError) as error:
         raise BadValue(f"{path} cannot be read as a table: {error}.") from None
 

@@ -1,5 +1,6 @@
 """What is released: versions and commits, extras, citations, the changelog."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -11,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import icl_lab
 from icl_lab import normalizers, tasks, version
@@ -59,6 +62,55 @@ def test_every_extra_says_what_it_is_for():
     assert extras.requirements().keys() == PROJECT["optional-dependencies"].keys()
     for held in ("transformers", "openai"):  # dev holds hf and llm
         assert any(line.startswith(held) for line in extras.requirements()["dev"])
+
+
+def pins(name):
+    """Versions by canonical names of the lines ``name==version`` of a file, with or without a marker and hashes."""
+    found = re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / name).read_text(), re.MULTILINE)
+    return {canonicalize_name(package): version for package, version in found}
+
+
+def needed(requirement, seen):
+    """Yields a requirement and, of what is installed, all that it needs here, but for the CUDA of a torch."""
+    yield requirement
+    extras_of = requirement.extras | {""}
+    key = canonicalize_name(requirement.name), frozenset(extras_of)
+    if key in seen:
+        return
+    seen.add(key)
+    try:
+        lines = importlib.metadata.requires(requirement.name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for below in map(Requirement, lines):
+        met = below.marker is None or any(below.marker.evaluate({"extra": extra}) for extra in extras_of)
+        if met and not re.match("nvidia-|cuda-|triton", below.name):
+            yield from needed(below, seen)
+
+
+def test_constraints_meet_every_requirement():
+    asked = [*PROJECT["dependencies"], *(line for lines in PROJECT["optional-dependencies"].values() for line in lines)]
+    known, seen = pins("constraints.txt"), set()
+    wanted = [each for line in asked for each in needed(Requirement(line), seen) if each.name != "icl_lab"]
+    assert len(seen) > len(asked)
+    for each in wanted:
+        version = known.get(canonicalize_name(each.name))
+        assert version, f"constraints.txt has no line for {each}"
+        assert each.specifier.contains(version, prereleases=True), f"constraints.txt has {version} for {each}"
+
+
+def test_the_lock_has_the_constraints_with_hashes():
+    """``make lock`` writes it anew; versions that it alone names are of CUDA, and of other systems."""
+    lines = (ROOT / "requirements.lock").read_text()
+    locked, known = pins("requirements.lock"), pins("constraints.txt")
+    assert {canonicalize_name(Requirement(line).name) for line in [*PROJECT["dependencies"], "hatchling"]} <= set(
+        locked
+    )
+    assert locked.items() >= {(name, known[name]) for name in set(known) & set(locked)}
+    alone = set(locked) - set(known)
+    assert all(re.match("nvidia-|cuda-|triton$|colorama$", name) for name in alone), alone
+    assert len(re.findall(r"^[a-z].*\\\n    --hash=sha256:[0-9a-f]{64}", lines, re.MULTILINE)) == len(locked)
+    assert "://" not in lines
 
 
 def test_extras_are_read_from_what_is_installed(monkeypatch, tmp_path):

@@ -12,8 +12,6 @@ from icl_lab.normalizers.base import Site, WarpedScore, softplus_inverse
 from icl_lab.normalizers.second_order import differentiated_again, refuse_forward_twice
 from icl_lab.parts.registry import require
 
-EXPORTING = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 has no such question
-
 
 @registry.add("ssa")
 class SSA(WarpedScore):
@@ -74,7 +72,7 @@ class SSA(WarpedScore):
 
     def warp(self, z: Tensor, n: Tensor) -> Tensor:
         n, b = self.n.view(-1, 1, 1), self.b.view(-1, 1, 1)
-        if EXPORTING():  # ONNX has no copysign
+        if torch.compiler.is_exporting():  # ONNX has no copysign
             return n * _parts(z, n, b)[1]
         power = CompiledPower if torch.compiler.is_compiling() else Power
         warped: Tensor = power.apply(z, n, b)[0]  # type: ignore[no-untyped-call]

@@ -67,6 +67,12 @@ def test_a_short_sweep_gives_the_grid_that_it_gave(task, tmp_path):
         assert math.isclose(error_now, error, rel_tol=0.05, abs_tol=room) or math.isnan(error), row
 
 
+@pytest.mark.parametrize("path", sorted((HERE / "smoke").glob("*.csv")), ids=lambda path: path.stem)
+def test_a_grid_is_written_to_the_byte_as_it_was_read(path):
+    """Whatever pandas is installed: make test-lowest runs this with the oldest."""
+    assert Grid.read(path).csv() == path.read_text()
+
+
 def test_every_task_has_a_golden_grid():
     assert {path.stem for path in (HERE / "smoke").glob("*.csv")} == set(tasks.names())
 

@@ -74,6 +74,7 @@ def windows_of(span, length):
 
 def tokenizer(path, words, unknown=None):
     """A tokenizer of whole words, as Hugging Face writes one."""
+    pytest.importorskip("tokenizers", reason="pip install 'icl_lab[hf]'")
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     made = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token=unknown or "[none]"))
@@ -115,6 +116,7 @@ def test_a_folder_is_no_text(tmp_path):
 
 
 def test_tokenizers_that_do_not_fit_are_refused(tmp_path):
+    pytest.importorskip("tokenizers", reason="pip install 'icl_lab[hf]'")
     text = tmp_path / "a.txt"
     text.write_text("abc def " * 1000)
     (tmp_path / "no.json").write_text(json.dumps({"what": 1}))
