@@ -107,7 +107,9 @@ def test_help_names_every_command():
         "test",
         "test-all",
         "test-fast",
+        "test-lowest",
         "check",
+        "lock",
         "docs",
         "notebooks",
     }
