@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -232,6 +232,64 @@ class T5(Relative):
         octaves = (distance.clamp(min=1).double() / exact).log() / math.log(self.farthest / exact)
         far = exact + (octaves * (self.buckets - exact)).long()
         return torch.where(distance < exact, distance, far.clamp(max=self.buckets - 1))
+
+
+@registry.add("kerple")
+class Kerple(Relative):
+    """Scores that fall with the logarithm, or a power, of the distance, by two numbers that each head learns.
+
+    Formula: z_ij - r log(1 + s (i - j)), or z_ij - s (i - j)^r with ``variant=power``; r, s >= 0.01, r <= 2 in a power
+    Paper: Chi et al. 2022, arXiv 2205.09921
+
+    The published code draws r from U(0, 2) and s from U(0, 1); here they start at the middles of as many equal parts
+    of these as there are heads. All layers share them.
+    """
+
+    LEAST = 0.01
+
+    def __init__(self, d: int, head_dim: int, train_tokens: int, *, variant: Literal["log", "power"] = "log") -> None:
+        super().__init__()
+        heads = d // head_dim
+        middles = ((torch.arange(heads, dtype=torch.float64, device="cpu") + 0.5) / heads).float()
+        self.variant = variant
+        self.r, self.s = nn.Parameter(2 * middles), nn.Parameter(middles.clone())
+
+    def bias(self, where: Tensor) -> Tensor:
+        r, s = (p.clamp(min=self.LEAST).view(-1, 1, 1) for p in (self.r, self.s))
+        distance = _distances(where).clamp(min=0).to(r.dtype)
+        if self.variant == "log":
+            return -r * (s * distance).log1p()
+        # A power of 0 has no slope by its exponent: the key itself gets none.
+        away = distance.clamp(min=1) ** r.clamp(max=2) * (distance > 0)
+        return -s * away
+
+
+@registry.add("fire")
+class Fire(Relative):
+    """A learned function of the logarithm of the distance, as a share of that of the query's place.
+
+    Formula: z_ij + f_h(psi(i - j) / psi(max(L, i))), psi(x) = log(1 + |c| x), f an MLP of one hidden layer with ReLU;
+        i the query's place from 0; c, L and f are learned
+    Paper: Li et al. 2023, arXiv 2310.04418
+
+    c starts at 0.1 and L at ``length``, as in the paper, f as all matrices of the model. All layers share them.
+    """
+
+    EPSILON = 1e-6
+
+    def __init__(self, d: int, head_dim: int, train_tokens: int, *, hidden: int = 32, length: int = 512) -> None:
+        super().__init__()
+        require(1 <= hidden <= 65_536, "hidden must be >= 1 and at most 65,536", hidden)
+        require(1 <= length <= PLACES, f"length must be >= 1 and at most {PLACES:,}", length)
+        self.length = float(length)
+        self.c, self.stretch = nn.Parameter(torch.full((1,), 0.1)), nn.Parameter(torch.ones(1))
+        self.widen, self.read = nn.Linear(1, hidden), nn.Linear(hidden, d // head_dim)
+
+    def bias(self, where: Tensor) -> Tensor:
+        distance = _distances(where).clamp(min=0).to(self.c.dtype)
+        reach = torch.maximum(where.to(self.c.dtype), (self.stretch * self.length).abs()).unsqueeze(1)
+        share = (self.c.abs() * distance).log1p() / ((self.c.abs() * reach).log1p() + self.EPSILON)
+        return cast(Tensor, self.read(self.widen(share.unsqueeze(-1)).relu())).permute(2, 0, 1)
 
 
 def alibi_slopes(heads: int) -> list[float]:

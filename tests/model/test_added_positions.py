@@ -69,6 +69,46 @@ def test_t5_adds_the_number_of_head_and_bucket():
     assert added[1, 5].tolist() == [7, 7, 5, 5, 3, 1]
 
 
+def test_kerple_by_hand():
+    where = torch.tensor([0, 1, 5])
+    code = positions.build("kerple", 8, 4, 3)  # two heads: r = 1/2 and 3/2, s = 1/4 and 3/4
+    assert code.bias(where)[0, 2].tolist() == pytest.approx([-0.5 * math.log(2.25), -0.5 * math.log(2), 0])
+    assert code.bias(where)[1, 1, :2].tolist() == pytest.approx([-1.5 * math.log(1.75), 0])
+    code = positions.build("kerple:variant=power", 8, 4, 3)
+    assert code.bias(where)[0, 2].tolist() == pytest.approx([-0.25 * math.sqrt(5), -0.25 * 2, 0])
+    assert code.bias(where)[1, 2].tolist() == pytest.approx([-0.75 * 5**1.5, -0.75 * 4**1.5, 0])
+    with torch.no_grad():  # beyond the bounds of the published code
+        code.r.copy_(torch.tensor([-1.0, 9.0]))
+        code.s.copy_(torch.tensor([-1.0, 1.0]))
+    assert code.bias(where)[0, 2, 0].item() == pytest.approx(-0.01 * 5**0.01)
+    assert code.bias(where)[1, 2, 0].item() == pytest.approx(-25)
+
+
+def test_fire_by_hand():
+    code = positions.build("fire:hidden=2,length=4", 8, 4, 3)
+    with torch.no_grad():
+        code.c.fill_(-0.5)  # its size counts
+        code.widen.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        code.widen.bias.copy_(torch.tensor([0.0, 0.5]))
+        code.read.weight.copy_(torch.tensor([[2.0, 0.0], [1.0, 3.0]]))
+        code.read.bias.copy_(torch.tensor([0.0, 1.0]))
+    added = code.bias(torch.arange(8))
+    for i, j in ((2, 0), (7, 3), (7, 7)):
+        share = math.log(1 + 0.5 * (i - j)) / math.log(1 + 0.5 * max(4, i))
+        assert added[0, i, j].item() == pytest.approx(2 * share, abs=1e-5)
+        assert added[1, i, j].item() == pytest.approx(share + 3 * max(0.5 - share, 0) + 1, abs=1e-5)
+
+
+@pytest.mark.parametrize("choice", ["kerple", "kerple:variant=power", "fire", "t5"])
+def test_numbers_of_a_code_learn_and_stay_finite(choice):
+    reading = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)
+    model = GPT2(ModelSpec(layers=1, heads=4, width=16, positions=choice), reading, "softmax", stream(0, "init"))
+    model(torch.randn(2, 30, 1, generator=stream(0, "tokens")))[:, -1].square().sum().backward()
+    for name, p in model.positions.named_parameters():
+        assert p.grad.isfinite().all(), name
+        assert (p.grad != 0).any(), name
+
+
 @pytest.mark.parametrize("choice", [name for name in ADDED if name not in OTHERWISE and name != "average"])
 def test_a_bias_is_part_of_the_score(choice):
     """A bias u_i v_j is one more channel of queries and keys."""
@@ -131,7 +171,7 @@ def test_without_a_bias_no_bit_is_other(choice):
 
 
 @pytest.mark.parametrize("attn", ["softmax", "ssa", "lssa+reweight:p=3"])
-@pytest.mark.parametrize("code", ["alibi", "t5"])
+@pytest.mark.parametrize("code", ["alibi", "t5", "kerple", "fire:length=2"])
 def test_a_model_adds_the_bias_of_its_code_in_every_layer(code, attn):
     """The weights that a watcher is shown are those of the scores with the bias, which it is shown too."""
     reading = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)

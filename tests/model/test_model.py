@@ -13,7 +13,7 @@ from icl_lab.rng import stream
 
 READING = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)
 NO_SCORES = ("cosformer", "sima")
-CODES = ["learned", "none", "sinusoidal", "rotary", "alibi", "t5"]
+CODES = ["learned", "none", "sinusoidal", "rotary", "alibi", "t5", "kerple", "fire"]
 
 
 def build(attn="softmax", reading=READING, **spec):
@@ -39,7 +39,7 @@ def test_every_position_code_is_under_test():
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("name", normalizers.names())
 def test_the_future_has_exactly_no_influence(name, code):
-    if code in ("alibi", "t5") and name in NO_SCORES:
+    if code in ("alibi", "t5", "kerple", "fire") and name in NO_SCORES:
         with pytest.raises(
             BadValue, match=f"'{name}' has no scores that a position code could add to, as '{code}' does"
         ):
