@@ -37,7 +37,10 @@ INSTEAD = {
     "icl-lab sweep --task linear --attn ssa --dry-run": "--preset smoke",
     "icl-lab --import ./mine.py sweep --task linear --attn mine": "--preset smoke --dry-run",
 }
-SKIPPED = {"make test": "runs these tests"}
+SKIPPED = {
+    "make test": "runs these tests",
+    "icl-lab lm-eval FOLDER --attn softmax,ssa --tasks arc_easy": "fetches a data set",
+}
 MODEL = "FOLDER"  # in a command: a language model of the reader's
 # Of commands that train nothing, and so have no rehearsal, but measure for minutes: a short measurement.
 SHORT = {"costs": "--lengths 64 --pairs 1"}

@@ -20,7 +20,7 @@ from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.trace import Patch, Recorder, Trace
 from icl_lab.normalizers.base import Normalizer, causal
 from icl_lab.rescale import Rescaling
-from icl_lab.tasks.prompt import Prompt
+from icl_lab.tasks.base import Prompt
 
 # Is handed a layer, its weights and its scores q.k / sqrt(d), both (b h t t); what it returns is used as weights.
 Watch = Callable[[int, Tensor, Tensor], Tensor | None]

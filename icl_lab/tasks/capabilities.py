@@ -13,6 +13,7 @@ from torch import Tensor
 from icl_lab.errors import BadValue
 from icl_lab.rescale import FIRST, PairRescaling, Rescale, Rescaling
 from icl_lab.tasks.base import Prompt, Task
+from icl_lab.texts.corpus import Corpus
 
 
 class Capability(Task):
@@ -137,3 +138,14 @@ class ReadsFiles(Capability):
     @abstractmethod
     def reads(self) -> Mapping[str, str]:
         """Returns what is read beside the options, a name -> its SHA-256, for the record of a run."""
+
+
+class ReadsText(ReadsFiles):
+    """Tasks of a text, whose models are language models."""
+
+    offers: ClassVar[str] = "text, whose models would be language models"
+
+    @property
+    @abstractmethod
+    def corpus(self) -> Corpus:
+        """The text as tokens, with the tokenizer that made them."""

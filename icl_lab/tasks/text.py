@@ -12,7 +12,7 @@ from icl_lab.errors import BadValue
 from icl_lab.parts.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
-from icl_lab.tasks.capabilities import ReadsFiles
+from icl_lab.tasks.capabilities import ReadsText
 from icl_lab.tasks.symbols import nats
 from icl_lab.texts import compressors
 from icl_lab.texts.corpus import Corpus, corpus
@@ -23,7 +23,7 @@ TAIL = 4  # the tail is the last quarter of a window
 
 @registry.add("text")
 @dataclass(frozen=True, kw_only=True)
-class Text(ReadsFiles):
+class Text(ReadsText):
     """Which token follows, at every place of a window of text?
 
     Formula: x_1 .. x_L -> x_2 .. x_(L+1); cross-entropy in nats

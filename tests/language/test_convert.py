@@ -123,5 +123,7 @@ def test_a_run_is_exported_and_read_by_other_commands(tmp_path, monkeypatch, cap
     assert says("The ", max_new_tokens=5, do_sample=False)[0]["generated_text"].startswith("The ")
     with pytest.raises(BadValue, match="mine is not empty: name a new folder"):
         cli.main(["export-hf", "text/ssa/smoke", "--to", "mine"], standalone_mode=False)
-    with pytest.raises(BadValue, match="only those of the task text are language models"):
+    with pytest.raises(
+        BadValue, match=r"linear has no text, whose models would be language models; tasks that have: text\."
+    ):
         cli.main(["export-hf", "linear/ssa/smoke", "--to", "other"], standalone_mode=False)

@@ -17,7 +17,7 @@ from icl_lab.language import benchmark_report, benchmarks, convert, report, stud
 from icl_lab.language.finetune import Recipe
 from icl_lab.launch.where import Where
 from icl_lab.runs import card, environment, study_folder
-from icl_lab.tasks.text import Text
+from icl_lab.tasks.capabilities import ReadsText
 
 LONG = 1_000_000  # tokens
 
@@ -193,9 +193,7 @@ def export_hf(run: str, seed: int, target: Path, where: Where) -> None:
     whoever trusts its code read it.
     """
     found = icl.find(run, seed, where=where)
-    task = tasks.build(found.task)
-    if not isinstance(task, Text):
-        raise BadValue(f"{run} is a model of the task {found.task}: only those of the task text are language models.")
+    task = tasks.require(tasks.build(found.task), ReadsText)
     convert.save(found.model.cpu(), task.corpus, target, card.text(found.stored, "transformers"))
     out(f"wrote {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     out(f"next: icl-lab lm {target} --attn {found.attn}")

@@ -86,7 +86,7 @@ def test_fifty_prompts_and_every_rule_are_as_torch_has_them(visit, look, write, 
     rng = torch.Generator().manual_seed(0)
     for number in range(50):
         rule = rules[number % len(rules)]
-        tokens = (4 * torch.randn(2 * (number % 9) + 1, generator=rng)).tolist()
+        tokens = (4 * torch.randn(2 * (number % 9) + 3, generator=rng)).tolist()
         press(tab, ", ".join(map(str, tokens)))
         tab.locator("#live-rules select").select_option(rule)
         assert tab.inner_text("#live-error") == ""
