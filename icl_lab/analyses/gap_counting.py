@@ -29,7 +29,7 @@ from icl_lab.tasks.base import Prompt
 
 NEAR = 1.0  # of the largest score: the keys that are counted
 WORDS = {
-    "critical": "critical temperature, min gap_j / log j",
+    "critical": "critical temperature",
     "reached": "inverse temperature times critical temperature",
     "near": f"keys within {NEAR:g} of the largest score",
 }
@@ -64,9 +64,10 @@ class GapCounting(AlongLength):
         keys = found["gaps"].values("keys")
         text = [
             f"Trained up to {found.spec.train.longest} examples. The token that is asked last; medians over the heads "
-            "of all seeds. Power: p of 1 / (critical temperature) = c (log n)^p; 1/2 if scores spread like Gaussian "
-            "ones, 1 if one key stands above a flat rest, 0 if no growth is needed. Inverse temperature times critical "
-            "temperature: 1 or more where attention holds together.",
+            "of all seeds. Critical temperature: min over j of gap_j / log j, gap_j from the largest score to the j-th. "
+            "Power: p of 1 / (critical temperature) = c (log n)^p; 1/2 if scores spread like Gaussian ones, 1 if one "
+            "key stands above a flat rest, 0 if no growth is needed. Inverse temperature times critical temperature: 1 "
+            "or more where attention holds together.",
         ]
         for metric, words in WORDS.items():
             powers_head = ["power: median", "least", "greatest"] if metric == "critical" else []
