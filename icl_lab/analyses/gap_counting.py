@@ -64,7 +64,7 @@ class GapCounting(AlongLength):
         keys = found["gaps"].values("keys")
         text = [
             f"Trained up to {found.spec.train.longest} examples. The token that is asked last; medians over the heads "
-            "of all seeds. Critical temperature: min over j of gap_j / log j, gap_j from the largest score to the j-th. "
+            "of all seeds. Critical temperature: min over j of gap_j / log j, gap_j the j-th score below the largest. "
             "Power: p of 1 / (critical temperature) = c (log n)^p; 1/2 if scores spread like Gaussian ones, 1 if one "
             "key stands above a flat rest, 0 if no growth is needed. Inverse temperature times critical temperature: 1 "
             "or more where attention holds together.",

@@ -196,6 +196,21 @@ class Scored(Normalizer):
         return self.weights(q, k, visible, bias) @ v
 
 
+class Wrapper(Normalizer):
+    """A normalizer around another one, ``rule``, whose traits it has until it sets others."""
+
+    def __init__(self, rule: Normalizer) -> None:
+        super().__init__()
+        self.rule = rule
+        self.sums_to_one, self.non_negative, self.finishes = rule.sums_to_one, rule.non_negative, rule.finishes
+        self.prefix_consistent, self.ordered, self.stackable = rule.prefix_consistent, rule.ordered, rule.stackable
+        self.reads_tokens = rule.reads_tokens
+
+    @property
+    def takes_bias(self) -> bool:
+        return self.rule.takes_bias
+
+
 def extra(rule: Normalizer, bias: Tensor | None, x: Tensor | None) -> dict[str, Tensor]:
     """Arguments beyond q, k, v and the mask that a normalizer is to be given; one that declares none gets none."""
     found = {} if bias is None else {"bias": bias}

@@ -7,12 +7,12 @@ from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import wrappers
-from icl_lab.normalizers.base import Normalizer, Site, extra, linear_map, upcast
+from icl_lab.normalizers.base import Normalizer, Site, Wrapper, extra, linear_map, upcast
 from icl_lab.normalizers.starts import normal
 
 
 @wrappers.add("gated")
-class Gated(Normalizer):
+class Gated(Wrapper):
     """Multiplies the output of a normalizer by a gate that is read off the token, one a head or one a channel.
 
     Formula: w = the normalizer's own weights, o_i = phi(W x_i) sum_j w_ij v_j, phi = sigmoid or softplus
@@ -26,7 +26,6 @@ class Gated(Normalizer):
     """
 
     maps = ("w",)
-    finishes = True
 
     def __init__(
         self,
@@ -36,19 +35,13 @@ class Gated(Normalizer):
         per: Literal["head", "channel"] = "head",
         phi: Literal["sigmoid", "softplus"] = "sigmoid",
     ) -> None:
-        super().__init__()
+        super().__init__(rule)
         if isinstance(rule, Gated):
             raise BadValue("a gate on a gate is one gate with more numbers: take one.")
-        self.rule, self.heads, self.phi = rule, site.heads, phi
+        self.heads, self.phi, self.finishes = site.heads, phi, True
         gates = site.heads * (site.head_dim if per == "channel" else 1)
         self.w = normal(site, f"gated {per}", "w", gates, site.token_width)
         self.reads_tokens = "weights" if rule.reads_tokens == "weights" else "output"
-        self.sums_to_one, self.non_negative = rule.sums_to_one, rule.non_negative
-        self.prefix_consistent, self.ordered, self.stackable = rule.prefix_consistent, rule.ordered, rule.stackable
-
-    @property
-    def takes_bias(self) -> bool:
-        return self.rule.takes_bias
 
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from icl_lab.normalizers import wrappers
-from icl_lab.normalizers.base import Normalizer, Site, extra
+from icl_lab.normalizers.base import Normalizer, Site, Wrapper, extra
 from icl_lab.normalizers.starts import normal
 
 
 @wrappers.add("talking-heads")
-class TalkingHeads(Normalizer):
+class TalkingHeads(Wrapper):
     """Mixes the weights of a normalizer over the heads of a layer by a learned matrix.
 
     Formula: w_h = sum_g M_hg a_g, a_g the normalizer's weights in head g
@@ -20,20 +20,12 @@ class TalkingHeads(Normalizer):
     fixed address.
     """
 
-    sums_to_one = False
-    non_negative = False
     maps = ("m",)
 
     def __init__(self, site: Site, rule: Normalizer) -> None:
-        super().__init__()
-        self.rule = rule
+        super().__init__(rule)
+        self.sums_to_one = self.non_negative = False
         self.m = normal(site, "talking-heads", "m", site.heads, site.heads, sd=site.heads**-0.5)
-        self.reads_tokens, self.finishes = rule.reads_tokens, rule.finishes
-        self.prefix_consistent, self.ordered, self.stackable = rule.prefix_consistent, rule.ordered, rule.stackable
-
-    @property
-    def takes_bias(self) -> bool:
-        return self.rule.takes_bias
 
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
