@@ -22,7 +22,13 @@ PACKED = ".xz"  # ends the name of a large table that is kept compressed
 
 
 def publish(path: Path, data: bytes) -> None:
-    """Writes a file so that nobody ever sees a part of it: beside its place, to the disk, then moved."""
+    """Writes a file so that nobody ever sees a part of it: beside its place, to the disk, then moved.
+
+    What is no regular file (``/dev/null``, a pipe) is written into, and stays what it is.
+    """
+    if special(path):
+        path.write_bytes(data)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(path.parent, f".{path.name}-")
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
@@ -38,6 +44,11 @@ def publish(path: Path, data: bytes) -> None:
             Path(file.name).unlink(missing_ok=True)
             raise
     _sync(path.parent)  # the new name is on the disk as well, should the power fail
+
+
+def special(path: Path) -> bool:
+    """True if a path is a device, a pipe or a socket, or stands for one in ``/dev`` as ``/dev/stdout`` does."""
+    return (path.exists() and not path.is_file()) or path.absolute().parent in (Path("/dev"), Path("/dev/fd"))
 
 
 @contextmanager

@@ -3,7 +3,10 @@
 import multiprocessing
 import os
 import signal
+import stat
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +67,28 @@ def test_names_with_signs_of_patterns_are_names(tmp_path):
     (tmp_path / ".ab-left").write_text("")
     files.publish(tmp_path / "a[b]*", b"x")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".ab-left", "a[b]*"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path):
+    """As ``/dev/null`` does, which whoever is root would have lost."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    files.write(pipe, b"a table")
+    reader.join(timeout=30)
+    assert read == [b"a table"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_special"), [("/dev/null", True), ("/dev/stdout", True), ("/dev/shm/a.csv", False), ("a.csv", False)]
+)
+def test_devices_are_told_from_files(path, is_special, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").touch()
+    assert files.special(Path(path)) is is_special
+    assert not files.special(Path("new.csv"))

@@ -81,7 +81,8 @@ def right(said: str, number: str) -> bool:
 def head_scores(language: LanguageModel, hide: Hidden) -> list[list[float]]:
     """The needle score of each head, by layer: the weight of the last token on the digits of the hidden number."""
     ids = torch.tensor([hide.tokens], device=language.device)
-    past = language.model(input_ids=ids[:, :-1], use_cache=True).past_key_values
-    made = language.model(input_ids=ids[:, -1:], past_key_values=past, use_cache=True, output_attentions=True)
+    read = language.model(input_ids=ids[:, :-1], use_cache=True)
+    word = "cache" if "cache" in read else "past_key_values"  # its name up to transformers 5.23
+    made = language.model(input_ids=ids[:, -1:], **{word: read[word]}, use_cache=True, output_attentions=True)
     span = slice(hide.digits.start, hide.digits.stop)
     return [weights[0, :, -1, span].sum(-1).tolist() for weights in made.attentions]

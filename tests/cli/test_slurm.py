@@ -3,9 +3,11 @@
 import os
 import shlex
 import signal
+import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,15 @@ def test_the_options_of_sweep_stand_in_the_script(script, tmp_path):
     assert {"#SBATCH --array=0-2", "#SBATCH --time=30", "#SBATCH --requeue", "#SBATCH --signal=B:USR1@120"} <= {*lines}
     assert f"cd {shlex.quote(str(tmp_path))} || exit 1" in lines
     assert (tmp_path / "slurm-logs").is_dir()
+
+
+def test_a_script_that_nobody_keeps_leaves_the_devices_as_they_are(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(*WORDS, "--file", "/dev/null")
+    assert code == 0, err
+    assert (tmp_path / "slurm-logs").is_dir()
+    assert not Path("/dev/slurm-logs").exists()
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
 def test_lines_for_sbatch_stand_before_the_first_command(script):

@@ -1,5 +1,7 @@
 """Token by token with a cache of keys, a normalizer gives the same as in one pass: n and places come from the mask."""
 
+import inspect
+
 import pytest
 import torch
 from transformers import DynamicCache, StaticCache
@@ -24,6 +26,12 @@ SOME = [
 ]
 
 
+def held(model, cache):
+    """A cache under the name that a model takes it by: ``cache`` from transformers 5.24 on."""
+    takes = inspect.signature(model.forward).parameters
+    return {"cache" if "cache" in takes else "past_key_values": cache}
+
+
 def in_steps(model, given, cache, steps=(5, 3, 1)):
     """Logits of the texts, handed over in pieces."""
     found, start = [], 0
@@ -32,7 +40,7 @@ def in_steps(model, given, cache, steps=(5, 3, 1)):
             end = start + step
             piece = {name: given[name][:, start:end] for name in ("input_ids", "position_ids") if name in given}
             mask = given["attention_mask"][:, :end]
-            found.append(model(**piece, attention_mask=mask, past_key_values=cache, use_cache=True).logits)
+            found.append(model(**piece, attention_mask=mask, **held(model, cache), use_cache=True).logits)
             start = end
     return torch.cat(found, 1)
 

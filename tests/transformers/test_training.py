@@ -6,6 +6,7 @@ from transformers import StaticCache
 
 from icl_lab import normalizers
 from icl_lab.transformers import install, load
+from tests.transformers.test_caches import held
 
 SERVED = [*(name for name in normalizers.names() if name != "forget"), "softmax+gated"]
 LEARNED = ["ssa", "ssmax:bias=yes", "sink", "elastic", "asentmax", "ssmax-free", "ssa+reweight"]
@@ -106,11 +107,11 @@ def test_compiled_steps_with_a_cache_of_fixed_size_give_the_same(tiny_model, pad
         compiled, cache = torch.compile(model, backend="aot_eager", fullgraph=True), StaticCache(model.config, 16)
         with torch.no_grad():
             whole = model(**padded, use_cache=False).logits
-            model(**{name: x[:, :6] for name, x in padded.items()}, past_key_values=cache)
+            model(**{name: x[:, :6] for name, x in padded.items()}, **held(model, cache))
             for at in range(6, 9):
                 step = {name: padded[name][:, at : at + 1] for name in ("input_ids", "position_ids")}
                 mask = torch.nn.functional.pad(padded["attention_mask"][:, : at + 1], (0, 15 - at))
-                got = compiled(**step, attention_mask=mask, past_key_values=cache).logits[:, 0]
+                got = compiled(**step, attention_mask=mask, **held(model, cache)).logits[:, 0]
                 torch.testing.assert_close(got, whole[:, at], atol=1e-4, rtol=1e-4, msg=f"{rule} at {at}")
 
 

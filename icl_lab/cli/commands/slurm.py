@@ -13,7 +13,7 @@ from icl_lab.cli.options import gathered
 from icl_lab.cli.output import out
 from icl_lab.cli.values import NewFile
 from icl_lab.errors import BadValue
-from icl_lab.files import write, writing
+from icl_lab.files import special, write, writing
 from icl_lab.launch.announce import duration
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.where import Where
@@ -92,7 +92,7 @@ def sweep_slurm(
         environment.device(where.device)  # raises; whether a node has a GPU is not known here
     runs = plan.runs(where.store())
     imports = [word for source in outside.loaded() for word in ("--import", source.target)]
-    logs = file.absolute().parent / "slurm-logs"
+    logs = (Path.cwd() if special(file) else file.absolute().parent) / "slurm-logs"
     text = SCRIPT.format(
         name=shlex.quote(f"icl-lab-{plan.task}"),
         last=array - 1,
