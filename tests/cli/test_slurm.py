@@ -47,7 +47,7 @@ def test_the_options_of_sweep_stand_in_the_script(script, tmp_path):
     assert (tmp_path / "slurm-logs").is_dir()
 
 
-def test_a_script_that_nobody_keeps_leaves_the_devices_as_they_are(run, tmp_path, monkeypatch):
+def test_a_script_to_a_device_leaves_it_a_device(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = run(*WORDS, "--file", "/dev/null")
     assert code == 0, err
