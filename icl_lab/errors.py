@@ -67,6 +67,15 @@ class Stopped(LabError):
     exit_code = 130
 
 
+def first_line(error: BaseException) -> str:
+    r"""Return the first line of a message; the name of the error where it has none.
+
+    >>> first_line(OSError("no such file\nin this folder")), first_line(ValueError())
+    ('no such file', 'ValueError')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def brief(text: str, most: int = 2000) -> str:
     """Returns each line of a complaint with its middle left out where what was asked makes it endless.
 

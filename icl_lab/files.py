@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icl_lab.errors import RunFailed
+from icl_lab.errors import BadValue, RunFailed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,6 +102,12 @@ def write(path: Path, data: bytes) -> None:
     """Publishes a file; raises ``RunFailed`` where it cannot be written."""
     with writing(path):
         publish(path, data)
+
+
+def check_new(folder: Path) -> None:
+    """Raises ``BadValue`` where a folder holds something."""
+    if folder.exists() and any(folder.iterdir()):
+        raise BadValue(f"{folder} is not empty: name a new folder.")
 
 
 def made(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from icl_lab.cli import hints, menu
 from icl_lab.cli.deferred import Deferred
 from icl_lab.cli.imports import HELP_IMPORT, DeferredAnalysis, Menu, named
 from icl_lab.cli.signals import PREEMPTED, caught
-from icl_lab.errors import LabError, Stopped, brief
+from icl_lab.errors import LabError, Stopped, brief, first_line
 from icl_lab.parts import outside
 from icl_lab.version import commit
 
@@ -90,6 +90,5 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        told, *_ = str(error).splitlines() or [type(error).__name__]
-        click.echo(f"icl-lab: there is too little memory: {brief(told)}", err=True)
+        click.echo(f"icl-lab: there is too little memory: {brief(first_line(error))}", err=True)
         sys.exit(1)

@@ -64,21 +64,21 @@ def table(found: Sequence[Evaluated]) -> list[str]:
             rows.setdefault((each.scores.task, each.scores.shots, score.metric), {})[label] = score
     first, *others = named.values()
     differences = ["difference"] if len(others) == 1 else [f"{other} − {first}" for other in others]
-    beside = {key: _printed(*key[:2]) if key[2] == "acc" else "" for key in rows}
-    printed = ["printed, softmax → SSA"] if any(beside.values()) else []
+    printed = {key: _printed(*key[:2]) if key[2] == "acc" else "" for key in rows}
+    column = ["printed, softmax → SSA"] if any(printed.values()) else []
     lines = [
         "Shares of right answers in percent with 95 % intervals (Wilson), other metrics with 1.96 standard errors; "
         "differences are paired over items, with 1.96 standard errors. Items are the sample: a second training of the "
         "same model may differ by more.",
         "",
-        *md.head(["benchmark", "metric", "shots", "items", *named.values(), *differences, *printed]),
+        *md.head(["benchmark", "metric", "shots", "items", *named.values(), *differences, *column]),
     ]
     for (task, shots, metric), scores in rows.items():
         cells = [task, metric, str(shots), f"{next(iter(scores.values())).count:,}"]
         cells += [_value(scores[label]) for label in named.values()]
         cells += [_difference(scores[first], scores[other]) for other in others]
-        lines.append(md.row([*cells, *([beside[task, shots, metric]] if printed else [])]))
-    return [*lines, "", *_sources({(ROWS[task], shots) for (task, shots, _), text in beside.items() if text})]
+        lines.append(md.row([*cells, *([printed[task, shots, metric]] if column else [])]))
+    return [*lines, "", *_sources({(ROWS[task], shots) for (task, shots, _), text in printed.items() if text})]
 
 
 def _value(score: Score) -> str:

@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from icl_lab import normalizers
-from icl_lab.errors import BadValue, RunFailed
+from icl_lab.errors import BadValue, RunFailed, first_line
 from icl_lab.files import made, write
 from icl_lab.language.disk import MADE_BY, OnDisk
 from icl_lab.language.model import LanguageModel, pretrained_tokenizer, read
@@ -63,8 +63,12 @@ class BenchmarkQuestion:
 
     @property
     def disks(self) -> list[OnDisk]:
-        """Paths of the models."""
-        return [OnDisk(Path(model)) for model in self.models]
+        """Paths of the models; raises ``BadValue`` where one is not there."""
+        disks = [OnDisk(Path(model)) for model in self.models]
+        for disk in disks:
+            if not disk.there:
+                raise BadValue(f"There is no model '{disk.place}' here; name {MADE_BY}.")
+        return disks
 
     def options(self) -> dict[str, Any]:
         """Options of the study as they are recorded; the weights by their hashes."""
@@ -89,9 +93,7 @@ def measure(
     Raises ``BadValue`` where lm_eval, a model, a normalizer or the data of a benchmark is missing, before anything is
     computed.
     """
-    for disk in question.disks:
-        if not disk.there:
-            raise BadValue(f"There is no model '{disk.place}' here; name {MADE_BY}.")
+    disks = question.disks
     attns = tuple(dict.fromkeys(normalizers.canonical(attn) for attn in question.attns))
     manager = _manager(question)
     models = [read(model, device) for model in question.models]
@@ -103,18 +105,18 @@ def measure(
     benchmarks = _digests(question, manager)
     found, total = list[Evaluated](), len(pairs) * len(benchmarks)
     for i, attn in pairs:
-        model, disk = models[i], question.disks[i]
-        near = question.near or model.trained
+        model, disk = models[i], disks[i]
+        fingerprint, near = disk.fingerprint, question.near or model.trained
         with model.ruled(attn, near):
             for name, digest in benchmarks.items():
                 tick("benchmarks", len(found), total, f"{name}, {disk.name}, {attn}")
-                asked = (disk.fingerprint, attn, near, question.length, question.shots, question.limit, digest)
+                asked = (fingerprint, attn, near, question.length, question.shots, question.limit, digest)
                 path = folder / f"{hashlib.sha256(repr(asked).encode()).hexdigest()[:16]}.json"
                 scores = _kept(path)
                 if scores is None:
                     scores = _scores(question, _asked(question, model, disk, batch), manager.load([name]), name)
                     write(path, msgspec.json.encode(scores))
-                found.append(Evaluated(disk.name, disk.fingerprint, attn, scores))
+                found.append(Evaluated(disk.name, fingerprint, attn, scores))
     tick("benchmarks", total, total, "")
     return found
 
@@ -166,8 +168,7 @@ def _digests(question: BenchmarkQuestion, manager: Any) -> dict[str, str]:
                 loaded = manager.load([name])["tasks"]
             asked = {each: [version, task.dump_config(), list(task.eval_docs)] for each, task in loaded.items()}
         except Exception as error:  # of many kinds: no network, no such data set, a file that is none
-            line = next(iter(str(error).splitlines()), type(error).__name__)
-            raise BadValue(f"the benchmark {name} cannot be read: {line}") from None
+            raise BadValue(f"the benchmark {name} cannot be read: {first_line(error)}") from None
         # Functions of a benchmark are part of lm_eval's version; their addresses would differ from run to run.
         dumped = {each: json.dumps(of, default=lambda value: type(value).__name__) for each, of in asked.items()}
         found |= {each: hashlib.sha256(text.encode()).hexdigest() for each, text in dumped.items()}

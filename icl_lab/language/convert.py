@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from icl_lab.errors import BadValue
-from icl_lab.files import staged_prefix, staging, swap_folder, writing
+from icl_lab.files import check_new, staged_prefix, staging, swap_folder, writing
 from icl_lab.model import positions
 from icl_lab.model.blocks import MLP, Attention, Block
 from icl_lab.model.gpt2 import GPT2, ModelSpec
@@ -25,8 +25,7 @@ def save(model: GPT2, corpus: Corpus, folder: Path, card: str = "") -> None:
     """
     from transformers.utils import logging
 
-    if folder.exists() and any(folder.iterdir()):
-        raise BadValue(f"{folder} is not empty: name a new folder.")
+    check_new(folder)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     made, reads = converted(model), tokenizer(corpus)
     with writing(folder):

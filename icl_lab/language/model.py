@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, first_line
 from icl_lab.language.disk import MADE_BY, OnDisk
 
 
@@ -115,8 +115,7 @@ def read(place: str, device: torch.device) -> LanguageModel:
             )
             missing = sorted(found["missing_keys"])
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadValue(f"{place} cannot be read as a causal language model: {line}") from None
+        raise BadValue(f"{place} cannot be read as a causal language model: {first_line(error)}") from None
     if missing:
         raise BadValue(
             f"{place} has no weights for {missing[0]} and {len(missing) - 1} more: it would answer by chance."
@@ -157,8 +156,7 @@ def pretrained_tokenizer(disk: OnDisk) -> Any:
     try:
         return auto.from_pretrained(disk.folder, local_files_only=True, **disk.more)
     except Exception as error:  # of many kinds, and all mean that there is none
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadValue(f"{disk.folder} has no tokenizer that can be read: {line}") from None
+        raise BadValue(f"{disk.folder} has no tokenizer that can be read: {first_line(error)}") from None
 
 
 def _limit(model: nn.Module) -> int | None:

@@ -233,8 +233,12 @@ def softmax(z: Tensor, visible: Tensor) -> Tensor:
     if is_causal(visible):
         return (z + additive_mask(visible, z.dtype)).softmax(-1)
     # A row of nothing but minus infinities is NaN, forward and backward: unveil it, and take its weights away after.
-    blind = ~visible.any(-1, keepdim=True)
-    return (z + additive_mask(visible | blind, z.dtype)).softmax(-1) * visible
+    return (z + additive_mask(unveiled(visible), z.dtype)).softmax(-1) * visible
+
+
+def unveiled(visible: Tensor) -> Tensor:
+    """The mask in which a row that sees nothing sees everything: it is computed like the others, and hidden after."""
+    return visible | ~visible.any(-1, keepdim=True)
 
 
 def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:

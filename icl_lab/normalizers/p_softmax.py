@@ -4,7 +4,7 @@ from torch import Tensor
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, additive_mask, scores
+from icl_lab.normalizers.base import Scored, Site, additive_mask, scores, unveiled
 from icl_lab.parts.registry import require
 
 LEAST, MOST = 0.1, 100.0  # as p: below, weights underflow; above, the largest is 1 to every digit
@@ -31,7 +31,5 @@ class PSoftmax(Scored):
         self.p = p
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
-        # A row that sees nothing is computed as if it saw everything, and then hidden.
-        blind = ~visible.any(-1, keepdim=True)
-        z = scores(q, k, bias) + additive_mask(visible | blind, q.dtype)
+        z = scores(q, k, bias) + additive_mask(unveiled(visible), q.dtype)
         return (z - (self.p * z).logsumexp(-1, keepdim=True) / self.p).exp() * visible

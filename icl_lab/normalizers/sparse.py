@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, additive_mask, count, scores, times
+from icl_lab.normalizers.base import Scored, Site, additive_mask, count, scores, times, unveiled
 from icl_lab.normalizers.second_order import differentiated_again, refuse_forward_twice
 from icl_lab.parts.registry import require
 
@@ -102,8 +102,7 @@ class ASEntmax(Scored):
 def entmax(z: Tensor, visible: Tensor, alpha: float) -> Tensor:
     """alpha-entmax over the visible keys, in single precision or better; a row that sees nothing gets zeros."""
     # A row of minus infinities has no threshold; such a row is computed as if it saw everything, and then hidden.
-    blind = ~visible.any(-1, keepdim=True)
-    seen = z + additive_mask(visible | blind, z.dtype)
+    seen = z + additive_mask(unveiled(visible), z.dtype)
     # An exported graph cannot look at its numbers, as Newton's method does to stop; halving takes a fixed number of
     # steps.
     if torch.compiler.is_exporting():
@@ -118,7 +117,7 @@ def entmax_of_heads(z: Tensor, visible: Tensor, alpha: Tensor) -> Tensor:
     The threshold is halved down to, without gradients. Two steps of Newton's method from the root leave it where it is
     and have its first and second derivatives, by the scores and by alpha: one step errs in the second.
     """
-    seen = visible | ~visible.any(-1, keepdim=True)
+    seen = unveiled(visible)
     a = (alpha.double() - 1).view(-1, 1, 1)
     peak = (z.detach() + additive_mask(seen, z.dtype)).amax(-1, keepdim=True)
     # Hidden scores are finite, and below any threshold: an infinite one would make NaN of the slope of alpha.

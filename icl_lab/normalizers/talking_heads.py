@@ -16,8 +16,7 @@ class TalkingHeads(Wrapper):
     Paper: Shazeer et al. 2020, arXiv 2003.02436, the projection after the softmax
 
     The paper mixes scores as well, before the softmax. That is not done here: most normalizers read queries and keys,
-    not scores alone, and have none to mix. The matrix starts N(0, 1 / sqrt(heads)), drawn at a
-    fixed address.
+    not scores alone, and have none to mix. The matrix starts N(0, 1 / sqrt(heads)), drawn at a fixed address.
     """
 
     maps = ("m",)

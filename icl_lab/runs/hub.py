@@ -7,8 +7,8 @@ from typing import Literal
 
 from icl_lab import __version__
 from icl_lab import markdown as md
-from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import replace_folder
+from icl_lab.errors import BadValue, RunFailed, first_line
+from icl_lab.files import check_new, replace_folder
 from icl_lab.runs import card, manifest
 from icl_lab.runs.run import Run
 
@@ -66,8 +66,7 @@ def of_cells(parquet: bytes, columns: Mapping[str, int], rows: int) -> dict[str,
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:
     """Write the files of a repository to a new folder; raises ``BadValue`` where it holds something."""
-    if folder.exists() and any(folder.iterdir()):
-        raise BadValue(f"{folder} is not empty: name a new folder.")
+    check_new(folder)
     replace_folder(folder, files)
 
 
@@ -90,6 +89,5 @@ def push(files: Mapping[str, bytes], name: str, kind: Kind, private: bool) -> st
             hub.create_repo(name, repo_type=kind, private=private, exist_ok=True)
             sent = hub.upload_folder(repo_id=name, folder_path=folder, repo_type=kind, commit_message="icl-lab publish")
         except (HTTPError, ValueError, OSError) as error:  # refused, not logged in, no network
-            line = next(iter(str(error).splitlines()), type(error).__name__)
-            raise BadValue(f"{name} cannot be sent to the hub: {line}") from None
+            raise BadValue(f"{name} cannot be sent to the hub: {first_line(error)}") from None
     return str(sent.commit_url)

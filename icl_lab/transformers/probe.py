@@ -13,7 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.utils import logging
 
 from icl_lab import normalizers
-from icl_lab.errors import BadValue, LabError
+from icl_lab.errors import BadValue, LabError, first_line
 from icl_lab.transformers.attention import serve, visible_mask
 from icl_lab.transformers.calls import unwatched
 
@@ -99,8 +99,7 @@ def _outputs(model: PreTrainedModel) -> Tensor:
     except LabError:
         raise
     except Exception as error:  # whatever a model raises that wants something else than text
-        told = str(error).splitlines() or [type(error).__name__]
-        raise BadValue(f"{type(model).__name__} cannot be tried on {TOKENS} token ids: {told[0]}") from error
+        raise BadValue(f"{type(model).__name__} cannot be tried on {TOKENS} token ids: {first_line(error)}") from error
     return first
 
 

@@ -8,7 +8,7 @@ import click
 import icl_lab as icl
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.cli.options import device_option, gathered, read_option, results_option, threads_option
+from icl_lab.cli.options import Command, device_option, gathered, read_option, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Folder, Numbers, several_rules
 from icl_lab.errors import BadValue
@@ -20,6 +20,13 @@ from icl_lab.runs import card, environment, study_folder
 from icl_lab.tasks.capabilities import ReadsText
 
 LONG = 1_000_000  # tokens
+
+
+def study_options(command: Command) -> Command:
+    """Add the options of a study of language models: where it is written, and what it runs on."""
+    name = click.option("--name", default="", help="Folder below --results.")
+    force = click.option("--force", is_flag=True, help="Write over another study in that folder.")
+    return results_option(device_option(threads_option(name(force(command)))))
 
 
 @click.command()
@@ -58,11 +65,7 @@ LONG = 1_000_000  # tokens
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1, 10_000), help="Windows of a step.")
 @click.option("--tune-length", default=256, show_default=True, type=click.IntRange(2, LONG), help="Tokens of these.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 10**9), help="Of fine-tuning.")
-@results_option
-@device_option
-@threads_option
-@click.option("--name", default="", help="Folder below --results.")
-@click.option("--force", is_flag=True, help="Write over another study in that folder.")
+@study_options
 @gathered
 def lm(model: str, attns: tuple[str, ...], text: str, where: Where, **more: Any) -> None:
     """Swap normalizers in a language model on disk: loss at each token, hidden numbers.
@@ -141,11 +144,7 @@ def lm(model: str, attns: tuple[str, ...], text: str, where: Where, **more: Any)
     type=click.IntRange(0, LONG),
     help="What normalizers take for the training length.  [the model's own]",
 )
-@results_option
-@device_option
-@threads_option
-@click.option("--name", default="", help="Folder below --results.")
-@click.option("--force", is_flag=True, help="Write over another study in that folder.")
+@study_options
 @gathered
 def lm_eval(
     models: tuple[str, ...], attns: tuple[str, ...], names: str, include: Path | None, where: Where, **more: Any
@@ -168,11 +167,10 @@ def lm_eval(
     if not asked.tasks:
         raise BadValue(f"--tasks names benchmarks, such as arc_easy,lambada_openai; got '{names}'.")
     device, reporter = where.torch_device(), where.reporter
-    kept = where.root / benchmarks.KEPT
-    found = benchmarks.measure(asked, kept, device, more["batch"], reporter.tick)
     record = study_folder.StudyRecord.of("lm-eval", asked.options(), {}, reporter.command)
     name = where.name or f"{benchmark_report.name(asked.models)}-{record.hash}"
     folder = study_folder.place(record, own_studies(where.root), name, force=where.force)
+    found = benchmarks.measure(asked, where.root / benchmarks.KEPT, device, more["batch"], reporter.tick)
     lines = [*benchmark_report.table(found), f"Made by {md.code(reporter.command)}.", ""]
     files = {"scores.csv": benchmark_report.grid(found).csv(), "table.md": "\n".join(lines)}
     written = study_folder.publish(record, folder, files, {})
