@@ -18,7 +18,7 @@ from icl_lab.model import positions
 from icl_lab.model.blocks import Attention, Block, Norm, See, Shape, no_autocast, norm, unseen
 from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.trace import Patch, Recorder, Trace
-from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.normalizers.base import Normalizer, causal, full
 from icl_lab.rescale import Rescaling
 from icl_lab.tasks.base import Prompt
 
@@ -44,6 +44,9 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bounds every answer (see ``GPT2.answer_bound``). A value that names the blocks' own norm is kept as ``block``, so
     that one model has one specification.
 
+    ``mask=full`` is bidirectional attention (BERT): every token sees all tokens of its prompt. It is for tasks whose
+    answers do not stand among the tokens.
+
     ``read_in=scaled`` rescales the prompts before they are read, in training and in tests, as ``test.rescale`` does in
     tests alone (labels or inputs, by task: see ``icl_lab/rescale.py``).
     """
@@ -61,6 +64,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     norm_in: bool = False
     final_norm: Literal["block", "layer", "rms", "none"] = "block"
     read_in: Literal["linear", "scaled"] = "linear"
+    mask: Literal["causal", "full"] = "causal"
 
     def __post_init__(self) -> None:
         if self.final_norm == self.norm_of_blocks:
@@ -119,11 +123,10 @@ class GPT2(nn.Module):
         super().__init__()
         self.spec, self.reading, self.attn = spec, reading, attn
         self.rescaling = reading.rescaling if spec.read_in == "scaled" else None
-        head_dim = spec.width // spec.heads
         words = reading.vocabulary
         self.read_in = nn.Embedding(words, spec.width) if words else nn.Linear(reading.width, spec.width)
         self.roles = nn.Parameter(torch.zeros(reading.roles, spec.width)) if spec.roles == "tagged" else None
-        self.positions = positions.build(spec.positions, spec.width, head_dim, reading.train_tokens)
+        self.positions = self._code(spec.positions)
         rules = self._rules(attn) if spec.attention else [None] * spec.layers
         self.norm_in = norm(spec.norm_of_family if spec.norm_in else "none", spec.width)
         self.blocks = nn.ModuleList(Block(spec.shape, rule) for rule in rules)
@@ -150,7 +153,7 @@ class GPT2(nn.Module):
         """
         where = self.places(tokens.shape[1], None, tokens.device) if places is None else places
         see = unseen if watch is None else _watching(watch)
-        return self.forward_tensors(tokens, causal(tokens.shape[1], tokens.device), where, see, answers)
+        return self.forward_tensors(tokens, self.visible(tokens.shape[1], tokens.device), where, see, answers)
 
     def trace(
         self,
@@ -186,7 +189,8 @@ class GPT2(nn.Module):
         t, device = tokens.shape[1], tokens.device
         record = Recorder(patch or {}, only)
         with torch.set_grad_enabled(gradients):
-            record("answers", self.forward_tensors(tokens, causal(t, device), self.places(t, None, device), record))
+            where = self.places(t, None, device)
+            record("answers", self.forward_tensors(tokens, self.visible(t, device), where, record))
         return record.trace()
 
     def _readable(self, tokens: Tensor) -> Tensor:
@@ -218,10 +222,14 @@ class GPT2(nn.Module):
             )
         return self.positions.where(t, rng, device)
 
+    def visible(self, t: int, device: torch.device | str = "cpu") -> Tensor:
+        """Mask of a prompt of t tokens, (t t) bool, row by key: causal or full."""
+        return full(t, device) if self.spec.mask == "full" else causal(t, device)
+
     def forward_tensors(
         self, tokens: Tensor, visible: Tensor, where: Tensor, see: See = unseen, answers: slice = EVERYWHERE
     ) -> Tensor:
-        """``forward`` of tensors alone: tokens as there, the mask ``causal`` of their number, their places (t).
+        """``forward`` of tensors alone: tokens as there, the mask ``visible`` of their number, their places (t).
 
         Where a caller has autocast on, numbers are still read in and out as they are: half a precision is enough for
         the blocks, not for the digits of a prompt.
@@ -279,7 +287,14 @@ class GPT2(nn.Module):
         )
         for rule in self.rules:
             positions.check_scores(other, rule)
+        other.both_sides = spec.mask == "full"
         self.positions = other.to(self.read_in.weight.device)
+
+    def _code(self, choice: str) -> positions.Positions:
+        spec = self.spec
+        code = positions.build(choice, spec.width, spec.width // spec.heads, self.reading.train_tokens)
+        code.both_sides = spec.mask == "full"
+        return code
 
     def _rules(self, attn: str) -> Sequence[Normalizer]:
         spec = self.spec
@@ -287,11 +302,14 @@ class GPT2(nn.Module):
         rules = [cast(Normalizer, rule) for rule in normalizers.build_layers(attn, layers=spec.layers, **site)]
         for rule in rules:
             positions.check_scores(self.positions, rule)
+            check_mask(spec, rule)
         return rules
 
     @property
     def prefix_consistent(self) -> bool:
         """True if an answer depends on nothing that comes after it, not even on how much does."""
+        if self.spec.mask == "full":
+            return False
         parts = [part for part in self.modules() if isinstance(part, Normalizer | positions.Positions)]
         return all(part.prefix_consistent for part in parts)
 
@@ -366,6 +384,14 @@ class GPT2(nn.Module):
                 p.normal_(0, 0.02, generator=rng)
             elif name.endswith("bias"):
                 p.zero_()
+
+
+def check_mask(spec: ModelSpec, normalizer: Normalizer) -> None:
+    """Raises ``BadValue`` where a model sees both sides and a normalizer counts from earlier keys alone."""
+    if spec.mask == "full" and normalizer.one_sided:
+        raise BadValue(
+            f"{normalizer.title} counts from earlier tokens alone, so model.mask=full has no meaning for it."
+        )
 
 
 def _see_in_layer(see: See, layer: int, name: str, x: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ class Positions(nn.Module, ABC):
 
     limit: int | None = None  # the most tokens it can tell apart
     random: int = 0
+    both_sides: bool = False  # whether a token sees those after it too (``model.mask=full``)
     prefix_consistent: bool = True  # whether a token's code is the same however long the prompt goes on
 
     def where(self, t: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
@@ -184,7 +185,7 @@ class Relative(Positions):
 
     @abstractmethod
     def bias(self, where: Tensor) -> Tensor:
-        """Numbers added to the scores of every layer, (h t t), row by key; those of later keys are hidden anyway."""
+        """Numbers added to the scores of every layer, (h t t), row by key; a causal mask hides the later ones."""
 
 
 @registry.add("alibi")
@@ -202,7 +203,7 @@ class ALiBi(Relative):
 
     def bias(self, where: Tensor) -> Tensor:
         slopes = cast(Tensor, self.slopes).view(-1, 1, 1)
-        return -slopes * _distances(where).to(slopes.dtype)
+        return -slopes * _distances(where).abs().to(slopes.dtype)
 
 
 @registry.add("t5")
@@ -210,7 +211,8 @@ class T5(Relative):
     """A learned number for each head and bucket of distances, added to the scores; the same in all layers.
 
     Formula: z_ij + b_h(bucket(i - j)); distances below buckets / 2 have a bucket each, the others share theirs on a
-        logarithmic scale up to ``farthest``, and all from there on the last
+        logarithmic scale up to ``farthest``, and all from there on the last; with ``model.mask=full`` later keys
+        have the second half of the buckets
     Paper: Raffel et al. 2020, arXiv 1910.10683
 
     The numbers start N(0, 0.02), as a learned table of places does.
@@ -224,14 +226,16 @@ class T5(Relative):
         self.table = nn.Parameter(torch.zeros(buckets, d // head_dim))
 
     def bias(self, where: Tensor) -> Tensor:
-        return self.table[self.bucket(_distances(where).clamp(min=0))].permute(2, 0, 1)
+        return self.table[self.bucket(_distances(where))].permute(2, 0, 1)
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """Bucket of each distance >= 0, whole numbers of the same shape."""
-        exact = self.buckets // 2
-        octaves = (distance.clamp(min=1).double() / exact).log() / math.log(self.farthest / exact)
-        far = exact + (octaves * (self.buckets - exact)).long()
-        return torch.where(distance < exact, distance, far.clamp(max=self.buckets - 1))
+        """Bucket of each distance, whole numbers of the same shape; those of later keys are below 0."""
+        buckets = self.buckets // 2 if self.both_sides else self.buckets
+        exact, size = max(1, buckets // 2), distance.abs()
+        octaves = (size.clamp(min=1).double() / exact).log() / math.log(self.farthest / exact)
+        far = exact + (octaves * (buckets - exact)).long()
+        found = torch.where(size < exact, size, far.clamp(max=buckets - 1))
+        return torch.where(distance < 0, found + buckets, found) if self.both_sides else found
 
 
 @registry.add("kerple")
@@ -256,7 +260,7 @@ class Kerple(Relative):
 
     def bias(self, where: Tensor) -> Tensor:
         r, s = (p.clamp(min=self.LEAST).view(-1, 1, 1) for p in (self.r, self.s))
-        distance = _distances(where).clamp(min=0).to(r.dtype)
+        distance = _distances(where).abs().to(r.dtype)
         if self.variant == "log":
             return -r * (s * distance).log1p()
         # A power of 0 has no slope by its exponent: the key itself gets none.
@@ -286,8 +290,10 @@ class Fire(Relative):
         self.widen, self.read = nn.Linear(1, hidden), nn.Linear(hidden, d // head_dim)
 
     def bias(self, where: Tensor) -> Tensor:
-        distance = _distances(where).clamp(min=0).to(self.c.dtype)
-        reach = torch.maximum(where.to(self.c.dtype), (self.stretch * self.length).abs()).unsqueeze(1)
+        distance = _distances(where).abs().to(self.c.dtype)
+        # Under a mask of both sides a distance is a share of the longest of its prompt, not of the query's place.
+        farthest = (where.max().expand_as(where) if self.both_sides else where).to(self.c.dtype)
+        reach = torch.maximum(farthest, (self.stretch * self.length).abs()).unsqueeze(1)
         share = (self.c.abs() * distance).log1p() / ((self.c.abs() * reach).log1p() + self.EPSILON)
         return cast(Tensor, self.read(self.widen(share.unsqueeze(-1)).relu())).permute(2, 0, 1)
 

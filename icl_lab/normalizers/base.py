@@ -74,6 +74,7 @@ class Normalizer(nn.Module, ABC):
     prefix_consistent: bool = True  # row i does not depend on how long the prompt goes on
     stackable: bool = True  # ``torch.func.vmap`` can map the normalizer over the seeds of a stack
     ordered: bool = False  # the weights depend on where a key stands, not only on what it is
+    one_sided: bool = False  # its order is one of earlier keys alone: it has no meaning under a mask of both sides
     learned: tuple[str, ...] = ()  # attributes that hold the parameters under the names of the formula
     shared: tuple[str, ...] = ()  # parameters that all layers hold in common
     maps: tuple[str, ...] = ()  # parameters that are matrices or vectors of a layer, and no number of a head
@@ -140,8 +141,8 @@ class ScaledQuery(Normalizer):
     ) -> Tensor:
         c = self._factor(upcast(q), visible)
         q = (upcast(q) * c).to(q.dtype)
-        if is_causal(visible) and bias is None:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if bias is None and (is_causal(visible) or is_full(visible)):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal(visible))
         # Not every fused kernel gives zeros to a row that sees nothing, so it sees all and its output is taken away.
         seen = visible.any(-1, keepdim=True)
         mask = visible | ~seen
@@ -204,6 +205,7 @@ class Wrapper(Normalizer):
         self.rule = rule
         self.sums_to_one, self.non_negative, self.finishes = rule.sums_to_one, rule.non_negative, rule.finishes
         self.prefix_consistent, self.ordered, self.stackable = rule.prefix_consistent, rule.ordered, rule.stackable
+        self.one_sided = rule.one_sided
         self.reads_tokens = rule.reads_tokens
 
     @property
@@ -230,6 +232,8 @@ def times(bias: Tensor | None, factor: Tensor) -> Tensor | None:
 
 def softmax(z: Tensor, visible: Tensor) -> Tensor:
     """Softmax over the visible keys; hidden keys get exactly 0, and so does a row that sees nothing."""
+    if is_full(visible):
+        return z.softmax(-1)
     if is_causal(visible):
         return (z + additive_mask(visible, z.dtype)).softmax(-1)
     # A row of nothing but minus infinities is NaN, forward and backward: unveil it, and take its weights away after.
@@ -276,6 +280,8 @@ def count(visible: Tensor) -> Tensor:
     if is_causal(visible):
         # Adding up t^2 truth values would make t^2 whole numbers first: the only thing of that size on a fused road.
         return torch.arange(1, visible.shape[-1] + 1, device=visible.device)
+    if is_full(visible):
+        return torch.full((visible.shape[-1],), visible.shape[-1], device=visible.device)
     return visible.sum(-1).clamp(min=1)
 
 
@@ -323,6 +329,13 @@ def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
     return _causal(t, torch.empty(0, device=device).device)
 
 
+def full(t: int, device: torch.device | str = "cpu") -> Tensor:
+    """The mask of bidirectional attention, (t t) bool: every row sees every key. ``is_full`` knows it by a mark."""
+    if torch.compiler.is_exporting() or _transformed():
+        return _ones(t, torch.device(device))
+    return _full(t, torch.empty(0, device=device).device)
+
+
 def _transformed() -> bool:
     """True inside ``torch.func.grad`` and the like, where a tensor that is made is one of that pass alone."""
     return torch._C._are_functorch_transforms_active()
@@ -343,6 +356,18 @@ def _lower(t: int, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=32)
+def _full(t: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return _ones(t, device)
+
+
+def _ones(t: int, device: torch.device) -> Tensor:
+    mask = torch.ones(t, t, dtype=torch.bool, device=device)
+    mask.full = True  # type: ignore[attr-defined]
+    return mask
+
+
+@lru_cache(maxsize=32)
 def _causal_additive_mask(t: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):
         return torch.zeros(t, t, dtype=dtype, device=device).masked_fill(~_causal(t, device), -math.inf)
@@ -351,6 +376,11 @@ def _causal_additive_mask(t: int, device: torch.device, dtype: torch.dtype) -> T
 def is_causal(visible: Tensor) -> bool:
     """True if ``visible`` is the very mask that ``causal`` hands out (an equal copy takes the general road)."""
     return bool(getattr(visible, "causal", False))
+
+
+def is_full(visible: Tensor) -> bool:
+    """True if ``visible`` is the very mask that ``full`` hands out (an equal copy takes the general road)."""
+    return bool(getattr(visible, "full", False))
 
 
 def softplus_inverse(y: float) -> float:

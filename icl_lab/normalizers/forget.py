@@ -23,6 +23,7 @@ class Forget(Normalizer):
     """
 
     ordered = True
+    one_sided = True
     reads_tokens = "weights"
     learned = ("b",)
     maps = ("w",)

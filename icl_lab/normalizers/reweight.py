@@ -29,7 +29,7 @@ class Reweight(Scored):
         if not rule.sums_to_one:
             raise BadValue("re-weighting keeps what is above the uniform share 1/n, so it needs rows that sum to 1.")
         self.rule, self.p = rule, p
-        self.prefix_consistent, self.ordered = rule.prefix_consistent, rule.ordered
+        self.prefix_consistent, self.ordered, self.one_sided = rule.prefix_consistent, rule.ordered, rule.one_sided
 
     @property
     def takes_bias(self) -> bool:

@@ -19,6 +19,7 @@ class ScaleInvariant(Scored):
     """
 
     ordered = True
+    one_sided = True
 
     def __init__(self, site: Site, *, tau: float = 10.0) -> None:
         super().__init__()

@@ -21,6 +21,7 @@ class Selective(Scored):
     """
 
     ordered = True
+    one_sided = True
 
     def __init__(self, site: Site, *, first: bool = True) -> None:
         super().__init__()

@@ -24,6 +24,7 @@ class StickBreaking(Normalizer):
     """
 
     ordered = True
+    one_sided = True
 
     def __init__(self, site: Site, *, remainder: Literal["self", "none"] = "self") -> None:
         super().__init__()

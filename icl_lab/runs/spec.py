@@ -15,7 +15,7 @@ import torch
 from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, UnknownOption
 from icl_lab.model import positions
-from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
+from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec, check_mask
 from icl_lab.rescale import FIRST, Rescaling
 from icl_lab.rng import stream
 from icl_lab.runs import presets
@@ -197,6 +197,12 @@ def check(spec: RunSpec, task: Task) -> None:
     """Raises ``BadValue`` for what no single field can know."""
     _drawable(spec, task)
     _rescalable(spec, task)
+    if spec.model.mask == "full" and not task.bidirectional:
+        there = ", ".join(tasks.bidirectional()) or "no task yet"
+        raise BadValue(
+            f"model.mask=full would show the tokens of {task.name} their own answers, which stand in its prompts; "
+            f"it is for {there}."
+        )
     head_dim, reading = spec.model.width // spec.model.heads, spec.reading(task)
     check_swap(spec, spec.train.switch_to)
     chosen = [
@@ -204,6 +210,8 @@ def check(spec: RunSpec, task: Task) -> None:
         for attn in (spec.attn, spec.train.switch_to)
         if attn
     ]
+    for normalizer in chosen:
+        check_mask(spec.model, normalizer)
     for name, longest in (
         (spec.model.positions, spec.train.longest),
         (spec.test.positions or spec.model.positions, spec.test.lengths[-1]),

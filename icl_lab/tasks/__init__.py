@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from icl_lab.errors import BadValue
 from icl_lab.parts.registry import Registry
@@ -31,6 +31,11 @@ def build(choice: str) -> Task:
 def having(capability: type[Capability]) -> list[str]:
     """Returns the names of the tasks that have a capability."""
     return [name for name in names() if issubclass(registry.part(name), capability)]
+
+
+def bidirectional() -> list[str]:
+    """Returns the names of the tasks whose models may see both sides of a token (``model.mask=full``)."""
+    return [name for name in names() if cast(type[Task], registry.part(name)).bidirectional]
 
 
 def require(task: Task, capability: type[C]) -> C:

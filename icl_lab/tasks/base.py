@@ -66,6 +66,7 @@ class Task(ABC):
     clip: ClassVar[Clip | None] = None  # where a model is set beside answers cut at a bound; None: nowhere
     axis_labels: ClassVar[Mapping[str, Label]] = {}  # what pictures and tables call the axes
     metric_labels: ClassVar[Mapping[str, str]] = {}  # what they call the metrics
+    bidirectional: ClassVar[bool] = False  # whether no answer stands among the tokens: a token may see both sides
     numeric: ClassVar[bool] = False  # whether an answer is one number, wanted to be the target itself
     # The tokens at which a model computes outputs; fewer save time. ``Prompt.scored`` says which of them count.
     answers: ClassVar[slice] = EVERYWHERE

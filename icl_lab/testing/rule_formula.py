@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from icl_lab.normalizers.base import causal
+from icl_lab.normalizers.base import causal, full
 from icl_lab.testing.base import close, hold
 from icl_lab.testing.rule_inputs import (
     HEADS,
@@ -120,6 +120,15 @@ def keys_may_change_places_where_declared_and_only_there(choice: str) -> None:
     hold(same is not rule.ordered, f"{words} {'does not matter' if same else 'matters'}")
 
 
+def both_sides_count_alike_unless_one_sided(choice: str) -> None:
+    """A prompt read backwards under the full mask gets its weights backwards, if and only if not ``one_sided``."""
+    rule, (q, k, _) = stirred(choice), qkv()
+    w, backwards = rule.weights(q, k, full(7)), rule.weights(q.flip(2), k.flip(2), full(7))
+    same = torch.allclose(backwards, w.flip(2, 3), atol=1e-10)
+    words = "later keys count as earlier ones do" if same else "later keys do not count as earlier ones do"
+    hold(same is not rule.one_sided, f"one_sided is {'' if rule.one_sided else 'not '}declared, and {words}")
+
+
 def hard_scores_stay_finite(choice: str) -> None:
     """In single precision, weights, output and gradients are finite for huge, tiny, equal and zero scores."""
     rule = single(choice)
@@ -202,6 +211,7 @@ FORMULA = (
     rows_sum_to_one_where_declared_and_only_there,
     weights_are_not_negative_where_declared_and_only_there,
     keys_may_change_places_where_declared_and_only_there,
+    both_sides_count_alike_unless_one_sided,
     attend_is_weights_times_values,
     asked_twice_it_gives_the_same,
     gradients_are_those_of_the_formula,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.normalizers.base import Normalizer, causal, extra
+from icl_lab.normalizers.base import Normalizer, causal, extra, full
 
 HEADS, WIDTH, TRAINED = 4, 4, 5
 
@@ -34,7 +34,7 @@ class FromQueries(Normalizer):
     query.
     """
 
-    TRAITS = ("sums_to_one", "non_negative", "prefix_consistent", "stackable", "ordered", "finishes")
+    TRAITS = ("sums_to_one", "non_negative", "prefix_consistent", "stackable", "ordered", "one_sided", "finishes")
 
     def __init__(self, rule: Normalizer) -> None:
         super().__init__()
@@ -103,10 +103,12 @@ def ragged(t: int, *, diagonal: bool = False) -> Tensor:
 
 
 def masks(t: int = 7) -> dict[str, Tensor]:
-    """The causal mask, a copy of it (which takes the general road), and one with holes."""
+    """The causal mask, that of both sides, copies of both (which take the general road), and one with holes."""
     return {
         "the causal mask": causal(t),
         "a copy of the causal mask": causal(t).clone(),
+        "the full mask": full(t),
+        "a copy of the full mask": full(t).clone(),
         "a mask with holes": ragged(t),
     }
 

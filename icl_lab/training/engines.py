@@ -13,7 +13,7 @@ from torch import Tensor
 
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.normalizers.base import additive_mask, causal
+from icl_lab.normalizers.base import additive_mask
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training.optimizers import Optimizer
@@ -56,7 +56,7 @@ class Eager:
         The device is not synchronised.
         """
         self.work.optim.set_rate(rate)
-        loss = self.whole(prompt, causal(len(where), where.device), where)
+        loss = self.whole(prompt, self.work.model.visible(len(where), where.device), where)
         self.work.optim.update_ema()
         return loss
 
@@ -91,7 +91,8 @@ class Compiled(Eager):
         prompt = work.task.sample(stream(0, "compile"), work.batch, work.longest).to(device)
         where = work.model.places(prompt.tokens.shape[1], stream(0, "compile"), device)
         try:
-            loss = self.loss(prompt.tokens, prompt.targets, prompt.scored, causal(len(where), device), where)
+            visible = work.model.visible(len(where), device)
+            loss = self.loss(prompt.tokens, prompt.targets, prompt.scored, visible, where)
             torch.autograd.grad(loss, work.optim.params, allow_unused=True)
         except RuntimeError as error:
             raise BadValue(f"train.engine=compiled is not possible here: {told(work.model, error)}") from error
@@ -155,7 +156,7 @@ class Graph(Eager):
 
     def _recording(self, *inputs: Tensor) -> Recording:
         *parts, where = inputs
-        visible = causal(len(where), where.device)
+        visible = self.work.model.visible(len(where), where.device)
         with unmoved(self.work.optim):
             try:
                 replay, loss = self.record(partial(self.whole, Prompt(*parts), visible, where))
