@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
+from msgspec import structs
 
 from icl_lab import normalizers, tasks
 from icl_lab.bench import hugging_face
@@ -28,6 +29,11 @@ SIDE = 1024  # of the square matrices whose product is taken for the peak: large
 PRODUCTS = 16  # the most of them in one timing
 BASELINE = "softmax"
 WRAPPED = ("lssa+reweight:p=3",)  # a wrapper has no name of its own
+# Fields of a model, each with the value that is measured and the one that it is held against.
+VARIED = (
+    ("mask", "full", "causal"),
+    *(("positions", code, "none") for code in ("alibi", "t5", "kerple", "fire")),
+)
 # Models by their published names, and how many of their steps one timing holds.
 SIZES = {
     "2L4AH d=64": (ModelSpec(layers=2, heads=4, width=64), 5),
@@ -86,9 +92,12 @@ def steps_of(preset: str, attn: str, device: torch.device, way: Way = EAGER, see
 
 
 def step(bench: Bench) -> Iterator[Measurement]:
-    """Yields our step against others, its tokens a second and share of the peak; Muon's; that of each normalizer."""
+    """Yields our step against others, its tokens a second and share of the peak; Muon's; that of each normalizer.
+
+    Then that of a mask of both sides, and of each position code that adds to scores.
+    """
     rules = [*normalizers.names(), *WRAPPED]
-    total = len(SIZES) + 1 + len(rules)
+    total = len(SIZES) + 1 + len(rules) + len(VARIED)
     if not hugging_face.available():
         bench.say("step: transformers is not here, so nothing is held against it: pip install 'icl_lab[hf]'")
     for done, (name, (model, steps)) in enumerate(SIZES.items()):
@@ -99,6 +108,9 @@ def step(bench: Bench) -> Iterator[Measurement]:
     for done, rule in enumerate(rules, len(SIZES) + 1):
         bench.tick("step", done, total, rule)
         yield against_softmax(rule, bench)
+    for done, (field, value, usual) in enumerate(VARIED, total - len(VARIED)):
+        bench.tick("step", done, total, value)
+        yield against_usual(field, value, usual, bench)
     bench.tick("step", total, total, "")
 
 
@@ -140,6 +152,19 @@ def against_softmax(rule: str, bench: Bench, steps: int = 2) -> Measurement:
     theirs, own = bench.alternate(*(steps_of("lite", attn, bench.device).times(steps) for attn in (BASELINE, rule)))
     row = bench.quotient("step", f"{rule}, lite", BASELINE, "x as long", own, theirs)
     return replace(row, seconds=sorted(own)[len(own) // 2] / steps)
+
+
+def against_usual(field: str, value: str, usual: str, bench: Bench, steps: int = 2) -> Measurement:
+    """The softmax step of a model with a field changed in turns with the usual one, at the size of preset lite."""
+    size = PRESETS["lite"]
+    own, theirs = (
+        Steps(
+            structs.replace(size.model, **{field: each}), BASELINE, size.train.batch, size.train.longest, bench.device
+        )
+        for each in (value, usual)
+    )
+    longer, shorter = bench.alternate(own.times(steps), theirs.times(steps))
+    return bench.quotient("step", f"{field}={value}, lite", f"{field}={usual}", "x as long", longer, shorter)
 
 
 def operations(model: ModelSpec, spec: TokenSpec, batch: int, tokens: int, answers: int, keys: float) -> float:

@@ -114,8 +114,12 @@ def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick)
     monkeypatch.setattr(training.normalizers, "names", lambda: ["softmax", "ssa"])
     rows = list(training.step(told))
     assert said == ["step: transformers is not here, so nothing is held against it: pip install 'icl_lab[hf]'"]
-    assert [row.against for row in rows] == ["a second", "float32 matrix product", "torch.optim.Muon", *["softmax"] * 3]
-    assert [row.case for row in rows[2:]] == ["Muon, nano", "softmax, lite", "ssa, lite", "lssa+reweight:p=3, lite"]
+    rules = ["softmax, lite", "ssa, lite", "lssa+reweight:p=3, lite"]
+    codes = [f"positions={code}, lite" for code in ("alibi", "t5", "kerple", "fire")]
+    assert [row.case for row in rows[2:]] == ["Muon, nano", *rules, "mask=full, lite", *codes]
+    others = ["a second", "float32 matrix product", "torch.optim.Muon"]
+    usual = ["mask=causal", *["positions=none"] * 4]
+    assert [row.against for row in rows] == [*others, *["softmax"] * 3, *usual]
     assert all(row.ratio > 0 for row in rows)
 
 
@@ -150,6 +154,20 @@ def test_whose_time_is_divided_by_whose(monkeypatch, quick):
     monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs: [[2.0], [3.0]])
     slower = training.against_softmax("ssa", quick[0], steps=1)
     assert (slower.ratio, slower.seconds) == (1.5, 3.0)
+
+
+def test_models_that_differ_in_one_field_take_turns(monkeypatch, quick):
+    """Two steps of the model with the field changed take 3 s, of the usual one 2 s."""
+    specs = []
+
+    def alternate(bench, *jobs):
+        specs.extend(job.__closure__[0].cell_contents.model.spec for job in jobs)
+        return [[3.0], [2.0]]
+
+    monkeypatch.setattr(Bench, "alternate", alternate)
+    row = training.against_usual("positions", "alibi", "none", quick[0])
+    assert [spec.positions for spec in specs] == ["alibi", "none"]
+    assert (row.ratio, row.case, row.against) == (1.5, "positions=alibi, lite", "positions=none")
 
 
 def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
