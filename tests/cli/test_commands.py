@@ -417,7 +417,7 @@ def test_attention_from_the_command_line(run, tmp_path):
     assert following == f"next: open {folder / 'attention.html'}"
     before = (folder / "weights.csv").read_bytes()
     places = [next((tmp_path / "results" / "runs").glob(f"every/{rule}/*/seed-0")) for rule in ("softmax", "ssa")]
-    code, out, err = run(*FIGURE_2, "--run", str(places[0]), "--run", str(places[1]), "--name", "again")
+    code, out, err = run(*FIGURE_2, "--run", str(places[0]), "--run", str(places[1]), "--name", "again", "--live", "0")
     assert code == 0
     assert "train" not in err
     assert (tmp_path / "results" / "again" / "weights.csv").read_bytes() == before

@@ -48,6 +48,7 @@ def test_the_example_of_patching_is_short():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_patching_prints_what_the_page_says(tmp_path):
     pytest.importorskip("xarray", reason="xarray is not installed: pip install 'icl_lab[notebook]'")
     assert python(tmp_path, TRACE, "assert trace['layers.0.weights'].shape == (64, 4, 79, 79)", PATCHING) == PRINTED

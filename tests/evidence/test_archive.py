@@ -624,6 +624,7 @@ def repository():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_original_run_file_comes_back(repository, monkeypatch, capsys, run, tmp_path):
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(repository.root))
     assert run("evidence", "unpack", "--to", str(tmp_path))[0] == 0

@@ -99,6 +99,7 @@ class TestWithTheHarness:
             assert scores["acc"].value == pytest.approx(sum(right) / len(right))
             assert scores["acc_norm"].each == by_length
 
+    @pytest.mark.exhaustive
     def test_each_normalizer_is_the_one_that_answers(self, place):
         attns = ("softmax", "average", "sparsemax")
         scores = {attn: [] for attn in attns}
@@ -106,6 +107,7 @@ class TestWithTheHarness:
             scores[each.attn] += [score.each for score in each.scores.scores]
         assert len({repr(each) for each in scores.values()}) == 3
 
+    @pytest.mark.exhaustive
     def test_answers_of_two_filters_are_kept_apart(self, place):
         """The model writes nothing but bytes by chance: no number is exact, and every digit is found by ``any``."""
         (place / "items" / "icl_written.yaml").write_text(
@@ -127,6 +129,7 @@ metric_list: [{metric: exact_match}]
             "exact_match (any)": (1.0, [1.0] * len(ARITHMETIC)),
         }
 
+    @pytest.mark.exhaustive
     def test_what_is_finished_is_read_and_not_asked_again(self, place, monkeypatch):
         asked = question("icl_agreement", models=("softmax",))
         first = measure(asked, place / "kept", CPU)
@@ -141,6 +144,7 @@ metric_list: [{metric: exact_match}]
         (place / "items" / "icl_agreement.json").write_text(json.dumps(items))
         assert measure(asked, place / "kept", CPU)[0].scores.scores[0].value != first[0].scores.scores[0].value
 
+    @pytest.mark.exhaustive
     def test_a_damaged_file_is_named(self, place):
         asked = question("icl_agreement", models=("softmax",))
         measure(asked, place / "kept", CPU)
@@ -163,6 +167,7 @@ metric_list: [{metric: exact_match}]
         with pytest.raises(LabError, match=complaint):
             measure(asked, place / "kept", CPU)
 
+    @pytest.mark.exhaustive
     def test_a_benchmark_whose_data_is_missing_is_named(self, place):
         (place / "items" / "icl_agreement.json").unlink()
         with pytest.raises(BadValue, match="the benchmark icl_agreement cannot be read: "):

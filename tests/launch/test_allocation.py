@@ -120,6 +120,7 @@ def test_parts_of_this_program_alone_stay_in_it(machine, tmp_path, own_parts):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_sweep_of_minutes_is_done_by_processes(machine, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(allocation, "QUICK", 0.0)
     machine({1: 1.0, 2: 0.9}, cores=2)

@@ -270,6 +270,7 @@ def test_an_experiment_is_a_run_of_its_own(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_jobs_at_once_are_followed_in_their_processes(tmp_path):
     where = icl.Where(results=tmp_path, progress=False, jobs=2, track="tensorboard:p")
     runs = icl.sweep("linear", "softmax", "smoke", ["train.steps=60", *SHORT[1:]], seeds=2, where=where)

@@ -40,7 +40,7 @@ def test_folders_are_named_by_rules_seeds_and_prompt(tiny, lab):
 
 def test_two_shapes_of_one_rule_are_told_apart(see, runs_of, lab):
     runs = [*runs_of("ssa"), *runs_of("ssa", settings=["train.batch=4"])]
-    found = runner.ask(AttentionMaps(prompt="1,-2", means=0), runner.labels(runs), lab)
+    found = runner.ask(AttentionMaps(prompt="1,-2", means=0, live=0), runner.labels(runs), lab)
     assert [shown.name for shown in found.runs] == [f"ssa smoke-{run.spec.hash} seed 0" for run in runs]
 
 
@@ -49,7 +49,7 @@ def test_two_runs_read_the_prompt_of_the_first(runs_of, lab):
     (long,) = runs_of("ssa")
     assert short[0].spec.train.longest < min(20, long.spec.train.longest)
     for runs in ([*short, long], [long, *short]):
-        found = runner.ask(AttentionMaps(prompt="random", means=0), runner.labels(runs), lab)
+        found = runner.ask(AttentionMaps(prompt="random", means=0, live=0), runner.labels(runs), lab)
         assert found.asked.length == min(20, runs[0].spec.train.longest)
         assert [len(shown.answers) for shown in found.runs] == [found.asked.length] * 2
 

@@ -19,8 +19,7 @@ from icl_lab.runs.store import Store
 
 HEADS, WIDTH = 4, 8
 LENGTHS = (1, 2, 7, 40)
-CHOICES = [
-    *normalizers.names(),
+OPTIONS = [
     *("ssa:n=2,b=e,per=layer", "ssa:n=1,learn=no", "ssa:form=exp", "ssmax:s=swap", "ssmax:bias=yes"),
     *("temperature:tau=0.5", "llama4:variant=ministral3,length=3", "llama4:beta=0.5,length=5"),
     *(f"l1:phi={phi}" for phi in ("relu2", "relu6", "gelu", "sigmoid", "softplus", "mish", "exp", "tanh", "square")),
@@ -66,7 +65,9 @@ def apart(found, wanted):
     return abs(found - wanted).max() / max(abs(wanted).max(), 1e-30)
 
 
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize(
+    "choice", [*normalizers.names(), *(pytest.param(each, marks=pytest.mark.exhaustive) for each in OPTIONS)]
+)
 def test_a_graph_equals_the_normalizer_in_torch(run_graphs, choice):
     """At lengths up to beyond those of training; scores that spread, that are all equal, and in the thousands."""
     rule = learned(choice)
@@ -94,6 +95,7 @@ def test_layers_share_a_graph_unless_their_constants_differ():
     assert first.output.nodes != second.output.nodes  # the first share of the norm hangs on the layer
 
 
+@pytest.mark.exhaustive
 def test_a_stored_model_is_as_torch_has_it(compute, true):
     """A trained model of the repository, with its own normalizer and with another."""
     root = Path(__file__).parents[4] / "results"
