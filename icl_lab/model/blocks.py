@@ -85,7 +85,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, visible: Tensor, turn: Turn, see: See, bias: Tensor | None) -> Tensor:
         """x (b t d), visible (t t), bias of the scores (h t t) or none -> (b t d)."""
         b, t, d = x.shape
-        q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        # In three parts first: then a gradient is put together in one pass, and unbind would take two.
+        q, k, v = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
         q, k = turn(self.norm_q(q), self.norm_k(k))
         q, k, v = see("q", q), see("k", k), see("v", v)
         # A normalizer widens what it must; autocast would narrow the scores again, in the middle of its formula.
