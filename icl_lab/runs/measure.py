@@ -364,6 +364,6 @@ def _score(
         views = task.views(errors, whole, **shift)
         views |= {name: torch.cat([part[2][name] for part in parts]) for name in parts[0][2]}
         floors = [floor for *_, floor in parts if floor is not None]
-        if floors:
+        if floors and task.headline in views:  # else it is one of another test set
             views[FLOOR] = task.views(torch.cat(floors), whole, **shift)[task.headline]
         yield length, views, errors, lost

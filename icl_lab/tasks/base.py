@@ -110,6 +110,10 @@ class Task(ABC):
         """True if the last examples of a prompt are a prompt, whose answers are those of the whole."""
         return False
 
+    def practice(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
+        """Draws prompts of training: those of ``sample`` unless a task has a curriculum of its own."""
+        return self.sample(rng, prompts, length, **shift)
+
     def published(self, length: int, **shift: float) -> Prompt:
         """Returns the prompts that a paper's evaluation script draws, which every reader can redraw.
 
