@@ -122,6 +122,10 @@ class Regression(Rescalable):
                 raise BadValue(f"trees={self.trees} are fitted by scikit-learn: pip install 'icl_lab[sklearn]'.")
 
     @property
+    def of_tests(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("trees",) if self.under else ("trees", "shift", "shifted")
+
+    @property
     def rates(self) -> bool:
         """True if answers are classes, and errors rates."""
         return self.function == "classification"

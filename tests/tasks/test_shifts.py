@@ -119,3 +119,12 @@ def test_one_question_a_prompt_is_scored_of_another_last_input():
 def test_options_that_do_not_fit_are_refused(choice, complaint):
     with pytest.raises(BadValue, match=complaint):
         tasks.build(f"regression:{choice}")
+
+
+def test_a_model_of_plain_regression_is_taken_for_a_shift():
+    """Not one trained under it."""
+    alike = ("regression:dim=4", "regression:dim=4,shift=skewed,shifted=tests", "regression:dim=4,shift=all")
+    assert {tasks.trained_as(choice) for choice in alike} == {"regression:dim=4"}
+    always = "regression:dim=4,shift=skewed,shifted=always"
+    assert tasks.trained_as(always) == always
+    assert tasks.trained_as("elsewhere:a=1") == "elsewhere:a=1"
