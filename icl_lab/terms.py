@@ -15,6 +15,7 @@ REFERENCES = {
     "mean-value": "the mean of the values so far",
     "most-recent": "repeats the last answer",
     "most-frequent": "the most frequent answer so far",
+    "not-the-last": "all symbols alike but the last one",
     "copy-previous": "repeats the last answer",
     "unigram": "frequencies of single symbols",
     "bigram": "frequencies after the last symbol",

@@ -211,9 +211,10 @@ def measure(
                     for metric, values in views.items():
                         # A median over prompts that share their functions would be one of few numbers.
                         asked = name == first or test.draws == "paper" or metric in task.metrics_of_references
-                        own = metric == FLOOR and suite.headline == task.headline
-                        metric = f"{prefix}{FLOOR}" if metric == FLOOR and not own else metric
-                        if asked and (own or metric.startswith(prefix)) and (test.draws == "ours" or metric not in task.medians):
+                        if metric == FLOOR and suite.headline != task.headline:
+                            metric = f"{prefix}{FLOOR}"
+                        asked = asked and (metric == FLOOR or metric.startswith(prefix))
+                        if asked and (test.draws == "ours" or metric not in task.medians):
                             row = {"attn": name, **shift, "length": length, "metric": metric}
                             result.cells.append(row | summary(values, median=metric in task.medians))
                     if name == first and length == test.lengths[-1]:
