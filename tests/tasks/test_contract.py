@@ -21,6 +21,7 @@ OPTIONS = [
     "compression:symbols=5,places=7",
     "fuzzy-recall:symbols=8",
     "memorization:symbols=5",
+    "complement:labels=next",
     "regression:dim=1",
     "regression:dim=8,tasks=16,noise=0.5",
     "regression:tasks=4,sparse=2,functions=new",

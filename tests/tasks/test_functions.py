@@ -91,6 +91,10 @@ def test_ridge_on_squares_is_exact_where_functions_are_quadratic():
     task, prompt = draw("regression:dim=4,function=quadratic", 50, 12)
     late = {name: task.errors(each(prompt), prompt)[:, 5:].mean() for name, each in task.references().items()}
     assert late["ridge-squares"] < 1e-6 < 0.1 < late["ridge"]
+    noisy, prompt = draw("regression:dim=4,function=quadratic,noise=0.5", 5, 8)
+    x, y = prompt.tokens[:, ::2].double(), prompt.tokens[:, 1::2, 0].double()
+    bayes = estimators.ridge(x.square() / 3**0.5, y, 0.25)
+    assert torch.allclose(noisy.references()["ridge-squares"](prompt)[:, ::2, 0].double(), bayes, atol=1e-5)
 
 
 def test_boosted_trees_know_more_of_a_tree_than_least_squares():
@@ -102,7 +106,8 @@ def test_boosted_trees_know_more_of_a_tree_than_least_squares():
 
 def test_classes_are_trained_by_their_cross_entropy():
     task, prompt = draw("regression:function=classification", 3, 4)
-    assert set(prompt.tokens[:, 1::2, 0].unique().tolist()) == {-1.0, 1.0}
+    wide = task.sample(stream(0, "functions"), 3, 4, sigma_x=2.0, sigma_f=3.0)
+    assert set(wide.tokens[:, 1::2, 0].unique().tolist()) == {-1.0, 1.0}
     outputs = prompt.targets.unsqueeze(2)  # logits of 1 in favour of each class
     assert task.loss(outputs, prompt).item() == pytest.approx(0.3133, abs=1e-4)  # log(1 + 1 / e)
     assert task.errors(outputs, prompt).max() == 0
@@ -147,7 +152,7 @@ def test_separate_layout_keeps_x_and_y_in_numbers_of_their_own():
 def test_growing_inputs_are_those_of_the_published_curriculum():
     """11 examples have 5 dimensions, 41 all 20; tests have all."""
     task = tasks.build("regression:dim=20,dims=growing")
-    for length, dims in ((11, 5), (13, 6), (41, 20), (1, 1)):
+    for length, dims in ((11, 5), (12, 5), (13, 6), (41, 20), (1, 1)):
         x = task.practice(stream(0, "x"), 2, length).tokens[:, ::2]
         assert (x != 0).any(0).any(0).sum() == dims
         assert torch.equal(x[..., :dims], task.sample(stream(0, "x"), 2, length).tokens[:, ::2, :dims])

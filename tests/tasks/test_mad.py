@@ -80,6 +80,10 @@ def test_a_key_that_comes_again_has_its_first_value():
             assert len(set(value)) == len(value) in (1, 2, 3)
         assert row[row.index(7) + 1] in known
         assert row.index(7) >= 48 - 4
+    # Any pair that fits may be asked for, the first of a prompt too.
+    long = task.sample(stream(0, "mad"), 300, 48).tokens.tolist()
+    firsts = [row[next(t for t, token in enumerate(row) if token < 3)] == row[row.index(7) + 1] for row in long]
+    assert 0.2 < sum(firsts) / 300 < 0.6
 
 
 def test_groups_have_one_to_three_tokens_in_training():

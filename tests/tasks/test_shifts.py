@@ -82,7 +82,11 @@ def test_a_shift_is_a_test_set_beside_that_of_training():
     assert list(task.suites()) == ["", "skewed-"]
     assert task.headline == "skewed-mse-late"
     assert task.beside == ("mse-late", "skewed-mse-late")
+    assert task.balanced == task  # analyses look at prompts as in training
+    assert tasks.build("regression:tasks=4,shift=skewed").balanced.functions == "new"
     assert tasks.build("regression:shift=opposite").headline == "opposite-mse-last"
+    assert tasks.build("regression:shift=opposite").trivial == ("zero",)
+    assert tasks.build("regression:shift=orthogonal").trivial == ()  # no example tells more than 0 does
     every = tasks.build("regression:dim=8,tasks=4,shift=all")
     names = ("new", "skewed", "quadrants", "opposite", "orthogonal", "overlap", "subspace", "noise")
     assert list(every.suites()) == ["", *(f"{name}-" for name in names)]
