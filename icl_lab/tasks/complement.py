@@ -30,8 +30,8 @@ class Complement(Task):
     minimises the divergence from p. With ``labels=next`` it is the cross-entropy of the symbol that comes next, one of
     those that have not come: least at p too, but noisy, and models of preset nano do not learn it. ``length`` counts
     tokens, up to 8 in training and less than v in tests. The axis ``repeats`` is how often each symbol stands in a row,
-    1 in training: more change no answer but the share of attention that falls on each. The definition is the paper's, as
-    its abstract and a review give it; the paper itself could not be read, so that sizes and ``repeats`` are ours.
+    1 in training: more change no answer but the share of attention that falls on each. The definition is the paper's,
+    as its abstract and a review give it; the paper itself could not be read, so that sizes and ``repeats`` are ours.
 
     Metrics are in nats, the divergence of the answers from p: of the ``last`` answer, and the mean over all (``all``);
     ``invalid`` is the probability that the last answer leaves to symbols that have come.
@@ -92,13 +92,11 @@ class Complement(Task):
 
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         """The mean divergence from p, or cross-entropy of the symbol that comes next, in nats."""
-        return (nats if self.labels == "next" else self.errors)(outputs, prompt).mean()
+        return (nats if self.labels == "next" else _divergence)(outputs, prompt).mean()
 
     def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        """Divergences from p in nats, (b t): -log(v - s) - the mean of log q over the symbols that have not come."""
-        absent = ~_come(prompt.tokens, self.symbols)
-        left = absent.sum(2)
-        return -left.log() - torch.where(absent, outputs.log_softmax(2), 0).sum(2) / left
+        """Divergences from p in nats, (b t), in double precision: that of a right answer is 0."""
+        return _divergence(outputs.double(), prompt)
 
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
         return {"last": errors[:, -1], "all": errors.mean(1)}
@@ -124,6 +122,13 @@ class Complement(Task):
         """Number of symbols that the answer leaves out (less than half an even share), and of those that have come."""
         left_out = int((outputs[0, t].softmax(0) < 0.5 / self.symbols).sum())
         return f"{left_out} have come", f"{int(_come(prompt.tokens[:1], self.symbols)[0, t].sum())} have come"
+
+
+def _divergence(outputs: Tensor, prompt: Prompt) -> Tensor:
+    """Outputs (b t v) -> -log(v - s) - the mean of log q over the symbols that have not come, (b t)."""
+    absent = ~_come(prompt.tokens, outputs.shape[2])
+    left = absent.sum(2).to(outputs.dtype)
+    return -left.log() - torch.where(absent, outputs.log_softmax(2), 0).sum(2) / left
 
 
 def _come(tokens: Tensor, symbols: int) -> Tensor:
