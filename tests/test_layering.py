@@ -31,7 +31,18 @@ FLOORS = (
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
 BASES = {
-    "tasks": {"base", "capabilities", "declared", "drawing", "estimators", "prompt", "symbols", "wording"},
+    "tasks": {
+        "base",
+        "capabilities",
+        "declared",
+        "drawing",
+        "estimators",
+        "functions",
+        "prompt",
+        "shifts",
+        "symbols",
+        "wording",
+    },
     "normalizers": {"base", "second_order", "starts"},
     "analyses": {
         "along_length",
@@ -74,6 +85,7 @@ DOORS = {
     "huggingface_hub": {"runs", "transformers"},
     "ray": {"launch"},
     "openai": {"prompted"},
+    "sklearn": {"tasks"},
 }
 WITHOUT_TORCH = {
     *("errors", "parts", "grid", "figures", "published", "markdown"),

@@ -110,11 +110,11 @@ class ArchivedRun:
                 yield tables.read(self.key, name)
 
     def siblings(self) -> "list[ArchivedRun]":
-        """Returns the runs of the same task, normalizer and seed."""
+        """Returns the runs of the same normalizer and seed, and a task of the same name, whatever its options."""
         task, normalizer, _, seed = self.key.split("/")
-        specs = sorted(_index(self.archive.root).specs)
-        same = (self.archive.run(f"{spec}/{seed}") for spec in specs if spec.startswith(f"{task}/{normalizer}/"))
-        return [run for run in same if run is not None]
+        name, specs = task.partition("-")[0], sorted(_index(self.archive.root).specs)
+        alike = (spec for spec in specs if spec.startswith(name) and spec.split("/")[1] == normalizer)
+        return [run for spec in alike if (run := self.archive.run(f"{spec}/{seed}")) is not None]
 
     @property
     def _part(self) -> ArchivePart | None:

@@ -211,8 +211,10 @@ def measure(
                     for metric, values in views.items():
                         # A median over prompts that share their functions would be one of few numbers.
                         asked = name == first or test.draws == "paper" or metric in task.metrics_of_references
-                        metric = f"{prefix}{FLOOR}" if metric == FLOOR else metric
-                        if asked and metric.startswith(prefix) and (test.draws == "ours" or metric not in task.medians):
+                        if metric == FLOOR and suite.headline != task.headline:
+                            metric = f"{prefix}{FLOOR}"
+                        asked = asked and (metric == FLOOR or metric.startswith(prefix))
+                        if asked and (test.draws == "ours" or metric not in task.medians):
                             row = {"attn": name, **shift, "length": length, "metric": metric}
                             result.cells.append(row | summary(values, median=metric in task.medians))
                     if name == first and length == test.lengths[-1]:
@@ -364,6 +366,6 @@ def _score(
         views = task.views(errors, whole, **shift)
         views |= {name: torch.cat([part[2][name] for part in parts]) for name in parts[0][2]}
         floors = [floor for *_, floor in parts if floor is not None]
-        if floors:
+        if floors and task.headline in views:  # else it is one of another test set
             views[FLOOR] = task.views(torch.cat(floors), whole, **shift)[task.headline]
         yield length, views, errors, lost

@@ -39,7 +39,7 @@ class RunFiles(Protocol):
         """Returns the SHA-256 of a file; None where it is not there."""
 
     def siblings(self) -> Iterable["RunFiles"]:
-        """Returns the files of the runs of the same task, normalizer and seed."""
+        """Returns the files of the runs of the same normalizer and seed, and a task of the same name."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,10 @@ class RunFolder:
         return None if data is None else sha256(data)
 
     def siblings(self) -> "list[RunFolder]":
-        """Returns the folders of the same task, normalizer and seed."""
-        found = self.path.parent.parent.glob(f"*/{self.path.name}/spec.json")
-        return [RunFolder(path.parent) for path in sorted(found)]
+        """Returns the folders of the same normalizer and seed, and a task of the same name, whatever its options."""
+        tasks, normalizer = self.path.parents[2], self.path.parents[1].name
+        alike = f"{tasks.name.partition('-')[0]}*/{normalizer}/*/{self.path.name}/spec.json"
+        return [RunFolder(path.parent) for path in sorted(tasks.parent.glob(alike))]
 
     def _bytes(self, name: str) -> bytes | None:
         try:

@@ -50,7 +50,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def training(self) -> "RunSpec":
         """The specification without its test and what it is called: equal for runs that are trained alike."""
-        return msgspec.structs.replace(self, test=None, preset="")
+        return msgspec.structs.replace(self, task=tasks.trained_as(self.task), test=None, preset="")
 
     @property
     def name(self) -> str:

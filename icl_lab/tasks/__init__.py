@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from icl_lab.errors import BadValue
-from icl_lab.parts.registry import Registry
+from icl_lab.parts.registry import Choice, Registry
 from icl_lab.rescale import FIRST, Rescale, Rescaling
 from icl_lab.tasks.base import Task
 from icl_lab.tasks.capabilities import Capability, ReadsFiles, Rescalable
@@ -59,6 +59,15 @@ def pinned(choice: str) -> str:
     chosen, task = registry.canonical(choice), build(choice)
     pins = task.pins() if isinstance(task, ReadsFiles) else {}
     return canonical(str(replace(chosen, options=tuple({**pins, **dict(chosen.options)}.items()))))
+
+
+def trained_as(choice: str) -> str:
+    """Returns a choice without the options that change no training; as it is where its task is not known here."""
+    chosen = Choice.parse(choice)
+    if chosen.name not in names():
+        return choice
+    apart = build(choice).of_tests
+    return str(replace(chosen, options=tuple((key, value) for key, value in chosen.options if key not in apart)))
 
 
 def reads(choice: str) -> Mapping[str, str]:

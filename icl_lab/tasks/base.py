@@ -57,6 +57,7 @@ class Task(ABC):
     medians: ClassVar[tuple[str, ...]] = ()  # metrics that are summarised by their median over prompts, not their mean
     log_scale: ClassVar[bool] = False  # whether the headline spans decades
     usual: ClassVar[Mapping[str, str]] = {}  # fields in which every preset is changed for this task
+    of_tests: ClassVar[tuple[str, ...]] = ()  # options that change no training: a model trained without them serves
     axes: ClassVar[Mapping[str, Axes]]  # how thin the shift grid is ("full", "thin", "tiny") -> the grid
     facets: ClassVar[tuple[str, ...]] = ()  # axes of which training has met every value: a summary is their mean
     heat_map: ClassVar[tuple[str, str]]  # the axes down and across of the default picture
@@ -110,6 +111,10 @@ class Task(ABC):
     def suffixes(self) -> bool:
         """True if the last examples of a prompt are a prompt, whose answers are those of the whole."""
         return False
+
+    def practice(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
+        """Draws prompts of training: those of ``sample`` unless a task has a curriculum of its own."""
+        return self.sample(rng, prompts, length, **shift)
 
     def published(self, length: int, **shift: float) -> Prompt:
         """Returns the prompts that a paper's evaluation script draws, which every reader can redraw.

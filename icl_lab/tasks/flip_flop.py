@@ -9,9 +9,9 @@ from torch import Tensor
 
 from icl_lab.parts.registry import require
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
+from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt
 from icl_lab.tasks.declared import mixed_curriculum
-from icl_lab.tasks.symbols import mean_where, nats, told, wrong
+from icl_lab.tasks.symbols import SymbolAnswers, mean_where, told
 
 WRITE, READ, IGNORE, ZERO = range(4)  # and one, the token after zero
 WORDS = ("w", "r", "i", "0", "1")
@@ -19,7 +19,7 @@ WORDS = ("w", "r", "i", "0", "1")
 
 @registry.add("flip-flop")
 @dataclass(frozen=True, kw_only=True)
-class FlipFlop(Task):
+class FlipFlop(SymbolAnswers):
     """Flip-flop language: which bit was written last, wherever one is read?
 
     Formula: w 1 i 0 r 1 w 0 .. r 0; instructions i.i.d., P(i) = p, P(w) = P(r) = (1 - p) / 2; cross-entropy at r
@@ -36,9 +36,8 @@ class FlipFlop(Task):
 
     vocabulary: ClassVar[int] = 5
     outputs: ClassVar[int] = 2
-    worst: ClassVar[float] = 1.0
+    roles: ClassVar[int] = 2
     least: ClassVar[int] = 2
-    headline: ClassVar[str] = "error"
     trivial: ClassVar[tuple[str, ...]] = ("always-zero", "copy-previous")
     beside: ClassVar[tuple[str, ...]] = ("error", "any", "balanced-error")
     heat_map: ClassVar[tuple[str, str]] = ("length", "ignored")
@@ -79,25 +78,10 @@ class FlipFlop(Task):
         reads = (instructions == READ).repeat_interleave(2, 1) & (torch.arange(2 * length) % 2 == 0)
         return Prompt(tokens, bits.repeat_interleave(2, 1).float(), reads)
 
-    def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        """The mean cross-entropy of a read bit in nats."""
-        return prompt.mean(nats(outputs, prompt))
-
-    def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        return wrong(outputs, prompt)
-
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
         same = (_previous(prompt.tokens) - ZERO) == prompt.targets.long()
         classes = [mean_where(errors, same), mean_where(errors, ~same)]
-        return {
-            "error": errors.nanmean(1),
-            "any": errors.nan_to_num(0).amax(1),
-            "balanced-error": torch.stack(classes, 1),
-        }
-
-    def confidence(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
-        """The cross-entropy in nats, the mean over the reads of a prompt."""
-        return {"cross-entropy": prompt.blank(nats(outputs, prompt)).nanmean(1)}
+        return {**super().views(errors, prompt), "balanced-error": torch.stack(classes, 1)}
 
     def references(self) -> dict[str, Predictor]:
         """A constant, the bit that stood last, and the automaton of two states, which is right."""

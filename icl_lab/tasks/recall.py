@@ -9,16 +9,16 @@ from torch import Tensor
 
 from icl_lab.parts.registry import require
 from icl_lab.tasks import registry
-from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
+from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt
 from icl_lab.tasks.declared import mixed_curriculum
-from icl_lab.tasks.symbols import mean_where, nats, told, whim, wrong
+from icl_lab.tasks.symbols import SymbolAnswers, mean_where, told, whim
 
 MOST = 100_000  # symbols
 
 
 @registry.add("recall")
 @dataclass(frozen=True, kw_only=True)
-class Recall(Task):
+class Recall(SymbolAnswers):
     """Multi-query associative recall: which value stood beside each key that is named once more?
 
     Formula: k_1 v_1 .. k_D v_D .. k_2 . . k_D .. -> v_2, v_D, ..; P(gap g) ~ g^(power - 1); cross-entropy of a value
@@ -43,11 +43,7 @@ class Recall(Task):
     over keys bound twice and keys bound once (``balanced-error``); ``cross-entropy`` is in nats.
     """
 
-    roles: ClassVar[int] = 1
-    worst: ClassVar[float] = 1.0
-    headline: ClassVar[str] = "error"
     trivial: ClassVar[tuple[str, ...]] = ("chance", "most-recent")
-    beside: ClassVar[tuple[str, ...]] = ("error", "any")
     heat_map: ClassVar[tuple[str, str]] = ("length", "pairs")
     axis_labels: ClassVar[Mapping[str, Label]] = {"pairs": Label("keys to be remembered", "D")}
     metric_labels: ClassVar[Mapping[str, str]] = {
@@ -151,25 +147,14 @@ class Recall(Task):
         targets = torch.zeros(prompts, length).scatter(1, places, values.gather(1, last).float())
         return Prompt(tokens, targets, torch.zeros_like(tokens, dtype=torch.bool).scatter(1, places, True))
 
-    def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        """The mean cross-entropy of an answer in nats."""
-        return prompt.mean(nats(outputs, prompt))
-
-    def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        return wrong(outputs, prompt)
-
     def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
-        found = {"error": errors.nanmean(1), "any": errors.nan_to_num(0).amax(1)}
+        found = super().views(errors, prompt)
         if not self.updates:
             return found
         named = prompt.tokens[:, : 2 * (int(self.sigmas(shift)[0]) + self.updates) : 2]
         twice = (prompt.tokens.unsqueeze(2) == named.unsqueeze(1)).sum(2) == 2
         classes = [mean_where(errors, twice), mean_where(errors, ~twice)]
         return {**found, "balanced-error": torch.stack(classes, 1)}
-
-    def confidence(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
-        """The cross-entropy in nats, the mean over the answers of a prompt."""
-        return {"cross-entropy": prompt.blank(nats(outputs, prompt)).nanmean(1)}
 
     def references(self) -> dict[str, Predictor]:
         """Chance; the value read last; the first value that a key had; and the last, which is right."""

@@ -1,10 +1,13 @@
 """Helpers of tasks whose tokens and answers are symbols: one logit for each."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from icl_lab.tasks.base import Predictor, Prompt
+from icl_lab.tasks.base import Mark, Predictor, Prompt, Task
 
 
 def nats(outputs: Tensor, prompt: Prompt) -> Tensor:
@@ -42,3 +45,51 @@ def whim(kinds: int) -> Predictor:
         return told(fixed.unsqueeze(1).expand(-1, prompt.tokens.shape[1]), kinds) / 1e3
 
     return predict
+
+
+class SymbolAnswers(Task):
+    """Tasks that answer each scored token by a symbol, and are scored by the rate of wrong ones.
+
+    A subclass draws prompts whose targets are the symbols wanted, from 0, and names its references.
+    """
+
+    roles: ClassVar[int] = 1
+    worst: ClassVar[float] = 1.0
+    headline: ClassVar[str] = "error"
+    trivial: ClassVar[tuple[str, ...]] = ("chance",)
+    beside: ClassVar[tuple[str, ...]] = ("error", "any")
+    metric_labels: ClassVar[Mapping[str, str]] = {
+        "error": "error rate of a symbol",
+        "any": "error rate, any symbol of a prompt",
+        "cross-entropy": "cross-entropy of a symbol in nats",
+    }
+
+    def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        """The mean cross-entropy of a symbol in nats."""
+        return prompt.mean(nats(outputs, prompt))
+
+    def errors(self, outputs: Tensor, prompt: Prompt) -> Tensor:
+        """1 at a wrong symbol, else 0, (b t); NaN where none is wanted."""
+        return wrong(outputs, prompt)
+
+    def views(self, errors: Tensor, prompt: Prompt, **shift: float) -> dict[str, Tensor]:
+        """The share of wrong symbols of each prompt, and whether there is one."""
+        return {"error": errors.nanmean(1), "any": errors.nan_to_num(0).amax(1)}
+
+    def confidence(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
+        """The cross-entropy in nats, the mean over the symbols of a prompt."""
+        return {"cross-entropy": prompt.blank(nats(outputs, prompt)).nanmean(1)}
+
+    def marks(self, prompt: Prompt) -> list[Mark]:
+        """Tokens as they are spelled; where a symbol is wanted, a query."""
+        asked = prompt.scored[0].tolist()
+        tokens = enumerate(prompt.tokens[0].tolist())
+        return [Mark("query" if asked[t] else "token", t + 1, self.spelled(token)) for t, token in tokens]
+
+    def words(self, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
+        """The answer and the truth as symbols."""
+        return f"s{int(outputs[0, t].argmax()) + 1}", f"s{int(prompt.targets[0, t]) + 1}"
+
+    def spelled(self, token: int) -> str:
+        """Returns a token as it is written."""
+        return f"s{token + 1}"

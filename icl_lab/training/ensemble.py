@@ -57,7 +57,7 @@ class Stack(nn.Module):
     def draw(self, spec: TrainSpec, seeds: Sequence[int], step: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Batch of ``step``: for each seed the prompts and places of its own training."""
         length, batch, device = spec.length_at(step), spec.batch_at(step), self.numbers[0].device
-        prompts = [self.task.sample(stream(seed, "train", step), batch, length, **spec.shift) for seed in seeds]
+        prompts = [self.task.practice(stream(seed, "train", step), batch, length, **spec.shift) for seed in seeds]
         tokens, targets, scored = (
             torch.stack([getattr(prompt, part) for prompt in prompts]).to(device)
             for part in ("tokens", "targets", "scored")

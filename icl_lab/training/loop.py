@@ -96,7 +96,7 @@ def advance(engine: engines.Eager, spec: TrainSpec, seed: int, step: int) -> Ten
     """Does one step on the prompts of ``step``, and returns their loss without synchronising the device."""
     model, task = engine.work.model, engine.work.task
     device = next(model.parameters()).device
-    prompt = task.sample(stream(seed, "train", step), spec.batch_at(step), spec.length_at(step), **spec.shift).to(
+    prompt = task.practice(stream(seed, "train", step), spec.batch_at(step), spec.length_at(step), **spec.shift).to(
         device
     )
     where = model.places(prompt.tokens.shape[1], stream(seed, "places", step), device)

@@ -530,6 +530,20 @@ def test_another_test_grid_reuses_the_trained_model(tiny, lab, monkeypatch):
             sweeping.sweep(tiny("linear", "softmax", "train.steps=61"), 0, lab)
 
 
+def test_options_of_tests_reuse_the_trained_model(tiny, lab, monkeypatch):
+    """A model of plain regression is tested under a shift; training under it is another."""
+    plain = sweeping.sweep(tiny("regression", "softmax"), 0, lab)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping, "train", None)
+        grid = sweeping.sweep(tiny("regression:shift=overlap", "softmax"), 0, lab)
+        assert any("trained alike" in line for line in lab.said)
+        assert set(plain.values("metric")) < set(grid.values("metric"))
+        cell = {"attn": "softmax", "metric": "mse-late", "sigma_x": 1, "sigma_f": 1, "length": 12}
+        assert grid.at(**cell) == plain.at(**cell)
+        with pytest.raises(TypeError):
+            sweeping.sweep(tiny("regression:shift=overlap,shifted=always", "softmax"), 0, lab)
+
+
 def test_a_stop_between_two_shifts_keeps_the_model(tiny, lab):
     asked = []
 

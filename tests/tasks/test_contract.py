@@ -17,9 +17,23 @@ OPTIONS = [
     "recall:symbols=128,power=1",
     "markov:k=2",
     "maximum:classes=2",
+    "selective-copy:symbols=4",
+    "compression:symbols=5,places=7",
+    "fuzzy-recall:symbols=8",
+    "memorization:symbols=5",
+    "complement:labels=next",
     "regression:dim=1",
     "regression:dim=8,tasks=16,noise=0.5",
     "regression:tasks=4,sparse=2,functions=new",
+    "regression:shift=all",
+    "regression:dim=1,tasks=4,shift=all",
+    "regression:dim=5,shift=orthogonal",
+    "regression:shift=quadrants,shifted=always",
+    "regression:function=quadratic,noise=0.5,law=laplace",
+    "regression:function=relu,hidden=8,layout=separate,dims=growing",
+    "regression:function=tree,shift=skewed",
+    "regression:function=classification,shift=all",
+    "regression:noise=0.5,law=student",
 ]
 OUTSIDE = ["sine", "lookup", "lookup:keys=12"]
 

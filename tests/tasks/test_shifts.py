@@ -1,0 +1,134 @@
+"""Shifts of test prompts: the published numbers of Garg et al. on their own draws, and the property of each."""
+
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.errors import BadValue
+from icl_lab.rng import stream
+from icl_lab.tasks import shifts
+
+# github.com/dtsip/in-context-learning at 3383371, src/eval.py and src/samplers.py.
+OPPOSITE = [[-1.0391, 0.7245, -0.8489], [1.3598, -0.8667, 0.564]]
+QUADRANTS = [[1.0391, -0.7245, -0.8489], [-1.3598, -0.8667, -0.564]]
+EXAMPLES = [[0.8201, -0.3956, 1.9264, 0.33, -0.1984, 0.7821], [-1.2169, 1.8157, -0.3452, -2.0615, 0.6741, -1.3233]]
+ORTHOGONAL = [[1.3913, -0.1085, 0.6146], [-0.8422, 0.2872, 1.4582]]
+SKEWED = [12.53004, 3.13251, 1.39223, 0.78313, 0.5012]  # first of 20 eigenvalues
+
+
+def made(shift, prompts=2, length=3, dim=3, seed=7):
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.randn(prompts, length, dim, generator=rng)
+    return x, shifts.inputs(rng, x, shift)
+
+
+@pytest.mark.parametrize(("shift", "last"), [("opposite", OPPOSITE), ("quadrants", QUADRANTS)])
+def test_quadrants_as_published(shift, last):
+    _, x = made(shift)
+    assert torch.allclose(x[:, :2].flatten(1), torch.tensor(EXAMPLES), atol=1e-4)
+    assert torch.allclose(x[:, 2], torch.tensor(last), atol=1e-4)
+
+
+def test_orthogonal_questions_as_published():
+    plain, x = made("orthogonal")
+    assert torch.allclose(x[:, 2], torch.tensor(ORTHOGONAL), atol=1e-4)
+    assert torch.equal(x[:, :2], plain[:, :2])
+
+
+def test_orthogonal_questions_are_orthogonal_to_all_examples():
+    task = tasks.build("regression:dim=6,shift=orthogonal,shifted=always")
+    x = task.sample(stream(0, "x"), 50, 40).tokens[:, ::2]
+    assert x.shape == (50, 6, 6)  # no more than dim - 1 examples leave a direction
+    assert (x[:, :-1] @ x[:, -1:].transpose(1, 2)).abs().max() < 1e-4
+    errors = {name: task.errors(each(task.sample(stream(0, "x"), 50, 40)), task.sample(stream(0, "x"), 50, 40)).mean()
+              for name, each in task.references().items()}  # fmt: skip
+    assert errors["ridge"].item() == pytest.approx(errors["zero"].item(), rel=1e-4)  # no example tells anything
+
+
+def test_overlapping_questions_are_any_of_the_examples():
+    _, x = made("overlap", prompts=3000, length=4)
+    same = (x[:, :-1] == x[:, -1:]).all(2)
+    assert (same.sum(1) == 1).all()
+    assert (same.double().mean(0) - 1 / 3).abs().max() < 0.03
+    task = tasks.build("regression:shift=overlap,shifted=always")
+    prompt = task.sample(stream(0, "x"), 50, 8)
+    assert task.errors(task.references()["ridge"](prompt), prompt).max() < 1e-5
+
+
+@pytest.mark.parametrize("shift", ["skewed", "subspace"])
+def test_spectrum_of_shifted_inputs(shift):
+    """Covariance of the inputs of one prompt, against the published spectrum: 20 numbers of trace 20."""
+    _, x = made(shift, prompts=2, length=40_000, dim=20)
+    values = torch.linalg.eigvalsh(x[0].T @ x[0] / len(x[0])).flip(0)
+    assert values.sum().item() == pytest.approx(20, rel=0.03)
+    expected = torch.tensor(SKEWED) if shift == "skewed" else torch.full((5,), 2.0)
+    assert (values[:5] / expected - 1).abs().max() < 0.05
+    assert (values[10:].max() < 1e-5) == (shift == "subspace")
+    other = torch.linalg.eigh(x[1].T @ x[1]).eigenvectors[:, -1]
+    assert (torch.linalg.eigh(x[0].T @ x[0]).eigenvectors[:, -1] @ other).abs() < 0.9  # a basis of its own
+
+
+def test_noisy_labels_keep_their_size():
+    """The published code on 4,000 prompts of 3 dimensions: deviation sqrt(3), slope on w.x 0.862."""
+    plain, task = (tasks.build(f"regression{options}") for options in ("", ":shift=noise,shifted=always"))
+    clean, y = (each.sample(stream(0, "x"), 4000, 5).tokens[:, 1::2, 0] for each in (plain, task))
+    assert y.std().item() == pytest.approx(3**0.5, rel=0.02)
+    assert ((clean * y).sum() / clean.square().sum()).item() == pytest.approx(0.862, abs=0.015)
+
+
+def test_a_shift_is_a_test_set_beside_that_of_training():
+    plain, task = tasks.build("regression"), tasks.build("regression:shift=skewed")
+    assert torch.equal(plain.sample(stream(0, "x"), 4, 6).tokens, task.sample(stream(0, "x"), 4, 6).tokens)
+    assert list(task.suites()) == ["", "skewed-"]
+    assert task.headline == "skewed-mse-late"
+    assert task.beside == ("mse-late", "skewed-mse-late")
+    assert task.balanced == task  # analyses look at prompts as in training
+    assert tasks.build("regression:tasks=4,shift=skewed").balanced.functions == "new"
+    assert tasks.build("regression:shift=opposite").headline == "opposite-mse-last"
+    assert tasks.build("regression:shift=opposite").trivial == ("zero",)
+    assert tasks.build("regression:shift=orthogonal").trivial == ()  # no example tells more than 0 does
+    every = tasks.build("regression:dim=8,tasks=4,shift=all")
+    names = ("new", "skewed", "quadrants", "opposite", "orthogonal", "overlap", "subspace", "noise")
+    assert list(every.suites()) == ["", *(f"{name}-" for name in names)]
+    assert every.headline == "mse-late"
+    assert "noise-" not in tasks.build("regression:function=classification,shift=all").suites()
+
+
+def test_one_question_a_prompt_is_scored_of_another_last_input():
+    task = tasks.build("regression:dim=4,shift=all").suites()["overlap-"]
+    prompt = task.sample(stream(0, "x"), 3, 5)
+    assert task.asked(5) == [8] == prompt.scored[0].nonzero().flatten().tolist()
+    outputs = torch.zeros(3, 10, 1)
+    outputs[:, 8, 0] = prompt.targets[:, 8] + 2
+    views = task.views(task.errors(outputs, prompt), prompt)
+    assert {name: values.tolist() for name, values in views.items()} == {"overlap-mse-last": pytest.approx([1, 1, 1])}
+
+
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        ("shift=all,shifted=always", "shifted=always is for one shift, got shift=all"),
+        ("shifted=always", "shifted=always is for one shift, got shift=none"),
+        ("dim=1,shift=orthogonal", "shift=orthogonal needs dim of 2 or more, got 1"),
+        ("function=classification,shift=noise", "classes have no noise, got shift=noise"),
+        ("function=classification,noise=1", "classes have no noise, got noise=1"),
+        ("function=relu,tasks=4", "function=linear alone has sparse weights and a number of tasks"),
+        ("function=relu,hidden=0", "hidden must be at least 1"),
+        ("hidden=8", "hidden is for function=relu, got function=linear"),
+        ("function=tree,depth=40", "depth must be at least 1 and at most 12, got 40"),
+        ("trees=greedy", "trees are references of function=tree, got function=linear"),
+        ("law=student", "law=student is one of noise, got noise=0"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(choice, complaint):
+    with pytest.raises(BadValue, match=complaint):
+        tasks.build(f"regression:{choice}")
+
+
+def test_a_model_of_plain_regression_is_taken_for_a_shift():
+    """Not one trained under it."""
+    alike = ("regression:dim=4", "regression:dim=4,shift=skewed,shifted=tests", "regression:dim=4,shift=all")
+    assert {tasks.trained_as(choice) for choice in alike} == {"regression:dim=4"}
+    always = "regression:dim=4,shift=skewed,shifted=always"
+    assert tasks.trained_as(always) == always
+    assert tasks.trained_as("elsewhere:a=1") == "elsewhere:a=1"
