@@ -22,6 +22,7 @@ from icl_lab.errors import BadValue
 
 PARTS, EACH = 64, 8
 MOST = 2**30  # bytes of a file: the tokens are held in memory
+MASKS = ("[MASK]", "<mask>")  # of BERT and of RoBERTa
 BUILT_IN = "pydoc_data.topics"  # 79 help texts that come with Python, about 465,000 characters
 
 
@@ -53,6 +54,20 @@ class Corpus:
     def bytes_a_token(self) -> float:
         """The mean over the held-out parts; 1 where tokens are bytes."""
         return self.held_out_bytes / sum(map(len, self.held_out))
+
+    @property
+    def mask(self) -> int:
+        """The token that hides another: one more than there are bytes, or that of the tokenizer.
+
+        Raises ``BadValue`` where the tokenizer has none.
+        """
+        if self.tokenizer is None:
+            return self.vocabulary
+        found = (self.tokenizer.token_to_id(name) for name in MASKS)
+        mask = next((token for token in found if token is not None), None)
+        if mask is None:
+            raise BadValue(f"the tokenizer of {self.name} has no mask token: none is called {' or '.join(MASKS)}.")
+        return int(mask)
 
     @cached_property
     def everything_seen(self) -> Tensor:
