@@ -15,7 +15,7 @@ from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
 from icl_lab.tasks.capabilities import ReadsText
 from icl_lab.tasks.symbols import mean_where, nats, wrong
 from icl_lab.texts import compressors
-from icl_lab.texts.corpus import Corpus, corpus
+from icl_lab.texts.corpus import GRAMMAR, Corpus, corpus
 from icl_lab.texts.ngrams import ngram
 
 TAIL = 4  # the tail is the last quarter of a window
@@ -62,7 +62,7 @@ class Windows(ReadsText):
     @property
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each token of the text."""
-        return self.corpus.vocabulary if self.tokenizer else 256
+        return self.corpus.vocabulary if self.tokenizer or self.file == GRAMMAR else 256
 
     @property
     def training(self) -> dict[str, float]:
@@ -118,7 +118,8 @@ class Text(Windows):
     Paper: after Nakanishi 2025, arXiv 2501.19399, Sections 3.1 and 3.2; Gao, Spratling 2025, arXiv 2501.13428, Table 4
 
     Tokens are the bytes of ``file``, or of the help texts that come with Python; with ``tokenizer`` those of a Hugging
-    Face ``tokenizer.json``. The text is cut into 64 parts, of which every eighth is held out for tests (``part``). A
+    Face ``tokenizer.json``. ``file=grammar`` is a text of simple English from a grammar of this laboratory's own, whose
+    tokens are its 800 words. The text is cut into 64 parts, of which every eighth is held out for tests (``part``). A
     window is drawn anywhere inside the parts of its kind; ``length`` counts its tokens, 128 in training. ``kept`` is
     the percentage of tokens that are read as they stand: the others are drawn from the text anew, and what is wanted
     stays the true next token. ``sha`` names the text, so that runs of two versions of a file are never mixed: it is
