@@ -49,11 +49,13 @@ def test_all_sentences_of_a_small_grammar():
     drawn = g.Grammar(SMALL).sentences("x")
     often = [next(drawn) for _ in range(4000)]
     names = {f"{name} is big .": 1 / 8 for name in ("Anna", "Ben")}
-    singular = {f"the {noun} is big .": 1 / 8 for noun in ("dog", "mouse")}
-    expected = names | singular | {f"the {noun} are big .": 1 / 4 for noun in ("dogs", "mice")}
+    first = 0.5 ** (1 / g.POWER)  # the share of the first of two words
+    singular = {"the dog is big .": first / 4, "the mouse is big .": (1 - first) / 4}
+    plural = {"the dogs are big .": first / 2, "the mice are big .": (1 - first) / 2}
+    expected = names | singular | plural
     assert set(often) == set(expected)
     for sentence, share in expected.items():
-        assert often.count(sentence) / 4000 == pytest.approx(share, abs=0.034)  # five standard deviations
+        assert often.count(sentence) / 4000 == pytest.approx(share, abs=0.04)  # five standard deviations
     again = g.Grammar(SMALL).sentences("x")
     assert often[:50] == [next(again) for _ in range(50)]
 
@@ -79,8 +81,8 @@ BY_HAND = {
         ("the mountains that you pull is brave .", "the mountain that you pull is brave ."),
     ],
     "agreement_subject_verb-in_question_with_aux": [
+        ("when do the pirate sneeze ?", "when do the pirates sneeze ?"),
         ("how does the monkeys become cold ?", "how does the monkey become cold ?"),
-        ("why do the goose shout ?", "why do the geese shout ?"),
     ],
     "anaphor_agreement-pronoun_gender": [
         ("Lucy must not like himself .", "Lucy must not like herself ."),
@@ -150,7 +152,7 @@ def test_more_pairs_than_there_are_is_said(monkeypatch):
 
 
 def test_the_text_is_the_same_everywhere():
-    assert hashlib.sha256(g.text().encode()).hexdigest()[:12] == "bdb1cce64661"
+    assert hashlib.sha256(g.text().encode()).hexdigest()[:12] == "86eccda26202"
     assert len(g.text().splitlines()) == g.SENTENCES
 
 
