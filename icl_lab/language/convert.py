@@ -13,6 +13,7 @@ from icl_lab.model import positions
 from icl_lab.model.blocks import MLP, Attention, Block
 from icl_lab.model.gpt2 import GPT2, ModelSpec
 from icl_lab.texts.corpus import Corpus
+from icl_lab.texts.grammar import Words
 
 END = 0  # byte that ends a text and pads it: no text that is read here holds it
 
@@ -92,11 +93,18 @@ def without_shift(norm: nn.LayerNorm, read_out: nn.Linear) -> tuple[Tensor, Tens
 
 
 def tokenizer(corpus: Corpus) -> Any:
-    """Return the tokenizer of a corpus as transformers takes it; of bytes one whose tokens are the 256 bytes."""
+    """Return the tokenizer of a corpus as transformers takes it; of bytes one whose tokens are the 256 bytes.
+
+    Raises ``BadValue`` for the words of the grammar.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+    if isinstance(corpus.tokenizer, Words):
+        raise BadValue(
+            "the words of the grammar are no tokenizer of transformers: train on bytes, or a tokenizer.json."
+        )
     if corpus.tokenizer is None:
         spelled: dict[int, str] = bytes_to_unicode()  # type: ignore[no-untyped-call]
         made = Tokenizer(models.BPE({spelled[byte]: byte for byte in range(256)}, []))

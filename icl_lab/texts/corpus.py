@@ -19,9 +19,12 @@ import torch
 from torch import Tensor
 
 from icl_lab.errors import BadValue
+from icl_lab.texts import grammar
 
 PARTS, EACH = 64, 8
 MOST = 2**30  # bytes of a file: the tokens are held in memory
+GRAMMAR = "grammar"  # in the place of a file
+MASKS = ("[MASK]", "<mask>")  # of BERT and of RoBERTa
 BUILT_IN = "pydoc_data.topics"  # 79 help texts that come with Python, about 465,000 characters
 
 
@@ -53,6 +56,20 @@ class Corpus:
     def bytes_a_token(self) -> float:
         """The mean over the held-out parts; 1 where tokens are bytes."""
         return self.held_out_bytes / sum(map(len, self.held_out))
+
+    @property
+    def mask(self) -> int:
+        """The token that hides another: one more than there are bytes, or that of the tokenizer.
+
+        Raises ``BadValue`` where the tokenizer has none.
+        """
+        if self.tokenizer is None:
+            return self.vocabulary
+        found = (self.tokenizer.token_to_id(name) for name in MASKS)
+        mask = next((token for token in found if token is not None), None)
+        if mask is None:
+            raise BadValue(f"the tokenizer of {self.name} has no mask token: none is called {' or '.join(MASKS)}.")
+        return int(mask)
 
     @cached_property
     def everything_seen(self) -> Tensor:
@@ -96,6 +113,18 @@ class Corpus:
             text = self.tokenizer.decode(list(tokens), skip_special_tokens=False)
         return text.replace("\n", "↵")
 
+    def ids(self, text: str) -> list[int] | None:
+        """Returns the tokens of a text; None where it has a word that the tokenizer does not know."""
+        if self.tokenizer is None:
+            return [*text.encode()]
+        if isinstance(self.tokenizer, grammar.Words):
+            return self.tokenizer.ids(text)
+        try:
+            encoded = self.tokenizer.encode(text, add_special_tokens=False).ids
+        except Exception:  # the library raises Exception itself, of a word where it has no token for unknown ones
+            return None
+        return None if _unknown(self.tokenizer) in encoded else list(encoded)
+
     def bytes_of(self, tokens: Sequence[int]) -> bytes:
         """Returns the text of the tokens as bytes, as a compressor reads them."""
         return bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(list(tokens)).encode()
@@ -110,7 +139,8 @@ class Corpus:
 def corpus(file: str, tokenizer: str = "") -> Corpus:
     """Reads a text; the one that comes with Python where ``file`` is empty. Read again only where it has changed.
 
-    Tokens are bytes, or those of a Hugging Face ``tokenizer.json``. Raises ``BadValue`` where a file is missing, empty,
+    ``grammar`` in the place of a file is the text of ``grammar.py``, whose tokens are its words. Tokens are bytes, or
+    those of a Hugging Face ``tokenizer.json``. Raises ``BadValue`` where a file is missing, empty,
     no text, too large or too short to be cut, or the tokenizer cannot be read or lacks words for the text.
     """
     return _corpus(file, tokenizer, _state(file), _state(tokenizer))
@@ -127,12 +157,18 @@ def _state(file: str) -> tuple[str, int, int] | None:
 
 @lru_cache(maxsize=4)
 def _corpus(file: str, tokenizer: str, *states: tuple[str, int, int] | None) -> Corpus:
-    data, name = (_file(file), file) if file else (_built_in(), BUILT_IN)
+    data, name = _text(file)
     if len(data) < PARTS * 2:
         raise BadValue(f"{name} has {len(data)} bytes, too few to be cut into {PARTS} parts.")
     if tokenizer:
         reads, raw = _tokenizer(tokenizer)
         return _in_words(data, name, reads, raw, tokenizer)
+    if file == GRAMMAR:
+        words = grammar.Words()
+        sha = hashlib.sha256(data + " ".join(words.names).encode()).hexdigest()
+        parts = list(_cut(torch.tensor(words.ids(data.decode()), dtype=torch.int32)))
+        held = sum(len(words.decode(part.tolist())) for part in _held(parts))
+        return Corpus(name, sha, len(words.names), _training(parts), tuple(_held(parts)), held, words)
     tokens = [torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in _cut(data)]
     sha, held = hashlib.sha256(data).hexdigest(), sum(map(len, _held(tokens)))
     return Corpus(name, sha, 256, _training(tokens), tuple(_held(tokens)), held)
@@ -140,7 +176,7 @@ def _corpus(file: str, tokenizer: str, *states: tuple[str, int, int] | None) -> 
 
 def corpus_in(tokenizer: Any, file: str = "") -> Corpus:
     """Reads a text, as ``corpus``, by a tokenizer of the package tokenizers that is loaded already."""
-    data, name = (_file(file), file) if file else (_built_in(), BUILT_IN)
+    data, name = _text(file)
     return _in_words(data, name, tokenizer, tokenizer.to_str().encode(), "of the model")
 
 
@@ -193,6 +229,13 @@ def _built_in() -> bytes:
     return "\n\n".join(first.values()).encode()
 
 
+def _text(file: str) -> tuple[bytes, str]:
+    """A text and what it is called."""
+    if file == GRAMMAR:
+        return grammar.text().encode(), GRAMMAR
+    return (_file(file), file) if file else (_built_in(), BUILT_IN)
+
+
 def _file(file: str) -> bytes:
     path = Path(file)
     if not path.exists():
@@ -223,13 +266,19 @@ def _tokenizer(file: str) -> tuple[Any, bytes]:
         raise BadValue(f"{file} is no tokenizer.json of Hugging Face: {error}.") from None
 
 
+def _unknown(tokenizer: Any) -> int | None:
+    """The token for words that a tokenizer does not know; None where it has none."""
+    found: int | None = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
+    return found
+
+
 def _ids(tokenizer: Any, parts: Sequence[str], file: str, name: str) -> list[list[int]]:
     """The tokens of each part; raises ``BadValue`` where the tokenizer has no words for something."""
     try:
         encoded = [each.ids for each in tokenizer.encode_batch(list(parts), add_special_tokens=False)]
     except Exception as error:  # the library raises Exception itself
         raise BadValue(f"the tokenizer {file} does not fit {name}: {error}.") from None
-    unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
+    unknown = _unknown(tokenizer)
     lost = sum(ids.count(unknown) for ids in encoded) if unknown is not None else 0
     if lost or not all(encoded):
         total = sum(map(len, encoded))

@@ -192,6 +192,8 @@ def export_hf(run: str, seed: int, target: Path, where: Where) -> None:
     """
     found = icl.find(run, seed, where=where)
     task = tasks.require(tasks.build(found.task), ReadsText)
+    if task.bidirectional:
+        raise BadValue(f"{task.name} fills in masked tokens; what is exported says the next one: models of text.")
     convert.save(found.model.cpu(), task.corpus, target, card.text(found.stored, "transformers"))
     out(f"wrote {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     out(f"next: icl-lab lm {target} --attn {found.attn}")

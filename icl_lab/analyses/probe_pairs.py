@@ -1,0 +1,249 @@
+"""Grammatical minimal pairs: does a language model give the grammatical sentence the higher score?
+
+After Huebner, Sulem, Fisher, Roth 2021 (BabyBERTa, CoNLL) and their test suite Zorro; sentences of a bidirectional
+model are scored by pseudo-log-likelihood (Salazar, Liang, Nguyen, Kirchhoff 2020, arXiv 1910.14659).
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from icl_lab import markdown as md
+from icl_lab import tasks
+from icl_lab.analyses import per_prompt, registry
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
+from icl_lab.comparison.given import Array
+from icl_lab.comparison.statistics import RESAMPLES
+from icl_lab.errors import BadValue
+from icl_lab.figures import ranking
+from icl_lab.grid import Grid
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.parts.registry import require
+from icl_lab.runs.measure import fitting, summary
+from icl_lab.runs.run import Run
+from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.capabilities import ReadsText
+from icl_lab.texts import grammar
+from icl_lab.texts.corpus import Corpus
+
+Pair = tuple[str, str]  # an ungrammatical sentence and the grammatical one, as Zorro's files hold them
+SCORINGS = ("masked", "whole")
+
+
+@registry.add("probe-pairs")
+@dataclass(frozen=True, kw_only=True)
+class ProbePairs(Analysis):
+    """Score pairs of a grammatical and an ungrammatical sentence: how often does the grammatical one win?
+
+    Accuracy of each paradigm, a tie half. A model that reads one side sums the log-probabilities of a sentence's next
+    tokens; one that fills in masks sums those of its tokens, each masked in turn (``masked``), or takes their mean with
+    nothing masked (``whole``). Each sentence stands between two ends of lines. Pairs are those of the grammar, none of
+    whose sentences stands in its text, or those of a folder.
+    """
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"accuracy": (), "prompts": ("prompt",)}
+    needed: ClassVar[Sequence[str]] = ("prompts",)
+    title: ClassVar[str] = "grammatical minimal pairs"
+    usual_task: ClassVar[str] = "masked-text:file=grammar"
+
+    pairs: str = option("", "A folder of Zorro's files: paradigm.txt, lines in turn bad and good.  [default: grammar]")
+    prompts: int = option(500, "Pairs of each paradigm; of a file at most those that it has.", least=2, most=10_000)
+    scoring: str = option("masked", "Of models that fill in masks: masked or whole.")
+    sha: str = option("", "SHA-256 of the pairs, which is filled in.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.scoring in SCORINGS, f"scoring is {' or '.join(SCORINGS)}", self.scoring)
+
+    def check(self, spec: RunSpec) -> None:
+        corpus = tasks.require(tasks.build(spec.task), ReadsText).corpus
+        for paradigm, pairs in self.paradigms().items():
+            if not known(corpus, pairs):
+                raise BadValue(f"no pair of {paradigm} is made of words that {corpus.name} has.")
+
+    def prepared(self, runs: Sequence[Run]) -> Self:
+        sha = hashlib.sha256(repr(self.paradigms()).encode()).hexdigest()[:12]
+        if not sha.startswith(self.sha):
+            raise BadValue(f"the pairs have changed: their SHA-256 begins with {sha}, not with {self.sha}.")
+        return replace(self, sha=sha)
+
+    def paradigms(self) -> dict[str, list[Pair]]:
+        """Returns the pairs by paradigm; raises ``BadValue`` where a folder has none, or a file holds no pairs."""
+        if not self.pairs:
+            return {name: grammar.pairs(name, self.prompts) for name in grammar.grammar().pairs}
+        return {path.stem: read(path)[: self.prompts] for path in found(Path(self.pairs))}
+
+    def measure(self, trained: TrainedModel) -> Rows:
+        """Scores all pairs whose words the model knows."""
+        task, rows, single = tasks.require(trained.task, ReadsText), list[Row](), list[Row]()
+        paradigms, lost, total = self.paradigms(), 0, 0
+        for done, (paradigm, pairs) in enumerate(paradigms.items()):
+            kept = known(task.corpus, pairs)
+            lost, total = lost + len(pairs) - len(kept), total + len(pairs)
+            scoring = self.scoring if task.bidirectional else "next"
+            bad, good = (
+                scores(trained.model, task.corpus, side, scoring, trained.lab.device)
+                for side in zip(*kept, strict=True)
+            )
+            right = (good > bad).double() + (good == bad).double() / 2
+            rows.append({"metric": paradigm, **summary(right)})
+            single += per_prompt.rows(trained.run.seed, {}, {paradigm: right})
+            trained.tick(done + 1, len(paradigms))
+        if lost and trained.first:
+            trained.lab.say(f"{lost:,} of {total:,} pairs hold words that {task.corpus.name} lacks and are left out.")
+        return {"accuracy": rows, "prompts": single}
+
+    def table(self, found: Findings) -> list[str]:
+        """The accuracy of each normalizer by paradigm, and beside the first what others differ from it."""
+        first, *others = found.rules
+        columns = [f"{rule}, minus {first}" for rule in others]
+        text = [
+            "Share of pairs in which the grammatical sentence scores higher; chance is 0.5. Means over seeds, with the "
+            "standard error over pairs and seeds; differences are paired in both.",
+            "",
+            *md.head(["paradigm", "pairs", *(f"`{rule}`" for rule in found.rules), *columns]),
+        ]
+        for paradigm in found.first.values("metric"):
+            each = {rule: trials(found, rule, paradigm) for rule in found.rules}
+            cells = [spread(each[rule], "{:.3f}") for rule in found.rules]
+            seeds = {rule: min(len(each[first]), len(each[rule])) for rule in others}
+            cells += [spread(each[rule][: seeds[rule]] - each[first][: seeds[rule]], "{:+.3f}") for rule in others]
+            text.append(md.row([paradigm, str(each[first].shape[1]), *cells]))
+        means = [f"{self.value(found, rule, {}, 'mean', seed):.3f}" for rule in found.rules for seed in found.seeds]
+        return [*text, "", f"Mean over the paradigms, seed by seed: {', '.join(means)}."]
+
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
+        """A dot for each paradigm with its seeds, a panel for each normalizer; grey: chance."""
+        names = found.first.values("metric")
+        panels = {
+            rule: ranking.Panel({name: _dot(trials(found, rule, name)) for name in names}, {"chance": 0.5})
+            for rule in found.rules
+        }
+        return {"probe-pairs": ranking.ranking(panels, names, title=title, label="accuracy", log=False)}
+
+    def finding(self, found: Findings) -> str:
+        """The mean accuracy of each normalizer."""
+        told = [
+            f"{fmean(self.value(found, rule, {}, 'mean', seed) for seed in found.seeds_of(rule)):.1%} with {rule}"
+            for rule in found.rules
+        ]
+        return f"The grammatical sentence wins in {md.listed(told)} of the pairs (mean over the paradigms)."
+
+    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
+        """The accuracy in the paradigm that ``metric`` names, or their ``mean`` (usual); ``reference:0.5`` is chance.
+
+        Raises ``KeyError`` for another metric.
+        """
+        number = constant(of)
+        return super().value(found, of, cells, metric, seed) if number is None else number
+
+    def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
+        if (number := constant(of)) is not None:
+            return np.full(1 + RESAMPLES, number)
+        chosen = self.cells_of(found, of, cells, metric, seed)
+        # Pairs of several files may be of several counts, and are then resampled by nobody.
+        return None if chosen.frame["count"].nunique() > 1 else super().on_resamples(found, of, cells, metric, seed)
+
+    def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
+        return super().prompts_error(found, of, cells, metric, seed) if constant(of) is None else 0.0
+
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
+        """The paradigm that a metric names, or all of them."""
+        own = found.own("accuracy", of, seed)
+        return own if metric in ("", "mean") else own.where(metric=metric)
+
+
+def found(folder: Path) -> list[Path]:
+    """Returns the files of a folder of pairs; raises ``BadValue`` where there is none."""
+    files = sorted(folder.glob("*.txt")) if folder.is_dir() else []
+    if not files:
+        raise BadValue(f"there are no pairs in '{folder}': a folder of files such as Zorro's, paradigm.txt, is read.")
+    return files
+
+
+def read(path: Path) -> list[Pair]:
+    """Reads a file of pairs, a sentence a line; raises ``BadValue`` where it is no text or their number is odd."""
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadValue(f"{path} cannot be read: {error}.") from None
+    if len(lines) % 2 or len(lines) < 4:
+        raise BadValue(f"{path} has {len(lines)} sentences: pairs are two each, a bad one and a good one, and several.")
+    return list(zip(lines[::2], lines[1::2], strict=True))
+
+
+def known(corpus: Corpus, pairs: Sequence[Pair]) -> list[Pair]:
+    """Returns the pairs whose words the corpus has."""
+    return [pair for pair in pairs if all(corpus.ids(sentence) for sentence in pair)]
+
+
+@torch.no_grad()
+def scores(model: GPT2, corpus: Corpus, sentences: Sequence[str], scoring: str, device: torch.device) -> Tensor:
+    """Sentences -> the score of each, (b): ``next``, ``masked`` or ``whole``.
+
+    Formula: sum_i log p(x_i | x_<i); sum_i log p(x_i | x without x_i); mean_i log p(x_i | x)
+
+    Raises ``BadValue`` where a sentence is too long for the model's positions.
+    """
+    end = corpus.ids("\n") or []
+    rows = [corpus.ids(sentence) or [] for sentence in sentences]
+    told = torch.zeros(len(rows), dtype=torch.float64)
+    lengths = torch.tensor([len(row) for row in rows])
+    for length in sorted(set(lengths.tolist())):  # no padding: a normalizer may count its keys
+        where = (lengths == length).nonzero().flatten()
+        tokens = torch.tensor([[*end, *rows[i], *end] for i in where.tolist()])
+        asked = torch.arange(len(end), len(end) + length)
+        if scoring == "masked":
+            read = tokens.unsqueeze(1).repeat(1, length, 1)
+            read[:, torch.arange(length), asked] = corpus.mask
+            log_p = _log_p(model, read.flatten(0, 1), tokens.repeat_interleave(length, 0), device)
+            told[where] = log_p.view(len(where), length, -1)[:, torch.arange(length), asked].sum(1)
+        elif scoring == "whole":
+            told[where] = _log_p(model, tokens, tokens, device).mean(1)
+        else:
+            told[where] = _log_p(model, tokens[:, :-1], tokens[:, 1:], device)[:, asked[asked > 0] - 1].sum(1)
+    return told
+
+
+def _log_p(model: GPT2, read: Tensor, wanted: Tensor, device: torch.device) -> Tensor:
+    """Tokens that are read, and wanted, (b t) -> the log-probability of each wanted one, (b t)."""
+    prompt = Prompt(read, wanted, torch.ones_like(read, dtype=torch.bool))
+    found = [
+        model(piece.tokens.to(device)).cpu().double().log_softmax(2).gather(2, piece.targets.unsqueeze(2)).squeeze(2)
+        for piece in fitting(prompt, model.bytes_a_prompt)
+    ]
+    return torch.cat(found)
+
+
+def trials(found: StoredGrids, rule: str, paradigm: str) -> Array:
+    """Returns what became of each pair in the seeds of which single pairs are kept, (seeds pairs)."""
+    return np.asarray(found["prompts"].where(attn=rule, metric=paradigm).table("seed", "prompt").to_numpy())
+
+
+def spread(values: Array, form: str) -> str:
+    """Values (seeds pairs) -> their mean and its standard error in words."""
+    return f"{form.format(values.mean())} ± {error(values):.3f}"
+
+
+def error(values: Array) -> float:
+    """Values (seeds pairs) -> the standard error of their mean over both.
+
+    Formula: sqrt(var_seeds(mean over pairs) / seeds + var_pairs(mean over seeds) / pairs)
+    """
+    seeds = values.mean(axis=1).var(ddof=1) / len(values) if len(values) > 1 else 0.0
+    return math.sqrt(seeds + values.mean(axis=0).var(ddof=1) / values.shape[1])
+
+
+def _dot(values: Array) -> ranking.Dot:
+    middle, half = float(values.mean()), 1.96 * error(values)
+    return ranking.Dot(middle, middle - half, middle + half, values.mean(axis=1).tolist())

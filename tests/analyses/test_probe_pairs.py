@@ -1,0 +1,195 @@
+"""Minimal pairs: scores against a model whose probabilities are known, accuracies by hand, files, and refusals."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from icl_lab.analyses import probe_pairs, runner
+from icl_lab.analyses.probe_pairs import ProbePairs
+from icl_lab.errors import BadValue
+from icl_lab.papers import experiment
+from icl_lab.published import load
+from icl_lab.rng import stream
+from icl_lab.texts import grammar
+from icl_lab.texts.corpus import corpus
+
+SHORT = ["train.curriculum.start=16", "train.curriculum.stop=16", "train.steps=2", "test.axes.length=16"]
+SHORT += ["test.axes.kept=100"]
+GRAMMAR = "masked-text:file=grammar"
+
+
+class Table:
+    """A model whose logits at a place are a row of a table: that of the token which it reads there."""
+
+    def __init__(self, words):
+        self.logits = torch.randn(words, words, generator=stream(0, "table"))
+        self.read = []
+
+    def __call__(self, tokens):
+        self.read += tokens.tolist()
+        return self.logits[tokens]
+
+    def bytes_a_prompt(self, t):
+        return 100e6  # two sentences at once
+
+
+@pytest.mark.parametrize("scoring", ["next", "masked", "whole"])
+def test_scores_of_known_probabilities(scoring):
+    text = corpus("grammar")
+    model = Table(text.vocabulary)
+    log_p = model.logits.double().log_softmax(1)
+    sentences = ["the dog runs .", "dogs run .", "why do the geese shout ?", "the cat runs ."]
+    found = probe_pairs.scores(model, text, sentences, scoring, torch.device("cpu"))
+    for sentence, score in zip(sentences, found.tolist(), strict=True):
+        (end,), words = text.ids("\n"), text.ids(sentence)
+        wanted = {
+            "next": sum(log_p[before, word].item() for before, word in zip([end, *words], words, strict=False)),
+            "masked": sum(log_p[text.mask, word].item() for word in words),
+            "whole": sum(log_p[word, word].item() for word in [end, *words, end]) / (len(words) + 2),
+        }
+        assert score == pytest.approx(wanted[scoring], rel=1e-5)
+    if scoring == "masked":  # each word hidden once, and nothing else
+        rows = [[end, *text.ids(sentence), end] for sentence in sentences]
+        hidden = [[*row[:t], text.mask, *row[t + 1 :]] for row in rows for t in range(1, len(row) - 1)]
+        assert sorted(model.read) == sorted(hidden)
+
+
+def test_the_first_byte_is_asked_after_an_end_of_line():
+    text = corpus("")
+    model = Table(257)
+    (found,) = probe_pairs.scores(model, text, ["ab"], "next", torch.device("cpu")).tolist()
+    log_p = model.logits.double().log_softmax(1)
+    assert found == pytest.approx((log_p[10, 97] + log_p[97, 98]).item(), rel=1e-5)
+
+
+def test_a_tie_is_half_and_the_higher_score_wins(tmp_path, untrained, tiny, monkeypatch):
+    (tmp_path / "some.txt").write_text(
+        "the dog .\nthe cat .\nthe dog .\nthe dog .\nthe cat .\nthe dog .\nno dog .\nno cat .\n"
+    )
+    better = {"the dog .": 1.0, "the cat .": 2.0, "no dog .": 0.0, "no cat .": 3.0}
+    monkeypatch.setattr(
+        probe_pairs, "scores", lambda model, text, side, *more: torch.tensor([better[each] for each in side])
+    )
+    found = ProbePairs(pairs=str(tmp_path)).measure(untrained(tiny(GRAMMAR, "softmax", *SHORT)))
+    ((row,), single) = found["accuracy"], found["prompts"]
+    assert (row["metric"], row["value"], row["count"]) == ("some", 2.5 / 4, 4)
+    assert [each["value"] for each in single] == [1, 0.5, 0, 1]
+
+
+def test_which_scoring_a_model_gets(untrained, tiny, monkeypatch):
+    asked = []
+
+    def seen(model, text, side, scoring, device):
+        asked.append(scoring)
+        return torch.zeros(len(side))
+
+    monkeypatch.setattr(probe_pairs, "scores", seen)
+    for task, scoring in ((GRAMMAR, "masked"), (GRAMMAR, "whole"), ("text:file=grammar", "masked")):
+        ProbePairs(prompts=2, scoring=scoring).measure(untrained(tiny(task, "softmax", *SHORT)))
+    assert list(dict.fromkeys(asked)) == ["masked", "whole", "next"]
+    assert len(asked) == 3 * 12 * 2
+
+
+def test_standard_errors_over_seeds_and_pairs_by_hand():
+    values = np.array([[1.0, 0.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]])
+    # Means of seeds 0.75 and 0.25: variance 0.125. Means of pairs 1, 0, 0.5, 0.5: variance 1/6.
+    assert probe_pairs.error(values) == pytest.approx(math.sqrt(0.125 / 2 + (1 / 6) / 4))
+    assert probe_pairs.error(values[:1]) == pytest.approx(math.sqrt(0.25 / 4))
+    assert probe_pairs.spread(values, "{:+.2f}") == "+0.50 ± 0.323"
+
+
+def test_claims_read_paradigms_and_their_mean(runs, lab):
+    groups = runs(GRAMMAR, "softmax", "ssa", seeds=2, settings=SHORT)
+    analysis = runner.checked(ProbePairs(prompts=8), groups)
+    found = runner.ask(analysis, groups, lab)
+    names = list(grammar.grammar().pairs)
+    each = [analysis.value(found, "ssa", {}, name, 1) for name in names]
+    assert each == [found["accuracy"].at(attn="ssa", seed=1, metric=name) for name in names]
+    assert analysis.value(found, "ssa", {}, "", 1) == pytest.approx(sum(each) / 12)
+    assert analysis.value(found, "reference:0.5", {}, names[0], 1) == 0.5
+    drawn = analysis.on_resamples(found, "ssa", {}, "mean", 1)
+    assert drawn[0] == pytest.approx(sum(each) / 12)
+    assert drawn[1:].std() > 0
+    assert set(analysis.on_resamples(found, "reference:0.5", {}, "mean", 1)) == {0.5}
+    assert analysis.prompts_error(found, "reference:0.5", {}, "mean", 1) == 0
+    with pytest.raises(KeyError, match="no cell has metric=spelling"):
+        analysis.value(found, "ssa", {}, "spelling", 0)
+    table = "\n".join(analysis.table(found))
+    gap = [probe_pairs.trials(found, rule, names[3]) for rule in ("ssa", "softmax")]
+    assert f"| {probe_pairs.spread(gap[0] - gap[1], '{:+.3f}')} |" in table
+    assert analysis.finding(found).startswith("The grammatical sentence wins in ")
+
+
+ZORRO = "dogs is big .\ndogs are big .\nthe unicorn are .\nthe unicorn is .\nwe runs .\nwe run .\n"
+
+
+def test_a_folder_is_read_as_zorro_writes_it(tmp_path, run, quick_pictures):
+    folder = tmp_path / "sentences"
+    folder.mkdir()
+    (folder / "agreement.txt").write_text(ZORRO)
+    (folder / "case.txt").write_text("i saw he .\ni saw him .\nhim saw me .\nhe saw me .\n")
+    assert probe_pairs.read(folder / "agreement.txt")[0] == ("dogs is big .", "dogs are big .")
+    settings = [word for each in SHORT for word in ("--set", each)]
+    asked = ["probe-pairs", "--preset", "smoke", "--attn", "softmax", *settings, "--results", str(tmp_path / "results")]
+    code, out, err = run(*asked, "--pairs", str(folder))
+    assert code == 0, err
+    assert "1 of 5 pairs hold words that grammar lacks and are left out." in out + err
+    assert "| agreement | 2 |" in out
+    (study,) = (tmp_path / "results").glob("probe-pairs-*")
+    assert {path.name for path in study.iterdir()} >= {"accuracy.csv", "prompts.csv", "probe-pairs.png", "study.json"}
+    (folder / "case.txt").write_text("him saw me .\nhe saw me .\ni saw he .\ni saw him .\n")
+    code, out, err = run(*asked, "--pairs", str(folder))
+    assert code == 0, err
+    assert len(list((tmp_path / "results").glob("probe-pairs-*"))) == 2  # other pairs are another question
+
+
+@pytest.mark.parametrize(
+    ("task", "files", "options", "complaint"),
+    [
+        (GRAMMAR, {}, [], "there are no pairs in"),
+        (GRAMMAR, {"a.txt": ZORRO + "more\n"}, [], "a.txt has 7 sentences: pairs are two each"),
+        (GRAMMAR, {"a.txt": "only this .\nonly that .\n"}, [], "a.txt has 2 sentences"),
+        (GRAMMAR, {"a.txt": "ein hund .\nein hunde .\n" * 2}, [], "no pair of a is made of words that grammar has"),
+        (GRAMMAR, {"a.txt": ZORRO}, ["--scoring", "loud"], "scoring is masked or whole, got loud"),
+        (GRAMMAR, {"a.txt": ZORRO}, ["--sha", "123"], "the pairs have changed"),
+        ("linear", {"a.txt": ZORRO}, [], "has no text, whose models would be language models"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(tmp_path, run, task, files, options, complaint):
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    asked = ["probe-pairs", "--task", task, "--preset", "smoke", "--attn", "softmax", "--pairs", str(folder), *options]
+    code, _, err = run(*asked, "--results", str(tmp_path / "results"))
+    assert (code, len(err.strip().splitlines())) == (2, 1), err
+    assert complaint in err
+    assert not list(tmp_path.rglob("spec.json"))
+
+
+def test_a_file_that_is_no_text_is_said(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadValue, match=r"a\.txt cannot be read"):
+        probe_pairs.read(tmp_path / "a.txt")
+
+
+def test_the_experiment_claims_what_the_paper_prints():
+    """Each row of Table 3 for each n, in the direction and of the size that is printed, and the two means."""
+    made = experiment.load("grammar-pairs", experiment.place(experiment.Path("experiments")))
+    cells = load("ssa_table3")
+    known, probes = list(grammar.grammar().pairs), {row["probe"].text for row in cells.rows}
+    printed = {claim.left.of: [] for claim in made.claims}
+    for claim in made.claims:
+        method = claim.left.of.replace(", n", "").replace("ssa", "SSA")
+        rows = probes if claim.metric == "mean" else [claim.where.removeprefix("Table 3, ")]
+        gaps = [
+            cells.at("accuracy", probe=row, method=method).number
+            - cells.at("accuracy", probe=row, method="Softmax").number
+            for row in rows
+        ]
+        assert claim.printed.difference == pytest.approx(sum(gaps) / len(gaps) / 100, abs=1e-6)
+        assert claim.is_ == ("above" if claim.printed.difference > 0 else "below")
+        printed[claim.left.of].append(claim.metric)
+    assert [*printed.values()] == [["mean", *known]] * 2
