@@ -31,7 +31,7 @@ FLOORS = (
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 OPEN = ("tasks", "normalizers", "analyses")  # families: a file knows its base, never a sibling
 BASES = {
-    "tasks": {"base", "capabilities", "declared", "drawing", "estimators", "prompt", "symbols", "wording"},
+    "tasks": {"base", "capabilities", "declared", "drawing", "estimators", "pictures", "prompt", "symbols", "wording"},
     "normalizers": {"base", "second_order", "starts"},
     "analyses": {
         "along_length",
@@ -60,7 +60,7 @@ DOORS = {
         "launch",
         "notebook",
     },  # others name the type they return
-    "PIL": {"figures"},
+    "PIL": {"figures", "tasks"},
     "click": {"cli"},
     "tqdm": {"launch"},
     "entmax": {"normalizers"},
@@ -74,6 +74,7 @@ DOORS = {
     "huggingface_hub": {"runs", "transformers"},
     "ray": {"launch"},
     "openai": {"prompted"},
+    "sklearn": {"tasks"},
 }
 WITHOUT_TORCH = {
     *("errors", "parts", "grid", "figures", "published", "markdown"),

@@ -15,6 +15,7 @@ PURPOSES = {
     "eval": "`icl-lab lm-eval`",
     "track": "`--track trackio` and `--track tensorboard` of every command that trains",
     "notebook": "the notebooks of `docs/notebooks/`, `grid.to_xarray()`, and tables as Parquet (`icl-lab export`)",
+    "sklearn": "decision trees and boosting as references (`regression:function=tree,trees=greedy`), images of digits",
     "docs": "`make docs`",
     "dev": "`make test` and `make check`",
 }

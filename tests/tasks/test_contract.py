@@ -19,6 +19,7 @@ OPTIONS = [
     "maximum:classes=2",
     "regression:dim=1",
     "regression:dim=8,tasks=16,noise=0.5",
+    "images:patch=4",
     "regression:tasks=4,sparse=2,functions=new",
 ]
 OUTSIDE = ["sine", "lookup", "lookup:keys=12"]
