@@ -59,7 +59,7 @@ test-fast: $(READY) ## run the tests that are not marked slow: under a minute, f
 test-lowest: ## run the fast tests with the oldest packages that pyproject.toml admits (needs uv)
 	@uv venv -q --clear --python 3.11 .venv-lowest
 	@uv pip install -q --python .venv-lowest --resolution lowest-direct -e .
-	@uv pip install -q --python .venv-lowest pytest pytest-timeout pytest-xdist hypothesis pyyaml
+	@uv pip install -q --python .venv-lowest pytest pytest-timeout pytest-xdist hypothesis pyyaml 'scikit-learn<1.8'
 	@printf '%s\n' "-m pytest $(AT_ONCE) -W default --disable-warnings -m 'not slow and not exhaustive' tests $${ARGS-}" | xargs .venv-lowest/bin/python
 lock: ## write requirements.lock: constraints.txt with the hash of every file, of what a sweep needs (needs uv)
 	@echo hatchling | UV_FIND_LINKS= uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \

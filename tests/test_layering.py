@@ -38,6 +38,7 @@ BASES = {
         "drawing",
         "estimators",
         "functions",
+        "pictures",
         "prompt",
         "shifts",
         "symbols",
@@ -71,7 +72,7 @@ DOORS = {
         "launch",
         "notebook",
     },  # others name the type they return
-    "PIL": {"figures"},
+    "PIL": {"figures", "tasks"},
     "click": {"cli"},
     "tqdm": {"launch"},
     "entmax": {"normalizers"},

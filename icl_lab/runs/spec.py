@@ -264,6 +264,10 @@ def check_swap(spec: RunSpec, normalizer: str) -> None:
 def _drawable(spec: RunSpec, task: Task) -> None:
     """Raises ``BadValue`` for a length or shift, in training or in a test, of which the task can draw no prompts."""
     climb, shifts = spec.train.curriculum, spec.test.shifts()
+    for axis, usual in task.training.items():
+        # A shift is a factor unless training has none of it.
+        if usual and 0 in (spec.train.shift.get(axis), *spec.test.axes.get(axis, ())):
+            raise BadValue(f"{axis} must be finite and > 0, got '0'.")
     steps = range(climb.start, spec.train.longest + 1, 1 if climb.mixed else max(1, climb.rise))
     # More lengths than a curriculum has in practice: a range of a thousand million must not hold up its refusal.
     for length in (*steps[:MOST_LENGTHS], spec.train.longest):

@@ -123,8 +123,23 @@ class Rescalable(Capability):
         return PairRescaling(part, first)
 
 
+class HasPictures(Capability):
+    """Tasks whose prompts are images: tokens are patches, row by row, then one that is no patch (attention)."""
+
+    offers: ClassVar[str] = "image to show"
+
+    @property
+    @abstractmethod
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+
+    @abstractmethod
+    def picture(self, prompt: Prompt) -> Tensor:
+        """Returns the image of the first prompt, (h w c)."""
+
+
 class ReadsFiles(Capability):
-    """Tasks that read something beside their options (text)."""
+    """Tasks that read something beside their options (text, images)."""
 
     offers: ClassVar[str] = "file that it reads"
 

@@ -64,8 +64,8 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if bool(self.switch_step) != bool(self.switch_to):
             raise ValueError("switch_step and switch_to go together")
         for axis, sigma in self.shift.items():
-            if not 0 < sigma < math.inf:
-                raise ValueError(f"shift.{axis} must be finite and > 0, got {sigma:g}")
+            if not 0 <= sigma < math.inf:
+                raise ValueError(f"shift.{axis} must be finite and >= 0, got {sigma:g}")
             if sigma > GREATEST:
                 raise ValueError(f"shift.{axis} must be at most {GREATEST:g}, got {sigma:g}")
         if self.switch_step >= self.steps:

@@ -24,6 +24,7 @@ OPTIONS = [
     "complement:labels=next",
     "regression:dim=1",
     "regression:dim=8,tasks=16,noise=0.5",
+    "images:patch=4",
     "regression:tasks=4,sparse=2,functions=new",
     "regression:shift=all",
     "regression:dim=1,tasks=4,shift=all",

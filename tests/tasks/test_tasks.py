@@ -31,7 +31,7 @@ def score(choice, reference, prompts=20_000, length=12, **shift):
 def test_every_task_is_under_test():
     # These have files of their own: their tokens are no examples of one number.
     others = {"needle", "needle-vectors", "text", "recall", "flip-flop", "markov", "regression", "trigger"}
-    others |= {"selective-copy", "compression", "fuzzy-recall", "memorization", "complement"}
+    others |= {"selective-copy", "compression", "fuzzy-recall", "memorization", "complement", "digits", "images"}
     own = {variant.partition(":")[0] for variant in VARIANTS}
     assert own | others | {"maximum", "mean-value"} == set(tasks.names())
 

@@ -1,0 +1,199 @@
+"""Labelled images as tensors: the digits of scikit-learn, a folder or an .npz file, and which of them are held out."""
+
+import hashlib
+import importlib.util
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from icl_lab.errors import BadValue, first_line
+from icl_lab.rng import stream
+
+EACH = 5  # of a class: one in so many images is held out, where no file says which
+KINDS = (".png", ".jpg", ".jpeg")
+MOST = 2**31  # numbers of all images: they are held in memory
+CLASSES = 10_000
+HALVES = ("train", "test")  # of an .npz file
+DIGITS = "the digits of scikit-learn"
+
+Labelled = tuple[Tensor, Tensor]  # images (n c h w) as they are stored, labels (n)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images of a training and a held-out part, all of one size, with the names of their classes."""
+
+    name: str
+    sha: str  # SHA-256 of what was read
+    classes: tuple[str, ...]
+    training: Labelled
+    held_out: Labelled
+
+    def part(self, name: str) -> Labelled:
+        """Returns the images of ``train`` or ``held-out``."""
+        return self.training if name == "train" else self.held_out
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, rows and columns of an image."""
+        c, h, w = self.training[0].shape[1:]
+        return c, h, w
+
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each channel over the training images, (c 1 1)."""
+        found = [torch.std_mean(self.training[0][:, channel].float(), correction=0) for channel in range(self.shape[0])]
+        sd, mean = torch.tensor(found).view(-1, 2, 1, 1).unbind(1)
+        return mean, sd.where(sd > 0, 1)  # a channel of one number alone is 0 everywhere
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """Images (b c h w) as they are stored -> each channel with mean 0 and standard deviation 1 in training."""
+        mean, sd = self._moments
+        return (images.float() - mean) / sd
+
+
+def pictures(source: str) -> Pictures:
+    """Reads a folder with a folder of images for each class, or an .npz file; the digits from an empty name.
+
+    Read again only where the folders or the file have changed. Raises ``BadValue`` on what cannot be read, on images
+    of different sizes, on classes of too few images, and on labels that training does not have.
+    """
+    return _pictures(source, _state(source)) if source else _digits()
+
+
+def _state(source: str) -> tuple[object, ...]:
+    """Path, and times of change of what lies there; nothing where it cannot be asked: whoever reads it says so."""
+    try:
+        place = Path(source)
+        inside = sorted(each for each in place.iterdir() if each.is_dir()) if place.is_dir() else []
+        return (str(place.absolute()), *((each.name, each.stat().st_mtime_ns) for each in (place, *inside)))
+    except (OSError, ValueError):
+        return ()
+
+
+@lru_cache(maxsize=4)
+def _pictures(source: str, state: tuple[object, ...]) -> Pictures:
+    try:
+        place = Path(source)
+        if place.is_dir():
+            return _folder(place)
+        if place.is_file():
+            return _npz(place)
+    except (OSError, ValueError) as error:
+        raise BadValue(f"{source} cannot be read: {first_line(error)}.") from None
+    raise BadValue(f"There is no folder of images and no .npz file '{source}' here.")
+
+
+@lru_cache(maxsize=1)
+def _digits() -> Pictures:
+    if importlib.util.find_spec("sklearn") is None:
+        raise BadValue("the digits come with scikit-learn: pip install 'icl_lab[sklearn]'.")
+    from sklearn.datasets import load_digits
+
+    read = load_digits()
+    images, labels = read.images.astype(np.uint8)[:, None], read.target.astype(np.int64)
+    sha = hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
+    return _split(DIGITS, sha, [str(name) for name in read.target_names], images, labels)
+
+
+def _folder(place: Path) -> Pictures:
+    kept = [each for each in sorted(place.iterdir()) if each.is_dir() and not each.name.startswith(".")]
+    files = [(each, sorted(file for file in each.iterdir() if file.suffix.lower() in KINDS)) for each in kept]
+    found = [(each.name, inside) for each, inside in files if inside]
+    if len(found) < 2:
+        raise BadValue(
+            f"{place} has images of {len(found)} classes: it takes two folders or more, one a class, "
+            "with .png or .jpeg files in them."
+        )
+    every = [(label, path) for label, (_, inside) in enumerate(found) for path in inside]
+    digest, read = hashlib.sha256(), list[Image.Image]()
+    for label, path in every:
+        data = path.read_bytes()
+        digest.update(f"{found[label][0]}/{path.name}/{len(data)}/".encode() + data)
+        read.append(_image(path))
+        if read[-1].size != read[0].size:
+            (w, h), (columns, rows) = read[-1].size, read[0].size
+            raise BadValue(f"{path} has {h} x {w} pixels and {every[0][1]} has {rows} x {columns}: make them one size.")
+        if len(every) * 3 * read[0].width * read[0].height > MOST:
+            raise BadValue(f"{place} has too many pixels: images are held in memory, at most {MOST:,} numbers.")
+    grey = all(image.mode in ("1", "L") for image in read)
+    arrays = [np.asarray(image.convert("L" if grey else "RGB")).reshape(*image.size[::-1], -1) for image in read]
+    images = np.ascontiguousarray(np.stack(arrays).transpose(0, 3, 1, 2))
+    labels = np.array([label for label, _ in every])
+    return _split(str(place), digest.hexdigest(), [name for name, _ in found], images, labels)
+
+
+def _image(path: Path) -> Image.Image:
+    """An image with its pixels read; raises ``BadValue`` where they cannot be."""
+    try:
+        with Image.open(path) as image:
+            image.load()
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadValue(f"{path} is no image that can be read: {first_line(error)}.") from None
+    if image.mode.startswith(("I", "F")):
+        raise BadValue(f"{path} has more than 8 bits a pixel: save it with 8.")
+    return image
+
+
+def _npz(place: Path) -> Pictures:
+    try:
+        with zipfile.ZipFile(place) as archive:
+            size = sum(each.file_size for each in archive.infolist())
+        if size > MOST:
+            raise BadValue(f"{place} holds {size:,} bytes; images are held in memory, at most {MOST:,}.")
+        with np.load(place, allow_pickle=False) as stored:
+            names = [f"{array}_{half}" for half in HALVES for array in ("x", "y")]
+            if missing := [name for name in names if name not in stored]:
+                raise BadValue(f"{place} lacks {', '.join(missing)}: it takes {', '.join(names)}.")
+            training, held_out = (_labelled(place, half, stored[f"x_{half}"], stored[f"y_{half}"]) for half in HALVES)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise BadValue(f"{place} is no .npz file that can be read: {first_line(error)}.") from None
+    if training[0].shape[1:] != held_out[0].shape[1:]:
+        shapes = " and ".join(str(tuple(images.shape[1:])) for images, _ in (training, held_out))
+        raise BadValue(f"x_train and x_test of {place} have images (channels, rows, columns) {shapes}: make them one.")
+    classes = int(training[1].max()) + 1
+    if (label := int(held_out[1].max())) >= classes:
+        raise BadValue(
+            f"y_test of {place} has the label {label}, those of y_train end at {classes - 1}: no output is its."
+        )
+    sha = hashlib.sha256(place.read_bytes()).hexdigest()
+    return Pictures(str(place), sha, tuple(map(str, range(classes))), training, held_out)
+
+
+def _labelled(place: Path, half: str, x: np.ndarray, y: np.ndarray) -> Labelled:
+    """Images (n h w) or (n h w c), labels (n) or (n 1) of an .npz file; raises ``BadValue`` where they are none."""
+    if x.ndim not in (3, 4) or 0 in x.shape or x.dtype.kind not in "uif" or not np.isfinite(x).all():
+        raise BadValue(f"x_{half} of {place} is {x.dtype} {x.shape}: images are finite numbers (n h w) or (n h w c).")
+    if y.shape not in ((len(x),), (len(x), 1)) or y.dtype.kind not in "ui":
+        raise BadValue(f"y_{half} of {place} is {y.dtype} {y.shape}: labels are whole numbers, one for each image.")
+    if y.min() < 0 or y.max() >= CLASSES:
+        raise BadValue(
+            f"y_{half} of {place} has labels from {y.min()} to {y.max()}: they are from 0 to {CLASSES - 1:,}."
+        )
+    x = x.reshape(*x.shape[:3], -1).transpose(0, 3, 1, 2)
+    kind = np.uint8 if x.dtype == np.uint8 else np.float32
+    return torch.from_numpy(np.ascontiguousarray(x, kind)), torch.from_numpy(y.reshape(-1).astype(np.int64))
+
+
+def _split(name: str, sha: str, classes: Sequence[str], images: np.ndarray, labels: np.ndarray) -> Pictures:
+    """Holds out the last of every ``EACH`` images of a class, in an order that is drawn once and for all."""
+    counts = np.bincount(labels)
+    if counts.min() < EACH:
+        least = int(counts.argmin())
+        raise BadValue(
+            f"{name} has {counts[least]} images of the class '{classes[least]}': it takes {EACH} or more, "
+            f"of which one in {EACH} is held out."
+        )
+    x, y = torch.from_numpy(images), torch.from_numpy(labels)
+    order = torch.randperm(len(y), generator=stream(0, "images", "held-out"))
+    held = torch.zeros(len(y), dtype=torch.bool)
+    for label in range(len(classes)):
+        held[order[y[order] == label][EACH - 1 :: EACH]] = True
+    return Pictures(name, sha, tuple(classes), (x[~held], y[~held]), (x[held], y[held]))

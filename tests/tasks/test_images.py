@@ -1,0 +1,317 @@
+"""Images: patches, shifts and splits by hand, what is read from folders and files, and what is refused."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from icl_lab import tasks
+from icl_lab.errors import BadValue
+from icl_lab.model.gpt2 import GPT2
+from icl_lab.rng import stream
+from icl_lab.runs.spec import resolve
+from icl_lab.tasks import pictures as reading
+from icl_lab.tasks.images import translated
+from icl_lab.testing.tasks import CHECKS
+
+UP = np.arange(16, dtype=np.uint8).reshape(4, 4)
+SD = 21.25**0.5  # of 0 .. 15, whose mean is 7.5
+BLACK = -7.5 / SD
+
+
+def stored(path, **arrays):
+    """An .npz file of two classes: rising and falling 4 x 4 images."""
+    x, y = np.stack([UP, UP[::-1, ::-1]]), np.array([0, 1])
+    np.savez(path, **{"x_train": x, "y_train": y, "x_test": x, "y_test": y} | arrays)
+    return path
+
+
+def folder(place, classes=("cat", "dog"), count=6, size=(4, 4), mode="L", kind="png"):
+    rng = np.random.default_rng(0)
+    for name in classes:
+        (place / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = rng.integers(0, 256, (*size[::-1], *([3] if mode == "RGB" else [])), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / name / f"{number}.{kind}")
+    return place
+
+
+@pytest.fixture
+def four(tmp_path):
+    """The task of the 4 x 4 images."""
+    return tasks.build(f"images:folder={stored(tmp_path / 'four.npz')}")
+
+
+def rising(task, prompts=16, **shift):
+    """Images (b 4 4) of the rising class, in the units of the file, and the draws' prompt."""
+    prompt = task.sample(stream(0, "images"), prompts, 4, **shift)
+    images = torch.stack([task.picture(type(prompt)(*(part[at : at + 1] for part in parts(prompt))))[..., 0]
+                          for at in range(prompts)])  # fmt: skip
+    return images[prompt.targets[:, -1] == 0]
+
+
+def parts(prompt):
+    return prompt.tokens, prompt.targets, prompt.scored
+
+
+def test_patches_stand_row_by_row_before_the_class_token(four):
+    prompt = four.sample(stream(0, "images"), 2, 4)
+    order = int(prompt.targets[1, -1] == 0)
+    by_hand = torch.tensor([[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]])
+    torch.testing.assert_close(prompt.tokens[order, :4], (by_hand - 7.5) / SD)
+    assert (prompt.tokens[:, 4] == 0).all()
+    assert prompt.targets[:, -1].sort().values.tolist() == [0, 1]
+    assert prompt.scored.tolist() == [[False, False, False, False, True]] * 2
+    assert (four.grid, four.width, four.outputs, four.tokens(4), four.asked(4)) == ((2, 2), 4, 2, 5, [4])
+    torch.testing.assert_close(rising(four)[0] * SD + 7.5, torch.from_numpy(UP).float())
+
+
+def test_an_image_is_moved_left_right_up_and_down():
+    moved = translated(torch.from_numpy(UP).expand(4, 1, 4, 4), torch.arange(4), 1)[:, 0]
+    assert moved[0].tolist() == [[1, 2, 3, 0], [5, 6, 7, 0], [9, 10, 11, 0], [13, 14, 15, 0]]
+    assert moved[1].tolist() == [[0, 0, 1, 2], [0, 4, 5, 6], [0, 8, 9, 10], [0, 12, 13, 14]]
+    assert moved[2].tolist() == [[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15], [0, 0, 0, 0]]
+    assert moved[3].tolist() == [[0, 0, 0, 0], [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    far = translated(torch.from_numpy(UP).expand(1, 1, 4, 4), torch.zeros(1, dtype=torch.long), 3)
+    assert far[0, 0].tolist() == [[3, 0, 0, 0], [7, 0, 0, 0], [11, 0, 0, 0], [15, 0, 0, 0]]
+
+
+def test_what_comes_in_is_black_and_every_way_is_drawn(four):
+    images = rising(four, 200, translation=1.0)
+    edges = torch.stack([images[:, :, 3], images[:, :, 0], images[:, 3], images[:, 0]])
+    came = ((edges - BLACK).abs() < 1e-5).all(2).sum(1)
+    assert (came > 10).all()  # of a hundred images a quarter each way
+    assert came.sum() == len(images)
+
+
+def test_contrast_multiplies_the_distance_from_the_mean(four):
+    torch.testing.assert_close(rising(four, contrast=0.5)[0], 0.5 * (torch.from_numpy(UP) - 7.5) / SD)
+
+
+def test_noise_is_added_in_units_of_the_pixels(four):
+    noise = rising(four, 2000, noise=2.0) - rising(four, 2000)
+    assert noise.std().item() == pytest.approx(2, rel=0.03)
+    assert noise.mean().item() == pytest.approx(0, abs=0.05)
+    torch.testing.assert_close(rising(four, 2000, noise=4.0) - rising(four, 2000), 2 * noise, rtol=1e-3, atol=1e-5)
+
+
+def test_channels_are_scaled_by_themselves_and_stand_in_turn(tmp_path):
+    colours = np.stack([UP, np.full((4, 4), 9), UP.T], 2).astype(np.float64)
+    path = stored(tmp_path / "x.npz", **{name: np.stack([colours] * 2) for name in ("x_train", "x_test")})
+    task = tasks.build(f"images:folder={path},patch=4")
+    first = task.sample(stream(0, "images"), 1, 1)
+    assert (task.width, task.patches) == (48, 1)
+    expected = (torch.from_numpy(np.stack([UP, UP.T])).float() - 7.5) / SD
+    torch.testing.assert_close(first.tokens[0, 0].view(3, 4, 4)[[0, 2]], expected)
+    assert (first.tokens[0, 0].view(3, 4, 4)[1] == 0).all()  # a channel of one number has no spread
+    assert task.picture(first).shape == (4, 4, 3)
+
+
+def test_digits_are_held_out_by_class_and_for_good():
+    task = tasks.build("digits")
+    (train, kinds), (held, others) = task.pictures.training, task.pictures.held_out
+    assert (len(train), len(held)) == (1442, 355)
+    every = torch.cat((train, held)).flatten(1)
+    assert len(every.unique(dim=0)) == 1797  # disjoint, and no image stands twice
+    counts = torch.bincount(torch.cat((kinds, others)))
+    assert torch.bincount(others).tolist() == (counts // 5).tolist()
+    assert task.pictures.sha[:12] == "65e5b4619795"
+    assert others[:10].tolist() == [1, 3, 9, 2, 3, 7, 5, 3, 0, 2]  # the split of every stored run
+    drawn = task.sample(stream(0, "x"), 2000, 16).tokens[:, :-1].flatten(1)
+    tested = task.suites()[""].sample(stream(0, "x"), 2000, 16).tokens[:, :-1].flatten(1)
+    assert not torch.cdist(drawn, tested).lt(1e-3).any()
+    assert len(drawn.unique(dim=0)) == len(train)  # every image once before any twice
+    assert (drawn.mean().item(), drawn.std().item()) == pytest.approx((0, 1), abs=0.02)
+
+
+def test_references_by_hand(four):
+    prompt = four.suites()[""].sample(stream(0, "x"), 32, 4)
+    answers = {name: rule(prompt)[:, -1] for name, rule in four.references().items()}
+    for name in ("1-nn", "nearest-mean"):  # training has the same two images
+        assert torch.equal(answers[name].argmax(1).float(), prompt.targets[:, -1])
+    torch.testing.assert_close(answers["majority"].softmax(1), torch.full((32, 2), 0.5))
+    away = prompt.tokens.clone()
+    away[:, :-1] *= 3
+    shifted = replace(prompt, tokens=away)
+    mean = four.references()["nearest-mean"](shifted)[0, -1]
+    own, other = 2 * SD * 4 / SD, ((4 * 4 * SD) ** 2) ** 0.5 / SD  # |3x - x| and |3x + x| of a vector of length 4 sd
+    torch.testing.assert_close(mean.sort().values, -torch.tensor([other, own]), rtol=1e-4, atol=1e-4)
+
+
+def test_the_class_token_sees_and_moves_every_patch():
+    for mask in ("causal", "full"):
+        spec, task = resolve("digits", "sima", "smoke", [f"model.mask={mask}"]), tasks.build("digits")
+        model, prompt = spec.untrained(task, 0), task.sample(stream(0, "x"), 2, 16)
+        tokens = prompt.tokens.requires_grad_()
+        found = model.trace(prompt.tokens.detach())["layers.0.weights"][:, :, -1]
+        assert (found != 0).all()
+        outputs = model(tokens, answers=task.answers)
+        (gradient,) = torch.autograd.grad(task.loss(outputs, prompt), tokens)
+        assert (gradient.abs().sum(2) > 0).all()
+        assert isinstance(model, GPT2)
+
+
+def test_the_class_and_the_patches_in_words(four):
+    prompt = four.sample(stream(0, "x"), 1, 4)
+    marks, truth = four.marks(prompt), int(prompt.targets[0, -1])
+    assert [mark.role for mark in marks] == ["patch"] * 4 + ["class"]
+    middle = [2.5, 4.5, 10.5, 12.5] if truth == 0 else [12.5, 10.5, 4.5, 2.5]
+    assert [mark.value for mark in marks[:4]] == pytest.approx([(x - 7.5) / SD for x in middle])
+    outputs = torch.zeros(1, 5, 2)
+    outputs[0, 4, 1 - truth] = 1
+    assert four.words(outputs, prompt, 4) == (str(1 - truth), str(truth))
+
+
+@pytest.mark.parametrize(("mode", "kind", "width"), [("L", "png", 4), ("RGB", "png", 12), ("RGB", "jpeg", 12)])
+def test_a_folder_of_folders_is_read(tmp_path, mode, kind, width):
+    place = folder(tmp_path / "own", count=7, mode=mode, kind=kind)
+    (place / "notes.txt").write_text("not a class")
+    (place / "empty").mkdir()
+    task = tasks.build(f"images:folder={place}")
+    assert (task.width, task.outputs, task.pictures.classes) == (width, 2, ("cat", "dog"))
+    assert [len(labels) for _, labels in (task.pictures.training, task.pictures.held_out)] == [12, 2]
+    if kind == "png":
+        own = {np.asarray(Image.open(path)).tobytes() for path in place.glob("cat/*.png")}
+        images, labels = task.pictures.training
+        assert {image.movedim(0, 2).numpy().tobytes() for image in images[labels == 0]} < own
+
+
+def test_one_image_in_colours_makes_all_so(tmp_path):
+    place = folder(tmp_path / "own")
+    Image.new("RGBA", (4, 4), (255, 0, 0, 255)).save(place / "dog" / "9.png")
+    assert tasks.build(f"images:folder={place}").pictures.shape == (3, 4, 4)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_images_of_ones_own_keep_the_contract(tmp_path, check):
+    check(f"images:folder={folder(tmp_path / 'own', size=(6, 4))}")
+
+
+def test_two_versions_of_a_folder_are_two_tasks(tmp_path):
+    place = folder(tmp_path / "own")
+    first = tasks.pinned(f"images:folder={place}")
+    assert first == tasks.pinned(first) == f"images:folder={place},sha={tasks.build(first).pictures.sha[:12]}"
+    assert tasks.reads(first) == {str(place): tasks.build(first).pictures.sha}
+    (place / "cat" / "0.png").rename(place / "cat" / "9.png")
+    (place / "cat" / "more.jpg").write_bytes((place / "cat" / "1.png").read_bytes())
+    assert tasks.pinned(f"images:folder={place}") != first
+    with pytest.raises(BadValue, match="has changed: its SHA-256 begins with"):
+        resolve(first, "softmax", "smoke")
+    assert tasks.pinned("images") == "images"
+    assert tasks.pinned("digits:patch=4") == "digits:patch=4"
+
+
+def an_empty_folder(place):
+    (place / "cat").mkdir(parents=True)
+
+
+def one_class(place):
+    folder(place, classes=("cat",))
+
+
+def few_images(place):
+    folder(place, count=4)
+
+
+def another_size(place):
+    folder(place)
+    Image.new("L", (4, 6)).save(place / "dog" / "9.png")
+
+
+def a_broken_image(place):
+    folder(place)
+    whole = (place / "cat" / "0.png").read_bytes()
+    (place / "dog" / "9.png").write_bytes(whole[: len(whole) // 2])
+
+
+def many_bits(place):
+    folder(place)
+    Image.fromarray(np.zeros((4, 4), np.uint16)).save(place / "dog" / "9.png")
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda place: None, "There is no folder of images and no .npz file"),
+        (an_empty_folder, "has images of 0 classes: it takes two folders or more"),
+        (one_class, "has images of 1 classes"),
+        (few_images, "has 4 images of the class 'cat': it takes 5 or more"),
+        (another_size, r"9.png has 6 x 4 pixels and .*0.png has 4 x 4: make them one size"),
+        (a_broken_image, "9.png is no image that can be read"),
+        (many_bits, "9.png has more than 8 bits a pixel"),
+        (lambda place: place.write_text("x"), "is no .npz file that can be read"),
+    ],
+)  # fmt: skip
+def test_what_is_no_folder_of_images_is_one_line(tmp_path, made, words):
+    made(tmp_path / "own")
+    with pytest.raises(BadValue, match=words) as refused:
+        resolve(f"images:folder={tmp_path / 'own'}", "softmax", "smoke")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x_train": np.zeros((2, 16))}, r"x_train of .* is float64 \(2, 16\): images are"),
+        ({"x_test": np.full((2, 4, 4), np.nan)}, "x_test of .* images are finite numbers"),
+        ({"x_train": np.zeros((2, 0, 4))}, "images are finite numbers"),
+        ({"x_train": np.array([None, "x"])}, "no .npz file that can be read: Object arrays"),
+        ({"x_test": np.zeros((2, 4, 6))}, r"\(1, 4, 4\) and \(1, 4, 6\): make them one"),
+        ({"y_train": np.array([0, 1, 1])}, "labels are whole numbers, one for each image"),
+        ({"y_train": np.array([0.0, 1.0])}, "labels are whole numbers"),
+        ({"y_test": np.array([[0], [2]])}, "y_test of .* has the label 2, those of y_train end at 1"),
+        ({"y_train": np.array([0, -1])}, "labels from -1 to 0: they are from 0 to 9,999"),
+        ({"y_train": np.array([0, 10_000])}, "labels from 0 to 10000"),
+    ],
+)
+def test_what_is_no_such_file_is_one_line(tmp_path, arrays, words):
+    with pytest.raises(BadValue, match=words):
+        resolve(f"images:folder={stored(tmp_path / 'x.npz', **arrays)}", "softmax", "smoke")
+
+
+def test_a_file_without_the_names_says_which_are_missing(tmp_path):
+    np.savez(tmp_path / "x.npz", x_train=np.zeros((2, 4, 4)), labels=[0, 1])
+    with pytest.raises(BadValue, match="lacks y_train, x_test, y_test: it takes x_train, y_train, x_test, y_test"):
+        tasks.build(f"images:folder={tmp_path / 'x.npz'}").pictures  # noqa: B018
+
+
+def test_a_file_of_more_than_memory_is_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MOST", 100)
+    for source in (stored(tmp_path / "x.npz"), folder(tmp_path / "own")):
+        with pytest.raises(BadValue, match="held in memory, at most 100"):
+            tasks.build(f"images:folder={source}").pictures  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("choice", "settings", "words"),
+    [
+        ("digits:patch=3", (), "patch=3 does not divide images of 8 x 8 pixels: take 1, 2, 4, 8"),
+        ("digits:patch=0", (), "patch must be at least 1"),
+        ("digits", ("test.axes.length=20",), "have 4 x 4 patches: length is 16, got 20"),
+        ("digits", ("train.curriculum.stop=17",), "length is 16, got 17"),
+        ("digits", ("test.axes.translation=1.5",), "translation is whole pixels, at most 7, got 1.5"),
+        ("digits", ("train.shift.translation=8",), "translation is whole pixels, at most 7, got 8"),
+        ("digits", ("test.axes.contrast=0",), "contrast must be finite and > 0, got '0'"),
+        ("digits", ("train.shift.contrast=0",), "contrast must be finite and > 0, got '0'"),
+        ("digits", ("test.axes.noise=-1",), "noise must be finite and >= 0"),
+        ("digits", ("train.shift.noise=-1",), "shift.noise must be finite and >= 0"),
+    ],
+)
+def test_what_images_have_not_is_refused_before_training(choice, settings, words):
+    with pytest.raises(BadValue, match=words):
+        resolve(choice, "softmax", "smoke", settings)
+
+
+def test_training_on_noisy_images_is_a_shift_of_its_own():
+    assert resolve("digits", "softmax", "smoke").train.shift == {}
+    assert resolve("digits", "softmax", "smoke", ["train.shift.noise=1"]).train.shift == {"noise": 1.0}
+
+
+def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):
+    reading._digits.cache_clear()
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(BadValue, match=r"the digits come with scikit-learn: pip install 'icl_lab\[sklearn\]'"):
+        resolve("digits", "softmax", "smoke")
