@@ -29,7 +29,7 @@ RESULTS = (
     *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff", "learning"),
     *("per-position", "context"),
     "site",
-    *("theory", "saturation", "probe", "heads", "ablate", "boundary", "attention", "report"),
+    *("theory", "saturation", "probe", "probe-pairs", "heads", "ablate", "boundary", "attention", "report"),
 )
 
 

@@ -130,7 +130,6 @@ def test_every_printed_row_and_number_was_printed(name):
         cell.text
         for table in (
             "ssa_table1",
-            "ssa_table3",
             "ssa_table5",
             "ssa_table6",
             "ssa_reference_predictors",
