@@ -21,16 +21,16 @@ def attention(
     *,
     title: str,
     notes: Sequence[str] = (),
+    full: bool = False,
 ) -> Figure:
     """Draws weights (l h r t) of each run, queries down and keys across; rows are the last queries.
 
-    One colour scale for all. Keys that a query does not see are hatched; a weight that is exactly 0 is marked by a dot.
+    One colour scale for all. Keys that a query does not see are hatched, later ones unless ``full``; a weight that is
+    exactly 0 is marked by a dot.
     """
     l, h, r, t = next(iter(runs.values())).shape
-    hidden = np.triu(np.ones((r, t), dtype=bool), t - r + 1)
-    top = max(1e-9, max(float(np.nanmax(np.abs(weights))) for weights in runs.values()))
-    signed = any((weights < 0).any() for weights in runs.values())
-    scale = TwoSlopeNorm(0.0, -top, top) if signed else Normalize(0.0, top)
+    hidden = np.triu(np.full((r, t), not full), t - r + 1)
+    scale, signed = _scale(runs)
     side = min(2.4, max(1.5, 0.17 * t))
     named = t <= 16  # beyond that the words would be smaller than print allows
     titles = {
@@ -75,6 +75,51 @@ def attention(
     figure.supxlabel("key", fontsize=8)
     figure.supylabel("query", fontsize=8)
     return figure
+
+
+def over_image(
+    image: np.ndarray,
+    runs: Mapping[str, np.ndarray],
+    layers: Sequence[int],
+    heads: Sequence[int],
+    *,
+    title: str,
+    notes: Sequence[str] = (),
+) -> Figure:
+    """Draws one query's weights (l h rows columns) on the patches of an image (h w c) over it; the image beside them.
+
+    One colour scale for all.
+    """
+    l, h, rows, columns = next(iter(runs.values())).shape
+    scale, signed = _scale(runs)
+    low, high = float(image.min()), float(image.max())
+    shown = (image - low) / max(high - low, 1e-9)
+    shown = shown if image.shape[2] == 3 else np.repeat(shown.mean(2, keepdims=True), 3, 2)
+    figure = Figure(figsize=(1.5 * (h + 1) + 0.9, 1.75 * len(runs) * l + 1.0), layout="constrained", dpi=150)
+    headline(figure, "\n".join([title, *notes]), 9)
+    places = figure.subplots(len(runs) * l, h + 1, squeeze=False)
+    drawn = None
+    for number, (name, weights) in enumerate(runs.items()):
+        for at, to in np.ndindex(l, h + 1):
+            axes = places[number * l + at, to]
+            axes.set_axis_off()
+            axes.imshow(shown, extent=(0, columns, rows, 0))
+            words = f"{name}, layer {layers[at]}"
+            if to:
+                words += f", head {heads[to - 1]}"
+                drawn = axes.imshow(weights[at, to - 1], cmap=SIGNED if signed else MAP, norm=scale, alpha=0.7,
+                                    extent=(0, columns, rows, 0))  # fmt: skip
+            axes.set_title(wrapped(words if to else "the image", 1.5, 7), fontsize=7)
+    if drawn is not None:
+        figure.colorbar(drawn, ax=list(places.flat), label="attention weight", pad=0.01, shrink=0.8)
+    return figure
+
+
+def _scale(runs: Mapping[str, np.ndarray]) -> tuple[Normalize, bool]:
+    """Colour scale of the weights of all runs, and whether any is negative: then 0 is in its middle."""
+    top = max(1e-9, max(float(np.nanmax(np.abs(weights))) for weights in runs.values()))
+    signed = any((weights < 0).any() for weights in runs.values())
+    return TwoSlopeNorm(0.0, -top, top) if signed else Normalize(0.0, top), signed
 
 
 def ramps() -> dict[str, bytes]:

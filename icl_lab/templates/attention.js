@@ -27,18 +27,19 @@ function numbers(frame, run, what) {
   return part && (part.values ??= unpack(part));
 }
 
-const before = i => i * (i + 1) / 2; // visible cells above row i of a whole map
+const visible = (frame, i) => data.full ? frame.tokens.length : i + 1; // keys that query i sees, from the first
+const before = (frame, i) => data.full ? i * frame.tokens.length : i * (i + 1) / 2; // visible cells above row i of a whole map
 
 function raw(frame, run, what, layer, head, i, j) {
-  const t = frame.tokens.length, size = before(t) - before(frame.first);
-  return numbers(frame, run, what)[(layer * heads.length + head) * size + before(i) - before(frame.first) + j];
+  const above = before(frame, frame.first), size = before(frame, frame.tokens.length) - above;
+  return numbers(frame, run, what)[(layer * heads.length + head) * size + before(frame, i) - above + j];
 }
 
 function shown(frame, run, layer, head, i, j) {
-  if (j > i) return undefined; // hidden
+  if (j >= visible(frame, i)) return undefined; // hidden
   if (run === DIFFERENCE) return shown(frame, 1, layer, head, i, j) - shown(frame, 0, layer, head, i, j);
   if (state.show === "scores") return raw(frame, run, "scores", layer, head, i, j);
-  return raw(frame, run, "weights", layer, head, i, j) * (state.show === "times" ? i + 1 : 1);
+  return raw(frame, run, "weights", layer, head, i, j) * (state.show === "times" ? visible(frame, i) : 1);
 }
 
 let negative = false; // whether any weight is
@@ -77,7 +78,7 @@ function recall() {
   }
   const [query, key] = [Number(kept.get("query") ?? NaN), Number(kept.get("key") ?? NaN)];
   const there = Number.isInteger(query) && Number.isInteger(key)
-    && query >= frame().first && query < frame().tokens.length && key >= 0 && key <= query;
+    && query >= frame().first && query < frame().tokens.length && key >= 0 && key < visible(frame(), query);
   [state.query, state.key] = there ? [query, key] : [null, null];
 }
 
@@ -123,7 +124,7 @@ function greatest(frame, run, layer, head, i) {
   // A difference is a share of what is compared, so that noise does not look large.
   if (run === DIFFERENCE && scaling() === "row") return Math.max(...[0, 1].map(each => greatest(frame, each, layer, head, i)));
   let most = 0;
-  for (let j = 0; j <= i; j++) most = Math.max(most, Math.abs(shown(frame, run, layer, head, i, j)) || 0);
+  for (let j = 0; j < visible(frame, i); j++) most = Math.max(most, Math.abs(shown(frame, run, layer, head, i, j)) || 0);
   return most;
 }
 
@@ -340,10 +341,10 @@ function fit(canvas, width, height) {
 function points() {
   const [query] = cell(), { tokens, first } = frame(), found = [];
   for (let i = state.rows ? first : query; i <= (state.rows ? tokens.length - 1 : query); i++)
-    for (const run of data.runs.keys()) for (let j = 0; j <= i; j++) {
+    for (const run of data.runs.keys()) for (let j = 0; j < visible(frame(), i); j++) {
       const x = valued() ? tokens[j].value : j, y = shown(frame(), run, state.layer, state.head, i, j);
       const spread = state.show === "scores" ? undefined : numbers(frame(), run, "spread");
-      const wide = spread ? raw(frame(), run, "spread", state.layer, state.head, i, j) * (state.show === "times" ? i + 1 : 1) : 0;
+      const wide = spread ? raw(frame(), run, "spread", state.layer, state.head, i, j) * (state.show === "times" ? visible(frame(), i) : 1) : 0;
       if (x !== null && Number.isFinite(y)) found.push({ x, y, run, role: tokens[j].role, wide, key: j });
     }
   return found;
@@ -404,14 +405,14 @@ function drawPoints(pen, width, height) {
 // ---- What the rows add up to, and the tables.
 
 function sums(run, i) {
-  const weights = Array.from({ length: i + 1 }, (_, j) => raw(frame(), run, "weights", state.layer, state.head, i, j));
+  const n = visible(frame(), i), weights = Array.from({ length: n }, (_, j) => raw(frame(), run, "weights", state.layer, state.head, i, j));
   const mass = weights.reduce((sum, w) => sum + Math.abs(w), 0) || 1;
   const entropy = -weights.reduce((sum, w) => sum + (w ? Math.abs(w) / mass * Math.log(Math.abs(w) / mass) : 0), 0);
   const largest = weights.reduce((best, w, j) => Math.abs(w) > Math.abs(weights[best]) ? j : best, 0);
   const roles = {};
   weights.forEach((w, j) => { const { role } = frame().tokens[j]; roles[role] = (roles[role] ?? 0) + w; });
-  return { sum: short(weights.reduce((sum, w) => sum + w, 0)), "entropy / log n": i ? short(entropy / Math.log(i + 1)) : "–",
-           "effective keys": short(Math.exp(entropy)), "support": `${weights.filter(w => w !== 0).length} of ${i + 1}`,
+  return { sum: short(weights.reduce((sum, w) => sum + w, 0)), "entropy / log n": n > 1 ? short(entropy / Math.log(n)) : "–",
+           "effective keys": short(Math.exp(entropy)), "support": `${weights.filter(w => w !== 0).length} of ${n}`,
            largest: `${short(weights[largest])} at ${frame().tokens[largest].label}`,
            ...Object.fromEntries(Object.entries(roles).map(([role, w]) => [`on ${role}`, short(w)])) };
 }
@@ -456,7 +457,7 @@ function tip(event, at) { // beside the pointer: what it is over
   $("tip").hidden = !at;
   if (!at) return;
   const [query, key] = at, { tokens } = frame(), lines = [...names.keys()].map(run => number(run, query, key));
-  $("tip").textContent = [`${tokens[query].label} → ${tokens[key].label}`, ...(key > query ? ["hidden from the query"] : lines)].join("\n");
+  $("tip").textContent = [`${tokens[query].label} → ${tokens[key].label}`, ...(key >= visible(frame(), query) ? ["hidden from the query"] : lines)].join("\n");
   const { offsetWidth: wide, offsetHeight: high } = $("tip"), root = document.documentElement;
   const [x, y] = [event.clientX + 14, event.clientY + 14];
   $("tip").style.left = `${Math.max(0, Math.min(x, root.clientWidth - wide - 4))}px`;
@@ -467,7 +468,7 @@ function tell() {
   const [query, key] = cell(), { tokens } = frame(), { layer, head } = state;
   if (key === null) { $("readout").textContent = `From ${tokens[query].label}. Point at a cell, or press Shift and an arrow key.`; return; }
   const each = run => number(run, query, key);
-  const more = key > query ? "" : ` Scores: ${data.runs.map((_, run) => short(raw(frame(), run, "scores", layer, head, query, key))).join(", ")}.`;
+  const more = key >= visible(frame(), query) ? "" : ` Scores: ${data.runs.map((_, run) => short(raw(frame(), run, "scores", layer, head, query, key))).join(", ")}.`;
   $("readout").textContent = `From ${tokens[query].label} to ${tokens[key].label}: ${names.map((_, run) => each(run)).join("; ")}.${more}`
     + (state.query === null ? "" : " Kept.");
 }
@@ -511,7 +512,7 @@ function build() {
     canvas.onpointerleave = event => { over = null; tip(event, null); if (state.query === null) look(); };
     canvas.onclick = event => {
       const at = under(event);
-      if (!at || at[1] > at[0]) return;
+      if (!at || at[1] >= visible(frame(), at[0])) return;
       [state.query, state.key] = state.query === at[0] && state.key === at[1] ? [null, null] : at;
       draw();
     };
@@ -619,7 +620,7 @@ function move(event) {
   if (event.shiftKey) {
     const [query, key] = cell(), keys = order(), last = frame().tokens.length - 1;
     state.query = clamp(query + steps[0], frame().first, last);
-    const places = keys.filter(each => each <= state.query), at = places.indexOf(key);
+    const places = keys.filter(each => each < visible(frame(), state.query)), at = places.indexOf(key);
     state.key = places[at < 0 ? places.length - 1 : clamp(at + steps[1], 0, places.length - 1)];
     draw(); return;
   }
@@ -677,7 +678,7 @@ function svg() {
 function csv() {
   const quote = text => `"${String(text).replaceAll('"', '""')}"`, { tokens, first } = frame(), { layer, head } = state;
   const lines = ["run,layer,head,query,key,query_token,key_token,weight,score"];
-  for (const run of data.runs.keys()) for (let i = first; i < tokens.length; i++) for (let j = 0; j <= i; j++)
+  for (const run of data.runs.keys()) for (let i = first; i < tokens.length; i++) for (let j = 0; j < visible(frame(), i); j++)
     lines.push([quote(names[run] + remark), layers[layer], heads[head], i, j, quote(tokens[i].label), quote(tokens[j].label),
       raw(frame(), run, "weights", layer, head, i, j), raw(frame(), run, "scores", layer, head, i, j)].join());
   save("csv", new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
@@ -703,4 +704,4 @@ function begin() {
 
 // For a console: the visible weights or scores of this prompt, row after row, by run, layer and head counted from 0.
 window.attention = (run, layer, head, what = "weights") => frames[0].tokens.map((_, i) => i).slice(frames[0].first).map(
-  i => Array.from({ length: i + 1 }, (_, j) => raw(frames[0], run, what, layer, head, i, j)));
+  i => Array.from({ length: visible(frames[0], i) }, (_, j) => raw(frames[0], run, what, layer, head, i, j)));

@@ -112,6 +112,12 @@ def test_effects_that_are_not_clear_are_hatched():
     assert (norm.vmin, norm.vcenter, norm.vmax) == (-2, 0, 2)
 
 
+@pytest.mark.parametrize(("where", "scale"), [([0, 0.5, 1, 2, 4], "linear"), ([0.5, 1, 2, 4], "log")])
+def test_an_axis_that_begins_at_0_is_linear(where, scale):
+    figure = rivals(where, {"softmax": [[0.1]] * len(where)}, {}, axis="noise", title="t", label="e", log=False)
+    assert figure.axes[0].get_xscale() == scale
+
+
 def test_rivals_show_means_seeds_and_references():
     rules = {"softmax": [[1.0, 3.0], [10.0, 30.0]], "ssa": [[2.0, 2.0], [5.0, 5.0]]}
     references = {"reference:zero": [40.0, 60.0], "reference:least-squares": [1e-12, 1e-12]}

@@ -36,7 +36,7 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt
-from icl_lab.tasks.capabilities import TypedPrompts
+from icl_lab.tasks.capabilities import HasPictures, TypedPrompts
 
 OFFERED = "softmax average ssmax ssa lssa+reweight:p=15"
 
@@ -155,6 +155,7 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
             {frame.axis: task.axis_label(frame.axis).words for frame in frames if frame.axis != THIS},
             task.reach(**first.train.shift) if isinstance(task, TypedPrompts) else {},
             computes,
+            (task.picture(layout.asked.prompt), task.grid) if isinstance(task, HasPictures) else None,
         )
 
     def table(self, found: Seen) -> list[str]:
@@ -162,8 +163,9 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         return report.table(found)
 
     def figures(self, found: Seen, title: str) -> Mapping[str, Figure]:
-        """All maps of the prompt."""
-        return {"attention": report.figure(found, title)}
+        """All maps of the prompt; of an image what each head's last query weighs, over it."""
+        drawn = {"attention": report.figure(found, title)}
+        return drawn | ({"image": report.over_image(found, title)} if found.image else {})
 
     def finding(self, found: Seen) -> str:
         """Answer of each model, the truth, and the key that its last query weighs most."""

@@ -25,13 +25,21 @@ class Maps:
     """Means over the prompts of weights, their spread and scores, each (l h r t), and all outputs (b t c).
 
     Layers l and heads h are those asked for; rows r are the last queries, against all t keys. Keys that a row does not
-    see have weight 0 and a score that means nothing. The spread is the standard deviation over the prompts.
+    see have weight 0 and a score that means nothing. The spread is the standard deviation over the prompts. ``full``:
+    every row sees all keys, not only those up to its own token.
     """
 
     weights: Tensor
     spread: Tensor
     scores: Tensor
     outputs: Tensor
+    full: bool = False
+
+    @property
+    def visible(self) -> Tensor:
+        """Mask of the keys that each row sees, (r t) bool."""
+        cells = torch.ones(self.weights.shape[2:], dtype=torch.bool)
+        return cells if self.full else cells.tril(self.first)
 
     @property
     def first(self) -> int:
@@ -62,7 +70,7 @@ def attention_maps(
 
     outputs = [model(piece.tokens.to(device), watch=see).cpu() for piece in watchable(model, prompt)]
     spread = (squares - weights.square()).clamp(min=0).sqrt()
-    return Maps(weights.float(), spread.float(), scores.float(), torch.cat(outputs))
+    return Maps(weights.float(), spread.float(), scores.float(), torch.cat(outputs), model.spec.mask == "full")
 
 
 TOKENS = 128  # the longest prompts of which a page holds the mean over prompts
@@ -186,6 +194,7 @@ class Seen:
     axes: Mapping[str, str] = field(default_factory=dict)
     reach: Mapping[str, float] = field(default_factory=dict)
     live: dict[str, object] | None = None
+    image: tuple[Tensor, tuple[int, int]] | None = None  # what the prompt shows (h w c), and its rows and columns
 
 
 def names(runs: Sequence[Run]) -> list[str]:

@@ -79,6 +79,7 @@ def data(found: Seen) -> dict[str, object]:
         "ramps": {name: base64.b64encode(colors).decode() for name, colors in ramps().items()},
         "live": found.live,
         "patterns": _patterns(found),
+        **({"full": True} if found.frames[0].maps[0].full else {}),
     }
 
 
@@ -114,8 +115,7 @@ def _frame(frame: Frame) -> dict[str, object]:
 
 
 def _packed(maps: Maps, whole: bool) -> dict[str, object]:
-    rows, t = maps.weights.shape[2:]
-    visible = np.tri(rows, t, t - rows, dtype=bool)
+    visible = maps.visible.numpy()
 
     def seen(part: Tensor) -> np.ndarray:
         return np.ascontiguousarray(part.numpy()[:, :, visible], dtype="<f4")

@@ -74,12 +74,15 @@ class Pattern(nn.Module):
 
 
 def measured(maps: Maps, known: Compared, roles: int) -> list[list[list[float]]]:
-    """Mean shares of every layer and head over the queries of a prompt; empty where it has too few keys."""
+    """Mean shares of every layer and head over the queries of a prompt; empty where it has too few keys.
+
+    And where queries see both sides: patterns are of earlier tokens.
+    """
     weights, first = maps.weights.flatten(0, 1), maps.first  # (l h) r t
     t = weights.shape[-1]
     pattern, values = Pattern(roles), torch.tensor(known.values, dtype=torch.float64)
     queries = range(max(first, LEAST - 1, t - QUERIES), t)
-    if not queries:
+    if not queries or maps.full:
         return []
     rows = [
         pattern(weights[:, i - first, : i + 1], values[: i + 1], torch.full((i + 1,), known.within)) for i in queries

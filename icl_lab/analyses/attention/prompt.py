@@ -190,6 +190,9 @@ def choose(runs: Sequence[Run], asked: Asked, layers: str = "", heads: str = "",
         if (run.spec.model.layers, run.spec.model.heads) != (first.model.layers, first.model.heads):
             shapes = " and ".join(f"{each.spec.model.layers} x {each.spec.model.heads}" for each in runs)
             raise BadValue(f"two runs side by side need the same layers x heads, got {shapes}.")
+        if run.spec.model.mask != first.model.mask:
+            masks = f"{first.model.mask} and {run.spec.model.mask}"
+            raise BadValue(f"two runs side by side need the same mask, got model.mask={masks}.")
         fits(run.spec, tasks.build(run.spec.task), asked.length)
     t = asked.prompt.tokens.shape[1]
     made = Window(chosen("layer", layers, first.model.layers), chosen("head", heads, first.model.heads), last)

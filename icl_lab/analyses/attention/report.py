@@ -3,8 +3,11 @@
 import csv
 import gzip
 import io
+from typing import cast
 
+import numpy as np
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses.attention.maps import Seen
@@ -85,12 +88,12 @@ def weights_csv(found: Seen) -> str:
     writer.writerow(names)
     labels = [mark.label for mark in found.frames[0].marks]
     for shown, seen in zip(found.runs, found.frames[0].maps, strict=True):
-        who = (shown.attn, shown.seed)
+        who, visible = (shown.attn, shown.seed), seen.visible.sum(1).tolist()
         for at, layer in enumerate(found.window.layers):
             for to, head in enumerate(found.window.heads):
                 weights, scores = seen.weights[at, to].tolist(), seen.scores[at, to].tolist()
                 for row, query in enumerate(range(seen.first, len(labels))):
-                    for key in range(query + 1):
+                    for key in range(visible[row]):
                         cell = (f"{weights[row][key]:.8g}", f"{scores[row][key]:.8g}")
                         writer.writerow((*who, layer, head, query, key, labels[query], labels[key], *cell))
     return text.getvalue()
@@ -116,16 +119,38 @@ def files(found: Seen) -> dict[str, str | bytes]:
 
 def figure(found: Seen, title: str) -> Figure:
     """Draws all maps of the prompt for print, one colour scale for all."""
-    seen = found.frames[0].maps
     return pictures.attention(
-        {shown.name: each.weights.numpy() for shown, each in zip(found.runs, seen, strict=True)},
+        _weights(found),
         [mark.label for mark in found.frames[0].marks],
         found.window.layers,
         found.window.heads,
         title=f"{title} of {', '.join(shown.name for shown in found.runs)}",
-        notes=[
-            f"{shown.name} answers {shown.answers[-1].answer}; the truth is {shown.answers[-1].truth}"
-            for shown in found.runs
-            if shown.answers
-        ],
+        notes=_notes(found),
+        full=found.frames[0].maps[0].full,
     )
+
+
+def over_image(found: Seen, title: str) -> Figure:
+    """Draws what the last query of each head weighs, over the image that the prompt is; patches are all other keys."""
+    image, grid = cast(tuple[Tensor, tuple[int, int]], found.image)
+    return pictures.over_image(
+        image.numpy(),
+        {name: each[:, :, -1, :-1].reshape(*each.shape[:2], *grid) for name, each in _weights(found).items()},
+        found.window.layers,
+        found.window.heads,
+        title=f"{title} of {', '.join(shown.name for shown in found.runs)}, from {found.frames[0].marks[-1].label}",
+        notes=_notes(found),
+    )
+
+
+def _weights(found: Seen) -> dict[str, np.ndarray]:
+    seen = found.frames[0].maps
+    return {shown.name: each.weights.numpy() for shown, each in zip(found.runs, seen, strict=True)}
+
+
+def _notes(found: Seen) -> list[str]:
+    return [
+        f"{shown.name} answers {shown.answers[-1].answer}; the truth is {shown.answers[-1].truth}"
+        for shown in found.runs
+        if shown.answers
+    ]

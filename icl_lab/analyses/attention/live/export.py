@@ -50,6 +50,8 @@ def export_model(model: GPT2, swaps: Sequence[str] = (), tick: Callable[[int], o
     model = copy.deepcopy(model).cpu().float().eval().requires_grad_(False)
     if model.rescaling is not None:
         raise NotExportable("the prompts are rescaled before the model reads them")
+    if model.spec.mask == "full":
+        raise NotExportable("the model sees both sides of a token (model.mask=full)")
     if model.positions.random:
         raise NotExportable("the model sets its tokens at places drawn at random")
     if model.positions.adds_to_scores:
