@@ -140,8 +140,8 @@ def corpus(file: str, tokenizer: str = "") -> Corpus:
     """Reads a text; the one that comes with Python where ``file`` is empty. Read again only where it has changed.
 
     ``grammar`` in the place of a file is the text of ``grammar.py``, whose tokens are its words. Tokens are bytes, or
-    those of a Hugging Face ``tokenizer.json``. Raises ``BadValue`` where a file is missing, empty,
-    no text, too large or too short to be cut, or the tokenizer cannot be read or lacks words for the text.
+    those of a Hugging Face ``tokenizer.json``. Raises ``BadValue`` where a file is missing, empty, no text, too large
+    or too short to be cut, or the tokenizer cannot be read or lacks words for the text.
     """
     return _corpus(file, tokenizer, _state(file), _state(tokenizer))
 

@@ -57,6 +57,11 @@ def test_shift_of_the_read_out_by_hand():
         assert (without @ (weight * x + bias)).item() == pytest.approx(logit)
 
 
+def test_words_of_the_grammar_are_refused():
+    with pytest.raises(BadValue, match=r"^the words of the grammar are no tokenizer of transformers"):
+        convert.tokenizer(corpus("grammar"))
+
+
 def test_tokens_of_bytes_are_the_bytes_of_every_text():
     made = convert.tokenizer(corpus(""))
     text = "A line.\n\tSigma is σ, twice  blank, 'quoted', 12.5\r\n"
@@ -124,6 +129,7 @@ def test_a_run_is_exported_and_read_by_other_commands(tmp_path, monkeypatch, cap
     with pytest.raises(BadValue, match="mine is not empty: name a new folder"):
         cli.main(["export-hf", "text/ssa/smoke", "--to", "mine"], standalone_mode=False)
     with pytest.raises(
-        BadValue, match=r"linear has no text, whose models would be language models; tasks that have: text\."
+        BadValue,
+        match=r"linear has no text, whose models would be language models; tasks that have: masked-text, text\.",
     ):
         cli.main(["export-hf", "linear/ssa/smoke", "--to", "other"], standalone_mode=False)

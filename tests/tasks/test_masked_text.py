@@ -20,7 +20,8 @@ def drawn(task="masked-text", prompts=200, length=100, **shift):
 
 
 @pytest.mark.parametrize(
-    ("share", "length", "asked"), [("15", 100, 15), ("15", 128, 19), ("40", 10, 4), ("15", 2, 1), ("100", 7, 7)]
+    ("share", "length", "asked"),
+    [("15", 100, 15), ("15", 128, 19), ("15", 12, 2), ("40", 10, 4), ("15", 2, 1), ("100", 7, 7)],
 )
 def test_as_many_places_are_asked_as_its_share_says(share, length, asked):
     prompt = drawn(f"masked-text:share={share}", length=length)
@@ -160,6 +161,18 @@ def test_the_mask_of_a_tokenizer(tmp_path, monkeypatch, run, name):
     assert (code, len(err.strip().splitlines())) == (2, 1)
     assert "has no mask token: none is called [MASK] or <mask>" in err
     assert not list(tmp_path.rglob("spec.json"))
+
+
+def test_the_mask_is_no_word_that_is_drawn(tmp_path, monkeypatch):
+    from tests.texts.test_corpus import tokenizer
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("ab ba " * 800)
+    tokenizer(tmp_path / "words.json", ["ab", "[MASK]", "ba", "a", "b"])
+    choice = "masked-text:file=a.txt,tokenizer=words.json,share=100,random=100,unmasked=0"
+    words, often = drawn(choice, prompts=400, length=20).tokens.unique(return_counts=True)
+    assert words.tolist() == [0, 2, 3, 4]
+    assert (often / 8000 - 0.25).abs().max() < 0.025  # five standard deviations
 
 
 def test_a_masked_model_is_trained_and_not_exported(run, tmp_path, monkeypatch):

@@ -151,6 +151,14 @@ def test_more_pairs_than_there_are_is_said(monkeypatch):
     assert len(g.pairs("number", 8)) == 8
 
 
+def test_pairs_of_which_a_sentence_is_in_the_text_are_left_out(monkeypatch):
+    monkeypatch.setattr(g, "grammar", lambda: g.Grammar(SMALL))
+    one, other, *rest = g.pairs("number", 8)
+    monkeypatch.setattr(g, "text", lambda: f"{one[0]}\n{other[1]}\n")
+    known = {one[0], other[1]}
+    assert g.pairs("number", 4) == [pair for pair in rest if known.isdisjoint(pair)][:4]
+
+
 def test_the_text_is_the_same_everywhere():
     assert hashlib.sha256(g.text().encode()).hexdigest()[:12] == "86eccda26202"
     assert len(g.text().splitlines()) == g.SENTENCES
@@ -159,6 +167,9 @@ def test_the_text_is_the_same_everywhere():
 def test_words_are_read_and_spelled():
     found = corpus("grammar")
     assert found.vocabulary == len(g.grammar().vocabulary) + 1 == found.mask + 1
+    # Another list of words numbers them anew, also where the text stays: runs are told apart by both.
+    named = g.text() + " ".join(g.Words().names)
+    assert found.sha == hashlib.sha256(named.encode()).hexdigest()
     said = "the dog runs .\ndo mice sing ?\n"
     assert found.bytes_of(found.ids(said)).decode() == said
     assert found.ids("the unicorn runs .") is None
