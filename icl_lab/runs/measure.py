@@ -55,7 +55,7 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 if axis == "length" and value > LONGEST:
                     raise ValueError(f"length must be at most {LONGEST:,}, got {value:g}")
                 if axis != "length" and not 0 <= value < math.inf:
-                    raise ValueError(f"{axis} must be finite and >= 0, got {value:g}")
+                    raise ValueError(f"{axis} must be finite and > 0, or 0 where training has none, got {value:g}")
                 if axis != "length" and value > GREATEST:
                     raise ValueError(f"{axis} must be at most {GREATEST:g}, got {value:g}")
         if (cells := math.prod(map(len, self.axes.values()))) > CELLS:

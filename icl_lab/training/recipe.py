@@ -65,7 +65,7 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("switch_step and switch_to go together")
         for axis, sigma in self.shift.items():
             if not 0 <= sigma < math.inf:
-                raise ValueError(f"shift.{axis} must be finite and >= 0, got {sigma:g}")
+                raise ValueError(f"shift.{axis} must be finite and > 0, or 0 where training has none, got {sigma:g}")
             if sigma > GREATEST:
                 raise ValueError(f"shift.{axis} must be at most {GREATEST:g}, got {sigma:g}")
         if self.switch_step >= self.steps:

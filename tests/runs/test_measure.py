@@ -186,8 +186,8 @@ def test_the_standard_error_of_a_median_by_repeated_draws():
 @pytest.mark.parametrize(
     ("axes", "words"),
     [
-        ({"sigma": [-1.0], "length": [10.0]}, "sigma must be finite and >= 0"),
-        ({"sigma": [math.inf], "length": [10.0]}, "sigma must be finite and >= 0"),
+        ({"sigma": [-1.0], "length": [10.0]}, "sigma must be finite and > 0"),
+        ({"sigma": [math.inf], "length": [10.0]}, "sigma must be finite and > 0"),
         ({"sigma": [1.0], "length": [0.0]}, "length must be whole numbers >= 1"),
         ({"sigma": [1.0], "length": [10.5]}, "length must be whole numbers >= 1"),
         ({"sigma": [], "length": [10.0]}, "sigma has no values"),
