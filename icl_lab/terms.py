@@ -8,6 +8,7 @@ REFERENCES = {
     "zero": "answers 0",
     "chance": "guesses",
     "uniform": "all symbols alike",
+    "neighbours": "pairs of neighbouring words in training, on both sides",
     "always-false": "always False",
     "always-true": "always True",
     "always-zero": "always 0",

@@ -17,6 +17,8 @@ ELSEWHERE = {
     ("analyses/boundary/__init__.py", "linear"),  # asked where the command names no task
     ("analyses/deviant.py", "sigma"),
     ("analyses/needle.py", "needle"),
+    *(("analyses/probe_pairs.py", name) for name in ("masked-text", "pairs")),  # a refusal; pairs of sentences
+    *(("texts/grammar.py", name) for name in ("text", "pairs")),  # its own text; pairs of sentences
     *(("bench/runs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
     *(("bench/quality.py", name) for name in ("every", "linear", "needle")),
     ("bench/training.py", "linear"),
