@@ -39,8 +39,8 @@ def wide(choice):
     task = tasks.build(choice)
 
     class Wide(type(task)):
-        def sample(self, *address, **shift):
-            prompt = super().sample(*address, **shift)
+        def practice(self, *address, **shift):
+            prompt = super().practice(*address, **shift)
             # Whole numbers are read by an embedding.
             tokens = prompt.tokens if task.vocabulary else prompt.tokens.double()
             return Prompt(tokens, prompt.targets.double(), prompt.scored)

@@ -116,7 +116,9 @@ def _words(task: Task, prompt: Prompt, places: Sequence[int]) -> dict[str, objec
         one = torch.eye(task.outputs)
         # A share of certainty behind the word is left out: it is another one with every size.
         words = [[said(size * row).partition(" (")[0] for row in one] for size in SAMPLES]
-        if words[0] == words[1]:
+        # An answer may be more than the likeliest word: then a row that has several likely ones is said otherwise.
+        several = torch.arange(task.outputs).cos()
+        if words[0] == words[1] and said(several).partition(" (")[0] == words[0][int(several.argmax())]:
             return {"kind": "class", "words": words[0]}
     return {"kind": "numbers", "words": []}
 
