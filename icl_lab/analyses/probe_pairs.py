@@ -133,11 +133,11 @@ class ProbePairs(Analysis):
 
     def finding(self, found: Findings) -> str:
         """The mean accuracy of each normalizer."""
-        told = [
+        shares = [
             f"{fmean(self.value(found, rule, {}, 'mean', seed) for seed in found.seeds_of(rule)):.1%} with {rule}"
             for rule in found.rules
         ]
-        return f"The grammatical sentence wins in {md.listed(told)} of the pairs (mean over the paradigms)."
+        return f"The grammatical sentence wins in {md.listed(shares)} of the pairs (mean over the paradigms)."
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The accuracy in the paradigm that ``metric`` names, or their ``mean`` (usual); ``reference:0.5`` is chance.
@@ -197,7 +197,7 @@ def scores(model: GPT2, corpus: Corpus, sentences: Sequence[str], scoring: str, 
     """
     end = corpus.ids("\n") or []
     rows = [corpus.ids(sentence) or [] for sentence in sentences]
-    told = torch.zeros(len(rows), dtype=torch.float64)
+    scored = torch.zeros(len(rows), dtype=torch.float64)
     lengths = torch.tensor([len(row) for row in rows])
     for length in sorted(set(lengths.tolist())):  # no padding: a normalizer may count its keys
         where = (lengths == length).nonzero().flatten()
@@ -207,12 +207,12 @@ def scores(model: GPT2, corpus: Corpus, sentences: Sequence[str], scoring: str, 
             read = tokens.unsqueeze(1).repeat(1, length, 1)
             read[:, torch.arange(length), asked] = corpus.mask
             log_p = _log_p(model, read.flatten(0, 1), tokens.repeat_interleave(length, 0), device)
-            told[where] = log_p.view(len(where), length, -1)[:, torch.arange(length), asked].sum(1)
+            scored[where] = log_p.view(len(where), length, -1)[:, torch.arange(length), asked].sum(1)
         elif scoring == "whole":
-            told[where] = _log_p(model, tokens, tokens, device).mean(1)
+            scored[where] = _log_p(model, tokens, tokens, device).mean(1)
         else:
-            told[where] = _log_p(model, tokens[:, :-1], tokens[:, 1:], device)[:, asked[asked > 0] - 1].sum(1)
-    return told
+            scored[where] = _log_p(model, tokens[:, :-1], tokens[:, 1:], device)[:, asked[asked > 0] - 1].sum(1)
+    return scored
 
 
 def _log_p(model: GPT2, read: Tensor, wanted: Tensor, device: torch.device) -> Tensor:

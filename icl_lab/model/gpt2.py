@@ -126,7 +126,8 @@ class GPT2(nn.Module):
         words = reading.vocabulary
         self.read_in = nn.Embedding(words, spec.width) if words else nn.Linear(reading.width, spec.width)
         self.roles = nn.Parameter(torch.zeros(reading.roles, spec.width)) if spec.roles == "tagged" else None
-        self.positions = self._code(spec.positions)
+        self.positions = positions.build(spec.positions, spec.width, spec.width // spec.heads, reading.train_tokens)
+        self.positions.both_sides = spec.mask == "full"
         rules = self._rules(attn) if spec.attention else [None] * spec.layers
         self.norm_in = norm(spec.norm_of_family if spec.norm_in else "none", spec.width)
         self.blocks = nn.ModuleList(Block(spec.shape, rule) for rule in rules)
@@ -287,14 +288,8 @@ class GPT2(nn.Module):
         )
         for rule in self.rules:
             positions.check_scores(other, rule)
-        other.both_sides = spec.mask == "full"
+        other.both_sides = self.positions.both_sides
         self.positions = other.to(self.read_in.weight.device)
-
-    def _code(self, choice: str) -> positions.Positions:
-        spec = self.spec
-        code = positions.build(choice, spec.width, spec.width // spec.heads, self.reading.train_tokens)
-        code.both_sides = spec.mask == "full"
-        return code
 
     def _rules(self, attn: str) -> Sequence[Normalizer]:
         spec = self.spec

@@ -155,6 +155,15 @@ class ReadsFiles(Capability):
         """Returns what is read beside the options, a name -> its SHA-256, for the record of a run."""
 
 
+def check_unchanged(name: str, sha: str, pinned: str) -> None:
+    """Raises ``BadValue`` where what is read, of this SHA-256, is not what a task was pinned to (empty: anything)."""
+    if not sha.startswith(pinned):
+        raise BadValue(
+            f"{name} has changed: its SHA-256 begins with {sha[:12]}, not with {pinned}; "
+            "leave sha out for a run of its own."
+        )
+
+
 class ReadsText(ReadsFiles):
     """Tasks of a text, whose models are language models."""
 

@@ -11,7 +11,7 @@ from icl_lab.parts.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt
 from icl_lab.tasks.declared import mixed_curriculum
-from icl_lab.tasks.symbols import SymbolAnswers, mean_where, told
+from icl_lab.tasks.symbols import SymbolAnswers, latest, mean_where, told
 
 WRITE, READ, IGNORE, ZERO = range(4)  # and one, the token after zero
 WORDS = ("w", "r", "i", "0", "1")
@@ -106,8 +106,7 @@ class FlipFlop(SymbolAnswers):
 
 def _last_write(instructions: Tensor) -> Tensor:
     """The index of the last write up to each instruction, (b L); the first is one."""
-    index = torch.arange(instructions.shape[1], device=instructions.device)
-    return torch.where(instructions == WRITE, index, 0).cummax(1).values
+    return latest(instructions == WRITE)
 
 
 def _previous(tokens: Tensor) -> Tensor:

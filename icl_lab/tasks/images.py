@@ -12,7 +12,7 @@ from icl_lab.errors import BadValue
 from icl_lab.parts.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Summary, Task, plain
-from icl_lab.tasks.capabilities import HasPictures, ReadsFiles
+from icl_lab.tasks.capabilities import HasPictures, ReadsFiles, check_unchanged
 from icl_lab.tasks.pictures import Pictures, pictures
 from icl_lab.tasks.symbols import nats, wrong
 
@@ -227,11 +227,7 @@ class Images(Digits):
     def pictures(self) -> Pictures:
         """The images; raises ``BadValue`` where they cannot be read, or are not those that ``sha`` names."""
         found = pictures(self.folder)
-        if not found.sha.startswith(self.sha):
-            raise BadValue(
-                f"{found.name} has changed: its SHA-256 begins with {found.sha[:12]}, not with {self.sha}; "
-                "leave sha out for a run of its own."
-            )
+        check_unchanged(found.name, found.sha, self.sha)
         return found
 
     def pins(self) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from icl_lab.rng import stream
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Predictor, Prompt, Summary
 from icl_lab.tasks.declared import mixed_curriculum
-from icl_lab.tasks.symbols import SymbolAnswers, told, whim
+from icl_lab.tasks.symbols import SymbolAnswers, cross_entropy, latest, told, whim
 
 MOST = 100_000  # symbols
 MOST_OF_GROUPS = 1000  # where all are shuffled for each group
@@ -94,8 +94,7 @@ class SelectiveCopy(SymbolAnswers):
         }
 
     def _latest(self, tokens: Tensor) -> Tensor:
-        places = torch.where(tokens < self.outputs, torch.arange(tokens.shape[1], device=tokens.device), 0)
-        return tokens.gather(1, places.cummax(1).values).clamp(max=self.outputs - 1)
+        return tokens.gather(1, latest(tokens < self.outputs)).clamp(max=self.outputs - 1)
 
     def _ordered(self, tokens: Tensor) -> Tensor:
         """At the j-th token after the sign to copy the j-th symbol, (b t)."""
@@ -206,8 +205,7 @@ class Compression(SymbolAnswers):
         return outputs[:, -1].view(-1, self.places, self.kinds)[:, : prompt.tokens.shape[1] - 1]
 
     def _nats(self, outputs: Tensor, prompt: Prompt) -> Tensor:
-        logits, wanted = self._logits(outputs, prompt), prompt.tokens[:, :-1]
-        return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
+        return cross_entropy(self._logits(outputs, prompt), prompt.tokens[:, :-1])
 
     def references(self) -> dict[str, Predictor]:
         """One symbol in every place, and the symbols, which is right."""
@@ -332,12 +330,9 @@ class FuzzyRecall(SymbolAnswers):
             "exact-rule": lambda prompt: told(self._recalled(prompt.tokens), self.outputs),
         }
 
-    def _value(self, tokens: Tensor) -> Tensor:
-        return (tokens >= self.outputs) & (tokens < 2 * self.outputs)
-
     def _latest(self, tokens: Tensor) -> Tensor:
-        places = torch.where(self._value(tokens), torch.arange(tokens.shape[1], device=tokens.device), 0)
-        return (tokens.gather(1, places.cummax(1).values) - self.outputs).clamp(0, self.outputs - 1)
+        values = (tokens >= self.outputs) & (tokens < 2 * self.outputs)
+        return (tokens.gather(1, latest(values)) - self.outputs).clamp(0, self.outputs - 1)
 
     def _recalled(self, tokens: Tensor) -> Tensor:
         """The tokens of the value at the end of each prompt, (b t)."""

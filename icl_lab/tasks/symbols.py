@@ -11,12 +11,22 @@ from icl_lab.tasks.base import Mark, Predictor, Prompt, Task
 
 
 def nats(outputs: Tensor, prompt: Prompt) -> Tensor:
-    """Outputs (b t c) -> the cross-entropy of each token's wanted symbol in nats, (b t).
+    """Outputs (b t c) -> the cross-entropy of each token's wanted symbol in nats, (b t)."""
+    return cross_entropy(outputs, prompt.targets.long())
+
+
+def cross_entropy(logits: Tensor, symbols: Tensor) -> Tensor:
+    """Logits (b t c) and the symbols wanted (b t) -> the cross-entropy of each in nats, (b t).
 
     Rows of logits, not columns: a token's loss then has the same bits whatever the length of its prompt.
     """
-    wanted = prompt.targets.long()
-    return F.cross_entropy(outputs.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
+    return F.cross_entropy(logits.flatten(0, 1), symbols.flatten(), reduction="none").view(symbols.shape)
+
+
+def latest(chosen: Tensor) -> Tensor:
+    """Tokens that are chosen, (b t) bool -> the index of the last one up to each token, (b t); 0 before the first."""
+    index = torch.arange(chosen.shape[1], device=chosen.device)
+    return torch.where(chosen, index, 0).cummax(1).values
 
 
 def wrong(outputs: Tensor, prompt: Prompt) -> Tensor:

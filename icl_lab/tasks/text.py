@@ -12,7 +12,7 @@ from icl_lab.errors import BadValue
 from icl_lab.parts.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
-from icl_lab.tasks.capabilities import ReadsText
+from icl_lab.tasks.capabilities import ReadsText, check_unchanged
 from icl_lab.tasks.symbols import mean_where, nats, wrong
 from icl_lab.texts import compressors
 from icl_lab.texts.corpus import GRAMMAR, Corpus, corpus
@@ -52,11 +52,7 @@ class Windows(ReadsText):
     def corpus(self) -> Corpus:
         """The text; raises ``BadValue`` where it cannot be read, or is not the one that ``sha`` names."""
         found = corpus(self.file, self.tokenizer)
-        if not found.sha.startswith(self.sha):
-            raise BadValue(
-                f"{found.name} has changed: its SHA-256 begins with {found.sha[:12]}, not with {self.sha}; "
-                "leave sha out for a run of its own."
-            )
+        check_unchanged(found.name, found.sha, self.sha)
         return found
 
     @property
