@@ -1,13 +1,14 @@
-"""Division of this machine's cores among runs: how many at once, by the steps that were measured at each share."""
+"""Division of this machine's cores among runs: how many at once, by the measured throughput of each division."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-from icl_lab.launch.announce import Clock
+from icl_lab.launch import calibration
+from icl_lab.launch.announce import Clock, Say
 from icl_lab.runs import estimate
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
@@ -18,12 +19,12 @@ SPARED = 0.8  # of the free memory, for all runs together
 MEMINFO = Path("/proc/meminfo")
 
 
-def runs_at_once(runs: Sequence[Run], device: torch.device, clock: Clock) -> int:
+def runs_at_once(runs: Sequence[Run], device: torch.device, clock: Clock, say: Say) -> int:
     """Returns the number of unfinished runs to train at once with cores / number threads each.
 
-    Formula: the k in 1, 2, 4, ... cores that maximises k / (seconds of a step with cores // k threads)
-    The step is that of the run that takes longest. 1 where all that is left takes seconds, on a GPU, and where more do
-    not fit into the free memory.
+    It is the k in 1, 2, 4, ... cores at which k runs side by side, cores // k threads each, do most steps a second.
+    The steps are those of the run that takes longest. 1 where all that is left takes seconds, on a GPU, and where more
+    do not fit into the free memory.
     """
     left = {run.training: run for run in runs if clock.training(run) > 0}
     cores = torch.get_num_threads()
@@ -35,8 +36,9 @@ def runs_at_once(runs: Sequence[Run], device: torch.device, clock: Clock) -> int
     spec = left[max(seconds, key=seconds.__getitem__)].spec
     room = SPARED * free_memory() // max(estimate.size_of(run.spec).training for run in left.values())
     numbers = [number for number in _shares(cores) if number <= min(len(left), max(1, room))]
-    steps = {number: number / _step_seconds(spec, device, share(number)) for number in numbers}
-    return _fastest(steps)
+    if numbers == [1]:
+        return 1
+    return _fastest(calibration.throughput(spec, {number: share(number) for number in numbers}, say))
 
 
 def fastest_threads(spec: RunSpec, device: torch.device) -> int:
@@ -45,7 +47,7 @@ def fastest_threads(spec: RunSpec, device: torch.device) -> int:
     if device.type != "cpu" or cores == 1:
         return cores
     shares = map(share, _shares(cores))
-    return _fastest({number: 1 / _step_seconds(spec, device, number) for number in shares})
+    return _fastest({number: 1 / estimate.step_seconds(spec, device, number) for number in shares})
 
 
 def free_memory() -> float:
@@ -59,22 +61,6 @@ def free_memory() -> float:
 def share(runs: int) -> int:
     """Returns the threads of each of so many runs at once."""
     return max(1, torch.get_num_threads() // runs)
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Have this process use so many threads for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _step_seconds(spec: RunSpec, device: torch.device, number: int) -> float:
-    with threads(number):
-        return estimate.step_seconds(spec, device)
 
 
 def _shares(cores: int) -> list[int]:

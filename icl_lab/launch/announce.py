@@ -28,13 +28,16 @@ class Clock:
 
     Where there are many, those that differ from a measured one by their normalizer alone are reckoned from it: a league
     of a hundred trainings is announced within a minute. A run is done once it is ``tested``, or where only models are
-    wanted once it is trained. Raises ``Stopped`` between two measurements when ``stopping``.
+    wanted once it is trained. ``threads`` are those of each run, by default those of this process. Raises ``Stopped``
+    between two measurements when ``stopping``.
     """
 
     MEASURED = 16  # specifications, before the others are reckoned from them
 
-    def __init__(self, device: torch.device, tested: bool = True, stopping: Callable[[], bool] = bool) -> None:
-        self._device, self.tested, self._stopping = device, tested, stopping
+    def __init__(
+        self, device: torch.device, tested: bool = True, stopping: Callable[[], bool] = bool, threads: int | None = None
+    ) -> None:
+        self._device, self.tested, self._stopping, self._threads = device, tested, stopping, threads
         self._measured: dict[str, Took] = {}
         self._rules: dict[str, dict[str, Took]] = {}  # by all that a specification says but its normalizer
 
@@ -69,8 +72,9 @@ class Clock:
             return self._reckoned(spec.attn, known)
         if self._stopping():
             raise Stopped("stopped before anything was begun.")
-        training, parameters = estimate.training_seconds(spec, self._device)
-        test = estimate.test_seconds(spec, self._device) if self.tested else 0.0
+        with environment.threads(self._threads or torch.get_num_threads()):
+            training, parameters = estimate.training_seconds(spec, self._device)
+            test = estimate.test_seconds(spec, self._device) if self.tested else 0.0
         known[spec.attn] = self._measured[spec.hash] = Took(training, test, parameters)
         return known[spec.attn]
 

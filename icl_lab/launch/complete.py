@@ -81,7 +81,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     if where.parallel:
         check_importable([run for run in mine if not run.finished])
     tell_changes(mine, lab.say)
-    clock = Clock(lab.device, tested, lab.stopping)
+    clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1))
     if not tested:
         mine = [run for run in mine if not clock.done(run)]
     else:
@@ -92,6 +92,8 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         together = max(seeds.values(), default=1) if where.stack else min(where.jobs or 1, len(left))
         check_sizes(left, lab, together, tested)
     asked, where = where, allocated(where, left, lab, clock)
+    if where.jobs != asked.jobs and where.parallel:  # with fewer threads each, steps take longer
+        clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1))
     if where.dry_run:
         rehearse(mine, lab, clock, where)
         if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
@@ -107,15 +109,14 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     copied = {run.place for run in mine if run.place in before and run.copied}
     workers = where.workers() if where.parallel and not all(clock.done(run) for run in mine) else None
     together = workers.jobs if workers is not None else 1
-    with allocation.threads(allocation.share(together)):
-        announce_all(mine, clock, lab.say, together)
+    announce_all(mine, clock, lab.say, together)
     left = [run for run in mine if not clock.done(run)]
     failed = by_workers(left, lab, where, workers, tested) if workers is not None else {}
     if where.stack:
         stack(mine, lab)
     # A run that the evidence has without its weights is finished until another test trains its model anew: then it is
     # one's own, and to be tested too.
-    with allocation.threads(threads_alone(left, asked, lab, clock)):
+    with environment.threads(threads_alone(left, asked, lab, clock)):
         for run in chain(mine, (run for run in mine if run.place in copied and not clock.done(run))):
             if run.folder in failed:
                 continue
@@ -157,7 +158,7 @@ def allocated(where: Where, left: Sequence[Run], lab: Lab, clock: Clock) -> Wher
         check_importable(left)
     except BadValue:
         return where  # one after another, in this process
-    number = allocation.runs_at_once(left, lab.device, clock)
+    number = allocation.runs_at_once(left, lab.device, clock, lab.say)
     return replace(where, jobs=number, progress=where.reporter)
 
 

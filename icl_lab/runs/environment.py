@@ -9,6 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,17 @@ def seconds(job: Callable[[], object], device: torch.device) -> float:
     job()
     _wait(device)
     return time.perf_counter() - start
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Have this process use so many threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def environment(device: torch.device, command: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ docs/speed.md holds it beside measured peaks.
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from icl_lab import tasks
 from icl_lab.errors import BadValue
 from icl_lab.model import positions
 from icl_lab.rng import stream
+from icl_lab.runs import environment
 from icl_lab.runs.measure import BLOCK, MEMORY
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
@@ -168,13 +169,14 @@ def training_seconds(spec: RunSpec, device: torch.device, since: int = 0) -> tup
     return seconds * examples(spec.train, since) / spec.train.longest, count
 
 
-def step_seconds(spec: RunSpec, device: torch.device) -> float:
-    """Returns the seconds of a step at full length, with the threads of now."""
-    return _timed_step(spec, device)[0]
+def step_seconds(spec: RunSpec, device: torch.device, threads: int) -> float:
+    """Returns the seconds of a step at full length with so many threads."""
+    with environment.threads(threads):
+        return _timed_step(spec, device)[0]
 
 
-def _timed_step(spec: RunSpec, device: torch.device) -> tuple[float, int]:
-    """The seconds of a step, the fastest of three, and the working parameters.
+def stepper(spec: RunSpec, device: torch.device) -> tuple[Callable[[], object], int]:
+    """Returns a function that does the work of a step at full length, and the working parameters.
 
     An eager step in single precision, whatever the engine: to compile would take longer than to estimate.
     """
@@ -182,14 +184,18 @@ def _timed_step(spec: RunSpec, device: torch.device) -> tuple[float, int]:
     model = spec.untrained(task, 0).to(device)
     prompt = task.sample(stream(0, "estimate"), spec.train.batch, spec.train.longest).to(device)
 
-    def step() -> float:
-        began = time.monotonic()
+    def step() -> None:
         torch.autograd.backward(task.loss(model(prompt.tokens, answers=task.answers), prompt))
-        return time.monotonic() - began
 
+    return step, model.parameter_count()
+
+
+def _timed_step(spec: RunSpec, device: torch.device) -> tuple[float, int]:
+    """The seconds of a step, the fastest of three, and the working parameters."""
+    step, count = stepper(spec, device)
     step()  # the first one pays for what is built once
     # The fastest of three: a machine that others use is slow now and then.
-    return min(step() for _ in range(3)), model.parameter_count()
+    return min(environment.seconds(step, device) for _ in range(3)), count
 
 
 @torch.no_grad()

@@ -1,15 +1,14 @@
 """Cores are divided among runs by measured steps; whoever says how many runs at once gets that many."""
 
-import time
 
 import pytest
 import torch
 
 import icl_lab as icl
-from icl_lab.launch import allocation
+from icl_lab.launch import allocation, calibration
 from icl_lab.launch.announce import Clock
-from icl_lab.launch.complete import allocated, threads_alone
-from icl_lab.runs import estimate
+from icl_lab.launch.complete import allocated, complete, threads_alone
+from icl_lab.runs import environment, estimate
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
@@ -29,7 +28,9 @@ def machine(monkeypatch):
 
     def settle(steps=SMALL, cores=8, training=1000.0, free=1e12):
         now["threads"] = cores
-        monkeypatch.setattr(estimate, "step_seconds", lambda spec, device: steps[now["threads"]])
+        monkeypatch.setattr(estimate, "step_seconds", lambda spec, device, threads: steps[threads])
+        rates = lambda spec, threads, say: {number: number / steps[each] for number, each in threads.items()}  # noqa: E731
+        monkeypatch.setattr(calibration, "throughput", rates)
         monkeypatch.setattr(estimate, "training_seconds", lambda spec, device, since=0: (training, 1))
         monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
         monkeypatch.setattr(allocation, "free_memory", lambda: free)
@@ -56,7 +57,7 @@ def runs(tmp_path, count, attn="ssa"):
 )
 def test_the_share_with_most_steps_a_second_is_taken(machine, tmp_path, steps, cores, count, wanted):
     machine(steps, cores)
-    assert allocation.runs_at_once(runs(tmp_path, count), CPU, Clock(CPU)) == wanted
+    assert allocation.runs_at_once(runs(tmp_path, count), CPU, Clock(CPU), print) == wanted
     assert torch.get_num_threads() == cores
 
 
@@ -64,13 +65,13 @@ def test_memory_seconds_and_other_devices_bound_it(machine, tmp_path):
     asked = runs(tmp_path, 20)
     one = estimate.size_of(asked[0].spec).training
     machine(free=one * 4 / allocation.SPARED)
-    assert allocation.runs_at_once(asked, CPU, Clock(CPU)) == 4
+    assert allocation.runs_at_once(asked, CPU, Clock(CPU), print) == 4
     machine(free=0.0)
-    assert allocation.runs_at_once(asked, CPU, Clock(CPU)) == 1
+    assert allocation.runs_at_once(asked, CPU, Clock(CPU), print) == 1
     machine(training=allocation.QUICK / 20)
-    assert allocation.runs_at_once(asked, CPU, Clock(CPU)) == 1
+    assert allocation.runs_at_once(asked, CPU, Clock(CPU), print) == 1
     machine()
-    assert allocation.runs_at_once(asked, torch.device("cuda"), Clock(CPU)) == 1
+    assert allocation.runs_at_once(asked, torch.device("cuda"), Clock(CPU), print) == 1
 
 
 def test_one_run_has_the_threads_that_are_fastest_for_it(machine, tmp_path):
@@ -140,16 +141,22 @@ def test_free_memory_is_read_where_the_system_says_it(monkeypatch, tmp_path):
     assert allocation.free_memory() > 0
 
 
-def test_a_step_is_timed_with_the_threads_of_its_share(monkeypatch, tmp_path):
+def test_a_step_is_timed_with_the_threads_that_are_asked_for(monkeypatch, tmp_path):
     met = []
-    monkeypatch.setattr(estimate, "step_seconds", lambda spec, device: met.append(torch.get_num_threads()) or 1.0)
+    monkeypatch.setattr(estimate, "stepper", lambda spec, device: (lambda: met.append(torch.get_num_threads()), 1))
     before = torch.get_num_threads()
-    with allocation.threads(2):
+    with environment.threads(2):
         allocation.fastest_threads(runs(tmp_path, 1)[0].spec, CPU)
-    assert met == [2, 1]
+    assert met == [2] * 4 + [1] * 4
     assert torch.get_num_threads() == before
 
 
-def test_a_step_takes_time():
-    began = time.monotonic()
-    assert 0 < estimate.step_seconds(resolve("linear", "ssa", "smoke"), CPU) < time.monotonic() - began
+def test_announced_time_is_of_the_threads_that_each_run_has(machine, tmp_path, monkeypatch, lab):
+    machine(cores=8)
+    measured = lambda spec, device, since=0: ({1: 300.0, 2: 240.0, 8: 200.0}[torch.get_num_threads()], 1)  # noqa: E731
+    monkeypatch.setattr(estimate, "training_seconds", measured)
+    asked = [lab.store.run(resolve("linear", "ssa", "smoke"), seed) for seed in range(8)]
+    complete(asked, lab, icl.Where(results=lab.store.root, dry_run=True, progress=False))
+    assert lab.said[-1] == "0 of 8 runs are there; the rest would take about 5 min with 8 at once."
+    complete(asked, lab, icl.Where(results=lab.store.root, dry_run=True, progress=False, jobs=4))
+    assert lab.said[-1] == "0 of 8 runs are there; the rest would take about 8 min with 4 at once."
