@@ -8,7 +8,7 @@ from typing import Any
 from icl_lab.errors import LabError
 from icl_lab.parts.option_values import write
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec, resolve
+from icl_lab.runs.spec import RunSpec, preset_spec
 
 RESULTS = "results"  # the folder of a command that names none
 Folder = str | PathLike[str]
@@ -35,7 +35,7 @@ def repeats(run: Run, results: Folder = RESULTS) -> str:
     """Returns the command that makes a run again (and the seeds before it), whatever made it."""
     spec = run.spec
     more = {"swap": run.swap, "draws": spec.test.draws if spec.test.draws != "ours" else ""}
-    # Of a normalizer that is not here, or does not fit the preset as it is, nobody can say what differs.
+    # Of a part that is not here nobody can say what differs.
     settings = [field for field in differences(spec) if not field.startswith("(")]
     return trains("sweep", spec.task, [spec.attn], spec.preset, settings, run.seed + 1, results, **more)
 
@@ -43,8 +43,8 @@ def repeats(run: Run, results: Folder = RESULTS) -> str:
 def differences(spec: RunSpec) -> list[str]:
     """Returns the fields in which a run is not its preset, as ``--set`` takes them."""
     try:
-        usual = resolve(spec.task, spec.attn, spec.preset, draws=spec.test.draws)
-    except LabError as reason:  # a normalizer that does not fit the preset as it is
+        usual = preset_spec(spec.task, spec.attn, spec.preset, spec.test.draws)
+    except LabError as reason:  # a part that is not here
         return [f"({reason})"]
     return list(different(spec.whole(), usual.whole()))
 

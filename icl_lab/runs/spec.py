@@ -77,6 +77,19 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
 
     Raises ``LabError`` on an unknown task, normalizer, option, preset or field, and on a value out of bounds.
     """
+    built = tasks.build(task)
+    spec = change(preset_spec(task, attn, preset, draws), dict(map(_pair, settings)))
+    if spec.train.switch_to:
+        spec = change(spec, {"train.switch_to": normalizers.canonical(spec.train.switch_to)})
+    check(spec, built)
+    return spec
+
+
+def preset_spec(task: str, attn: str, preset: str, draws: str = "ours") -> RunSpec:
+    """Returns the specification of a preset as it is, without a look at whether the normalizer and the task fit it.
+
+    Raises ``LabError`` on an unknown task, normalizer, option or preset.
+    """
     chosen = presets.named(preset)
     built = tasks.build(task)
     axes = {axis: [float(value) for value in values] for axis, values in built.axes[chosen.grid].items()}
@@ -91,12 +104,7 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
     if draws != "ours":
         length = built.published_length
         spec = change(spec, {"test.draws": draws} | ({"test.axes.length": str(length)} if length else {}))
-    spec = change(spec, built.usual)
-    spec = change(spec, dict(map(_pair, settings)))
-    if spec.train.switch_to:
-        spec = change(spec, {"train.switch_to": normalizers.canonical(spec.train.switch_to)})
-    check(spec, built)
-    return spec
+    return change(spec, built.usual)
 
 
 def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:

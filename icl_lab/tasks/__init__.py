@@ -57,8 +57,10 @@ def pinned(choice: str) -> str:
     Raises ``LabError`` as ``canonical`` does, and where a file cannot be read.
     """
     chosen, task = registry.canonical(choice), build(choice)
-    pins = task.pins() if isinstance(task, ReadsFiles) else {}
-    return canonical(str(replace(chosen, options=tuple({**pins, **dict(chosen.options)}.items()))))
+    given = dict(chosen.options)
+    if not isinstance(task, ReadsFiles) or task.pin in given:
+        return str(chosen)
+    return canonical(str(replace(chosen, options=tuple({**task.pins(), **given}.items()))))
 
 
 def trained_as(choice: str) -> str:

@@ -143,6 +143,8 @@ class ReadsFiles(Capability):
 
     offers: ClassVar[str] = "file that it reads"
 
+    pin: ClassVar[str] = "sha"  # the option that names what is read, among ``pins``
+
     @abstractmethod
     def pins(self) -> Mapping[str, str]:
         """Returns options, with their values as text, by which a run names what it reads beside its options.

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 
@@ -287,7 +288,9 @@ def test_runs_are_listed_by_what_they_are_and_where_they_stand(tiny, lab):
 def test_a_run_of_a_preset_differs_in_nothing():
     assert differences(resolve("linear", "ssa", "lite")) == []
     assert differences(resolve("linear", "ssa", "lite", ["model.norm=no"])) == ["model.norm=no"]
-    assert differences(resolve("linear", "four-functions", "smoke", ["model.heads=4"]))[0].startswith("(")
+    assert differences(resolve("linear", "four-functions", "smoke", ["model.heads=4"])) == ["model.heads=4"]
+    lost = msgspec.structs.replace(resolve("linear", "ssa", "smoke"), attn="another")
+    assert differences(lost)[0].startswith("(No normalizer is called 'another'")
 
 
 @pytest.mark.slow
