@@ -67,6 +67,10 @@ class Task(ABC):
     clip: ClassVar[Clip | None] = None  # where a model is set beside answers cut at a bound; None: nowhere
     axis_labels: ClassVar[Mapping[str, Label]] = {}  # what pictures and tables call the axes
     metric_labels: ClassVar[Mapping[str, str]] = {}  # what they call the metrics
+    prefixes: ClassVar[bool] = False  # whether a shorter prompt is the beginning of a longer one
+    suffixes: ClassVar[bool] = (
+        False  # whether the last examples of a prompt are a prompt, with the answers of the whole
+    )
     bidirectional: ClassVar[bool] = False  # whether no answer stands among the tokens: a token may see both sides
     numeric: ClassVar[bool] = False  # whether an answer is one number, wanted to be the target itself
     # The tokens at which a model computes outputs; fewer save time. ``Prompt.scored`` says which of them count.
@@ -101,16 +105,6 @@ class Task(ABC):
         """
 
     # What a task may say beyond that.
-
-    @property
-    def prefixes(self) -> bool:
-        """True if a shorter prompt is the beginning of a longer one."""
-        return False
-
-    @property
-    def suffixes(self) -> bool:
-        """True if the last examples of a prompt are a prompt, whose answers are those of the whole."""
-        return False
 
     def practice(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws prompts of training: those of ``sample`` unless a task has a curriculum of its own."""

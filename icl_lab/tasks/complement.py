@@ -54,6 +54,7 @@ class Complement(Task):
         "thin": {"repeats": (1, 2), "length": (4, 8, 16, LONGEST)},
         "tiny": {"repeats": (1, 2), "length": (8, 16)},
     }
+    prefixes: ClassVar[bool] = True
 
     symbols: int = 32
     labels: Literal["even", "next"] = "even"
@@ -70,10 +71,6 @@ class Complement(Task):
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each symbol."""
         return self.symbols
-
-    @property
-    def prefixes(self) -> bool:
-        return True
 
     def check_length(self, length: int, **shift: float) -> None:
         """A symbol that has not come must be left."""

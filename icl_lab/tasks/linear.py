@@ -67,14 +67,8 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
         "thin": {"sigma_x": (1, 3, 10), "sigma_f": range(1, 11), "length": (10, 20, 40, 80)},
         "tiny": {"sigma_x": (1, 3, 10), "sigma_f": (1, 2, 10), "length": (10, 20, 40)},
     }
-
-    @property
-    def prefixes(self) -> bool:
-        return True
-
-    @property
-    def suffixes(self) -> bool:
-        return True
+    prefixes: ClassVar[bool] = True
+    suffixes: ClassVar[bool] = True
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws functions and inputs; sigma_x and sigma_f stretch one set of standard normal numbers."""

@@ -383,19 +383,13 @@ class Memorization(SymbolAnswers):
         "thin": {"named": (10, 100), "length": (8, 16, 32)},
         "tiny": {"named": (10, 100), "length": (8, 16)},
     }
+    prefixes: ClassVar[bool] = True
+    suffixes: ClassVar[bool] = True
 
     symbols: int = 256
 
     def __post_init__(self) -> None:
         require(5 <= self.symbols <= MOST, f"symbols must be at least 5 and at most {MOST:,}", self.symbols)
-
-    @property
-    def prefixes(self) -> bool:
-        return True
-
-    @property
-    def suffixes(self) -> bool:
-        return True
 
     @property
     def vocabulary(self) -> int:  # type: ignore[override]

@@ -60,6 +60,7 @@ class Markov(Task):
         "thin": {"concentration": (0.3, 1, 3), "length": (50, 100, 200, 400)},
         "tiny": {"concentration": (0.3, 1), "length": (50, 100)},
     }
+    prefixes: ClassVar[bool] = True
 
     k: int = 3
 
@@ -74,10 +75,6 @@ class Markov(Task):
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each state."""
         return self.k
-
-    @property
-    def prefixes(self) -> bool:
-        return True
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws chains; every concentration reads the same uniform numbers."""

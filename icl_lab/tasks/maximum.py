@@ -57,6 +57,7 @@ class Maximum(Task):
         "thin": {"sigma": (0.5, 1, 2), "length": LENGTHS["thin"]},
         "tiny": {"sigma": (1, 2), "length": LENGTHS["tiny"]},
     }
+    prefixes: ClassVar[bool] = True
 
     classes: int = 10
 
@@ -72,10 +73,6 @@ class Maximum(Task):
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each class."""
         return self.classes
-
-    @property
-    def prefixes(self) -> bool:
-        return True
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws items; sigma stretches their priorities."""
@@ -156,10 +153,7 @@ class MeanValue(Task):
         "thin": {"sigma": (0.5, 1, 2), "length": LENGTHS["thin"]},
         "tiny": {"sigma": (1, 2), "length": LENGTHS["tiny"]},
     }
-
-    @property
-    def prefixes(self) -> bool:
-        return True
+    prefixes: ClassVar[bool] = True
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws numbers; sigma stretches them away from the number of their prompt."""

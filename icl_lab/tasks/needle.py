@@ -107,11 +107,6 @@ class Needle(Retrieval):
         require(length >= self.least, bound, length)
 
     @property
-    def prefixes(self) -> bool:
-        """The question ends every prompt, so a shorter one is not the start of a longer."""
-        return False
-
-    @property
     def training(self) -> dict[str, float]:
         """The middle: training draws every depth alike."""
         return {"depth": 50.0}

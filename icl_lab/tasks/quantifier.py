@@ -69,7 +69,7 @@ class Quantifier(SingleNumbers, TypedPrompts, Rescalable):
         return by_largest
 
     @property
-    def prefixes(self) -> bool:
+    def prefixes(self) -> bool:  # type: ignore[override]
         """Balanced prompts are balanced over their own length, so a shorter one is not the start of a longer."""
         return self.balance == "none"
 

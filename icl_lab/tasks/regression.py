@@ -166,11 +166,11 @@ class Regression(Rescalable):
         return self.dim + (self.layout == "separate")
 
     @property
-    def prefixes(self) -> bool:
+    def prefixes(self) -> bool:  # type: ignore[override]
         return not self.asks_once
 
     @property
-    def suffixes(self) -> bool:
+    def suffixes(self) -> bool:  # type: ignore[override]
         return not self.asks_once
 
     @property

@@ -131,19 +131,13 @@ class Text(Windows):
         "tail": "loss in nats per token, last quarter of the window",
         "bits-per-byte": "bits per byte",
     }
+    prefixes: ClassVar[bool] = True
+    suffixes: ClassVar[bool] = True
 
     @property
     def vocabulary(self) -> int:  # type: ignore[override]
         """256 bytes, or the words of the tokenizer."""
         return self.outputs
-
-    @property
-    def prefixes(self) -> bool:
-        return True
-
-    @property
-    def suffixes(self) -> bool:
-        return True
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draws windows; what is wanted stays the true next token."""
