@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.normalizers.base import Normalizer, causal, extra, full
+from icl_lab.normalizers.base import Normalizer, Wrapper, causal, extra, full
 
 HEADS, WIDTH, TRAINED = 4, 4, 5
 
@@ -27,25 +27,16 @@ def asked(rule: Normalizer) -> Normalizer:
     return rule if rule.reads_tokens == "no" else FromQueries(rule)
 
 
-class FromQueries(Normalizer):
+class FromQueries(Wrapper):
     """A normalizer that reads the tokens, where a token is its own queries (of all heads, side by side).
 
     What a hidden token must not change is then what its query must not: a normalizer that lets it is found out by the
     query.
     """
 
-    TRAITS = ("sums_to_one", "non_negative", "prefix_consistent", "stackable", "ordered", "one_sided", "finishes")
-
     def __init__(self, rule: Normalizer) -> None:
-        super().__init__()
-        self.rule = rule
-        for trait in self.TRAITS:
-            setattr(self, trait, getattr(rule, trait))
-
-    @property
-    def takes_bias(self) -> bool:
-        """Trait of the normalizer inside."""
-        return self.rule.takes_bias
+        super().__init__(rule)
+        self.reads_tokens = "no"
 
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
