@@ -64,10 +64,10 @@ def finished(rule: Normalizer, q: Tensor, o: Tensor) -> Tensor:
     return rule.output_at(q, o) if isinstance(rule, FromQueries) else rule.output(o)
 
 
-def stirred(choice: str, seed: int = 5) -> Normalizer:
+def stirred(choice: str) -> Normalizer:
     """Builds a normalizer whose parameters have left their starting values, each its own way."""
     rule = build(choice)
-    stir(rule, seed)
+    stir(rule)
     return rule
 
 
@@ -79,10 +79,10 @@ def stir(rule: Normalizer, seed: int = 5) -> None:
             parameter.add_(0.2 * (torch.rand(parameter.shape, generator=generator, dtype=torch.float64) + 0.1))
 
 
-def qkv(t: int = 7, *, b: int = 2, width: int = WIDTH, seed: int = 0, gain: float = 1.5) -> list[Tensor]:
+def qkv(t: int = 7, *, b: int = 2, seed: int = 0, gain: float = 1.5) -> list[Tensor]:
     """Normal q, k, v (b h t d); the queries times ``gain``."""
     generator = torch.Generator().manual_seed(seed)
-    q, k, v = torch.randn(3, b, HEADS, t, width, generator=generator, dtype=torch.float64)
+    q, k, v = torch.randn(3, b, HEADS, t, WIDTH, generator=generator, dtype=torch.float64)
     return [q * gain, k, v]
 
 
@@ -104,12 +104,12 @@ def masks(t: int = 7) -> dict[str, Tensor]:
     }
 
 
-def scored(z: Tensor, width: int = WIDTH) -> list[Tensor]:
+def scored(z: Tensor) -> list[Tensor]:
     """q, k, v with the scores z (t), the same in every row and head."""
-    q = torch.zeros(1, HEADS, len(z), width, dtype=z.dtype)
-    k, v = torch.zeros_like(q), qkv(len(z), b=1, width=width)[2].to(z.dtype)
+    q = torch.zeros(1, HEADS, len(z), WIDTH, dtype=z.dtype)
+    k, v = torch.zeros_like(q), qkv(len(z), b=1)[2].to(z.dtype)
     # The other channels carry no score, but keep the norms of q and k from 0.
-    q[..., 0], k[..., 0], q[..., 1], k[..., 2] = math.sqrt(width), z, 1.0, 1.0
+    q[..., 0], k[..., 0], q[..., 1], k[..., 2] = math.sqrt(WIDTH), z, 1.0, 1.0
     return [q, k, v]
 
 
