@@ -196,8 +196,9 @@ def _digits(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) < 10
 
 
-def tell(text: str, folder: Path, files: Sequence[str], picture: str) -> None:
+def tell(text: str, folder: Path, files: Sequence[str], picture: str = "") -> None:
     """Prints what was found, where it was written, and what to open next."""
     out(text)
     out(f"wrote {folder}: {', '.join(files)}")
-    out(f"next: open {folder / picture}")
+    if picture:
+        out(f"next: open {folder / picture}")

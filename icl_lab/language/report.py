@@ -16,6 +16,7 @@ from icl_lab.grid import Grid
 from icl_lab.language import attention, heads_report, needle
 from icl_lab.language.model import LanguageModel
 from icl_lab.language.study import REFERENCES, Answers, LanguageQuestion, Row, row
+from icl_lab.runs import environment
 from icl_lab.texts.corpus import Corpus
 
 
@@ -41,16 +42,14 @@ def grids(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> dict[
     return made
 
 
-def files(
-    question: LanguageQuestion, language: LanguageModel, answers: Answers, command: str, origin: str
-) -> dict[str, Any]:
+def files(question: LanguageQuestion, language: LanguageModel, answers: Answers, command: str) -> dict[str, Any]:
     """The attention page of the prompt, with its weights and answers as CSV; nothing without a prompt."""
     if not answers.maps:
         return {}
     reads = attention.asked(language, question.prompt)
     shows = attention.window(language, reads, attention.MOST, question.layers, question.heads)
     seen = attention.seen(language, reads, shows, answers.maps, command)
-    return {"attention.html": page.page(seen, origin).html} | report.files(seen)
+    return {"attention.html": page.page(seen, environment.origin()).html} | report.files(seen)
 
 
 def table(question: LanguageQuestion, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus) -> list[str]:

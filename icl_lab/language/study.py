@@ -21,13 +21,13 @@ from icl_lab.language.heads import followed
 from icl_lab.language.loss import losses
 from icl_lab.language.model import LanguageModel, read
 from icl_lab.parts.registry import filename
+from icl_lab.progress import Tick, silent
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, summary
 from icl_lab.texts.corpus import Corpus, corpus_in
 from icl_lab.texts.ngrams import ngram
 
 Row = dict[str, Any]
-Progress = Callable[[str, int, int], object]  # what is done, done, total
 REFERENCES = {"reference:unigram": 1, "reference:5-gram": 5}
 
 
@@ -132,7 +132,7 @@ def measure(
     language: LanguageModel,
     corpus: Corpus,
     folder: Path,
-    progress: Progress = lambda what, done, total: None,
+    progress: Tick = silent,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Answers:
     """Asks every normalizer, on the same windows and needles. ``folder`` keeps the states of fine-tunings.
@@ -201,5 +201,5 @@ def row(name: str, metric: str, values: Tensor, **where: float) -> Row:
     return {"attn": name, **where, "metric": metric} | summary(values)
 
 
-def _told(progress: Progress, what: str) -> Callable[[int, int], object]:
-    return lambda done, total: progress(what, done, total)
+def _told(progress: Tick, what: str) -> Callable[[int, int], object]:
+    return lambda done, total: progress(what, done, total, "")

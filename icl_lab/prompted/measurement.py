@@ -9,7 +9,7 @@ from torch import Tensor
 
 from icl_lab.prompted.question import PromptQuestion
 from icl_lab.prompted.record import Record, Reply
-from icl_lab.prompted.study import Cell, PromptedStudy, shift_of, single, writer
+from icl_lab.prompted.study import Cell, PromptedStudy, shift_of
 from icl_lab.runs.measure import Errors, judged, summary
 from icl_lab.tasks.base import Prompt
 
@@ -57,7 +57,10 @@ def measured(study: PromptedStudy, record: Record) -> Measurements:
                     outputs[at] = value
             if read in wrong:
                 wrong[read][at] = True
-            found.answers.append(_line(study, cell, question, prompt, reply.said if reply else "", read))
+            text = " ".join(reply.said.split()) if reply else ""
+            said = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+            asked_of = {"prompt": question.prompt, "token": question.token, "sample": 0}
+            found.answers.append(cell | asked_of | {"said": said, "truth": question.truth, "read": read})
         views = _views(study, cell, prompt, outputs, asked, wrong[UNPARSABLE] | wrong[UNANSWERED])
         for metric, values in views.items():
             row = {"attn": name, **labels, "metric": metric}
@@ -99,12 +102,9 @@ def _views(
     # The mean of the answers that were asked stands for the mean of all: they were drawn evenly.
     gap = ~there & ~errors.isnan()
     mean = errors.where(there, torch.nan).nanmean(1, keepdim=True)
-    estimated = suite.views(torch.where(gap, mean, errors), prompt, **shift)
-    means = study.speech.means if not study.speech.last else ()
-    views = suite.views(errors, prompt, **shift) | {
-        n: v for n, v in estimated.items() if n in means and n not in settled
-    }
-    return {name: v for name, v in views.items() if name in (*settled, *means) and name.startswith(study.prefix)}
+    views = suite.views(torch.where(gap, mean, errors), prompt, **shift)
+    told = settled if study.speech.last else {*settled, *study.speech.means}
+    return {name: v for name, v in views.items() if name in told and name.startswith(study.prefix)}
 
 
 def _columns(prompt: Prompt, errors: Tensor, places: Tensor) -> Tensor:
@@ -131,19 +131,3 @@ def _references(study: PromptedStudy, cell: Cell, prompt: Prompt, labels: dict[s
                 if metric in (task.beside or (task.headline,)) and metric.startswith(study.prefix):
                     row = {"attn": f"reference:{name}{tag}", **labels, "metric": metric}
                     yield row | summary(values, median=metric in task.medians)
-
-
-def _line(
-    study: PromptedStudy, cell: Cell, question: PromptQuestion, prompt: Prompt, said: str, read: str
-) -> dict[str, Any]:
-    """An answer as a line of ``answers.csv``."""
-    text = " ".join(said.split())
-    right = study.speech.right(single(prompt, question.prompt), question.token, writer(cell["digits"]))
-    return cell | {
-        "prompt": question.prompt,
-        "token": question.token,
-        "sample": 0,
-        "said": text if len(text) <= LONGEST else f"{text[:LONGEST]}...",
-        "truth": right,
-        "read": read,
-    }

@@ -22,8 +22,8 @@ def money(tokens_in: float, tokens_out: float, price: tuple[float, float]) -> fl
 
 def make_report(
     study: PromptedStudy, record: Record, price: tuple[float, float] | None, command: str
-) -> dict[str, str | bytes]:
-    """Measures a study; returns the files of its folder, ``table.md`` among them."""
+) -> tuple[list[str], dict[str, str | bytes]]:
+    """Measures a study; returns the lines of its table, and the other files of its folder."""
     found, name, spec = measured(study, record), study.options.name, study.spec
     grid = Grid.of(found.rows, study.axes, task=spec.task, preset=spec.preset, spec=study.hash, seed=0)
     lines = [f"# {name} on {spec.task}", "", _options(study, found), ""]
@@ -31,22 +31,15 @@ def make_report(
         several = len(study.digits) > 1
         tag = f", {digits} decimal{'s' * (digits != 1)}" if several else ""
         lines += [*_table(study, grid.where(digits=digits) if several else grid, tag), ""]
-    text = "\n".join([*lines, *(f"{note}\n" for note in _notes(study, found, price)), f"Made by `{command}`.", ""])
-    return {
+    lines += [line for note in _notes(study, found, price) for line in (note, "")]
+    told = "A language model that reads the test prompts of trained models as text."
+    options = list(page.asked(study.recorded_options))
+    return lines, {
         "grid.csv": grid.csv(),
         "answers.csv": csv_text(list(found.answers[0]), found.answers),
         "record.jsonl": record.lines({question.key for question in study.questions()}),
         **({"errors.safetensors": found.errors.encoded()} if found.errors.cells else {}),
-        "table.md": text,
-        "report.html": page.document(
-            f"{name} on {spec.task}",
-            "A language model that reads the test prompts of trained models as text.",
-            "",
-            list(page.asked(study.recorded_options)),
-            text.partition("\n")[2].splitlines()[:-1],
-            {},
-            command,
-        ),
+        "report.html": page.document(lines[0].removeprefix("# "), told, "", options, lines[1:], {}, command),
     }
 
 

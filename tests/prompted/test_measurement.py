@@ -9,7 +9,7 @@ from icl_lab.grid import Grid
 from icl_lab.prompted import measurement
 from icl_lab.prompted.record import Record, Reply
 from icl_lab.prompted.speech import spoken
-from icl_lab.prompted.study import PromptedOptions, PromptedStudy, single
+from icl_lab.prompted.study import PromptedOptions, PromptedStudy
 from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, measure
 
@@ -43,9 +43,9 @@ def truth(made):
     """Returns the right answer to each question as the task itself words it."""
     right = {}
     for cell in made.cells:
-        prompt = made.drawn(cell)
+        prompts = list(made.drawn(cell).pieces(1))
         for question in made.questions_of(cell):
-            right[question.key] = made.speech.right(single(prompt, question.prompt), question.token, repr)
+            right[question.key] = made.speech.right(prompts[question.prompt], question.token, repr)
     return lambda question: right[question.key]
 
 
