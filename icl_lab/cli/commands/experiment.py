@@ -11,8 +11,10 @@ from icl_lab.cli.options import (
     beside_option,
     budget_option,
     crowd_options,
+    dry_run_option,
     experiments_option,
     gathered,
+    repeat_option,
     seeds_option,
     until_decided_option,
     where_options,
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
 @click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
 @beside_option
 @experiments_option
-@click.option("--force", is_flag=True, help="Repeat runs that are finished.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@repeat_option
+@dry_run_option
 @until_decided_option
 @budget_option
 @gathered

@@ -8,7 +8,15 @@ import click
 import icl_lab as icl
 from icl_lab import tasks
 from icl_lab.cli import study as studies
-from icl_lab.cli.options import Command, device_option, gathered, read_option, results_option, threads_option
+from icl_lab.cli.options import (
+    device_option,
+    gathered,
+    over_option,
+    read_option,
+    results_option,
+    threads_option,
+    together,
+)
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Folder, Numbers, several_rules
 from icl_lab.errors import BadValue
@@ -21,11 +29,14 @@ from icl_lab.tasks.capabilities import ReadsText
 LONG = 1_000_000  # tokens
 
 
-def study_options(command: Command) -> Command:
-    """Add the options of a study of language models: where it is written, and what it runs on."""
-    name = click.option("--name", default="", help="Folder below --results.")
-    force = click.option("--force", is_flag=True, help="Write over another study in that folder.")
-    return results_option(device_option(threads_option(name(force(command)))))
+# Where a study of language models is written, and what it runs on.
+study_options = together(
+    results_option,
+    device_option,
+    threads_option,
+    click.option("--name", default="", help="Folder below --results."),
+    over_option,
+)
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from icl_lab.cli import study as studies
-from icl_lab.cli.options import gathered, results_option, threads_option
+from icl_lab.cli.options import gathered, over_option, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Numbers
 from icl_lab.errors import BadValue, RunFailed, Stopped
@@ -104,7 +104,7 @@ def _body(context: click.Context, option: click.Parameter, text: str) -> dict[st
 @results_option
 @threads_option
 @click.option("--name", default="", help="Folder below --results.")
-@click.option("--force", is_flag=True, help="Write over another study in that folder.")
+@over_option
 @gathered
 def prompted(where: Where, dry_run: bool, **given: Any) -> None:
     """Prompt a language model with the test prompts of trained ones, numbers as text.
