@@ -48,17 +48,14 @@ def converted(model: GPT2) -> Any:
 
     Raises ``BadValue`` where a field of the model or its normalizer has no counterpart.
     """
-    from icl_lab.transformers import install
-    from icl_lab.transformers.attention import RULE
-    from icl_lab.transformers.folder import KEY
+    from icl_lab.transformers import attention, placing
 
     check(model)
     with torch.no_grad():
         made = _neox(model) if isinstance(model.positions, positions.Rotary) else _gpt2(model)
-        install(made, model.attn, train_tokens=model.reading.train_tokens)
-        layers = getattr(made.config, KEY)["layers"]
-        for name, rule in zip(layers, model.rules, strict=True):
-            made.base_model.get_submodule(name).get_submodule(RULE).load_state_dict(rule.state_dict())
+        placing.install(made, model.attn, train_tokens=model.reading.train_tokens)
+        for ours, theirs in zip(model.rules, attention.rules(made).values(), strict=True):
+            theirs.load_state_dict(ours.state_dict())
     return made.eval()
 
 

@@ -58,7 +58,7 @@ def _table(study: PromptedStudy, grid: Grid, tag: str) -> list[str]:
     averaged = [f", mean over {facet}" for facet in task.facets if facet != axis]
     words = [*(f", {other}={value:g}" for other, value in fixed.items()), *averaged]
     lines = [f"{task.metric_label(task.headline)} ({task.headline}){''.join(words)}{tag}:", ""]
-    lines += md.head(["", *(f"{axis}={place:g}" for place in places)])
+    rows = []
     here = grid.where(**fixed)
     values, errors = here.by("attn", "metric", axis), here.by("attn", "metric", axis, column="stderr")
     for who in here.where(metric=task.headline).values("attn"):
@@ -67,13 +67,13 @@ def _table(study: PromptedStudy, grid: Grid, tag: str) -> list[str]:
         if who == name:
             noise = [math.hypot(*error) / len(error) for _, error in cells]
             shown = [f"{text} ± {md.short(e)}" if e == e else text for text, e in zip(shown, noise, strict=True)]
-        lines.append(md.row([f"`{who}`", *shown]))
+        rows.append([f"`{who}`", *shown])
     for metric in (f"{study.prefix}{kind}" for kind in (UNPARSABLE, UNANSWERED)):
         if metric in grid.values("metric"):
             # A cell in which every answer came has no share.
             shares = [fmean(values.get((name, metric, place), [0.0])) for place in places]
-            lines.append(md.row([f"{metric.removeprefix(study.prefix)}, of `{name}`", *map("{:.0%}".format, shares)]))
-    return lines
+            rows.append([f"{metric.removeprefix(study.prefix)}, of `{name}`", *map("{:.0%}".format, shares)])
+    return lines + md.table(["", *(f"{axis}={place:g}" for place in places)], rows)
 
 
 def _options(study: PromptedStudy, found: Measurements) -> str:

@@ -16,6 +16,7 @@ from icl_lab.cli.options import (
     gathered,
     repeat_option,
     seeds_option,
+    tell,
     until_decided_option,
     where_options,
 )
@@ -74,6 +75,5 @@ def experiment(
         decide(name, preset, variants, budget or 3600.0, where)
         return
     done = icl.experiment(name, preset, settings, seeds=seeds, variants=variants, overlay=overlay, where=where)
-    out(str(done))
-    out(f"wrote {done.folder}: {', '.join(done.files)}")
+    tell(str(done), done.folder, done.files)
     out(f"next: {then('claims')}   (what held and what did not, over all experiments)")

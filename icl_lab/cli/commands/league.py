@@ -7,7 +7,7 @@ import click
 
 from icl_lab import markdown as md
 from icl_lab import normalizers, tasks
-from icl_lab.cli.options import crowd_options, dry_run_option, gathered, seeds_option, where_options
+from icl_lab.cli.options import crowd_options, dry_run_option, gathered, seeds_option, tell, where_options
 from icl_lab.cli.output import out
 from icl_lab.comparison import league as numbers
 from icl_lab.comparison import league_pictures as pictures
@@ -95,5 +95,4 @@ def _publish(runs: Sequence[Run], baseline: str, preset: str, lab: Lab, where: W
     files = {"league.csv": numbers.listed(table), "table.md": "\n".join(head)}
     written = study_folder.publish(made, folder, files, pictures.drawn(table, preset))
     lab.tracked.study(folder, files["table.md"])
-    out("\n".join(told))
-    out(f"wrote {folder}: {', '.join(written)}")
+    tell("\n".join(told), folder, written)
