@@ -20,7 +20,7 @@ from icl_lab.cli.options import (
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Folder, Numbers, several_rules
 from icl_lab.errors import BadValue
-from icl_lab.language import benchmark_report, benchmarks, convert, report, study
+from icl_lab.language import benchmark_report, benchmarks, report, study
 from icl_lab.language.finetune import Recipe
 from icl_lab.launch.where import Where
 from icl_lab.runs import card
@@ -175,10 +175,14 @@ def export_hf(run: str, seed: int, target: Path, where: Where) -> None:
     RUN is a name of list runs, such as text/ssa/nano. The folder has weights, tokenizer and card; lm, lm-eval and
     whoever trusts its code read it.
     """
+    try:
+        from icl_lab.language.convert import save
+    except ImportError:
+        raise BadValue("models are exported by transformers: pip install 'icl_lab[hf]'.") from None
     found = icl.find(run, seed, where=where)
     task = tasks.require(tasks.build(found.task), ReadsText)
     if task.bidirectional:
         raise BadValue(f"{task.name} fills in masked tokens; what is exported says the next one: models of text.")
-    convert.save(found.model.cpu(), task.corpus, target, card.text(found.stored, "transformers"))
+    save(found.model.cpu(), task.corpus, target, card.text(found.stored, "transformers"))
     out(f"wrote {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     out(f"next: icl-lab lm {target} --attn {found.attn}")
