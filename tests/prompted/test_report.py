@@ -6,7 +6,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
-from icl_lab.prompted import measurement
+from icl_lab.prompted import report
 from icl_lab.prompted.record import Record, Reply
 from icl_lab.prompted.speech import spoken
 from icl_lab.prompted.study import PromptedOptions, PromptedStudy
@@ -32,7 +32,7 @@ def told(made, tmp_path, said):
 
 
 def found(made, tmp_path, said):
-    return measurement.measured(made, told(made, tmp_path, said))
+    return report.measured(made, told(made, tmp_path, said))
 
 
 def rows(measured, metric, name=NAME):
