@@ -244,6 +244,15 @@ def test_all_three_ways_of_the_grid_give_the_same_cells(monkeypatch, quick):
     assert row.ratio == pytest.approx(0.2, rel=1e-4)  # the largest, as a share of the larger value
 
 
+def test_the_grid_asks_once_a_shift_length_or_cell(monkeypatch, quick):
+    """Two shifts of three lengths, each way warm and timed, and once more to compare the numbers."""
+    asked, seen = [], runs.GPT2.forward
+    monkeypatch.setattr(runs.GPT2, "forward", lambda *told, **how: asked.append(1) or seen(*told, **how))
+    monkeypatch.setattr(runs, "LENGTHS", (5.0, 9.0, 12.0))
+    list(runs.grid(quick[0]))
+    assert len(asked) == 2 * (2 + 6 + 6) + 2 + 2 * 6 + 2 * 6
+
+
 class Learner:
     """As ``quality.Attempt``, but its errors are written down."""
 
@@ -285,6 +294,15 @@ def test_time_to_quality_is_a_ratio_or_a_bound_or_nothing(monkeypatch, lite, pap
     assert ("too little time" in rows[-1].note) == math.isnan(ratio)
     if 0.005 in lite:
         assert (rows[0].low, rows[0].ratio) == pytest.approx((5 * (len(lite) - 1) / 60, 5 * len(lite) / 60))
+
+
+def test_steps_of_a_recipe_are_all_where_it_ended():
+    learner = Learner([1.0])
+    learner.bout(1.0)
+    assert quality.minutes("lite recipe", learner, Bench(CPU)).note == "3 steps, at 1, not there"
+    learner.over = True
+    note = f"{learner.spec.train.steps} steps, at 1, not there when it ended"
+    assert quality.minutes("lite recipe", learner, Bench(CPU)).note == note
 
 
 def test_looks_are_apart_by_a_tenth_of_the_time_that_it_took(monkeypatch):

@@ -69,6 +69,13 @@ def test_an_answered_study_asks_nothing_and_needs_no_key(ask, stub, folder, monk
     assert ((folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()) == before
 
 
+def test_another_study_is_written_over_only_by_force(ask):
+    assert ask("--name", "mine")[0] == 0
+    code, _, complaint = ask("--name", "mine", "--prompts", "6")
+    assert (code, "mine holds another study" in complaint) == (2, True)
+    assert ask("--name", "mine", "--prompts", "6", "--force")[0] == 0
+
+
 def test_a_wider_study_asks_only_what_is_new(ask, stub, tmp_path):
     ask()
     code, _, complaint = ask("--prompts", "6")

@@ -126,6 +126,14 @@ def test_a_number_beyond_what_outputs_hold_cannot_be_read(tmp_path):
     assert found(made, tmp_path, lambda question: "1e300").count("unparsable") == len(made.questions())
 
 
+def test_the_truth_has_the_decimals_of_the_prompt(tmp_path):
+    made = study("linear", prompts=2, shots=[10], digits=[1], settings=ONE)
+    answers = found(made, tmp_path, lambda question: "0").answers
+    right = truth(made)
+    pairs = zip(answers, made.questions(), strict=True)
+    assert all(line["truth"] == f"{float(right(question)):.1f}" for line, question in pairs)
+
+
 def test_one_of_four_unread_is_a_quarter(tmp_path):
     made = study("maximum", prompts=4)
     lost = found(made, tmp_path, lambda question: "?" if question.prompt == 2 else truth(made)(question))
